@@ -1,0 +1,53 @@
+# Every target sets up what it needs: Python >= 3.11 (with venv) and make are enough.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready-$(shell cksum < requirements.lock | cut -d' ' -f1)
+FOR    ?= 20s
+SOAK   ?= 30m
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format soak bench lock clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## a virtual environment with everything locked
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tarry needs Python 3.11 or newer: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $(READY)
+
+demo: $(READY) ## broker, service, producer and reader in one terminal, for $(FOR)
+	$(BIN)/tarry demo --for $(FOR)
+
+test: $(READY) ## the test suite, on a real broker
+	$(BIN)/python -m pytest --cov --cov-report=term -m "not soak"
+
+check: $(READY) ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## put the code in form
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+soak: $(READY) ## what takes longer than the suite may
+	$(BIN)/python -m pytest -m soak --soak-for $(SOAK)
+
+bench: $(READY) ## figures, as ratios in one run
+	$(BIN)/python -m benches.bench_wheel
+	$(BIN)/python -m benches.bench_relay
+
+lock: $(READY) ## resolve the dependencies anew
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --all-extras \
+	  --custom-compile-command "make lock" pyproject.toml -o requirements.lock
+
+clean: ## remove what make made
+	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,54 @@
+"""The errors of tarry, in one tree.
+
+TarryError
+├── ConfigError        a setting is wrong: one line that names it, exit 2
+├── HeaderError        a value given to the client library cannot be sent (a bad *record* is data, not an error)
+├── UsageError         a command cannot do what it was asked: one line, exit 1
+└── BrokerError        Kafka said no; `code` keeps librdkafka's name of the error
+    ├── RetriableError    the same call may go through later
+    ├── AbortableError    the open transaction is lost, the producer is not
+    └── FatalError        the client is lost: build a new one, or end the process
+
+Kafka's own errors are translated in one place, `tarry.kafka.errors`.
+"""
+
+
+class TarryError(Exception):
+    """What tarry raises on purpose; its text is one line that says what to do."""
+
+
+class ConfigError(TarryError):
+    """The configuration names a field that does not exist, or gives one a bad value."""
+
+
+class HeaderError(TarryError):
+    """A delay, time, id or handle that cannot be sent."""
+
+
+class UsageError(TarryError):
+    """A command cannot do what it was asked."""
+
+
+class BrokerError(TarryError):
+    """Kafka, or the client library, refused.
+
+    Args:
+        text: one line for people.
+        code: librdkafka's name of the error, such as `_FENCED`; empty where there is none.
+    """
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class RetriableError(BrokerError):
+    """The same call may go through later."""
+
+
+class AbortableError(BrokerError):
+    """The open transaction must be aborted; the producer lives on."""
+
+
+class FatalError(BrokerError):
+    """The client can do nothing more: build a new one."""
