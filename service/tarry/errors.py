@@ -7,7 +7,8 @@ TarryError
 └── BrokerError        Kafka said no; `code` keeps librdkafka's name of the error
     ├── RetriableError    the same call may go through later
     ├── AbortableError    the open transaction is lost, the producer is not
-    └── FatalError        the client is lost: build a new one, or end the process
+    └── FatalError        the client is lost: build a new one
+        └── MembershipLostError    another process took this one's place in the group: end
 
 Kafka's own errors are translated in one place, `tarry.kafka.errors`.
 """
@@ -52,3 +53,7 @@ class AbortableError(BrokerError):
 
 class FatalError(BrokerError):
     """The client can do nothing more: build a new one."""
+
+
+class MembershipLostError(FatalError):
+    """Another process took this one's place in the group, such as one with the same `service.instance`."""

@@ -1,0 +1,79 @@
+"""The `tarry` command: subcommands, and how all of them end.
+
+Exit codes: 0 done, 1 failed, 2 usage or configuration. Errors go to stderr in one line; `--debug` shows where from.
+"""
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import click
+import typer
+
+from tarry import __version__
+from tarry.cli.broker import broker
+from tarry.cli.send import send
+from tarry.cli.serve import serve
+from tarry.errors import ConfigError, HeaderError, TarryError
+from tarry.logs import LEVELS
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    name="tarry",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Messages that arrive later, on time, once, in order: a delay and retry service beside Kafka.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """Options that stand before the command."""
+
+    debug: bool
+    log_level: str
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tarry {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+    log_level: Annotated[str, typer.Option(click_type=click.Choice(LEVELS), help="What goes to stderr.")] = "info",
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Messages that arrive later, on time, once, in order: a delay and retry service beside Kafka."""
+    del version
+    context.obj = Common(debug, log_level)
+
+
+app.command("broker")(broker)
+app.command("serve")(serve)
+app.command("send")(send)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command and end the process."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        code: Any = app(words, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(INTERRUPTED)
+    except TarryError as error:
+        if "--debug" in words:
+            raise
+        typer.echo(f"tarry: {error}", err=True)
+        sys.exit(USAGE if isinstance(error, ConfigError | HeaderError) else FAILED)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,173 @@
+"""What a field may hold: durations, sizes, names, counts, and librdkafka's properties.
+
+Each is a type for the tree in `tarry.config.tree`; what is wrong is a `ValueError` of one line.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, SecretStr, StringConstraints
+
+from tarry.headers import MAX_TOPIC_LENGTH, is_legal_topic
+from tarry.units import format_duration, format_size, parse_duration_ms, parse_size_bytes
+
+Location = tuple[str | int, ...]
+
+#: `.wheel-12` is the longest ending of an intake's own topics.
+_MAX_INTAKE_LENGTH = MAX_TOPIC_LENGTH - len(".wheel-12")
+
+# A value of these would break a promise, or is the service's own to choose. Both spellings of what has two.
+_REFUSED_OPTIONS = {
+    "bootstrap.servers": "say kafka.bootstrap_servers",
+    "metadata.broker.list": "say kafka.bootstrap_servers",
+    "group.id": "say service.group",
+    "group.instance.id": "say service.instance",
+    "group.protocol": "say service.group_protocol",
+    **dict.fromkeys(
+        (
+            "acks",
+            "allow.auto.create.topics",
+            "auto.commit.enable",
+            "auto.commit.interval.ms",
+            "auto.offset.reset",
+            "delivery.timeout.ms",
+            "enable.auto.commit",
+            "enable.auto.offset.store",
+            "enable.gapless.guarantee",
+            "enable.idempotence",
+            "enable.partition.eof",
+            "group.remote.assignor",
+            "isolation.level",
+            "max.in.flight",
+            "max.in.flight.requests.per.connection",
+            "message.send.max.retries",
+            "message.timeout.ms",
+            "partition.assignment.strategy",
+            "partitioner",
+            "request.required.acks",
+            "retries",
+            "transaction.timeout.ms",
+            "transactional.id",
+        ),
+        "its value is part of what is promised, and not for choosing",
+    ),
+}
+# The broker sets them for members of a KIP-848 group; librdkafka refuses to start with them.
+CLASSIC_ONLY_OPTIONS = ("session.timeout.ms", "heartbeat.interval.ms", "group.protocol.type")
+_SECRET_OPTION = re.compile(r"password|passphrase|secret|jaas|token|private|key\.pem|oauthbearer\.config")
+# librdkafka's only property with an underscore: it stays one in a variable's name.
+_UNDERSCORED_OPTIONS = frozenset({"log_level"})
+
+
+class FieldError(ValueError):
+    """A rule over several fields is broken; says which field is to blame.
+
+    Args:
+        field: its path, from where the rule was checked.
+        text: what is wrong.
+    """
+
+    def __init__(self, field: str | Location, text: str) -> None:
+        super().__init__(text)
+        self.field: Location = (field,) if isinstance(field, str) else field
+
+
+def duration(least: str, most: str) -> BeforeValidator:
+    """A field that is a duration in text, within bounds."""
+    least_ms, most_ms = parse_duration_ms(least), parse_duration_ms(most)
+
+    def read(value: object) -> int:
+        if not isinstance(value, str):
+            raise ValueError(f'a duration is text with a unit, such as "{most}"')  # noqa: TRY004 - pydantic's way
+        duration_ms = parse_duration_ms(value)
+        if not least_ms <= duration_ms <= most_ms:
+            raise ValueError(f"{format_duration(duration_ms)} is not between {least} and {most}")
+        return duration_ms
+
+    return BeforeValidator(read)
+
+
+def size(least: str, most: str) -> BeforeValidator:
+    """A field that is a size in text, within bounds."""
+    least_bytes, most_bytes = parse_size_bytes(least), parse_size_bytes(most)
+
+    def read(value: object) -> int:
+        if not isinstance(value, str):
+            raise ValueError(f'a size is text with a unit, such as "{least}"')  # noqa: TRY004 - pydantic's way
+        size_bytes = parse_size_bytes(value)
+        if not least_bytes <= size_bytes <= most_bytes:
+            raise ValueError(f"{format_size(size_bytes)} is not between {least} and {most}")
+        return size_bytes
+
+    return BeforeValidator(read)
+
+
+def _refuse_bool_and_float(value: object) -> object:
+    """`true` is no 1, and 1.5 no number of anything counted here."""
+    if isinstance(value, bool | float):
+        raise ValueError("should be a whole number")  # noqa: TRY004 - pydantic's way
+    return value
+
+
+def _legal_topic(name: str) -> str:
+    if not is_legal_topic(name):
+        raise ValueError("not a legal topic name (letters, digits, dot, underscore, hyphen; at most 249)")
+    if name.startswith("__"):
+        raise ValueError("names that start with __ are Kafka's own")
+    return name
+
+
+def _intake_topic(name: str) -> str:
+    if len(name) > _MAX_INTAKE_LENGTH:
+        raise ValueError(
+            f"longer than {_MAX_INTAKE_LENGTH} characters: .results and the like must fit behind it"
+        )
+    return name
+
+
+Count = Annotated[int, BeforeValidator(_refuse_bool_and_float)]
+Topic = Annotated[str, AfterValidator(_legal_topic)]
+IntakeTopic = Annotated[Topic, AfterValidator(_intake_topic)]
+# Both go into transactional ids, and those into a checkpoint of at most 4,095 characters.
+Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{1,128}$")]
+NameOrEmpty = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{0,128}$")]
+OptionValue = str | int | float | bool | SecretStr
+
+
+def read_options(value: Mapping[str, object]) -> dict[str, OptionValue]:
+    """Check librdkafka's properties.
+
+    TOML reads `sasl.password = "x"` as a table in a table: that is put back into one name.
+
+    Returns:
+        Name to value; what may be a secret is a `SecretStr`.
+
+    Raises:
+        FieldError: a property that is not for choosing, or no scalar.
+    """
+    options: dict[str, OptionValue] = {}
+    for name, option in flattened(value).items():
+        if name in _REFUSED_OPTIONS:
+            raise FieldError(name, f"may not be set: {_REFUSED_OPTIONS[name]}")
+        if not isinstance(option, str | int | float | bool | SecretStr):
+            raise FieldError(name, "should be text, a number, true or false")
+        is_secret = isinstance(option, str) and _SECRET_OPTION.search(name)
+        options[name] = SecretStr(str(option)) if is_secret else option
+    return options
+
+
+def flattened(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Tables in tables as one, with dots between the names."""
+    flat: dict[str, object] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            flat.update(flattened(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def option_name(variable: str) -> str:
+    """The property that a part of a variable's name stands for: `sasl_password` is `sasl.password`."""
+    return variable if variable in _UNDERSCORED_OPTIONS else variable.replace("_", ".")

@@ -1,0 +1,290 @@
+"""The tree of the configuration: sections, defaults, bounds, and the rules over several fields.
+
+Fields are named as the file names them, plus the unit that they have inside the program: `width = "20s"` is
+`width_ms`, 20000. Everything is frozen.
+"""
+
+import re
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from tarry.config.fields import (
+    CLASSIC_ONLY_OPTIONS,
+    Count,
+    FieldError,
+    IntakeTopic,
+    Name,
+    NameOrEmpty,
+    OptionValue,
+    Topic,
+    duration,
+    read_options,
+    size,
+)
+from tarry.headers import owner_of_internal_topic
+from tarry.units import format_duration
+
+_GLOB = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}")
+_SERVERS = re.compile(r"[^\s,]+(?:\s*,\s*[^\s,]+)*")
+
+
+class _Section(BaseModel):
+    """A table of the file."""
+
+    # No inputs in errors: one of them may be a password.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Kafka(_Section):
+    """`[kafka]`: where the cluster is, and any property of librdkafka.
+
+    Args:
+        bootstrap_servers: `HOST:PORT`, several with commas.
+        options: librdkafka's properties; secrets are masked in every text made of this.
+    """
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    options: dict[str, OptionValue] = Field(default_factory=dict)
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _check_servers(cls, value: str) -> str:
+        if not _SERVERS.fullmatch(value.strip()):
+            raise ValueError("should be HOST:PORT, several with commas")
+        return value.strip()
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _check_options(cls, value: object) -> object:
+        return read_options(value) if isinstance(value, Mapping) else value
+
+    def properties(self) -> dict[str, str | int | float]:
+        """What a client of librdkafka is configured with: servers and options, secrets in the clear."""
+        plain: dict[str, str | int | float] = {"bootstrap.servers": self.bootstrap_servers}
+        for name, option in self.options.items():
+            if isinstance(option, SecretStr):
+                plain[name] = option.get_secret_value()
+            else:
+                plain[name] = str(option).lower() if isinstance(option, bool) else option
+        return plain
+
+
+class Service(_Section):
+    """`[service]`: one `tarry serve`.
+
+    Args:
+        group: the consumer group, and the first part of all transactional ids.
+        group_protocol: `classic`, or `consumer` (KIP-848).
+        instance: a name unique per serve for static membership, or empty: dynamic.
+        processes: how many workers.
+        memory_budget_bytes: for messages held, per process.
+        transaction_interval_ms: how long a transaction collects.
+        transaction_max_messages: at most so many in one.
+    """
+
+    group: Name = "tarry"
+    group_protocol: Literal["classic", "consumer"] = "classic"
+    instance: NameOrEmpty = ""
+    processes: Count = Field(default=1, ge=1, le=64)
+    memory_budget_bytes: Annotated[int, size("16MiB", "1TiB")] = Field(default=2**30, alias="memory_budget")
+    transaction_interval_ms: Count = Field(default=5, ge=1, le=10_000)
+    transaction_max_messages: Count = Field(default=5_000, ge=1, le=100_000)
+
+
+class Wheel(_Section):
+    """`[wheel]`: the timing wheel in memory.
+
+    Args:
+        tick_ms: its resolution: due times round up to its multiples.
+        size: buckets of one level.
+    """
+
+    tick_ms: Count = Field(default=1, ge=1, le=60_000)
+    size: Count = Field(default=512, ge=2, le=65_536)
+
+
+class Overflow(_Section):
+    """`[overflow]`: the timing wheel on Kafka.
+
+    Args:
+        from_ms: an intake whose longest delay is at most this has no overflow.
+        width_ms: of a level-1 bucket.
+        size: buckets of one level that make one of the next.
+    """
+
+    from_ms: Annotated[int, duration("1s", "1d")] = Field(default=60_000, alias="from")
+    width_ms: Annotated[int, duration("1s", "1h")] = Field(default=20_000, alias="width")
+    # Each level has 2 * size + 2 partitions for one of the intake, and the checkpoint names buckets of each.
+    size: Count = Field(default=10, ge=2, le=32)
+
+    @model_validator(mode="after")
+    def _check_hot_window(self) -> Self:
+        if self.from_ms < self.width_ms:
+            width = format_duration(self.width_ms)
+            raise FieldError(
+                "from", f"less than overflow.width ({width}): memory must hold one bucket at least"
+            )
+        return self
+
+
+class Intake(_Section):
+    """`[[intake]]`: a topic whose messages wait.
+
+    Args:
+        topic: its name; its own other topics are named after it.
+        partitions: of the intake and, with their factor, of its other topics.
+        replication: copies of each.
+        max_delay_ms: the longest delay by headers.
+        targets: globs; a message for any other topic is dead.
+        keep_ms: how long done records stay in the intake.
+        delay_ms: a fixed delay for every record, without headers; None: headers say.
+        target: where they all go; set together with `delay_ms`.
+    """
+
+    topic: IntakeTopic
+    partitions: Count = Field(default=4, ge=1, le=10_000)
+    replication: Count = Field(default=1, ge=1, le=32_767)
+    max_delay_ms: Annotated[int, duration("1s", "36500d")] = Field(default=30 * 86_400_000, alias="max_delay")
+    targets: tuple[str, ...] = ("*",)
+    keep_ms: Annotated[int, duration("0ms", "36500d")] = Field(default=7 * 86_400_000, alias="keep")
+    delay_ms: Annotated[int, duration("1ms", "36500d")] | None = Field(default=None, alias="delay")
+    target: Topic | None = None
+
+    @field_validator("targets")
+    @classmethod
+    def _check_globs(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("needs one glob at least")
+        for place, glob in enumerate(value):
+            if not _GLOB.fullmatch(glob):
+                raise FieldError((place,), "not a glob over topic names, such as orders.*")
+        return value
+
+    @model_validator(mode="after")
+    def _check_fixed_delay(self) -> Self:
+        if self.delay_ms is None:
+            if self.target is not None:
+                raise FieldError(
+                    "delay", "needed where target is set: a fixed target comes with a fixed delay"
+                )
+            return self
+        if self.target is None:
+            raise FieldError("target", "needed where delay is set: a fixed delay comes with a fixed target")
+        if "targets" in self.model_fields_set:
+            raise FieldError("targets", "may not be set beside target")
+        if "max_delay_ms" in self.model_fields_set:
+            raise FieldError("max_delay", "may not be set beside delay")
+        return self
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every record waits the same time for the same target."""
+        return self.delay_ms is not None
+
+    @property
+    def longest_delay_ms(self) -> int:
+        """The longest any of its messages waits: what its overflow must reach."""
+        return self.max_delay_ms if self.delay_ms is None else self.delay_ms
+
+
+class Http(_Section):
+    """`[http]`: health and metrics.
+
+    Args:
+        host: address to listen on.
+        port: 0: a free one, printed.
+    """
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: Count = Field(default=8080, ge=0, le=65_535)
+
+
+class Config(BaseSettings):
+    """The whole tree. Build it by `load`."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    kafka: Kafka = Kafka()
+    service: Service = Service()
+    wheel: Wheel = Wheel()
+    overflow: Overflow = Overflow()
+    intakes: tuple[Intake, ...] = Field(default=(Intake(topic="tarry.delayed"),), alias="intake")
+    http: Http = Http()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what `load` put together: the process's environment never slips in from the side."""
+        del settings_cls, env_settings, dotenv_settings, file_secret_settings
+        return (init_settings,)
+
+    @field_validator("intakes")
+    @classmethod
+    def _check_intakes(cls, value: tuple[Intake, ...]) -> tuple[Intake, ...]:
+        if not value:
+            raise ValueError("needs one intake at least")
+        return value
+
+    @model_validator(mode="after")
+    def _check_ticks(self) -> Self:
+        if self.overflow.width_ms % self.wheel.tick_ms:
+            raise FieldError(
+                ("wheel", "tick_ms"), "should divide overflow.width: no tick lies in two buckets"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_group_protocol(self) -> Self:
+        if self.service.group_protocol == "consumer":
+            for name in CLASSIC_ONLY_OPTIONS:
+                if name in self.kafka.options:
+                    text = 'may not be set with service.group_protocol = "consumer": the broker decides'
+                    raise FieldError(("kafka", "options", name), text)
+        return self
+
+    @model_validator(mode="after")
+    def _check_topics(self) -> Self:
+        places = {intake.topic: place for place, intake in enumerate(self.intakes)}
+        for first, second in combinations(range(len(self.intakes)), 2):
+            one, other = self.intakes[first].topic, self.intakes[second].topic
+            # Kafka names its metrics with _ for dots, so it takes only one of a.b and a_b.
+            if one.replace(".", "_") == other.replace(".", "_"):
+                raise FieldError(
+                    ("intake", second, "topic"), f"the same name as intake[{first}].topic: {one}"
+                )
+        for place, intake in enumerate(self.intakes):
+            owner = owner_of_internal_topic(intake.topic)
+            if owner in places:
+                raise FieldError(("intake", place, "topic"), f"would be a topic of intake {owner}'s own")
+            if intake.target is not None:
+                self._check_fixed_target(place, intake.target)
+        return self
+
+    def _check_fixed_target(self, place: int, target: str) -> None:
+        """A fixed target may be another fixed-delay intake, but a message must get out in the end."""
+        location = ("intake", place, "target")
+        by_topic = {intake.topic: intake for intake in self.intakes}
+        owner = owner_of_internal_topic(target)
+        if owner in by_topic:
+            raise FieldError(location, f"is a topic of intake {owner}'s own")
+        seen = {self.intakes[place].topic}
+        following: str | None = target
+        while following in by_topic:
+            if following in seen:
+                raise FieldError(location, f"leads back to {following}: its messages would go round for ever")
+            if not by_topic[following].is_fixed:
+                raise FieldError(
+                    location, f"intake {following} needs headers, which are gone when it gets there"
+                )
+            seen.add(following)
+            following = by_topic[following].target

@@ -1,0 +1,106 @@
+"""What a partition holds in memory: one compact object a message."""
+
+# marshal is the quickest way to one object and back, and what it packs never leaves the process.
+from marshal import dumps as pack
+from marshal import loads as unpack
+from typing import NamedTuple
+
+from tarry.headers import REPLACED_HEADERS, REQUEST_HEADERS
+from tarry.timer import TimerTaskEntry
+
+Headers = list[tuple[str, bytes | None]]
+
+OVERHEAD_BYTES = 480
+"""What a held message costs beside its payload: the object, its id, its place in wheel and ledger. Measured."""
+
+TAKEN_OFF = REQUEST_HEADERS | REPLACED_HEADERS
+"""Headers of a request that do not travel on."""
+
+
+class HeldMessage(TimerTaskEntry):
+    """A message that waits in the hot wheel; its `sequence` is its offset in the intake.
+
+    The headers it came with are kept in packed form, all of them: one bytes object is a quarter of the memory of
+    their tuples and strings, and a message that turns out undeliverable when it fires goes to the dead letters as it
+    came.
+
+    Args:
+        due_ms: when it is due.
+        offset: in the intake.
+        key: as it came.
+        value: as it came.
+        headers: as they came, request headers included.
+        carries: whether any of them travel on.
+        target: the topic to deliver to.
+        target_partition: the partition asked for, or -1.
+        message_id: 36 ASCII characters.
+    """
+
+    __slots__ = ("carries", "id", "key", "packed_headers", "target", "target_partition", "value")
+
+    def __init__(  # not the parent's: this runs once a message, and the links are set by the wheel
+        self,
+        due_ms: int,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        carries: bool,
+        target: str,
+        target_partition: int,
+        message_id: bytes,
+    ) -> None:
+        self.due_ms = due_ms
+        self.sequence = offset
+        self.bucket = None
+        self.key = key
+        self.value = value
+        self.packed_headers = pack(headers) if headers else None
+        self.carries = carries
+        self.target = target
+        self.target_partition = target_partition
+        self.id = message_id
+
+    @property
+    def original_headers(self) -> Headers:
+        """The headers as they came."""
+        return unpack(self.packed_headers) if self.packed_headers else []  # noqa: S302 - packed above
+
+    @property
+    def headers(self) -> Headers:
+        """The headers that travel on, in their order."""
+        return [header for header in self.original_headers if header[0] not in TAKEN_OFF] if self.carries else []
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes."""
+        return (
+            OVERHEAD_BYTES
+            + (len(self.key) if self.key else 0)
+            + (len(self.value) if self.value else 0)
+            + (len(self.packed_headers) if self.packed_headers else 0)
+        )
+
+
+class DeadMessage(NamedTuple):
+    """A record that can never be delivered, with all that it came with.
+
+    Attributes:
+        offset: in the intake.
+        headers: the original ones, request headers included.
+        code: an error code of the header convention.
+        detail: one line for people.
+        id: 36 ASCII characters: its own where it is readable, else the one derived from its place.
+        due_ms: where it is known.
+        target: where it is known.
+    """
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    code: str
+    detail: str
+    id: bytes
+    due_ms: int | None
+    target: str | None

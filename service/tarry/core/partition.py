@@ -1,0 +1,329 @@
+"""The state of one intake partition, from being taken over to being given up.
+
+Pure: records and `now_ms` go in, batches to deliver and checkpoints to commit come out. The worker's loop drives it:
+
+    accept    a record of the intake is read: placed in the wheel, or found dead, or known to be done
+    collect   time moves: what is due becomes ready, in the order of (due time, offset)
+    take      a batch of what is ready, for the next transaction
+    settle    what that transaction must commit with it: low watermark, checkpoint, journal record
+    confirm   it committed: the batch is done
+    put_back  it aborted: the batch is ready again, in front
+
+Between `take` and `confirm` or `put_back` no other batch is taken. If a transaction's fate is unknown, the whole state
+is dropped and the partition is taken over anew.
+
+**Gate**: after a take-over nothing fires before the replay has reached the end that the intake had when it began. Then
+what is overdue comes out in due order, as if there had been no crash.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import cast
+
+from tarry.core.checkpoint import Checkpoint
+from tarry.core.done_set import DoneSet
+from tarry.core.journal import INTAKE, encode_copy, encode_done
+from tarry.core.ledger import Ledger
+from tarry.core.message import DeadMessage, Headers, HeldMessage
+from tarry.core.pointer import JournalPointer
+from tarry.core.request import Rejection, RequestReader
+from tarry.timer import TimingWheel
+
+CLOCK_STEP_MS = 1_000
+"""The clock went back this far: the wheel is built anew. Less is waited for."""
+
+_BY_DUE = attrgetter("due_ms", "sequence")
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction does for one partition."""
+
+    due: list[HeldMessage] = field(default_factory=list)
+    dead: list[DeadMessage] = field(default_factory=list)
+    retired: list[HeldMessage] = field(default_factory=list)
+    """Messages of `dead` that were due: they were found undeliverable when they fired."""
+
+    def __len__(self) -> int:
+        return len(self.due) + len(self.dead)
+
+    def offsets(self) -> list[int]:
+        """The offsets in the intake that the transaction completes."""
+        return [m.sequence for m in self.due] + [m.offset for m in self.dead]
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What is committed with a batch: the group's offset, its metadata, and the journal's record."""
+
+    low: int
+    metadata: str
+    journal: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a take-over read before the first record of the intake.
+
+    Attributes:
+        low: the committed offset, which is the low watermark.
+        checkpoint: committed with it, and already in the name of this process.
+        done: what the journal says is done above `low`.
+        replay_end: the intake's end when the take-over began.
+    """
+
+    low: int
+    checkpoint: Checkpoint
+    done: DoneSet
+    replay_end: int
+
+
+class PartitionState:
+    """One intake partition.
+
+    Args:
+        intake: the topic.
+        partition: its number.
+        reader: decides what a record asks for.
+        keeps_order: whether the intake has a fixed delay: no record is due before the one in front of it.
+        new_wheel: makes an empty wheel that starts at a time.
+        recovered: where to begin.
+        now_ms: wall time.
+    """
+
+    def __init__(
+        self,
+        intake: str,
+        partition: int,
+        reader: RequestReader,
+        keeps_order: bool,
+        new_wheel: Callable[[int], TimingWheel],
+        recovered: Recovered,
+        now_ms: int,
+    ) -> None:
+        self.intake = intake
+        self.partition = partition
+        self.held_bytes = 0
+        self._reader = reader
+        self._new_wheel = new_wheel
+        self._wheel = new_wheel(now_ms)
+        self._ledger = Ledger(recovered.low)
+        self._pointer = JournalPointer(recovered.low, recovered.checkpoint.pointer, recovered.done.end)
+        self._base = recovered.checkpoint
+        self._done: DoneSet | None = recovered.done if len(recovered.done) else None
+        self._replay_end: int | None = recovered.replay_end
+        self._late: list[HeldMessage] = []
+        self._ready: deque[HeldMessage] = deque()
+        self._dead: list[DeadMessage] = []
+        self._keeps_order = keeps_order
+        self._last_due_ms = recovered.checkpoint.due_below_ms or 0
+        self._due_below_ms = recovered.checkpoint.due_below_ms
+        self.reach(recovered.low)
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """The next offset of the intake to be read."""
+        return self._ledger.position
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the gate is closed: the replay has not reached its end."""
+        return self._replay_end is not None
+
+    def accept(
+        self,
+        offset: int,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        now_ms: int,
+    ) -> None:
+        """Take in a record of the intake; one below the position was read before and is passed over."""
+        ledger = self._ledger
+        if offset < ledger.position:
+            return
+        known_done = self._done is not None and offset in self._done
+        if known_done and not self._keeps_order:
+            ledger.reach(offset + 1)
+            return
+        request = self._reader.read(self.partition, offset, timestamp_ms, headers, now_ms)
+        if isinstance(request, Rejection):
+            if known_done:
+                ledger.reach(offset + 1)
+                return
+            ledger.read(offset)
+            self._reject(offset, key, value, headers, request)
+            return
+        due_ms, target, target_partition, message_id, others = request
+        if self._keeps_order:
+            # Log-append time can step back when a partition's leader moves; the order of the log may not.
+            due_ms = self._last_due_ms = max(due_ms, self._last_due_ms)
+            if known_done:
+                ledger.reach(offset + 1)
+                return
+        ledger.read(offset)
+        message = HeldMessage(
+            due_ms, offset, key, value, headers, others is not None, target, target_partition, message_id
+        )
+        self.held_bytes += message.size_bytes
+        if not self._wheel.add(message):
+            self._late.append(message)
+
+    def reach(self, position: int) -> None:
+        """Take note of the reader's position: what lies below it and was not handed in are markers."""
+        self._ledger.reach(position)
+        if self._replay_end is not None and self._ledger.position >= self._replay_end:
+            self._replay_end = None
+            self._done = None
+
+    def note_journal_end(self, end: int) -> None:
+        """Note an end of the journal that was asked for earlier, for the recovery pointer."""
+        self._pointer.note(self._ledger.position, end)
+
+    def _reject(
+        self, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, why: Rejection
+    ) -> None:
+        dead = DeadMessage(offset, key, value, headers or [], why.code, why.detail, why.id, why.due_ms, why.target)
+        self._dead.append(dead)
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> int:
+        """How many messages are held, ready ones included."""
+        return len(self._wheel) + len(self._late) + len(self._ready) + len(self._dead)
+
+    def next_due_ms(self) -> int | None:
+        """When `collect` has something to do next: 0 for now, None for never while nothing is read."""
+        if self._replay_end is not None:
+            return None
+        if self._ready or self._late or self._dead:
+            return 0
+        return self._wheel.next_due_ms
+
+    def collect(self, now_ms: int) -> bool:
+        """Make ready what is due by now; nothing while the gate is closed.
+
+        Returns:
+            Whether anything is ready.
+        """
+        if self._replay_end is not None:
+            self.reach(self._ledger.position)
+            if self._replay_end is not None:
+                return False
+        if now_ms < self._wheel.current_ms - CLOCK_STEP_MS:
+            self._turn_back(now_ms)
+        due = cast("list[HeldMessage]", self._wheel.advance(now_ms))
+        if self._late:
+            due = sorted(due + self._late, key=_BY_DUE)
+            self._late = []
+        if due:
+            self._ready.extend(due)
+        return bool(self._ready or self._dead)
+
+    def _turn_back(self, now_ms: int) -> None:
+        """The clock was set back: hold again what is not due by the new time."""
+        waiting = cast("list[HeldMessage]", self._wheel.advance(_NEVER_MS))
+        messages = [*self._ready, *self._late, *waiting]
+        messages.sort(key=_BY_DUE)
+        self._ready.clear()
+        self._wheel = self._new_wheel(now_ms)
+        self._late = [message for message in messages if not self._wheel.add(message)]
+
+    # -- firing -----------------------------------------------------------------------------------------------------
+
+    def take(self, limit: int, now_ms: int) -> Batch:
+        """Take up to `limit` of what is ready, in order; nothing whose time the clock has gone back from."""
+        dead, self._dead = self._dead[:limit], self._dead[limit:]
+        batch = Batch(dead=dead)
+        ready, due = self._ready, batch.due
+        for _ in range(min(limit - len(dead), len(ready))):
+            if ready[0].due_ms > now_ms:
+                break
+            due.append(ready.popleft())
+        return batch
+
+    def give_up(self, batch: Batch, messages: dict[int, tuple[str, str]]) -> None:
+        """Turn messages of a batch that can never be delivered into dead letters of the same batch.
+
+        Args:
+            batch: taken, and not settled.
+            messages: for the offset of each the error code and detail.
+        """
+        kept: list[HeldMessage] = []
+        for message in batch.due:
+            if message.sequence in messages:
+                code, detail = messages[message.sequence]
+                batch.retired.append(message)
+                batch.dead.append(_as_dead(message, code, detail))
+            else:
+                kept.append(message)
+        batch.due = kept
+
+    def settle(self, batch: Batch) -> Settlement:
+        """Mark the batch as done, tentatively, and say what its transaction commits."""
+        offsets = batch.offsets()
+        self._ledger.mark(offsets)
+        if batch.due and self._keeps_order:
+            self._due_below_ms = batch.due[-1].due_ms
+        low = self._ledger.low
+        return Settlement(low, self._checkpoint(low).encode(), encode_done({INTAKE: offsets}))
+
+    def confirm(self, batch: Batch) -> None:
+        """The batch's transaction committed."""
+        self._ledger.trim()
+        self._pointer.trim(self._ledger.low)
+        self.held_bytes -= sum(m.size_bytes for m in batch.due) + sum(m.size_bytes for m in batch.retired)
+
+    def put_back(self, batch: Batch) -> None:
+        """The batch's transaction aborted: all of it is ready again, in front of the rest."""
+        self._ledger.unmark(batch.offsets())
+        retired = {message.sequence for message in batch.retired}
+        self._ready.extendleft(sorted([*batch.due, *batch.retired], key=_BY_DUE, reverse=True))
+        self._dead[:0] = [dead for dead in batch.dead if dead.offset not in retired]
+
+    # -- the checkpoint ---------------------------------------------------------------------------------------------
+
+    @property
+    def low(self) -> int:
+        """The low watermark."""
+        return self._ledger.low
+
+    @property
+    def pointer(self) -> int:
+        """Where a recovery from the low watermark would begin to read the journal."""
+        return self._pointer.at(self._ledger.low)
+
+    def rest(self, *, released: bool = False) -> Settlement:
+        """What is committed where nothing fires: to renew the checkpoint, or to release the partition.
+
+        The journal's record is a copy of the checkpoint.
+        """
+        low = self._ledger.low
+        text = replace(self._checkpoint(low), released=released).encode()
+        return Settlement(low, text, encode_copy(low, text))
+
+    def _checkpoint(self, low: int) -> Checkpoint:
+        return replace(self._base, pointer=self._pointer.at(low), due_below_ms=self._due_below_ms)
+
+
+_NEVER_MS = 1 << 62
+
+
+def _as_dead(message: HeldMessage, code: str, detail: str) -> DeadMessage:
+    return DeadMessage(
+        message.sequence,
+        message.key,
+        message.value,
+        message.original_headers,
+        code,
+        detail,
+        message.id,
+        message.due_ms,
+        message.target,
+    )

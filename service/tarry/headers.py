@@ -1,0 +1,138 @@
+"""The header convention: names, error codes, outcomes and ids, as `docs/headers.md` teaches them.
+
+Whatever speaks Kafka can use the service by these names alone. A change to one is a breaking change.
+"""
+
+import hashlib
+import re
+import uuid
+from enum import StrEnum
+
+# A request: on a record in an intake.
+TARGET = "tarry-target"
+DELAY_MS = "tarry-delay-ms"
+DELIVER_AT = "tarry-deliver-at"
+ID = "tarry-id"
+PARTITION = "tarry-partition"
+CANCEL = "tarry-cancel"
+
+# A delivery: on the record at its target. `ID` is there too.
+DUE_MS = "tarry-due-ms"
+SOURCE = "tarry-source"
+
+# A dead letter: beside the original headers.
+ERROR = "tarry-error"
+ERROR_DETAIL = "tarry-error-detail"
+
+#: The id of a message after CloudEvents' Kafka binding; it travels on untouched.
+CLOUDEVENTS_ID = "ce_id"
+
+#: What a request is read from: gone at the target, and dead where one stands twice.
+REQUEST_HEADERS = frozenset({TARGET, DELAY_MS, DELIVER_AT, ID, PARTITION, CANCEL})
+
+#: What the service writes itself: taken off a message that was sent on from a target.
+REPLACED_HEADERS = frozenset({DUE_MS, SOURCE})
+
+#: The namespace of ids that the service makes.
+NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "tarry")
+
+_UUID_TEXT = re.compile(rb"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NAMESPACE_BYTES = NAMESPACE.bytes
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+#: Kafka's limit on a topic's name, in characters.
+MAX_TOPIC_LENGTH = 249
+
+_INTERNAL_TOPIC = re.compile(r"(.+)\.(?:results|journal|dead|wheel-[0-9]+)")
+
+
+class ErrorCode(StrEnum):
+    """Why a record can never be delivered: the value of `tarry-error`, and a result's `reason`."""
+
+    NO_DELAY = "no-delay"
+    TWO_DELAYS = "two-delays"
+    BAD_DELAY = "bad-delay"
+    NEGATIVE_DELAY = "negative-delay"
+    LOOKS_LIKE_SECONDS = "looks-like-seconds"
+    BAD_TIME = "bad-time"
+    BAD_ID = "bad-id"
+    NO_TARGET = "no-target"
+    BAD_TARGET = "bad-target"
+    TARGET_NOT_ALLOWED = "target-not-allowed"
+    UNKNOWN_TARGET = "unknown-target"
+    INTERNAL_TARGET = "internal-target"
+    BAD_PARTITION = "bad-partition"
+    BEYOND_MAX_DELAY = "beyond-max-delay"
+    BEYOND_HORIZON = "beyond-horizon"
+    TOO_LARGE = "too-large"
+    NULL_KEY = "null-key"
+    REPEATED_HEADER = "repeated-header"
+    BAD_HANDLE = "bad-handle"
+    REJECTED_BY_BROKER = "rejected-by-broker"
+
+
+class Outcome(StrEnum):
+    """What became of a message: a result's `outcome`."""
+
+    FIRED = "fired"
+    CANCELLED = "cancelled"
+    CANCEL_FILED = "cancel-filed"
+    CANCEL_TOO_LATE = "cancel-too-late"
+    DUPLICATE = "duplicate"
+    DEAD = "dead"
+
+
+def parse_id(value: bytes | None) -> bytes | None:
+    """Bring the value of `tarry-id` to its one form.
+
+    Args:
+        value: a UUID as 36 characters in either case, or as 16 bytes.
+
+    Returns:
+        36 ASCII characters in lower case, or None where the value is no UUID.
+    """
+    if value is None:
+        return None
+    if len(value) == 36:
+        return value.lower() if _UUID_TEXT.fullmatch(value) else None
+    return _hyphenated(value.hex()) if len(value) == 16 else None
+
+
+def parse_cloudevents_id(value: bytes | None) -> bytes | None:
+    """Bring `ce_id` to the same form where it is a UUID as text, else None.
+
+    Sixteen bytes are no UUID here: CloudEvents ids are text, and `order-1234567890` is somebody's id.
+    """
+    return parse_id(value) if value is not None and len(value) == 36 else None
+
+
+def derived_id(topic: str, partition: int, offset: int) -> bytes:
+    """Make the id of a message that brought none: UUIDv5(`NAMESPACE`, "topic/partition/offset").
+
+    It is the same each time the record is read. Equal to `uuid.uuid5`, at a third of its time.
+
+    Returns:
+        36 ASCII characters.
+    """
+    name = f"{topic}/{partition}/{offset}".encode()
+    digest = hashlib.sha1(_NAMESPACE_BYTES + name, usedforsecurity=False).digest()
+    number = int.from_bytes(digest[:16], "big")
+    # RFC 9562: version 5 in bits 48-51, variant 0b10 in bits 64-65.
+    number = (number & ~(0xF << 76) & ~(0x3 << 62)) | (5 << 76) | (0x2 << 62)
+    return _hyphenated(f"{number:032x}")
+
+
+def is_legal_topic(name: str) -> bool:
+    """Tell whether Kafka would take this as a topic's name."""
+    return _TOPIC_NAME.fullmatch(name) is not None and name not in {".", ".."}
+
+
+def owner_of_internal_topic(name: str) -> str | None:
+    """Say to which intake a topic would belong by its name: `I` for `I.results`, `I.wheel-3`; else None."""
+    match = _INTERNAL_TOPIC.fullmatch(name)
+    return match[1] if match else None
+
+
+def _hyphenated(digits: str) -> bytes:
+    """32 hexadecimal digits as a UUID's text."""
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}".encode()

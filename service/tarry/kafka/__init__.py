@@ -1,0 +1,1 @@
+"""The edge to Kafka: the only place that knows the client library."""

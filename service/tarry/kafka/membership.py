@@ -1,0 +1,131 @@
+"""Membership in the group: which partitions of the intakes are this process's own.
+
+The group consumer is a member and nothing else. It is assigned its partitions, so that the group's protocol takes its
+course in both versions, but paused at their ends: reading is the business of a consumer without a group, which can
+start and stop at any offset whatever the group does (ADR 2). A commit by the member proves that it still is one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, TopicPartition
+
+from tarry.errors import MembershipLostError
+from tarry.kafka.errors import group_errors, translate_group
+from tarry.kafka.settings import Properties
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+OffsetMetadata = tuple[int, str]
+
+
+class Rebalances(Protocol):
+    """Who is told when partitions come and go; called from within `Membership.poll`."""
+
+    def assigned(self, places: Sequence[Place]) -> None:
+        """These partitions are ours now."""
+        ...
+
+    def revoked(self, places: Sequence[Place]) -> None:
+        """These are to be given up; they still are ours until this returns."""
+        ...
+
+    def lost(self, places: Sequence[Place]) -> None:
+        """These are somebody else's already."""
+        ...
+
+
+class Membership:
+    """The group consumer.
+
+    Args:
+        properties: of librdkafka, from `Cluster.member`.
+        topics: the intakes.
+        rebalances: is told what comes and goes.
+        on_warning: takes the text of an error that the client gets over by itself.
+    """
+
+    def __init__(
+        self,
+        properties: Properties,
+        topics: Sequence[str],
+        rebalances: Rebalances,
+        on_warning: Callable[[str], None],
+    ) -> None:
+        self._rebalances = rebalances
+        self._on_warning = on_warning
+        self._incremental = properties["group.protocol"] == "consumer"
+        self._consumer = Consumer(properties)
+        self._consumer.subscribe(
+            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def poll(self) -> None:
+        """Serve what the group has to say, without waiting.
+
+        Raises:
+            MembershipLostError: this member is out for good, such as by a second process with the same instance.
+        """
+        with group_errors("serve the group"):
+            message = self._consumer.poll(0)
+        if message is not None and (error := message.error()) is not None:
+            self._judge(error)
+
+    def commit(self, offsets: dict[Place, OffsetMetadata]) -> None:
+        """Commit offsets outside a transaction; goes through only for a member of the current generation.
+
+        Raises:
+            RetriableError: refused while the group moves on.
+            FatalError: refused for good.
+        """
+        wanted = [TopicPartition(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
+        with group_errors("commit"):
+            committed = self._consumer.commit(offsets=wanted, asynchronous=False)
+        for one in committed or []:
+            if one.error is not None:
+                raise translate_group(one.error, f"commit {one.topic}/{one.partition}")
+
+    def metadata(self) -> Any:
+        """What a transaction needs to prove membership; take it right before the transaction."""
+        return self._consumer.consumer_group_metadata()
+
+    def close(self) -> None:
+        """Leave the group; `revoked` is called for what is still owned."""
+        with group_errors("leave the group"):
+            self._consumer.close()
+
+    def _judge(self, error: KafkaError) -> None:
+        if error.fatal():
+            raise MembershipLostError(f"this process is out of its group: {error.str()}", error.name())
+        self._on_warning(error.str())
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        at_end = [TopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions]
+        if self._incremental:
+            consumer.incremental_assign(at_end)
+        else:
+            consumer.assign(at_end)
+        consumer.pause(at_end)
+        self._rebalances.assigned(_places(partitions))
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._rebalances.revoked(_places(partitions))
+        self._unassign(consumer, partitions)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._rebalances.lost(_places(partitions))
+        self._unassign(consumer, partitions)
+
+    def _unassign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._incremental:
+            consumer.incremental_unassign(partitions)
+        else:
+            consumer.unassign()
+
+
+def _places(partitions: Sequence[TopicPartition]) -> list[Place]:
+    return sorted((p.topic, p.partition) for p in partitions)
+
+
+__all__ = ["Membership", "Message", "OffsetMetadata", "Place", "Rebalances"]

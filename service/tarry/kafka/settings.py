@@ -1,0 +1,99 @@
+"""librdkafka's properties for each client of the service, and why.
+
+The user's `kafka.options` come first (security, addresses, buffers); what the promises rest on comes last and wins.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Properties = dict[str, Any]
+
+SESSION_TIMEOUT_MS = 6_000
+"""How long a dead member is waited for: Kafka's own least (`group.min.session.timeout.ms`)."""
+
+TRANSACTION_TIMEOUT_MS = 30_000
+"""How long the broker keeps the open transaction of a process that nobody fences."""
+
+MESSAGE_TIMEOUT_MS = 5_000
+"""How long a target without a leader may hold a firing transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where the cluster is, and how to speak to it."""
+
+    bootstrap_servers: str
+    options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+    def client(self, **properties: Any) -> Properties:
+        """The properties of any client: those given here, with `_` for dots, win over the user's options."""
+        ours = {name.replace("_", "."): value for name, value in properties.items()}
+        return {
+            # What librdkafka has to say goes through logging, which the service turns into its own lines.
+            "logger": logging.getLogger("librdkafka"),
+            **self.options,
+            "bootstrap.servers": self.bootstrap_servers,
+            **ours,
+        }
+
+    def member(self, group: str, protocol: Literal["classic", "consumer"], instance: str | None) -> Properties:
+        """The group consumer: it owns partitions, reads none, and commits only what it is told."""
+        properties = self.client(
+            group_id=group,
+            group_protocol=protocol,
+            enable_auto_commit=False,
+            enable_auto_offset_store=False,
+            auto_offset_reset="error",
+            max_poll_interval_ms=120_000,
+            enable_partition_eof=False,
+        )
+        if protocol == "classic":
+            properties["partition.assignment.strategy"] = "range"
+            properties["session.timeout.ms"] = SESSION_TIMEOUT_MS
+            properties["heartbeat.interval.ms"] = SESSION_TIMEOUT_MS // 3
+        else:
+            properties["group.remote.assignor"] = "range"
+        if instance:
+            properties["group.instance.id"] = instance
+        return properties
+
+    def reader(self) -> Properties:
+        """A consumer without a group, which reads what it is assigned: falling off the log is an error, never a skip."""
+        return self.client(
+            group_id="tarry-reader",  # librdkafka wants one; nothing is ever committed by it
+            enable_auto_commit=False,
+            enable_auto_offset_store=False,
+            auto_offset_reset="error",
+            isolation_level="read_committed",
+            queued_min_messages=20_000,
+            queued_max_messages_kbytes=65_536,
+            fetch_queue_backoff_ms=5,
+            fetch_wait_max_ms=100,
+            fetch_error_backoff_ms=50,
+            enable_partition_eof=True,
+        )
+
+    def transactor(self, transactional_id: str) -> Properties:
+        """The firing producer: one request in flight, order by key as Java's clients have it, errors reported alone."""
+        return self.client(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            message_timeout_ms=MESSAGE_TIMEOUT_MS,
+            enable_idempotence=True,
+            acks="all",
+            max_in_flight_requests_per_connection=1,
+            partitioner="murmur2_random",
+            # A typing error in a target must not make a topic.
+            allow_auto_create_topics=False,
+            topic_metadata_propagation_max_ms=2_000,
+            delivery_report_only_error=True,
+            linger_ms=2,
+            batch_num_messages=10_000,
+            batch_size=1_000_000,
+            queue_buffering_max_messages=200_000,
+            # Back-to-back transactions meet CONCURRENT_TRANSACTIONS and wait this long: 100 ms by default.
+            retry_backoff_ms=1,
+            retry_backoff_max_ms=10,
+        )

@@ -1,0 +1,198 @@
+"""Taking partitions over: prove, fence, name, read.
+
+The order is what makes it exactly once, so each step is numbered as in `docs/architecture.md`:
+
+0. Prove membership by a plain commit. Only a proven member may fence: a zombie that wakes would fence the healthy owner.
+1. Read the checkpoint, under an open transaction too. Whoever wrote it and has not released the partition is fenced,
+   by registering its transactional ids: what it left open is aborted. Then read the offset again, stable.
+2. Commit the same offset and checkpoint in the name of this process. Only then may a transaction touch the partition.
+3. Capture the journal's end, read_uncommitted, and read committed records up to it: markers reach the journal and the
+   offsets independently, so its last stable offset may lag behind a commit that is already visible.
+4. Capture the intake's last stable offset: the replay's end.
+
+A refusal (`RetriableError`) anywhere means: poll on, and begin at 0 again.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
+from tarry.core.done_set import DoneSet
+from tarry.core.journal import INTAKE, Copy, Done, Range
+from tarry.core.journal import decode as decode_record
+from tarry.core.partition import Recovered
+from tarry.errors import UsageError
+from tarry.kafka.membership import Membership, OffsetMetadata, Place
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.reader import Reader
+from tarry.kafka.topics import JOURNAL
+
+READ_MOST = 1_000
+READ_TIMEOUT_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who takes over.
+
+    Attributes:
+        writer: the transactional ids of this process.
+        geometry: of the overflow wheel, by intake.
+    """
+
+    writer: tuple[str, ...]
+    geometry: Mapping[str, Geometry]
+
+
+class TakeOver:
+    """Takes partitions over.
+
+    Args:
+        membership: this process in the group.
+        offsets: questions to the brokers.
+        journal: a reader that is free for this.
+        identity: who takes over.
+        fence: shuts out the process behind a transactional id.
+        on_event: takes an event's name and fields, for the log.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        offsets: Offsets,
+        journal: Reader,
+        identity: Identity,
+        fence: Callable[[str], None],
+        on_event: Callable[..., None],
+    ) -> None:
+        self._membership = membership
+        self._offsets = offsets
+        self._journal = journal
+        self._identity = identity
+        self._fence = fence
+        self._on_event = on_event
+
+    def prove(self, places: Sequence[Place]) -> None:
+        """Step 0: commit an offset of each partition's journal, which nobody reads."""
+        self._membership.commit({_journal_of(place): (0, "") for place in places})
+
+    def run(self, places: Sequence[Place]) -> dict[Place, Recovered]:
+        """Steps 1 to 4, for partitions that membership was proved of.
+
+        Raises:
+            RetriableError: refused for now; begin at 0 again.
+            UsageError: the partition cannot be taken over by anybody; one line says why.
+        """
+        committed = self._offsets.committed(places, stable=False)
+        found = {place: self._checkpoint(place, committed.get(place)) for place in places}
+        self._fence_writers([checkpoint for _, checkpoint in found.values() if checkpoint])
+        committed = self._offsets.committed(places, stable=True)
+        found = {place: self._checkpoint(place, committed.get(place)) for place in places}
+        copies = self._last_copies([place for place, (_, checkpoint) in found.items() if checkpoint is None])
+        lows: dict[Place, int] = {}
+        checkpoints: dict[Place, Checkpoint] = {}
+        for place, (low, checkpoint) in found.items():
+            lows[place], base = (low, checkpoint) if checkpoint else copies[place]
+            self._check_geometry(place, base)
+            checkpoints[place] = replace(
+                base, writer=self._identity.writer, released=False, geometry=self._identity.geometry[place[0]]
+            )
+        self._membership.commit({place: (lows[place], checkpoints[place].encode()) for place in places})
+        done = self._read_journals({place: checkpoints[place].pointer for place in places}, lows)
+        ends = self._offsets.ends(places, committed=True)
+        return {place: Recovered(lows[place], checkpoints[place], done[place], ends[place]) for place in places}
+
+    def _checkpoint(self, place: Place, committed: OffsetMetadata | None) -> tuple[int, Checkpoint | None]:
+        if committed is None:
+            return 0, None
+        low, metadata = committed
+        try:
+            return low, decode(metadata)
+        except CheckpointError as error:
+            self._on_event("checkpoint_unreadable", topic=place[0], partition=place[1], reason=str(error))
+            return low, None
+
+    def _fence_writers(self, checkpoints: Sequence[Checkpoint]) -> None:
+        """Fence every writer that has not released, but for this process: its own producer is registered anew."""
+        names = {name for c in checkpoints if not c.released for name in c.writer}
+        for name in sorted(names.difference(self._identity.writer)):
+            self._on_event("fencing", transactional_id=name)
+            self._fence(name)
+
+    def _check_geometry(self, place: Place, checkpoint: Checkpoint) -> None:
+        wanted = self._identity.geometry[place[0]]
+        if checkpoint.geometry != wanted and (checkpoint.draining or checkpoint.emptying):
+            raise UsageError(
+                f"{place[0]}/{place[1]} has messages in an overflow wheel of another shape ({checkpoint.geometry}): "
+                "set [overflow] back to it, or let them fire first"
+            )
+
+    def _last_copies(self, places: Sequence[Place]) -> dict[Place, tuple[int, Checkpoint]]:
+        """Where the group's offsets are lost, the journal's copies serve: the one with the highest watermark."""
+        if not places:
+            return {}
+        starts = self._offsets.starts([_journal_of(place) for place in places])
+        copies: dict[Place, Copy] = {}
+        for place, record in self._records({place: starts[_journal_of(place)] for place in places}):
+            if isinstance(record, Copy) and (place not in copies or record.low >= copies[place].low):
+                copies[place] = record
+        for place in places:
+            if place not in copies:
+                raise UsageError(
+                    f"{place[0]}/{place[1]} holds records, and neither the group's offsets nor the journal say which "
+                    "of them are done: to deliver everything in it, run `tarry serve --adopt` once"
+                )
+            self._on_event("checkpoint_from_copy", topic=place[0], partition=place[1], low=copies[place].low)
+        return {place: (copy.low, decode(copy.checkpoint)) for place, copy in copies.items()}
+
+    def _read_journals(self, pointers: Mapping[Place, int], lows: Mapping[Place, int]) -> dict[Place, DoneSet]:
+        ranges: dict[Place, list[Range]] = {place: [] for place in pointers}
+        for place, record in self._records(pointers):
+            if not isinstance(record, Copy):
+                ranges[place].extend(record.ranges.get(INTAKE, ()))
+        return {place: DoneSet(found, lows[place]) for place, found in ranges.items()}
+
+    def _records(self, starts: Mapping[Place, int]) -> Iterator[tuple[Place, Done | Copy]]:
+        """Read journals from an offset each to the end that they have now."""
+        journals = {_journal_of(place): place for place in starts}
+        ends = self._offsets.ends(journals, committed=False)
+        firsts = self._offsets.starts(journals)
+        waiting: dict[Place, int] = {}
+        for journal, place in journals.items():
+            start, end = starts[place], ends[journal]
+            if not firsts[journal] <= start <= end:
+                raise UsageError(
+                    f"{journal[0]}/{journal[1]} holds offsets {firsts[journal]} to {end}, and {start} is where a "
+                    "recovery begins: records of the journal were deleted, and what was delivered is not known"
+                )
+            if start < end:
+                waiting[journal] = end
+        if not waiting:
+            return
+        opened = list(waiting)
+        self._journal.open({journal: starts[journals[journal]] for journal in opened})
+        try:
+            while waiting:
+                records, reached = self._journal.read(READ_MOST, READ_TIMEOUT_S)
+                for record in records:
+                    journal = (record.topic() or "", record.partition() or 0)
+                    offset = record.offset() or 0
+                    if journal in waiting:
+                        yield journals[journal], self._decoded(journal, offset, record.value())
+                        if offset + 1 >= waiting[journal]:
+                            del waiting[journal]
+                for journal, position in reached.items():
+                    if journal in waiting and position >= waiting[journal]:
+                        del waiting[journal]
+        finally:
+            self._journal.shut(opened)
+
+    def _decoded(self, journal: Place, offset: int, value: bytes | None) -> Done | Copy:
+        try:
+            return decode_record(value)
+        except ValueError as error:
+            raise UsageError(f"{journal[0]}/{journal[1]} at offset {offset}: {error}") from error
+
+
+def _journal_of(place: Place) -> Place:
+    return place[0] + JOURNAL, place[1]

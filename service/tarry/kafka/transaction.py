@@ -1,0 +1,198 @@
+"""The transactional producer, and how it fences another.
+
+One at a time, on one thread: begin, produce, offsets, commit. After an error that leaves a transaction's fate open the
+producer is useless; `renew` builds the next one under the same id, which aborts whatever the last one left open.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from tarry.errors import AbortableError, RetriableError
+from tarry.kafka.errors import error_of, producer_errors, translate
+from tarry.kafka.membership import OffsetMetadata, Place
+from tarry.kafka.settings import Cluster
+
+INIT_TIMEOUT_S = 30.0
+_QUEUE_FULL_WAIT_S = 0.05
+_QUEUE_FULL_TRIES = 600
+
+OnFailure = Callable[[KafkaError | None, Any], None]
+
+
+class Transactor:
+    """A transactional producer under one id.
+
+    Args:
+        cluster: where.
+        transactional_id: the name under which Kafka knows it, and fences it.
+    """
+
+    def __init__(self, cluster: Cluster, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self._cluster = cluster
+        self._producer: Producer | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a producer."""
+        return self._producer is not None
+
+    def renew(self) -> None:
+        """Build a producer and register it: whatever an earlier one of this id left open is aborted.
+
+        Raises:
+            RetriableError: the coordinator does not answer yet.
+            FatalError: refused.
+        """
+        self.close()
+        producer = Producer(self._cluster.transactor(self.transactional_id))
+        _register(producer, self.transactional_id)
+        self._producer = producer
+
+    def close(self) -> None:
+        """Drop the producer; an open transaction stays open until it is fenced or times out."""
+        if self._producer is not None:
+            self._producer.purge(in_flight=True, blocking=False)
+            self._producer.close()
+        self._producer = None
+
+    def begin(self) -> None:
+        """Open a transaction."""
+        with producer_errors("begin a transaction"):
+            self._live.begin_transaction()
+
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]] | None,
+        on_failure: OnFailure,
+    ) -> None:
+        """Add a record; it is sent in the background.
+
+        Args:
+            topic: where to.
+            partition: which, or -1 to choose by key.
+            key: of the record.
+            value: of the record.
+            headers: of the record.
+            on_failure: called with the error and the record if it could not be delivered.
+
+        Raises:
+            AbortableError: no room in the queue for too long.
+            KafkaException: this record can't be sent, and the transaction is as it was.
+        """
+        try:
+            self._live.produce(topic, value, key, partition, on_failure, headers=headers or [])
+        except BufferError:
+            self._make_room()
+            self.produce(topic, partition, key, value, headers, on_failure)
+
+    def produce_all(self, topic: str, partition: int, records: list[dict[str, bytes]]) -> None:
+        """Add records without headers to one partition, in one call.
+
+        Args:
+            topic: where to.
+            partition: which.
+            records: each with `key` and `value`.
+
+        Raises:
+            AbortableError: not all of them found room.
+        """
+        left = records
+        while left:
+            try:
+                added = self._live.produce_batch(topic, left, partition)
+            except BufferError:
+                added = 0
+            if added == len(left):
+                return
+            # What was refused is marked, and nothing else is: a full queue is the one cause that passes.
+            left = [record for record in left if "_error" in record]
+            for record in left:
+                record.pop("_error")
+            self._make_room()
+
+    def send_offsets(self, offsets: dict[Place, OffsetMetadata], group_metadata: Any) -> None:
+        """Add offsets; refused if the member is no longer of the current generation."""
+        wanted = [TopicPartition(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
+        self._again("send offsets", lambda: self._live.send_offsets_to_transaction(wanted, group_metadata, -1))
+
+    def commit(self) -> None:
+        """Commit, however long it takes.
+
+        Raises:
+            AbortableError: nothing of it is committed; `abort` is the next call.
+            FatalError: its fate is not known; `renew` is the next call.
+        """
+        self._again("commit the transaction", lambda: self._live.commit_transaction(-1))
+
+    def abort(self) -> None:
+        """Abort, however long it takes.
+
+        Raises:
+            FatalError: `renew` is the next call.
+        """
+        self._again("abort the transaction", lambda: self._live.abort_transaction(-1))
+
+    def partitions_of(self, topic: str, timeout_s: float) -> int:
+        """Ask how many partitions a topic has: 0 where there is none of that name.
+
+        Raises:
+            RetriableError: the cluster does not answer, or the topic is being made.
+        """
+        with producer_errors(f"ask about {topic}"):
+            found = self._live.list_topics(topic, timeout_s).topics.get(topic)
+        if found is None or (
+            found.error is not None
+            and found.error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
+        ):
+            return 0
+        if found.error is not None:
+            raise RetriableError(f"could not ask about {topic}: {found.error.str()}", found.error.name())
+        return len(found.partitions)
+
+    @property
+    def _live(self) -> Producer:
+        assert self._producer is not None, "renew comes first"  # noqa: S101
+        return self._producer
+
+    def _make_room(self) -> None:
+        for _ in range(_QUEUE_FULL_TRIES):
+            if self._live.poll(_QUEUE_FULL_WAIT_S):
+                return
+        raise AbortableError("the producer's queue stays full", "_QUEUE_FULL")
+
+    def _again(self, doing: str, call: Callable[[], None]) -> None:
+        while True:
+            try:
+                call()
+            except KafkaException as exception:
+                error = translate(error_of(exception), doing)
+                if not isinstance(error, RetriableError):
+                    raise error from exception
+            else:
+                return
+
+
+def fence(cluster: Cluster, transactional_id: str) -> None:
+    """Abort what a process left open under an id, and shut that process out.
+
+    Raises:
+        RetriableError: the coordinator does not answer yet.
+        FatalError: refused.
+    """
+    producer = Producer(cluster.transactor(transactional_id))
+    try:
+        _register(producer, transactional_id)
+    finally:
+        producer.close()
+
+
+def _register(producer: Producer, transactional_id: str) -> None:
+    with producer_errors(f"register {transactional_id}"):
+        producer.init_transactions(INIT_TIMEOUT_S)

@@ -1,0 +1,345 @@
+"""One process's loop: serve the group, take over, consume, place, advance, transact. One thread.
+
+A partition goes through: assigned → taken over (its state stands, the gate closed) → replayed (the gate opens) →
+served → released or lost. Everything that can wait for a broker waits on this thread, because a busy Python thread
+beside the client library's own would slow both down by orders of magnitude.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tarry.clock import Clock
+from tarry.core.checkpoint import Geometry
+from tarry.core.partition import PartitionState
+from tarry.core.request import RequestReader
+from tarry.errors import AbortableError, BrokerError, FatalError, MembershipLostError, RetriableError
+from tarry.kafka.membership import Membership, Place
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.reader import Reader
+from tarry.kafka.settings import Cluster
+from tarry.kafka.takeover import Identity, TakeOver
+from tarry.kafka.topics import admin_client
+from tarry.kafka.transaction import Transactor, fence
+from tarry.timer import TimingWheel
+from tarry.worker.firing import Firing
+from tarry.worker.janitor import Janitor
+
+READ_MOST = 5_000
+READ_WAIT_MS = 10
+"""The longest a turn waits for records: short, since the client library waits for all that were asked for."""
+
+RETRY_MS = 100
+"""How long a refused take-over waits before it begins again."""
+
+HAND_OVER_MS = 8_000
+"""The budget of a release: what it does not reach, the next owner's fencing does."""
+
+RESUME_AT = 0.8
+"""Reading goes on when what is held has fallen to this share of the budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntakePlan:
+    """One intake, as the loop needs it.
+
+    Attributes:
+        reader: decides what its records ask for.
+        fixed_delay: whether the order of its log is kept.
+        geometry: of its overflow wheel.
+        keep_ms: how long done records stay.
+    """
+
+    reader: RequestReader
+    fixed_delay: bool
+    geometry: Geometry
+    keep_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one process does.
+
+    Attributes:
+        cluster: where.
+        group: the consumer group.
+        member: librdkafka's properties of the group consumer.
+        name: the first part of this process's transactional ids; unique among processes that run.
+        intakes: by topic.
+        tick_ms: of the hot wheel.
+        wheel_size: of the hot wheel.
+        memory_budget_bytes: for messages held.
+        interval_ms: the least time from the start of one transaction to the next.
+        most: messages a transaction.
+    """
+
+    cluster: Cluster
+    group: str
+    member: dict[str, object]
+    name: str
+    intakes: Mapping[str, IntakePlan]
+    tick_ms: int
+    wheel_size: int
+    memory_budget_bytes: int
+    interval_ms: int
+    most: int
+
+
+class Worker:
+    """One process of the service.
+
+    Args:
+        plan: what it does.
+        clock: wall and monotonic time.
+        stopping: asked once a turn whether to hand over and end.
+        on_event: takes an event's name and fields, for the log.
+    """
+
+    def __init__(self, plan: Plan, clock: Clock, stopping: Callable[[], bool], on_event: Callable[..., None]) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._stopping = stopping
+        self._on_event = on_event
+        self._states: dict[Place, PartitionState] = {}
+        self._order: list[PartitionState] = []
+        self._waiting: set[Place] = set()
+        self._retry_at_ms = 0
+        self._next_transaction_ms = 0
+        self._paused = False
+        self._announced = False
+        self._lost_producer: FatalError | None = None
+        cluster = plan.cluster
+        self._offsets = Offsets(admin_client(cluster.client()), plan.group)
+        self._reader = Reader(cluster.reader(), self._warn)
+        self._transactor = Transactor(cluster, f"{plan.name}-fire")
+        self._membership = Membership(plan.member, list(plan.intakes), self, self._warn)
+        self._firing = Firing(self._transactor, self._membership, clock, plan.most, on_event)
+        self._janitor = Janitor(
+            self._offsets,
+            clock,
+            {topic: intake.keep_ms for topic, intake in plan.intakes.items()},
+            lambda states: self._firing.commit_rest(states, released=False),
+            on_event,
+        )
+
+    def run(self) -> None:
+        """Serve until `stopping`, then hand the partitions over.
+
+        Raises:
+            UsageError: a partition can be served by nobody; one line says why.
+            MembershipLostError: this member is out for good.
+        """
+        try:
+            while not self._stopping():
+                self.turn()
+            self.revoked(list(self._states))
+        finally:
+            self._close()
+
+    def turn(self) -> None:
+        """Go once around the loop."""
+        try:
+            self._membership.poll()
+            if self._lost_producer is not None:
+                raise self._lost_producer
+            if self._waiting and self._clock.monotonic_ms() >= self._retry_at_ms:
+                self._take_over()
+            self._read()
+            self._fire()
+            self._janitor.turn(self._states)
+        except MembershipLostError:
+            raise
+        except FatalError as error:
+            self._begin_anew(error)
+        self._announce()
+
+    # -- the group's callbacks --------------------------------------------------------------------------------------
+
+    def assigned(self, places: Sequence[Place]) -> None:
+        """Take these over, from the loop: a take-over may wait, and a callback may not."""
+        self._on_event("assigned", partitions=_text(places))
+        self._waiting.update(places)
+        self._announced = False
+
+    def revoked(self, places: Sequence[Place]) -> None:
+        """Commit these as released and drop them. No transaction is open: the loop finishes each before it polls."""
+        states = [self._states[place] for place in places if place in self._states]
+        if states:
+            self._release(states)
+        self._drop(places)
+        self._on_event("revoked", partitions=_text(places))
+
+    def lost(self, places: Sequence[Place]) -> None:
+        """Drop these: they are somebody else's."""
+        self._drop(places)
+        self._on_event("lost", partitions=_text(places))
+
+    def _release(self, states: Sequence[PartitionState]) -> None:
+        deadline_ms = self._clock.monotonic_ms() + HAND_OVER_MS
+        while True:
+            try:
+                self._firing.commit_rest(states, released=True)
+            except AbortableError as error:
+                # The metadata is taken anew each time, so a moved generation is got over by trying again.
+                if self._clock.monotonic_ms() > deadline_ms:
+                    self._on_event("not_released", reason=str(error))
+                    return
+                self._clock.sleep(RETRY_MS / 1000)
+            except BrokerError as error:
+                self._on_event("not_released", reason=str(error))
+                self._lost_producer = FatalError(str(error), error.code)
+                return
+            else:
+                return
+
+    def _drop(self, places: Sequence[Place]) -> None:
+        held = [place for place in places if self._states.pop(place, None) is not None]
+        if held:
+            self._reader.shut(held)
+        self._waiting.difference_update(places)
+        self._order = list(self._states.values())
+        self._janitor.forget(places)
+
+    def _begin_anew(self, error: FatalError) -> None:
+        """A transaction's fate is not known, or the producer is gone: take over all that is ours, from the start."""
+        self._on_event("begin_anew", reason=str(error), code=error.code)
+        self._lost_producer = None
+        places = list(self._states)
+        self._drop(places)
+        self._transactor.close()
+        self._waiting.update(places)
+        self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
+        self._announced = False
+
+    # -- taking over ------------------------------------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        places = sorted(self._waiting)
+        began_ms = self._clock.monotonic_ms()
+        journal = Reader(self._plan.cluster.reader(), self._warn)
+        take_over = TakeOver(
+            self._membership,
+            self._offsets,
+            journal,
+            Identity(
+                (self._transactor.transactional_id,),
+                {topic: intake.geometry for topic, intake in self._plan.intakes.items()},
+            ),
+            lambda name: fence(self._plan.cluster, name),
+            self._on_event,
+        )
+        try:
+            take_over.prove(places)
+            if not self._transactor.started:
+                # Only now: under a static instance's id this fences whoever ran before, or runs still.
+                self._transactor.renew()
+            recovered = take_over.run(places)
+        except RetriableError as error:
+            self._on_event("take_over_refused", reason=str(error))
+            self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
+            return
+        finally:
+            journal.close()
+        now_ms = self._clock.now_ms()
+        for place, found in recovered.items():
+            intake = self._plan.intakes[place[0]]
+            state = PartitionState(*place, intake.reader, intake.fixed_delay, self._new_wheel, found, now_ms)
+            self._states[place] = state
+            self._on_event(
+                "taken_over",
+                topic=place[0],
+                partition=place[1],
+                low=found.low,
+                done_above=len(found.done),
+                replay_to=found.replay_end,
+                took_ms=self._clock.monotonic_ms() - began_ms,
+            )
+        self._reader.open({place: found.low for place, found in recovered.items()})
+        self._order = list(self._states.values())
+        self._waiting.clear()
+
+    def _new_wheel(self, start_ms: int) -> TimingWheel:
+        return TimingWheel(self._plan.tick_ms, self._plan.wheel_size, start_ms)
+
+    def _announce(self) -> None:
+        if self._announced or self._waiting or not self._states or any(s.replaying for s in self._order):
+            return
+        self._announced = True
+        self._on_event("serving", partitions=_text(self._states))
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        self._mind_the_budget()
+        records, reached = self._reader.read(READ_MOST, self._patience_ms() / 1000)
+        if not records and not reached:
+            return
+        states, now_ms = self._states, self._clock.now_ms()
+        for record in records:
+            state = states.get((record.topic(), record.partition()))  # type: ignore[arg-type]
+            if state is not None:
+                state.accept(
+                    record.offset(),  # type: ignore[arg-type]
+                    record.timestamp()[1],
+                    record.key(),  # type: ignore[arg-type]
+                    record.value(),  # type: ignore[arg-type]
+                    record.headers(),  # type: ignore[arg-type]
+                    now_ms,
+                )
+        for place, position in reached.items():
+            if place in states:
+                states[place].reach(position)
+
+    def _patience_ms(self) -> int:
+        """How long to wait for records: no longer than until the next transaction has something to do."""
+        wait_ms = READ_WAIT_MS
+        now_ms = self._clock.now_ms()
+        for state in self._order:
+            due_ms = state.next_due_ms()
+            if due_ms is not None and due_ms - now_ms < wait_ms:
+                wait_ms = due_ms - now_ms
+        monotonic_ms = self._clock.monotonic_ms()
+        not_before_ms = max(self._next_transaction_ms, self._firing.resting_until_ms)
+        return max(0, min(READ_WAIT_MS, max(wait_ms, not_before_ms - monotonic_ms)))
+
+    def _mind_the_budget(self) -> None:
+        """Stop reading while more is held than the budget allows; a replay is read to its end, or nothing would fire."""
+        held = sum(state.held_bytes for state in self._order)
+        budget = self._plan.memory_budget_bytes
+        if not self._paused and held > budget and not any(state.replaying for state in self._order):
+            self._paused = True
+            self._reader.pause(self._states)
+            self._on_event("reading_paused", held_bytes=held, budget_bytes=budget)
+        elif self._paused and held < budget * RESUME_AT:
+            self._paused = False
+            self._reader.resume(self._states)
+            self._on_event("reading_resumed", held_bytes=held)
+
+    def _fire(self) -> None:
+        now_ms = self._clock.now_ms()
+        ready = [state for state in self._order if state.collect(now_ms)]
+        if not ready:
+            return
+        monotonic_ms = self._clock.monotonic_ms()
+        if monotonic_ms < max(self._next_transaction_ms, self._firing.resting_until_ms):
+            return
+        self._next_transaction_ms = monotonic_ms + self._plan.interval_ms
+        self._firing.fire(ready)
+        # Whoever came first comes last next time: a herd in one partition must not starve the others.
+        self._order.append(self._order.pop(0))
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        try:
+            self._membership.close()
+        except BrokerError as error:
+            self._on_event("not_left", reason=str(error))
+        self._reader.close()
+        self._transactor.close()
+
+    def _warn(self, text: str) -> None:
+        self._on_event("kafka_warning", reason=text)
+
+
+def _text(places: Sequence[Place] | Mapping[Place, object]) -> list[str]:
+    return [f"{topic}/{partition}" for topic, partition in sorted(places)]
