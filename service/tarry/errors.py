@@ -6,6 +6,7 @@ TarryError
 ├── UsageError         a command cannot do what it was asked: one line, exit 1
 └── BrokerError        Kafka said no; `code` keeps librdkafka's name of the error
     ├── RetriableError    the same call may go through later
+    │   └── InstanceInUseError    a process with the same `service.instance` is still a member: join again later
     ├── AbortableError    the open transaction is lost, the producer is not
     └── FatalError        the client is lost: build a new one
         └── MembershipLostError    another process took this one's place in the group: end
@@ -45,6 +46,10 @@ class BrokerError(TarryError):
 
 class RetriableError(BrokerError):
     """The same call may go through later."""
+
+
+class InstanceInUseError(RetriableError):
+    """A process with the same `service.instance` has not left the group, or its session has not ended yet."""
 
 
 class AbortableError(BrokerError):

@@ -69,6 +69,7 @@ class ErrorCode(StrEnum):
     REPEATED_HEADER = "repeated-header"
     BAD_HANDLE = "bad-handle"
     REJECTED_BY_BROKER = "rejected-by-broker"
+    UNREADABLE_HEADERS = "unreadable-headers"
 
 
 class Outcome(StrEnum):

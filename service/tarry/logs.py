@@ -5,18 +5,18 @@ Event names are constants; what varies stands in fields. Never a payload, and no
 
 import logging
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 
-LEVELS = ("debug", "info", "warning", "error")
+Level = Literal["debug", "info", "warning", "error"]
 
 
-def configure(level: str = "info") -> Any:
+def configure(level: Level = "info") -> Any:
     """Set logging up for this process.
 
     Args:
-        level: one of `LEVELS`.
+        level: what is logged: this and what is worse.
 
     Returns:
         The logger: `logger.info("event_name", field=value)`.

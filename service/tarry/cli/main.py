@@ -7,15 +7,17 @@ import sys
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from tarry import __version__
 from tarry.cli.broker import broker
+from tarry.cli.check import check
+from tarry.cli.demo import demo
 from tarry.cli.send import send
 from tarry.cli.serve import serve
 from tarry.errors import ConfigError, HeaderError, TarryError
-from tarry.logs import LEVELS
+from tarry.logs import Level
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -33,7 +35,7 @@ class Common:
     """Options that stand before the command."""
 
     debug: bool
-    log_level: str
+    log_level: Level
 
 
 def _show_version(wanted: bool) -> None:
@@ -46,7 +48,7 @@ def _show_version(wanted: bool) -> None:
 def common(
     context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
-    log_level: Annotated[str, typer.Option(click_type=click.Choice(LEVELS), help="What goes to stderr.")] = "info",
+    log_level: Annotated[Level, typer.Option(help="What goes to stderr.")] = "info",
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -59,6 +61,8 @@ def common(
 app.command("broker")(broker)
 app.command("serve")(serve)
 app.command("send")(send)
+app.command("check")(check)
+app.command("demo")(demo)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -66,10 +70,10 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     try:
         code: Any = app(words, standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
+    except TyperException as error:
+        typer.echo(f"tarry: {error.format_message()} (tarry --help)", err=True)
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
     except TarryError as error:
         if "--debug" in words:

@@ -120,9 +120,7 @@ def _legal_topic(name: str) -> str:
 
 def _intake_topic(name: str) -> str:
     if len(name) > _MAX_INTAKE_LENGTH:
-        raise ValueError(
-            f"longer than {_MAX_INTAKE_LENGTH} characters: .results and the like must fit behind it"
-        )
+        raise ValueError(f"longer than {_MAX_INTAKE_LENGTH} characters: .results and the like must fit behind it")
     return name
 
 

@@ -108,11 +108,7 @@ def _put(data: dict[str, Any], location: Location, value: str, variable: str) ->
     for depth, part in enumerate(location):
         is_last = depth == len(location) - 1
         if isinstance(node, dict) and isinstance(part, str):
-            child = (
-                value
-                if is_last
-                else node.setdefault(part, [] if isinstance(location[depth + 1], int) else {})
-            )
+            child = value if is_last else node.setdefault(part, [] if isinstance(location[depth + 1], int) else {})
             node[part] = child
         elif isinstance(node, list) and isinstance(part, int) and part <= len(node):
             if part == len(node):
@@ -158,9 +154,7 @@ def _one_line(error: ValidationError, variables: _Variables) -> str:
 
 def _named(location: Location, variables: _Variables) -> str:
     """A field's name: `intake[0].topic`, and the variable that set it."""
-    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(
-        "."
-    )
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
     setter = next((variables[place] for place in variables if place[: len(location)] == location), None)
     return f"{name} (set by {setter})" if setter else name
 

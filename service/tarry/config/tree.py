@@ -125,9 +125,7 @@ class Overflow(_Section):
     def _check_hot_window(self) -> Self:
         if self.from_ms < self.width_ms:
             width = format_duration(self.width_ms)
-            raise FieldError(
-                "from", f"less than overflow.width ({width}): memory must hold one bucket at least"
-            )
+            raise FieldError("from", f"less than overflow.width ({width}): memory must hold one bucket at least")
         return self
 
 
@@ -168,9 +166,7 @@ class Intake(_Section):
     def _check_fixed_delay(self) -> Self:
         if self.delay_ms is None:
             if self.target is not None:
-                raise FieldError(
-                    "delay", "needed where target is set: a fixed target comes with a fixed delay"
-                )
+                raise FieldError("delay", "needed where target is set: a fixed target comes with a fixed delay")
             return self
         if self.target is None:
             raise FieldError("target", "needed where delay is set: a fixed delay comes with a fixed target")
@@ -238,9 +234,7 @@ class Config(BaseSettings):
     @model_validator(mode="after")
     def _check_ticks(self) -> Self:
         if self.overflow.width_ms % self.wheel.tick_ms:
-            raise FieldError(
-                ("wheel", "tick_ms"), "should divide overflow.width: no tick lies in two buckets"
-            )
+            raise FieldError(("wheel", "tick_ms"), "should divide overflow.width: no tick lies in two buckets")
         return self
 
     @model_validator(mode="after")
@@ -259,9 +253,7 @@ class Config(BaseSettings):
             one, other = self.intakes[first].topic, self.intakes[second].topic
             # Kafka names its metrics with _ for dots, so it takes only one of a.b and a_b.
             if one.replace(".", "_") == other.replace(".", "_"):
-                raise FieldError(
-                    ("intake", second, "topic"), f"the same name as intake[{first}].topic: {one}"
-                )
+                raise FieldError(("intake", second, "topic"), f"the same name as intake[{first}].topic: {one}")
         for place, intake in enumerate(self.intakes):
             owner = owner_of_internal_topic(intake.topic)
             if owner in places:
@@ -283,8 +275,6 @@ class Config(BaseSettings):
             if following in seen:
                 raise FieldError(location, f"leads back to {following}: its messages would go round for ever")
             if not by_topic[following].is_fixed:
-                raise FieldError(
-                    location, f"intake {following} needs headers, which are gone when it gets there"
-                )
+                raise FieldError(location, f"intake {following} needs headers, which are gone when it gets there")
             seen.add(following)
             following = by_topic[following].target

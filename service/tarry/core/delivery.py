@@ -10,7 +10,7 @@ from functools import lru_cache
 from tarry.core.message import DeadMessage, HeldMessage
 from tarry.headers import DUE_MS, ERROR, ERROR_DETAIL, ID, SOURCE
 
-OutHeaders = list[tuple[str, bytes | None]]
+OutHeaders = list[tuple[str, str | bytes | None]]
 
 
 def source_prefix(intake: str, partition: int) -> bytes:

@@ -174,6 +174,16 @@ class PartitionState:
         if not self._wheel.add(message):
             self._late.append(message)
 
+    def accept_unreadable(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        """Take in a record whose headers the client library cannot read: dead, with what can be read of it."""
+        if offset < self._ledger.position:
+            return
+        if self._done is not None and offset in self._done:
+            self._ledger.reach(offset + 1)
+            return
+        self._ledger.read(offset)
+        self._reject(offset, key, value, None, self._reader.unreadable(self.partition, offset))
+
     def reach(self, position: int) -> None:
         """Take note of the reader's position: what lies below it and was not handed in are markers."""
         self._ledger.reach(position)

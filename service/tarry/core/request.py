@@ -15,6 +15,8 @@ Where several things are wrong, the first in this order names the error:
 6. `bad-partition`.
 7. What reads well but lies too far away: `beyond-max-delay`, then `beyond-horizon`.
 
+A record whose headers cannot be read at all is `unreadable-headers`.
+
 An intake with a fixed delay needs no headers. Its delay and target win: a `tarry-target`, `tarry-delay-ms` or
 `tarry-deliver-at` there is taken off unread, even a wrong one (but not twice). `tarry-id` and
 `tarry-partition` count as elsewhere.
@@ -219,6 +221,20 @@ class RequestReader:
             fault = self._too_far(due_ms, timestamp_ms, rounded_ms)
             return self._rejection(fault, message_id, due_ms, target)
         return Request(rounded_ms, target, to_partition, message_id, others or None)
+
+    def unreadable(self, partition: int, offset: int) -> Rejection:
+        """Decide about a record whose headers the client library could not give.
+
+        confluent-kafka raises SystemError where a header's *name* is not UTF-8. A second call then gives a list
+        with a hole in it that must not be touched, so nothing of the headers is known, nor can they travel on.
+        """
+        return Rejection(
+            ErrorCode.UNREADABLE_HEADERS,
+            "a header's name is not UTF-8: the headers are lost, key and value are here",
+            derived_id(self._policy.topic, partition, offset),
+            None,
+            self._fixed_target,
+        )
 
     def _id(self, found: dict[str, bytes | None], ce_id: bytes | None, partition: int, offset: int) -> bytes | _Fault:
         """The message's own id, or CloudEvents', or one made from its place."""

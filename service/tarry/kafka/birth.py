@@ -33,9 +33,7 @@ class Birth:
         clock: for the bound on waiting until topics just made answer.
     """
 
-    def __init__(
-        self, cluster: Cluster, admin: AdminClient, group: str, geometry: Geometry, clock: Clock
-    ) -> None:
+    def __init__(self, cluster: Cluster, admin: AdminClient, group: str, geometry: Geometry, clock: Clock) -> None:
         self._clock = clock
         self._cluster = cluster
         self._topics = TopicAdmin(admin)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, TopicPartition
 
-from tarry.errors import MembershipLostError
+from tarry.errors import InstanceInUseError, MembershipLostError
 from tarry.kafka.errors import group_errors, translate_group
 from tarry.kafka.settings import Properties
 
@@ -18,6 +18,8 @@ Place = tuple[str, int]
 """A topic and a partition."""
 
 OffsetMetadata = tuple[int, str]
+
+_IN_USE = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 
 
 class Rebalances(Protocol):
@@ -53,18 +55,28 @@ class Membership:
         rebalances: Rebalances,
         on_warning: Callable[[str], None],
     ) -> None:
+        self._properties = properties
+        self._topics = list(topics)
         self._rebalances = rebalances
         self._on_warning = on_warning
         self._incremental = properties["group.protocol"] == "consumer"
-        self._consumer = Consumer(properties)
-        self._consumer.subscribe(
-            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-        )
+        self._consumer = self._join()
+
+    def rejoin(self) -> None:
+        """Begin as a new member, after `InstanceInUseError`."""
+        self.close()
+        self._consumer = self._join()
+
+    def _join(self) -> Consumer:
+        consumer = Consumer(self._properties)
+        consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        return consumer
 
     def poll(self) -> None:
         """Serve what the group has to say, without waiting.
 
         Raises:
+            InstanceInUseError: a process with the same instance has not left, or its session not ended: `rejoin`.
             MembershipLostError: this member is out for good, such as by a second process with the same instance.
         """
         with group_errors("serve the group"):
@@ -96,7 +108,10 @@ class Membership:
             self._consumer.close()
 
     def _judge(self, error: KafkaError) -> None:
-        if error.fatal():
+        # A fatal error comes wrapped: the reason is in its text alone.
+        if _IN_USE in error.str():
+            raise InstanceInUseError("another process of the same service.instance is still a member", error.name())
+        if error.fatal() or error.code() == KafkaError._FATAL:
             raise MembershipLostError(f"this process is out of its group: {error.str()}", error.name())
         self._on_warning(error.str())
 

@@ -1,16 +1,22 @@
 """Questions about offsets, asked of the brokers by an admin client: committed ones, ends of logs, and trimming."""
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from tarry.kafka.errors import error_of, group_errors, translate_group
 from tarry.kafka.membership import OffsetMetadata, Place
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 REQUEST_TIMEOUT_S = 10.0
+
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 class Offsets:
@@ -54,12 +60,12 @@ class Offsets:
 
     def starts(self, places: Iterable[Place]) -> dict[Place, int]:
         """The first offset that each log still holds."""
-        return self._list(places, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+        return self._list(places, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
 
     def ends(self, places: Iterable[Place], *, committed: bool) -> dict[Place, int]:
         """The end of each log: its high watermark, or (`committed`) its last stable offset."""
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        return self._list(places, OffsetSpec.latest(), isolation)
+        return self._list(places, _LATEST, isolation)
 
     def ask_since(self, places: Mapping[Place, int]) -> "Pending":
         """Ask for the first offset whose timestamp is at or after a time in ms: -1 where there is none."""
@@ -68,7 +74,7 @@ class Offsets:
 
     def ask_ends(self, places: Iterable[Place]) -> "Pending":
         """Ask for high watermarks without waiting for the answer."""
-        request = {TopicPartition(*place): OffsetSpec.latest() for place in places}
+        request = {TopicPartition(*place): _LATEST for place in places}
         return Pending(self._admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S))
 
     def trim(self, below: Mapping[Place, int]) -> "Pending":

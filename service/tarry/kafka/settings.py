@@ -60,7 +60,7 @@ class Cluster:
         return properties
 
     def reader(self) -> Properties:
-        """A consumer without a group, which reads what it is assigned: falling off the log is an error, never a skip."""
+        """A consumer without a group, which reads what it is assigned; falling off the log is an error, no skip."""
         return self.client(
             group_id="tarry-reader",  # librdkafka wants one; nothing is ever committed by it
             enable_auto_commit=False,
@@ -83,7 +83,7 @@ class Cluster:
             message_timeout_ms=MESSAGE_TIMEOUT_MS,
             enable_idempotence=True,
             acks="all",
-            max_in_flight_requests_per_connection=1,
+            max_in_flight_requests_per_connection=5,
             partitioner="murmur2_random",
             # A typing error in a target must not make a topic.
             allow_auto_create_topics=False,
@@ -92,6 +92,8 @@ class Cluster:
             linger_ms=2,
             batch_num_messages=10_000,
             batch_size=1_000_000,
+            # The brokers and the topics set the limits; a client's own would keep dead letters out of their topic.
+            message_max_bytes=200_000_000,
             queue_buffering_max_messages=200_000,
             # Back-to-back transactions meet CONCURRENT_TRANSACTIONS and wait this long: 100 ms by default.
             retry_backoff_ms=1,

@@ -2,7 +2,8 @@
 
 The order is what makes it exactly once, so each step is numbered as in `docs/architecture.md`:
 
-0. Prove membership by a plain commit. Only a proven member may fence: a zombie that wakes would fence the healthy owner.
+0. Prove membership by a plain commit. Only a proven member may fence: a zombie that wakes would fence the healthy
+   owner.
 1. Read the checkpoint, under an open transaction too. Whoever wrote it and has not released the partition is fenced,
    by registering its transactional ids: what it left open is aborted. Then read the offset again, stable.
 2. Commit the same offset and checkpoint in the name of this process. Only then may a transaction touch the partition.
@@ -153,39 +154,40 @@ class TakeOver:
         return {place: DoneSet(found, lows[place]) for place, found in ranges.items()}
 
     def _records(self, starts: Mapping[Place, int]) -> Iterator[tuple[Place, Done | Copy]]:
-        """Read journals from an offset each to the end that they have now."""
-        journals = {_journal_of(place): place for place in starts}
-        ends = self._offsets.ends(journals, committed=False)
-        firsts = self._offsets.starts(journals)
-        waiting: dict[Place, int] = {}
-        for journal, place in journals.items():
-            start, end = starts[place], ends[journal]
-            if not firsts[journal] <= start <= end:
-                raise UsageError(
-                    f"{journal[0]}/{journal[1]} holds offsets {firsts[journal]} to {end}, and {start} is where a "
-                    "recovery begins: records of the journal were deleted, and what was delivered is not known"
-                )
-            if start < end:
-                waiting[journal] = end
+        """Read journals, each from an offset to the end that it has now."""
+        begin = {_journal_of(place): at for place, at in starts.items()}
+        waiting = self._captured_ends(begin)
         if not waiting:
             return
         opened = list(waiting)
-        self._journal.open({journal: starts[journals[journal]] for journal in opened})
+        self._journal.open({journal: begin[journal] for journal in opened})
         try:
             while waiting:
                 records, reached = self._journal.read(READ_MOST, READ_TIMEOUT_S)
+                progress = dict(reached)
                 for record in records:
                     journal = (record.topic() or "", record.partition() or 0)
                     offset = record.offset() or 0
                     if journal in waiting:
-                        yield journals[journal], self._decoded(journal, offset, record.value())
-                        if offset + 1 >= waiting[journal]:
-                            del waiting[journal]
-                for journal, position in reached.items():
+                        yield _place_of(journal), self._decoded(journal, offset, record.value())
+                        progress[journal] = max(offset + 1, progress.get(journal, 0))
+                for journal, position in progress.items():
                     if journal in waiting and position >= waiting[journal]:
                         del waiting[journal]
         finally:
             self._journal.shut(opened)
+
+    def _captured_ends(self, begin: Mapping[Place, int]) -> dict[Place, int]:
+        """The ends of journals that hold anything from where a recovery begins."""
+        ends = self._offsets.ends(begin, committed=False)
+        firsts = self._offsets.starts(begin)
+        for journal, at in begin.items():
+            if not firsts[journal] <= at <= ends[journal]:
+                raise UsageError(
+                    f"{journal[0]}/{journal[1]} holds offsets {firsts[journal]} to {ends[journal]}, and {at} is where "
+                    "a recovery begins: records of the journal were deleted, and what was delivered is not known"
+                )
+        return {journal: ends[journal] for journal, at in begin.items() if at < ends[journal]}
 
     def _decoded(self, journal: Place, offset: int, value: bytes | None) -> Done | Copy:
         try:
@@ -196,3 +198,7 @@ class TakeOver:
 
 def _journal_of(place: Place) -> Place:
     return place[0] + JOURNAL, place[1]
+
+
+def _place_of(journal: Place) -> Place:
+    return journal[0].removesuffix(JOURNAL), journal[1]

@@ -139,12 +139,12 @@ def faults(topic: Topic, found: Found, *, min_max_bytes: int | None = None) -> l
     lines = []
     if found.partitions != topic.partitions:
         lines.append(f"{topic.name} has {found.partitions} partitions, and {topic.partitions} are configured")
-    for name in _MUST_BE:
-        if name in topic.config and found.config.get(name) != topic.config[name]:
-            lines.append(
-                f"{topic.name} has {name}={found.config.get(name)}; it must be {topic.config[name]} "
-                f"(kafka-configs --alter --topic {topic.name} --add-config {name}={topic.config[name]})"
-            )
+    lines += [
+        f"{topic.name} has {name}={found.config.get(name)}; it must be {topic.config[name]} "
+        f"(kafka-configs --alter --topic {topic.name} --add-config {name}={topic.config[name]})"
+        for name in _MUST_BE
+        if name in topic.config and found.config.get(name) != topic.config[name]
+    ]
     if min_max_bytes is not None and int(found.config.get("max.message.bytes", "0")) < min_max_bytes:
         lines.append(
             f"{topic.name} has max.message.bytes={found.config.get('max.message.bytes')}; "

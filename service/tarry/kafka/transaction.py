@@ -18,6 +18,9 @@ INIT_TIMEOUT_S = 30.0
 _QUEUE_FULL_WAIT_S = 0.05
 _QUEUE_FULL_TRIES = 600
 
+Headers = list[tuple[str, str | bytes | None]]
+"""As the client library takes them; its lists are invariant."""
+
 OnFailure = Callable[[KafkaError | None, Any], None]
 
 
@@ -69,7 +72,7 @@ class Transactor:
         partition: int,
         key: bytes | None,
         value: bytes | None,
-        headers: list[tuple[str, bytes | None]] | None,
+        headers: Headers | None,
         on_failure: OnFailure,
     ) -> None:
         """Add a record; it is sent in the background.

@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tarry.clock import Clock
 from tarry.core.delivery import (
+    OutHeaders,
     dead_headers,
     dead_result,
     delivery_headers,
@@ -221,7 +222,7 @@ class Firing:
         partition: int,
         key: bytes | None,
         value: bytes | None,
-        headers: list[tuple[str, bytes | None]] | None,
+        headers: OutHeaders | None,
     ) -> None:
         """Produce to a topic of our own; a refusal aborts the transaction."""
         try:

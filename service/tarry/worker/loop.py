@@ -7,12 +7,20 @@ beside the client library's own would slow both down by orders of magnitude.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tarry.clock import Clock
 from tarry.core.checkpoint import Geometry
 from tarry.core.partition import PartitionState
 from tarry.core.request import RequestReader
-from tarry.errors import AbortableError, BrokerError, FatalError, MembershipLostError, RetriableError
+from tarry.errors import (
+    AbortableError,
+    BrokerError,
+    FatalError,
+    InstanceInUseError,
+    MembershipLostError,
+    RetriableError,
+)
 from tarry.kafka.membership import Membership, Place
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.reader import Reader
@@ -24,12 +32,18 @@ from tarry.timer import TimingWheel
 from tarry.worker.firing import Firing
 from tarry.worker.janitor import Janitor
 
+if TYPE_CHECKING:
+    from tarry.core.message import Headers
+
 READ_MOST = 5_000
 READ_WAIT_MS = 10
 """The longest a turn waits for records: short, since the client library waits for all that were asked for."""
 
 RETRY_MS = 100
 """How long a refused take-over waits before it begins again."""
+
+REJOIN_MS = 300
+"""How long until a member whose instance is in use asks again."""
 
 HAND_OVER_MS = 8_000
 """The budget of a release: what it does not reach, the next owner's fencing does."""
@@ -107,6 +121,7 @@ class Worker:
         self._paused = False
         self._announced = False
         self._lost_producer: FatalError | None = None
+        self._waits_for_instance = False
         cluster = plan.cluster
         self._offsets = Offsets(admin_client(cluster.client()), plan.group)
         self._reader = Reader(cluster.reader(), self._warn)
@@ -146,6 +161,10 @@ class Worker:
             self._read()
             self._fire()
             self._janitor.turn(self._states)
+        except InstanceInUseError as error:
+            self._join_again(error)
+        except RetriableError as error:
+            self._warn(str(error))
         except MembershipLostError:
             raise
         except FatalError as error:
@@ -157,6 +176,7 @@ class Worker:
     def assigned(self, places: Sequence[Place]) -> None:
         """Take these over, from the loop: a take-over may wait, and a callback may not."""
         self._on_event("assigned", partitions=_text(places))
+        self._waits_for_instance = False
         self._waiting.update(places)
         self._announced = False
 
@@ -209,6 +229,14 @@ class Worker:
         self._waiting.update(places)
         self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
         self._announced = False
+
+    def _join_again(self, error: InstanceInUseError) -> None:
+        """Under KIP-848 a member that died keeps its instance until its session ends: wait for that."""
+        if not self._waits_for_instance:
+            self._on_event("instance_in_use", reason=str(error))
+            self._waits_for_instance = True
+        self._clock.sleep(REJOIN_MS / 1000)
+        self._membership.rejoin()
 
     # -- taking over ------------------------------------------------------------------------------------------------
 
@@ -275,16 +303,17 @@ class Worker:
             return
         states, now_ms = self._states, self._clock.now_ms()
         for record in records:
-            state = states.get((record.topic(), record.partition()))  # type: ignore[arg-type]
-            if state is not None:
-                state.accept(
-                    record.offset(),  # type: ignore[arg-type]
-                    record.timestamp()[1],
-                    record.key(),  # type: ignore[arg-type]
-                    record.value(),  # type: ignore[arg-type]
-                    record.headers(),  # type: ignore[arg-type]
-                    now_ms,
-                )
+            state = states.get((record.topic() or "", record.partition() or 0))
+            if state is None:
+                continue
+            offset = record.offset() or 0
+            try:
+                headers: Headers | None = record.headers()  # type: ignore[assignment]  # bytes, from the wire
+            except SystemError:
+                # A name that is not UTF-8. Asking a second time would hand out broken objects.
+                state.accept_unreadable(offset, record.key(), record.value())
+                continue
+            state.accept(offset, record.timestamp()[1], record.key(), record.value(), headers, now_ms)
         for place, position in reached.items():
             if place in states:
                 states[place].reach(position)
@@ -302,7 +331,7 @@ class Worker:
         return max(0, min(READ_WAIT_MS, max(wait_ms, not_before_ms - monotonic_ms)))
 
     def _mind_the_budget(self) -> None:
-        """Stop reading while more is held than the budget allows; a replay is read to its end, or nothing would fire."""
+        """Stop reading while more is held than the budget allows; a replay is read to its end, or none would fire."""
         held = sum(state.held_bytes for state in self._order)
         budget = self._plan.memory_budget_bytes
         if not self._paused and held > budget and not any(state.replaying for state in self._order):

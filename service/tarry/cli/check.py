@@ -1,0 +1,303 @@
+"""`tarry check`: could the service run here? One line for each thing that it needs.
+
+Nothing is made or changed. Lines come as they are found, each with one of three words in front:
+
+    ok      as it must be, or as `tarry serve` would make it
+    FAIL    the service would refuse to start, or could not do its work
+    note    it cannot be told from here, or only tidying up would suffer
+
+A broker that does not answer is one FAIL, and nothing is asked after it.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+
+from tarry.app import cluster_of
+from tarry.config import Config, Intake, load
+from tarry.config.sources import DEFAULT_PATH, PATH_VARIABLE
+from tarry.core.checkpoint import LIMIT
+from tarry.errors import BrokerError, ConfigError
+from tarry.kafka.errors import error_of
+from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, TopicAdmin
+from tarry.kafka.topics import check as check_topics
+
+ANSWER_WITHIN_S = 8.0
+"""How long a broker may take to answer: people wait for this command."""
+
+METADATA_LIMIT = "offset.metadata.max.bytes"
+
+OK, FAIL, NOTE = "ok", "FAIL", "note"
+
+_READ, _WRITE, _DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE
+_DENIED = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+
+
+class Finding(NamedTuple):
+    """One line of the report.
+
+    Args:
+        word: `OK`, `FAIL` or `NOTE`.
+        text: what was looked at, a colon, and how it is.
+    """
+
+    word: str
+    text: str
+
+
+def check(
+    context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The configuration; without it ./tarry.toml, if there."),
+    ] = None,
+) -> None:
+    """Say whether the service could run here: configuration, broker, topics, rights. Changes nothing.
+
+    One line each: `ok`, `FAIL`, or `note` where it cannot be told. Exits with 1 if one fails, with 2 if the
+    configuration does.
+
+    Example: tarry check --config tarry.toml
+    """
+    try:
+        settings = load(config, os.environ)
+        admin, complaints = _connect(settings)
+    except ConfigError as error:
+        if context.obj is not None and context.obj.debug:
+            raise
+        typer.echo(f"{FAIL}  configuration: {error}", err=True)
+        raise typer.Exit(2) from error
+    failed = False
+    typer.echo(f"{OK:4}  configuration: {_where_from(config)}")
+    for finding in examine(settings, admin, complaints):
+        failed = failed or finding.word == FAIL
+        typer.echo(f"{finding.word:4}  {finding.text}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iterator[Finding]:
+    """Look at everything that the service needs of the cluster, in the order in which a start would.
+
+    Args:
+        settings: the configuration.
+        admin: an admin client.
+        complaints: what the client says about connections, filled while it is polled.
+    """
+    servers = settings.kafka.bootstrap_servers
+    try:
+        cluster = admin.list_topics(timeout=ANSWER_WITHIN_S)
+    except KafkaException as exception:
+        admin.poll(0)
+        why = complaints[0] if complaints else error_of(exception).str()
+        yield Finding(FAIL, f"broker {servers}: no answer within {ANSWER_WITHIN_S:g} s: {why}")
+        return
+    brokers = len(cluster.brokers)
+    yield Finding(OK, f"broker {servers}: answers ({_counted(brokers, 'broker')}, cluster {cluster.cluster_id})")
+    for broker in sorted(cluster.brokers):
+        finding = _metadata_limit(admin, broker)
+        yield finding
+        if finding.word == FAIL and METADATA_LIMIT not in finding.text:
+            return
+    there: set[str] = set(cluster.topics)
+    for intake in settings.intakes:
+        yield from _topics(admin, intake, brokers)
+        if intake.target is not None and intake.target not in there:
+            yield Finding(
+                FAIL,
+                f"topic {intake.target}: not there; what {intake.topic} delivers would go to {intake.topic}{DEAD} "
+                "as unknown-target",
+            )
+    yield from _rights(admin, settings, there)
+
+
+def _connect(settings: Config) -> tuple[AdminClient, list[str]]:
+    """An admin client, and the list that takes what it says about its connections.
+
+    Raises:
+        ConfigError: `kafka.options` has a property that the client library does not take.
+    """
+    complaints: list[str] = []
+    # The client library logs each refused connection; one line of ours says it once.
+    silent = logging.getLogger("tarry.check.librdkafka")
+    silent.addHandler(logging.NullHandler())
+    silent.propagate = False
+    properties = cluster_of(settings).client(
+        logger=silent,
+        socket_timeout_ms=int(ANSWER_WITHIN_S * 1_000),
+    )
+    properties["error_cb"] = lambda error: complaints.append(error.str())
+    try:
+        return AdminClient(properties), complaints
+    except KafkaException as exception:
+        raise ConfigError(f"kafka.options: {error_of(exception).str()}") from exception
+
+
+def _where_from(config: Path | None) -> str:
+    """Which file was read."""
+    chosen = config or os.environ.get(PATH_VARIABLE) or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
+    return str(chosen) if chosen else f"defaults (there is no {DEFAULT_PATH} here)"
+
+
+def _metadata_limit(admin: AdminClient, broker: int) -> Finding:
+    """The room for a checkpoint, asked of a broker itself: so this also shows whether its own address is reachable."""
+    resource = ConfigResource(ResourceType.BROKER, str(broker))
+    try:
+        found: Any = admin.describe_configs([resource], request_timeout=ANSWER_WITHIN_S)[resource].result()
+    except KafkaException as exception:
+        error = error_of(exception)
+        if error.code() in _DENIED:
+            return Finding(
+                NOTE, f"broker {broker}: {METADATA_LIMIT} may not be asked for; it must be {LIMIT + 1} or more"
+            )
+        return Finding(FAIL, f"broker {broker}: no answer at the address that it advertises: {error.str()}")
+    allowed = int(found[METADATA_LIMIT].value)
+    if allowed <= LIMIT:
+        return Finding(FAIL, f"broker {broker}: {METADATA_LIMIT}={allowed}; it must be {LIMIT + 1} or more")
+    return Finding(OK, f"broker {broker}: {METADATA_LIMIT}={allowed}")
+
+
+def _topics(admin: AdminClient, intake: Intake, brokers: int) -> Iterator[Finding]:
+    """The topics of an intake, one line for each that is right, and one for each fault."""
+    name = intake.topic
+    try:
+        wrong, missing = check_topics(
+            TopicAdmin(admin), name, intake.partitions, intake.replication, fixed_delay=intake.is_fixed
+        )
+    except BrokerError as error:
+        yield Finding(FAIL, f"topic {name}: {error}")
+        return
+    for topic in (name, name + RESULTS, name + JOURNAL, name + DEAD):
+        faults = [line.removeprefix(f"{topic} ") for line in wrong if line.startswith(f"{topic} ")]
+        if faults:
+            yield from (Finding(FAIL, f"topic {topic}: {fault}") for fault in faults)
+        elif topic not in {one.name for one in missing}:
+            yield Finding(OK, f"topic {topic}: {_counted(intake.partitions, 'partition')}, as it must be")
+        elif intake.replication > brokers:
+            yield Finding(
+                FAIL,
+                f"topic {topic}: not there, and cannot be made: replication = {intake.replication}, "
+                f"and there is {_counted(brokers, 'broker')}",
+            )
+        else:
+            yield Finding(
+                OK,
+                f"topic {topic}: not there; `tarry serve` would make it "
+                f"({_counted(intake.partitions, 'partition')}, replication {intake.replication})",
+            )
+
+
+# -- rights -----------------------------------------------------------------------------------------------------------
+
+
+def _rights(admin: AdminClient, settings: Config, there: set[str]) -> Iterator[Finding]:
+    """What this user may do, as the brokers themselves say it."""
+    if _no_authorizer(admin):
+        yield Finding(OK, "ACLs: no authorizer: everybody may do everything")
+        return
+    needed = _needed(settings)
+    found = {topic: wanted for topic, wanted in needed.items() if topic in there}
+    if found:
+        yield from _topic_rights(admin, found)
+    for topic in needed:
+        if topic not in found:
+            yield Finding(NOTE, f"ACLs of topic {topic}: not there, or hidden from this user; making it needs CREATE")
+    yield _group_right(admin, settings.service.group)
+    yield Finding(
+        NOTE,
+        "ACLs of transactions: cannot be asked for; the service needs WRITE and DESCRIBE on transactional ids that "
+        f"begin with {settings.service.group}.",
+    )
+
+
+def _no_authorizer(admin: AdminClient) -> bool:
+    """Whether the cluster knows no ACLs at all."""
+    any_name: Any = None
+    anything = AclBindingFilter(
+        ResourceType.ANY,
+        any_name,
+        ResourcePatternType.ANY,
+        any_name,
+        any_name,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    try:
+        admin.describe_acls(anything, request_timeout=ANSWER_WITHIN_S).result()
+    except KafkaException as exception:
+        return error_of(exception).code() == KafkaError.SECURITY_DISABLED
+    return False
+
+
+def _needed(settings: Config) -> dict[str, set[AclOperation]]:
+    """The operations that the service needs, by topic; a target counts where it is named in full."""
+    needed: dict[str, set[AclOperation]] = {}
+    for intake in settings.intakes:
+        name = intake.topic
+        needed.setdefault(name, set()).update({_READ, _DELETE})
+        needed.setdefault(name + RESULTS, set()).add(_WRITE)
+        needed.setdefault(name + JOURNAL, set()).update({_READ, _WRITE, _DELETE})
+        needed.setdefault(name + DEAD, set()).add(_WRITE)
+        for target in (intake.target,) if intake.target else intake.targets:
+            if not set(target) & set("*?["):
+                needed.setdefault(target, set()).add(_WRITE)
+    return needed
+
+
+def _topic_rights(admin: AdminClient, needed: Mapping[str, set[AclOperation]]) -> Iterator[Finding]:
+    futures = admin.describe_topics(
+        TopicCollection(list(needed)), include_authorized_operations=True, request_timeout=ANSWER_WITHIN_S
+    )
+    for topic, wanted in needed.items():
+        try:
+            allowed = futures[topic].result().authorized_operations or []
+        except KafkaException as exception:
+            yield Finding(FAIL, f"ACLs of topic {topic}: {error_of(exception).str()}")
+            continue
+        lacking = wanted.difference(allowed)
+        if lacking - {_DELETE}:
+            yield Finding(FAIL, f"ACLs of topic {topic}: {_names(lacking)} needed, and not granted")
+        elif lacking:
+            yield Finding(NOTE, f"ACLs of topic {topic}: without DELETE what is done stays in it for ever")
+        else:
+            yield Finding(OK, f"ACLs of topic {topic}: {_names(wanted)}")
+
+
+def _group_right(admin: AdminClient, group: str) -> Finding:
+    futures = admin.describe_consumer_groups(
+        [group], include_authorized_operations=True, request_timeout=ANSWER_WITHIN_S
+    )
+    try:
+        allowed = futures[group].result().authorized_operations or []
+    except KafkaException as exception:
+        error = error_of(exception)
+        if error.code() in _DENIED:
+            return Finding(FAIL, f"ACLs of group {group}: READ needed, and not granted")
+        # Such as a cluster whose topic of offsets nobody has used yet.
+        return Finding(NOTE, f"ACLs of group {group}: could not be asked for ({error.name()}); READ is needed")
+    if _READ not in allowed:
+        return Finding(FAIL, f"ACLs of group {group}: READ needed, and not granted")
+    return Finding(OK, f"ACLs of group {group}: READ")
+
+
+def _names(operations: Iterable[AclOperation]) -> str:
+    return ", ".join(sorted(operation.name for operation in operations))
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

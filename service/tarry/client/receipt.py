@@ -1,0 +1,53 @@
+"""What goes into the delayed producer, and what comes out of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from tarry.handle import Handle
+
+HeaderValue = str | bytes | None
+
+#: Headers of the application's own: a mapping, or pairs where a name stands more than once.
+MessageHeaders = Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]]
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedMessage:
+    """A message to be delivered later: the arguments of `DelayedProducer.send` as one value.
+
+    Args:
+        target: the topic to deliver to.
+        value: the payload; text is sent as UTF-8, None as Kafka's null.
+        key: the key, likewise.
+        delay: how long after sending; exactly one of this and `at`.
+        at: when, a datetime with its zone.
+        id: the message's UUID; None: a random one.
+        headers: the application's own, which travel untouched.
+    """
+
+    target: str
+    value: str | bytes | None
+    key: str | bytes | None = None
+    delay: timedelta | None = None
+    at: datetime | None = None
+    id: UUID | str | bytes | None = None
+    headers: MessageHeaders | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The broker has acknowledged a message: it will be delivered, or be found in the intake's dead letters.
+
+    Args:
+        id: its `tarry-id`, 36 characters.
+        handle: the name under which it can be found and cancelled.
+        due: when it is due, in UTC.
+        offset: its place in the intake's partition `handle.partition`.
+    """
+
+    id: str
+    handle: Handle
+    due: datetime
+    offset: int

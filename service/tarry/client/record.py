@@ -1,0 +1,150 @@
+"""From a message to the record that asks for its delivery: pure, and the client's half of the header convention.
+
+What can never be delivered is refused here, before it is sent, as far as that can be known without the service's
+configuration.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+from tarry.client.receipt import DelayedMessage, MessageHeaders
+from tarry.errors import HeaderError
+from tarry.headers import DELAY_MS, DELIVER_AT, ID, REQUEST_HEADERS, TARGET, is_legal_topic, parse_id
+from tarry.units import MAX_EPOCH_MS, shown
+
+_MS = timedelta(milliseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: The service takes smaller numbers for seconds.
+_LEAST_DELIVER_AT_MS = 10**12
+
+
+class IntakeRecord(NamedTuple):
+    """A record for an intake, ready to be produced.
+
+    Args:
+        key: the message's key.
+        value: its value.
+        headers: the application's own, then the request's.
+        id: its `tarry-id`, 36 characters.
+        delay_ms: what is to be added to the record's timestamp, or None.
+        deliver_at_ms: the due time, or None; one of the two is set.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    id: str
+    delay_ms: int | None
+    deliver_at_ms: int | None
+
+    def due_ms(self, timestamp_ms: int, tick_ms: int) -> int:
+        """When the service will deliver it: as it computes it from the record's timestamp, rounded up."""
+        due_ms = timestamp_ms + self.delay_ms if self.delay_ms is not None else self.deliver_at_ms or 0
+        return -(-due_ms // tick_ms) * tick_ms
+
+
+def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
+    """Turn a message into a record.
+
+    Args:
+        message: what the application sends.
+        now_ms: the time, for the check that the due time has a date at all.
+
+    Raises:
+        HeaderError: a negative delay, a naive or impossible time, neither or both of them, no UUID, no topic name,
+            or a header of the application's that is a request header.
+    """
+    if not is_legal_topic(message.target):
+        raise HeaderError(f"target: not a legal topic name: {shown(message.target)}")
+    delay_ms, deliver_at_ms = _delay_ms(message.delay), _deliver_at_ms(message.at)
+    if delay_ms is not None and deliver_at_ms is not None:
+        raise HeaderError("delay and at exclude each other")
+    message_id = _id(message.id)
+    headers = _own_headers(message.headers)
+    headers += ((TARGET, message.target.encode()), (ID, message_id.encode()))
+    if delay_ms is not None:
+        due_ms = now_ms + delay_ms
+        headers.append((DELAY_MS, b"%d" % delay_ms))
+    elif deliver_at_ms is not None:
+        due_ms = deliver_at_ms
+        headers.append((DELIVER_AT, b"%d" % deliver_at_ms))
+    else:
+        raise HeaderError("needs a delay or a time: delay=timedelta(...) or at=datetime(...)")
+    if due_ms > MAX_EPOCH_MS:
+        raise HeaderError(f"due after the year 9999: {message.delay or message.at}")
+    return IntakeRecord(
+        _bytes(message.key, "key"),
+        _bytes(message.value, "value"),
+        headers,
+        message_id,
+        delay_ms,
+        deliver_at_ms,
+    )
+
+
+def _delay_ms(delay: timedelta | None) -> int | None:
+    """Whole milliseconds, rounded up: never early."""
+    if delay is None:
+        return None
+    if not isinstance(delay, timedelta):
+        raise HeaderError(f"delay: not a timedelta: {shown(str(delay))}")
+    if delay < timedelta(0):
+        raise HeaderError(f"delay: negative: {delay}")
+    # Not -(-delay // ms): the longest timedelta has no negative.
+    return delay // _MS + (1 if delay % _MS else 0)
+
+
+def _deliver_at_ms(at: datetime | None) -> int | None:
+    """Milliseconds since the epoch, rounded up."""
+    if at is None:
+        return None
+    if not isinstance(at, datetime):
+        raise HeaderError(f"at: not a datetime: {shown(str(at))}")
+    if at.utcoffset() is None:
+        raise HeaderError(f"at: needs a time zone, such as datetime.now(UTC): {at.isoformat()}")
+    epoch_ms = -((_EPOCH - at) // _MS)
+    if epoch_ms < _LEAST_DELIVER_AT_MS:
+        raise HeaderError(f"at: before 2001-09-09, which the service takes for seconds: {at.isoformat()}")
+    return epoch_ms
+
+
+def _id(value: UUID | str | bytes | None) -> str:
+    """36 characters in lower case."""
+    if value is None:
+        return str(uuid4())
+    if isinstance(value, UUID):
+        return str(value)
+    raw = value.encode("utf-8", "replace") if isinstance(value, str) else value
+    parsed = parse_id(raw) if isinstance(value, bytes) or len(raw) == 36 else None
+    if parsed is None:
+        raise HeaderError(f"id: not a UUID: {shown(str(value))}")
+    return parsed.decode()
+
+
+def _own_headers(headers: MessageHeaders | None) -> list[tuple[str, bytes | None]]:
+    """The application's headers as pairs."""
+    if headers is None:
+        return []
+    pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+    for name, _ in pairs:
+        if name in REQUEST_HEADERS:
+            raise HeaderError(f"headers: {name} is made from the other arguments")
+    return [(_header_name(name), _bytes(value, f"headers: {name}")) for name, value in pairs]
+
+
+def _header_name(name: str) -> str:
+    _bytes(name, "headers")
+    return name
+
+
+def _bytes(value: str | bytes | None, what: str) -> bytes | None:
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise HeaderError(f"{what}: not text that UTF-8 can write") from error
+    if value is None or isinstance(value, bytes):
+        return value
+    raise HeaderError(f"{what}: neither text nor bytes nor None: {type(value).__name__}")

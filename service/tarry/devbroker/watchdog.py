@@ -1,0 +1,103 @@
+"""Runs one command and ends it when the process that asked for it is gone, even by kill -9.
+
+A script of its own, run as `python -I watchdog.py PARENT GRACE_S REMOVE COMMAND…`, that imports nothing of
+tarry. It stands between the parent and Java because only a parent hears of its child's end without
+mistaking a reused process id for it, and because Java cannot be told to watch anybody.
+
+- Standard input is the leash. `S` stops the command (SIGTERM, after `GRACE_S` seconds SIGKILL), `K` kills
+  it. The end of the input means that the parent is gone: as `S`, and then the directory `REMOVE` is
+  removed, if one is named. A fork of the parent may hold the input open, so the parent's id is watched as
+  well.
+- Standard output says the command's process id, in one line.
+- The command's output goes to standard error. Its exit code becomes this one's, 128 + n for signal n.
+
+On Linux the command is also killed if this process dies first.
+"""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from types import FrameType
+
+_LOOK_EVERY_S = 0.5
+_PR_SET_PDEATHSIG = 1
+
+
+class _Asked:
+    """Whether a signal asked this process to end."""
+
+    def __init__(self) -> None:
+        self.to_end = False
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        self.to_end = True
+
+
+def _spawn(command: list[str]) -> subprocess.Popen[bytes]:
+    me = os.getpid()
+    prctl = None
+    if sys.platform == "linux":
+        with contextlib.suppress(ImportError, AttributeError, OSError):
+            import ctypes  # noqa: PLC0415 (a Python may be built without it)
+
+            prctl = ctypes.CDLL(None).prctl
+
+    def die_with_me() -> None:
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != me:
+                os._exit(1)
+
+    return subprocess.Popen(  # noqa: S603 (what the parent asked for)
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr.fileno(),
+        close_fds=False,  # what our parent gave us to inherit goes on to the command
+        preexec_fn=die_with_me,  # noqa: PLW1509 (this process has one thread)
+    )
+
+
+def _end(child: subprocess.Popen[bytes], grace_s: float) -> None:
+    if grace_s > 0:
+        child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(grace_s)
+    child.kill()
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command, keep watch, return its exit code."""
+    parent, grace_s, remove, *command = arguments
+    asked = _Asked()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, asked)
+    # The child alone holds the writing end, so that the reading end tells of its death at once.
+    life_read, life_write = os.pipe()
+    os.set_inheritable(life_write, True)
+    child = _spawn(command)
+    os.close(life_write)
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, b"%d\n" % child.pid)
+    os.close(1)
+    orphaned = False
+    while True:
+        ready, _, _ = select.select([0, life_read], [], [], _LOOK_EVERY_S)
+        if life_read in ready:
+            break
+        order = os.read(0, 1) if 0 in ready else None
+        orphaned = order == b"" or os.getppid() != int(parent)
+        if orphaned or order is not None or asked.to_end:
+            _end(child, 0.0 if order == b"K" else float(grace_s))
+            break
+    code = child.wait()
+    if orphaned and remove:
+        shutil.rmtree(remove, ignore_errors=True)
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

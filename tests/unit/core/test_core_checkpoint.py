@@ -1,0 +1,154 @@
+"""The checkpoint's text: it comes back whole, keeps Kafka's limit to the character, and anything else is refused."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarry.core.checkpoint import LIMIT, Checkpoint, CheckpointError, Draining, Emptying, Geometry, decode
+
+NO_WHEEL = Geometry(20_000, 10, 0)
+PLAIN = Checkpoint(writer=("tarry.1-fire",), released=False, geometry=NO_WHEEL)
+
+numbers = st.integers(0, 2**50)
+small = st.integers(0, 60)
+
+
+@st.composite
+def checkpoints(draw: st.DrawFn) -> Checkpoint:
+    geometry = Geometry(draw(st.integers(1, 10**6)), draw(st.integers(2, 20)), draw(st.integers(0, 6)))
+    closed = [
+        draw(st.integers(0, 10**7)) * geometry.width_of(level)
+        for level in range(1, draw(st.integers(0, geometry.levels)) + 1)
+    ]
+    done_below = draw(st.lists(st.tuples(small, small, numbers, numbers, numbers), max_size=6))
+    return Checkpoint(
+        writer=tuple(draw(st.lists(st.text(min_size=1, max_size=30), max_size=3))),
+        released=draw(st.booleans()),
+        geometry=geometry,
+        closed_ms=tuple(closed),
+        draining=tuple(Draining(level, slot, below, below + more, at) for level, slot, below, more, at in done_below),
+        emptying=tuple(draw(st.lists(st.builds(Emptying, small, small, numbers), max_size=6))),
+        pointer=draw(numbers),
+        due_below_ms=draw(st.none() | numbers),
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(checkpoints())
+def test_a_checkpoint_comes_back(checkpoint: Checkpoint) -> None:
+    assert decode(checkpoint.encode()) == checkpoint
+
+
+def test_the_form_is_that_of_version_1() -> None:
+    checkpoint = Checkpoint(
+        writer=("tarry.a-fire", "tarry.a-file"),
+        released=True,
+        geometry=Geometry(20_000, 10, 2),
+        closed_ms=(60_000, 400_000),
+        draining=(Draining(1, 17, 256, 512, 31),),
+        emptying=(Emptying(2, 3, 255),),
+        pointer=16,
+        due_below_ms=1_000,
+    )
+    text = "1|1|4e20,a,2|3,2|1.11.100.100.1f|2.3.ff|10|3e8|tarry.a-fire,tarry.a-file"
+    assert checkpoint.encode() == text
+    assert decode(text) == checkpoint
+
+
+@pytest.mark.parametrize(
+    "name", ["a,b", "a|b", "a%b", "%2C", "%7C", "%25", "%%", "%2", ",|%", "%257C", "host-ü-1", "a.b c"]
+)
+def test_any_transactional_id_comes_back(name: str) -> None:
+    checkpoint = replace(PLAIN, writer=(name, "other", name))
+    assert decode(checkpoint.encode()).writer == (name, "other", name)
+
+
+def test_nobody_may_be_the_writer_of_a_partition_just_born() -> None:
+    assert decode(replace(PLAIN, writer=(), released=True).encode()).writer == ()
+
+
+@pytest.mark.parametrize("length", [LIMIT - 1, LIMIT])
+def test_a_text_up_to_the_limit_is_written(length: int) -> None:
+    room = length - len(replace(PLAIN, writer=("",)).encode())
+    checkpoint = replace(PLAIN, writer=("x" * room,))
+    text = checkpoint.encode()
+    assert len(text) == length
+    assert decode(text) == checkpoint
+
+
+def test_a_text_of_one_character_more_than_kafka_takes_is_refused() -> None:
+    room = LIMIT + 1 - len(replace(PLAIN, writer=("",)).encode())
+    with pytest.raises(CheckpointError, match="4096 characters, and Kafka takes 4095"):
+        replace(PLAIN, writer=("x" * room,)).encode()
+
+
+def test_escapes_count_towards_the_limit() -> None:
+    with pytest.raises(CheckpointError, match="Kafka takes 4095"):
+        replace(PLAIN, writer=("|" * 1_400,)).encode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "1",
+        "1|",
+        "0|0|4e20,a,0||||0||x",
+        "|0|4e20,a,0||||0||x",
+        "some consumer's own metadata",
+        '{"timestamp": 1}',
+        "1|2|4e20,a,0||||0||x",
+        "1||4e20,a,0||||0||x",
+        "1|0|4e20,a||||0||x",
+        "1|0|4e20,a,0,1||||0||x",
+        "1|0|zz,a,0||||0||x",
+        "1|0|4e20,a,0|q|||0||x",
+        "1|0|4e20,a,0||1.2.3||0||x",
+        "1|0|4e20,a,0||1.2.3.4.5.6||0||x",
+        "1|0|4e20,a,0|||1.2|0||x",
+        "1|0|4e20,a,0|||1.2.3.4|0||x",
+        "1|0|4e20,a,0||||||x",
+        "1|0|4e20,a,0||||0|later|x",
+    ],
+)
+def test_what_is_no_checkpoint_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(CheckpointError) as refusal:
+        decode(text)
+    assert "\n" not in str(refusal.value)
+    assert "not a checkpoint" in str(refusal.value)
+
+
+def test_a_newer_version_is_refused_by_name() -> None:
+    with pytest.raises(CheckpointError, match="version 1 is known here"):
+        decode("2" + PLAIN.encode()[1:])
+
+
+def test_a_field_that_a_later_version_adds_behind_is_passed_over() -> None:
+    assert decode(PLAIN.encode() + "|something|new") == PLAIN
+
+
+@settings(max_examples=100, deadline=None)
+@given(checkpoints(), st.data())
+def test_a_text_with_fields_missing_is_refused(checkpoint: Checkpoint, data: st.DataObject) -> None:
+    fields = checkpoint.encode().split("|")
+    kept = data.draw(st.integers(0, len(fields) - 1))
+    with pytest.raises(CheckpointError):
+        decode("|".join(fields[:kept]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=40) | st.text(alphabet="01|,.a-%", max_size=40).map(lambda rest: "1|0|4e20,a,2|" + rest))
+def test_any_text_is_a_checkpoint_or_an_error_of_its_own(text: str) -> None:
+    try:
+        found = decode(text)
+    except CheckpointError:
+        return
+    assert isinstance(found, Checkpoint)
+
+
+def test_a_level_is_as_wide_as_its_buckets_below_together() -> None:
+    geometry = Geometry(20_000, 10, 5)
+    assert [geometry.width_of(level) for level in (1, 2, 3)] == [20_000, 200_000, 2_000_000]

@@ -1,0 +1,62 @@
+"""Varints: what is packed comes back, small numbers cost a byte, and a number cut off is an error."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarry.core import varint
+
+numbers = st.lists(st.integers(0, 2**63) | st.integers(0, 300))
+
+
+@settings(max_examples=200, deadline=None)
+@given(numbers)
+def test_numbers_come_back(given_numbers: list[int]) -> None:
+    assert varint.unpack(varint.pack(given_numbers)) == given_numbers
+
+
+@pytest.mark.parametrize(
+    ("number", "packed"),
+    [
+        (0, b"\x00"),
+        (127, b"\x7f"),
+        (128, b"\x80\x01"),
+        (129, b"\x81\x01"),
+        (255, b"\xff\x01"),
+        (16_383, b"\xff\x7f"),
+        (16_384, b"\x80\x80\x01"),
+        (2**63, b"\x80" * 9 + b"\x01"),
+    ],
+)
+def test_seven_bits_a_byte_lowest_first(number: int, packed: bytes) -> None:
+    assert varint.pack([number]) == packed
+    assert varint.unpack(packed) == [number]
+
+
+def test_a_large_number_among_small_ones_keeps_its_place() -> None:
+    assert varint.pack([1, 200, 2]) == b"\x01\xc8\x01\x02"
+    assert varint.unpack(b"\x01\xc8\x01\x02") == [1, 200, 2]
+
+
+def test_no_numbers_are_no_bytes() -> None:
+    assert varint.pack([]) == b""
+    assert varint.unpack(b"") == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(numbers.filter(lambda found: bool(found) and found[-1] > 127))
+def test_a_number_that_is_cut_off_is_an_error(given_numbers: list[int]) -> None:
+    with pytest.raises(ValueError, match="cut off"):
+        varint.unpack(varint.pack(given_numbers)[:-1])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=40))
+def test_any_bytes_are_numbers_or_a_value_error(data: bytes) -> None:
+    try:
+        found = varint.unpack(data)
+    except ValueError:
+        assert data[-1] > 127
+    else:
+        assert not data or data[-1] < 128
+        assert len(found) == sum(byte < 128 for byte in data)

@@ -1,0 +1,54 @@
+"""The `tarry` command itself: its subcommands, and how it ends."""
+
+import pytest
+
+from tarry import __version__
+from tarry.cli.main import main
+
+
+def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    said = capsys.readouterr()
+    return end.value.code, said.out, said.err
+
+
+def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(capsys, "--version") == (0, f"tarry {__version__}\n", "")
+
+
+def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = _run(capsys, "--help")
+    assert code == 0
+    assert all(f"  {command} " in out for command in ("broker", "serve", "send", "check", "demo"))
+
+
+@pytest.mark.parametrize("command", ["broker", "serve", "send", "check", "demo"])
+def test_every_command_explains_itself_by_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    code, out, _ = _run(capsys, command, "--help")
+    assert code == 0
+    assert f"Example: tarry {command}" in out
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["check", "--nonsense"], ["--log-level", "loud", "check"]])
+def test_wrong_usage_is_one_line_and_exit_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    code, out, err = _run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("tarry: ")
+    assert err.count("\n") == 1
+
+
+def test_a_wrong_configuration_is_one_line_that_names_the_field_and_exit_2(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARRY_WHEEL__SIZE", "1")
+    code, out, err = _run(capsys, "serve")
+    assert (code, out) == (2, "")
+    assert err.startswith("tarry: wheel.size (set by TARRY_WHEEL__SIZE): ")
+    assert err.count("\n") == 1
+
+
+def test_debug_shows_where_an_error_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TARRY_WHEEL__SIZE", "1")
+    with pytest.raises(Exception, match=r"wheel\.size"):
+        main(["--debug", "serve"])

@@ -1,0 +1,132 @@
+"""From a message to an intake record, on the client's side."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarry.client import DelayedMessage, DelayedProducer
+from tarry.client.record import to_record
+from tarry.core.request import IntakePolicy, Request, RequestReader
+from tarry.errors import ConfigError, FatalError, HeaderError
+from tarry.headers import REQUEST_HEADERS
+
+_NOW_MS = 1_767_225_600_000
+_ID = "8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
+_SECOND = timedelta(seconds=1)
+
+
+def _message(**fields: Any) -> DelayedMessage:
+    if "at" not in fields:
+        fields.setdefault("delay", _SECOND)
+    return DelayedMessage(**{"target": "orders", "value": b"v", **fields})
+
+
+def test_text_is_sent_as_utf_8_and_null_as_null() -> None:
+    record = to_record(_message(value="ä", key=None, id=_ID, headers={"a": "ö", "b": None}), _NOW_MS)
+    assert (record.value, record.key, record.id) == ("ä".encode(), None, _ID)
+    assert record.headers == [
+        ("a", "ö".encode()),
+        ("b", None),
+        ("tarry-target", b"orders"),
+        ("tarry-id", _ID.encode()),
+        ("tarry-delay-ms", b"1000"),
+    ]
+
+
+def test_a_header_may_stand_twice_and_keeps_its_place() -> None:
+    record = to_record(_message(headers=[("b", b"1"), ("a", b"2"), ("b", b"3")]), _NOW_MS)
+    assert record.headers[:3] == [("b", b"1"), ("a", b"2"), ("b", b"3")]
+
+
+@pytest.mark.parametrize("given_id", [_ID, _ID.upper(), _ID.encode(), UUID(_ID), UUID(_ID).bytes])
+def test_an_id_may_come_in_any_form_of_a_uuid(given_id: UUID | str | bytes) -> None:
+    assert to_record(_message(id=given_id), _NOW_MS).id == _ID
+
+
+def test_without_an_id_each_message_gets_its_own() -> None:
+    assert to_record(_message(), _NOW_MS).id != to_record(_message(), _NOW_MS).id
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"target": "a b"}, "target: not a legal topic name"),
+        ({"target": ""}, "target: not a legal topic name"),
+        ({"delay": -timedelta(microseconds=1)}, "delay: negative"),
+        ({"delay": 5}, "delay: not a timedelta"),
+        ({"delay": timedelta.max}, "due after the year 9999"),
+        ({"delay": None}, "needs a delay or a time"),
+        ({"delay": _SECOND, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "exclude each other"),
+        ({"at": datetime(2030, 1, 1)}, "at: needs a time zone"),  # noqa: DTZ001 - the case
+        ({"at": datetime.max.replace(tzinfo=timezone(-timedelta(hours=1)))}, "due after the year 9999"),
+        ({"at": 1_767_225_600}, "at: not a datetime"),
+        ({"at": datetime(1999, 1, 1, tzinfo=UTC)}, "at: before 2001"),
+        ({"id": "order-17"}, "id: not a UUID"),
+        ({"id": "0123456789abcdef"}, "id: not a UUID"),
+        ({"id": b"x"}, "id: not a UUID"),
+        ({"value": 5}, "value: neither text nor bytes nor None"),
+        ({"key": 5}, "key: neither text nor bytes nor None"),
+        ({"value": "\udc80"}, "value: not text that UTF-8 can write"),
+        ({"headers": {"a": "\udc80"}}, "headers: a: not text that UTF-8 can write"),
+        ({"headers": {"\udc80": "a"}}, "headers: not text that UTF-8 can write"),
+        ({"headers": {"a": 5}}, "headers: a: neither text nor bytes nor None"),
+        *[({"headers": {name: b"x"}}, f"headers: {name} is made from") for name in sorted(REQUEST_HEADERS)],
+    ],
+)
+def test_what_could_never_be_delivered_is_refused_in_one_line(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(HeaderError, match=says) as refusal:
+        to_record(_message(**fields), _NOW_MS)
+    assert "\n" not in str(refusal.value)
+
+
+def test_delays_and_times_round_up_to_milliseconds() -> None:
+    assert to_record(_message(delay=timedelta(microseconds=1)), _NOW_MS).delay_ms == 1
+    at = datetime(2026, 1, 1, 1, 0, 0, 1, tzinfo=timezone(timedelta(hours=1)))
+    assert to_record(_message(at=at), _NOW_MS).deliver_at_ms == _NOW_MS + 1
+
+
+@given(
+    delay=st.timedeltas(timedelta(0), timedelta(days=29)),
+    at=st.datetimes(datetime(2026, 1, 1), datetime(2026, 1, 29), timezones=st.just(UTC)),  # noqa: DTZ001
+    by_delay=st.booleans(),
+    tick_ms=st.sampled_from([1, 7, 1_000]),
+    key=st.none() | st.binary(max_size=5),
+)
+def test_the_service_reads_what_the_client_wrote_and_finds_the_same_due_time(
+    delay: timedelta, at: datetime, by_delay: bool, tick_ms: int, key: bytes | None
+) -> None:
+    chosen = {"delay": delay} if by_delay else {"at": at}
+    record = to_record(_message(key=key, id=_ID, headers={"a": b"1"}, **chosen), _NOW_MS)
+    reader = RequestReader(IntakePolicy("tarry.delayed", tick_ms=tick_ms))
+    decision = reader.read(0, 0, _NOW_MS, record.headers, 0)
+    assert decision == Request(record.due_ms(_NOW_MS, tick_ms), "orders", -1, _ID.encode(), [("a", b"1")])
+
+
+@pytest.mark.parametrize("name", ["acks", "enable.idempotence", "partitioner", "max.in.flight", "transactional.id"])
+def test_an_option_that_would_break_a_promise_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"options: {name} may not be set"):
+        DelayedProducer("127.0.0.1:1", options={name: "1"})
+
+
+def test_an_option_that_librdkafka_does_not_know_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"No such configuration property.*no\.such\.option"):
+        DelayedProducer("127.0.0.1:1", options={"no.such.option": "1"})
+
+
+def test_an_intake_needs_a_topics_name_and_a_tick_a_length() -> None:
+    with pytest.raises(HeaderError, match="intake: not a legal topic name"):
+        DelayedProducer("127.0.0.1:1", "a b")
+    with pytest.raises(ConfigError, match="tick_ms: at least 1"):
+        DelayedProducer("127.0.0.1:1", tick_ms=0)
+
+
+def test_a_closed_producer_sends_nothing_and_may_be_closed_again() -> None:
+    producer = DelayedProducer("127.0.0.1:1")
+    producer.close()
+    producer.close()
+    with pytest.raises(FatalError, match="closed"):
+        producer.send("orders", b"v", delay=_SECOND)

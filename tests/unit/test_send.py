@@ -1,0 +1,136 @@
+"""The `send` command, as far as it gets without a broker, and its files."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tarry.cli.send import send
+from tarry.cli.send_file import MessageFile
+from tarry.client import DelayedMessage
+from tarry.errors import ConfigError, TarryError, UsageError
+
+
+def _run(*arguments: str) -> tuple[int, str, BaseException | None]:
+    app = typer.Typer()
+    app.command("send")(send)
+    result = CliRunner().invoke(app, list(arguments))
+    return result.exit_code, result.output, result.exception
+
+
+def _read(tmp_path: Path, text: str) -> list[DelayedMessage]:
+    path = tmp_path / "messages.jsonl"
+    path.write_text(text, encoding="utf-8", newline="")
+    return list(MessageFile(path, lambda _read_bytes: None))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "needs TARGET, or --file"),
+        (["orders"], "needs either --delay or --at"),
+        (["orders", "v", "--delay", "5s", "--at", "2030-01-01T00:00:00Z"], "needs either --delay or --at"),
+        (["orders", "v", "--delay", "5"], "needs a unit"),
+        (["orders", "v", "--delay", "-5s"], "not negative"),
+        (["orders", "v", "--at", "2030-01-01T00:00:00"], "needs its offset"),
+        (["orders", "v", "--delay", "5s", "-H", "novalue"], "--header is NAME=VALUE"),
+        (["orders", "v", "--file", "f"], "--file stands without"),
+        (["--file", "f", "--wait"], "--file stands without"),
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments: list[str], says: str) -> None:
+    code, output, _ = _run(*arguments)
+    assert code == 2
+    assert says in " ".join(output.replace("│", " ").split())
+
+
+def test_the_configuration_chooses_the_intake_and_a_fixed_delay_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tarry.toml"
+    path.write_text('[[intake]]\ntopic = "retry"\ndelay = "5s"\ntarget = "orders"\n', encoding="utf-8")
+    _, _, no_intake = _run("orders", "v", "--delay", "5s", "--config", str(path))
+    assert isinstance(no_intake, UsageError)
+    _, _, fixed = _run("orders", "v", "--delay", "5s", "--config", str(path), "--intake", "retry")
+    assert isinstance(fixed, UsageError)
+    assert "retry has a fixed delay" in str(fixed)
+
+
+def test_a_missing_configuration_is_one_line(tmp_path: Path) -> None:
+    _, _, missing = _run("orders", "v", "--delay", "5s", "--config", str(tmp_path / "none.toml"))
+    assert isinstance(missing, ConfigError)
+    assert str(missing).endswith("none.toml: no such file")
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    _, _, missing = _run("--file", str(tmp_path / "none.jsonl"), "--bootstrap-servers", "127.0.0.1:1")
+    assert isinstance(missing, UsageError)
+    assert "No such file" in str(missing)
+
+
+def test_a_line_with_what_no_target_can_be_names_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "messages.jsonl"
+    path.write_text('\n{"target": "a b", "delay": "5s"}\n', encoding="utf-8")
+    _, _, wrong = _run("--file", str(path), "--bootstrap-servers", "127.0.0.1:1")
+    assert isinstance(wrong, TarryError)
+    assert "messages.jsonl:2: target: not a legal topic name" in str(wrong)
+
+
+def test_a_line_holds_the_fields_of_the_command(tmp_path: Path) -> None:
+    lines = [
+        {"target": "a", "value": "ä", "key": "k", "delay": "1m", "id": "i", "headers": {"h": "1", "n": None}},
+        {"target": "b", "value": None, "at": "2030-01-01T00:00:00.001Z"},
+        {"target": "c", "delay": "0ms"},
+    ]
+    text = "\r\n\n".join(json.dumps(line) for line in lines)
+    assert _read(tmp_path, text) == [
+        DelayedMessage("a", "ä", "k", delay=timedelta(minutes=1), id="i", headers={"h": "1", "n": None}),
+        DelayedMessage("b", None, at=datetime(2030, 1, 1, 0, 0, 0, 1_000, tzinfo=UTC)),
+        DelayedMessage("c", "", delay=timedelta(0)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "not a JSON object"),
+        ('{"delay": "5s"}', "target: needed"),
+        ('{"target": 5, "delay": "5s"}', "target: should be text"),
+        ('{"target": "a"}', "needs either delay or at"),
+        ('{"target": "a", "delay": "5s", "at": "2030-01-01T00:00:00Z"}', "needs either delay or at"),
+        ('{"target": "a", "delay": 5}', "delay: should be text"),
+        ('{"target": "a", "delay": "5"}', "delay: a duration needs a unit"),
+        ('{"target": "a", "delay": "999999999999d"}', "delay: a delay beyond"),
+        ('{"target": "a", "at": "soon"}', "at: not an RFC 3339 time"),
+        ('{"target": "a", "at": "0001-01-01T00:00:00+23:00"}', "at: a time outside"),
+        ('{"target": "a", "delay": "5s", "value": {}}', "value: should be text"),
+        ('{"target": "a", "delay": "5s", "headers": []}', "headers: should be an object"),
+        ('{"target": "a", "delay": "5s", "headers": {"h": 1}}', "h: should be text"),
+        ('{"target": "a", "delay": "5s", "dealy": "5s"}', "unknown field 'dealy' (known: target, value, "),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_bad_line_is_named_by_its_number(tmp_path: Path, line: str, says: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        _read(tmp_path, f'{{"target": "a", "delay": "5s"}}\n\n{line}\n')
+    text = str(refusal.value)
+    assert "messages.jsonl:3: " in text
+    assert says in text
+    assert "\n" not in text
+
+
+def test_what_is_no_text_is_a_bad_line(tmp_path: Path) -> None:
+    path = tmp_path / "messages.jsonl"
+    path.write_bytes(b'{"target": "\xff\xfe"}\n')
+    with pytest.raises(UsageError, match=r"messages\.jsonl:1: "):
+        list(MessageFile(path, lambda _read_bytes: None))
+
+
+def test_progress_counts_every_byte(tmp_path: Path) -> None:
+    path = tmp_path / "messages.jsonl"
+    path.write_text('{"target": "a", "delay": "5s"}\n\n' * 3, encoding="utf-8")
+    seen: list[int] = []
+    assert len(list(MessageFile(path, seen.append))) == 3
+    assert sum(seen) == path.stat().st_size
