@@ -1,0 +1,1 @@
+"""What several tests share: pytest plugins, and the checker of what was delivered."""

@@ -1,0 +1,211 @@
+"""Finds a real Kafka for the tests that need one, and gives an embedded one to those that break it.
+
+`bootstrap` is looked for in this order: `TARRY_TEST_BOOTSTRAP_SERVERS`; a container, where a Docker daemon
+answers and has or gets the image; the embedded broker. The summary of the run says which it was. Where
+there is none, the tests are skipped with the reason; under CI they fail.
+"""
+
+import os
+import re
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tarry.devbroker import EmbeddedBroker
+from tarry.devbroker.properties import server_properties
+from tarry.errors import UsageError
+
+IMAGE = "apache/kafka:4.1.0"
+SERVERS_VARIABLE = "TARRY_TEST_BOOTSTRAP_SERVERS"
+_FIXTURES = {"bootstrap", "embedded_broker", "start_embedded_broker"}
+_FOUND = pytest.StashKey[str]()
+# A broker must be told where it is reached, and in Docker that is known only once the container runs.
+_ADDRESS = "/tmp/address"  # noqa: S108 (in the container)
+_WAIT_AND_RUN = f"until [ -e {_ADDRESS} ]; do sleep 0.1; done; . {_ADDRESS}; exec /etc/kafka/docker/run"
+
+
+class NoBrokerError(Exception):
+    """This way leads to no broker; the text says why."""
+
+
+def wait_until(condition: Callable[[], bool], what: str, within_s: float = 20.0) -> None:
+    """Return when `condition` holds; fail the test, naming `what`, if it never does."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {within_s:g} s: {what}")
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this id exists and is not just waiting to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def answers(servers: str, within_s: float) -> bool:
+    """Whether a broker at `servers` tells its metadata within so many seconds."""
+    admin = AdminClient({"bootstrap.servers": servers, "reconnect.backoff.max.ms": 200, "log_level": 0})
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        try:
+            return bool(admin.list_topics(timeout=1.0).brokers)
+        except KafkaException:
+            continue
+    return False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.broker)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if found := config.stash.get(_FOUND, None):
+        terminalreporter.write_line(f"tarry: broker of this run: {found}")
+
+
+@pytest.fixture(scope="session")
+def bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
+    """`bootstrap.servers` of a broker that all tests share and none harms."""
+    refusals = []
+    with ExitStack() as until_the_end:
+        for way in (_given, _container, _embedded):
+            try:
+                servers, found = way(until_the_end)
+            except NoBrokerError as refusal:
+                refusals.append(str(refusal))
+                continue
+            pytestconfig.stash[_FOUND] = f"{found} at {servers}"
+            yield servers
+            return
+    no_broker(refusals)
+
+
+@pytest.fixture
+def start_embedded_broker() -> Iterator[Callable[..., EmbeddedBroker]]:
+    """Starts embedded brokers with the arguments of `EmbeddedBroker`; they are stopped after the test."""
+    with ExitStack() as until_the_end:
+
+        def start(**arguments: Any) -> EmbeddedBroker:
+            try:
+                return until_the_end.enter_context(EmbeddedBroker(**arguments))
+            except UsageError as refusal:
+                no_broker([str(refusal)])
+
+        yield start
+
+
+@pytest.fixture
+def embedded_broker(start_embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> EmbeddedBroker:
+    """A broker of this test's own, on data of its own, to stop, kill and restart."""
+    return start_embedded_broker(data=tmp_path / "broker")
+
+
+@pytest.fixture
+def unique_name(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Names, with a prefix, that no other test and no earlier run has: for topics, groups and ids."""
+    test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40]
+
+    def name(prefix: str) -> str:
+        return f"{prefix}.{test}.{uuid.uuid4().hex[:8]}"
+
+    return name
+
+
+@pytest.fixture
+def topic_name(unique_name: Callable[[str], str]) -> str:
+    """A topic's name that no other test and no earlier run has; the topic is not made."""
+    return unique_name("t")
+
+
+def no_broker(refusals: list[str]) -> NoReturn:
+    """End the test that needs a broker: failed under CI, skipped elsewhere."""
+    reason = f"no Kafka broker: {'; '.join(refusals)}"
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def _given(_until_the_end: ExitStack) -> tuple[str, str]:
+    servers = os.environ.get(SERVERS_VARIABLE, "")
+    if not servers:
+        raise NoBrokerError(f"{SERVERS_VARIABLE} is not set")
+    if not answers(servers, within_s=20.0):
+        pytest.fail(f"{SERVERS_VARIABLE} names {servers}, which does not answer", pytrace=False)
+    return servers, f"the one that {SERVERS_VARIABLE} names"
+
+
+def _embedded(until_the_end: ExitStack) -> tuple[str, str]:
+    try:
+        broker = until_the_end.enter_context(EmbeddedBroker())
+    except UsageError as refusal:
+        raise NoBrokerError(str(refusal)) from refusal
+    return broker.bootstrap_servers, "the embedded broker"
+
+
+def _container(until_the_end: ExitStack) -> tuple[str, str]:
+    if not _docker_listens():
+        raise NoBrokerError("no Docker daemon answers")
+    # The reaper is one more image to get; the end of the session removes the container as well.
+    os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
+    # testcontainers looks for a daemon, and reads its environment, when it is imported. docker has no types.
+    docker: Any = import_module("docker")
+    from testcontainers.core.container import DockerContainer  # noqa: PLC0415
+
+    try:
+        client = docker.from_env()
+        until_the_end.callback(client.close)
+        try:
+            client.images.get(IMAGE)
+        except docker.errors.ImageNotFound:
+            client.images.pull(IMAGE)
+        container = DockerContainer(IMAGE).with_exposed_ports(9092).with_command(["sh", "-c", _WAIT_AND_RUN])
+        for name, value in _container_environment().items():
+            container.with_env(name, value)
+        until_the_end.enter_context(container)
+        servers = f"{container.get_container_host_ip()}:{container.get_exposed_port(9092)}"
+        advertise = f"export KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://{servers}"
+        container.exec(["sh", "-c", f"echo {advertise} > {_ADDRESS}.new && mv {_ADDRESS}.new {_ADDRESS}"])
+    # testcontainers' own errors are RuntimeErrors, those of the HTTP client below it OSErrors.
+    except (docker.errors.DockerException, OSError, RuntimeError) as refusal:
+        raise NoBrokerError(f"Docker could not run {IMAGE}: {refusal}") from refusal
+    if not answers(servers, within_s=60.0):
+        raise NoBrokerError(f"{IMAGE} runs in Docker, but does not answer at {servers}")
+    return servers, f"{IMAGE} in Docker"
+
+
+def _container_environment() -> dict[str, str]:
+    """The embedded broker's configuration in the image's terms, open to what comes from outside."""
+    properties = server_properties(9092, 9093, Path("/tmp/kafka-topics"), {}) | {  # noqa: S108 (the container's)
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "controller.quorum.voters": "1@localhost:9093",
+    }
+    variables = {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in properties.items()}
+    return variables | {"KAFKA_HEAP_OPTS": "-Xmx512m"}
+
+
+def _docker_listens() -> bool:
+    """Whether something accepts connections where Docker's daemon should be."""
+    address = urlsplit(os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock")
+    family = socket.AF_UNIX if address.scheme == "unix" else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(address.path if address.scheme == "unix" else (address.hostname, address.port or 2375))
+        except OSError:
+            return False
+        return True
