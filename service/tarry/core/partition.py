@@ -242,6 +242,7 @@ class PartitionState:
         messages = [*self._ready, *self._late, *waiting]
         messages.sort(key=_BY_DUE)
         self._ready.clear()
+        self._wheel.close()
         self._wheel = self._new_wheel(now_ms)
         self._late = [message for message in messages if not self._wheel.add(message)]
 
@@ -296,6 +297,10 @@ class PartitionState:
         retired = {message.sequence for message in batch.retired}
         self._ready.extendleft(sorted([*batch.due, *batch.retired], key=_BY_DUE, reverse=True))
         self._dead[:0] = [dead for dead in batch.dead if dead.offset not in retired]
+
+    def close(self) -> None:
+        """Let go of what is held: the wheel's rings refer to themselves, and full collections are switched off."""
+        self._wheel.close()
 
     # -- the checkpoint ---------------------------------------------------------------------------------------------
 

@@ -212,9 +212,11 @@ class Worker:
                 return
 
     def _drop(self, places: Sequence[Place]) -> None:
-        held = [place for place in places if self._states.pop(place, None) is not None]
+        held = [place for place in places if place in self._states]
         if held:
             self._reader.shut(held)
+        for place in held:
+            self._states.pop(place).close()
         self._waiting.difference_update(places)
         self._order = list(self._states.values())
         self._janitor.forget(places)

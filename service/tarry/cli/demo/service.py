@@ -76,6 +76,9 @@ class DemoService:
 
     def failure(self, what: str) -> UsageError:
         """An error that says what is wrong with the service, and what it said last."""
+        code = self._process.wait(0)
+        if code is not None:
+            what = f"{what}, with code {code}"
         said = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
         return UsageError("\n".join([f"the service {what}; it said last:", *said]))
 

@@ -1,0 +1,380 @@
+"""One partition against a list of what was sent: crashes at every step, aborts, clock steps, lost offsets.
+
+The log, the group's offset and the journal are lists here, written at commits alone, as Kafka's transactions write
+them. A recovery knows nothing but these. Whatever the course of events: each message leaves once, never early, in the
+order of (due time, offset) where it was accepted before it was due, and nothing stays behind.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tarry.core.checkpoint import Checkpoint, Geometry
+from tarry.core.checkpoint import decode as decode_checkpoint
+from tarry.core.done_set import DoneSet
+from tarry.core.journal import INTAKE, Copy, Done, encode_copy
+from tarry.core.journal import decode as decode_record
+from tarry.core.message import Headers, HeldMessage
+from tarry.core.partition import Batch, PartitionState, Recovered, Settlement
+from tarry.core.request import IntakePolicy, RequestReader
+from tarry.headers import DELAY_MS, DELIVER_AT, ID, TARGET
+from tarry.timer import TimingWheel
+
+NAME = "orders.delayed"
+START_MS = 1_700_000_000_000
+GEOMETRY = Geometry(20_000, 10, 0)
+
+
+@dataclass(slots=True)
+class Sent:
+    """A record of the intake, and what has become of it."""
+
+    timestamp_ms: int
+    headers: Headers
+    due_ms: int | None
+    """When it is to leave; None for one that can never be delivered."""
+    key: bytes = b"k"
+    accepted_at: int | None = None
+    """The step in which an owner read it before it was due."""
+    left: bool = False
+
+
+@dataclass(slots=True)
+class Store:
+    """What Kafka keeps: the group's offset with its metadata, and the journal's committed records."""
+
+    offset: tuple[int, str] | None = None
+    journal: list[tuple[int, bytes]] = field(default_factory=list)
+    journal_start: int = 0
+    journal_end: int = 0
+
+    def commit(self, settled: Settlement) -> None:
+        self.offset = (settled.low, settled.metadata)
+        self.journal.append((self.journal_end, settled.journal))
+        self.journal_end += 2  # the record, and the marker of its transaction
+
+    def abort(self) -> None:
+        self.journal_end += 2
+
+    def trim(self, below: int) -> None:
+        self.journal_start = max(self.journal_start, below)
+        self.journal = [(offset, record) for offset, record in self.journal if offset >= below]
+
+    def last_copy(self) -> Copy:
+        copies = [record for _, value in self.journal if isinstance(record := decode_record(value), Copy)]
+        return copies[-1]
+
+    def done_since(self, pointer: int, low: int) -> DoneSet:
+        assert self.journal_start <= pointer <= self.journal_end
+        records = [decode_record(value) for offset, value in self.journal if offset >= pointer]
+        return DoneSet(
+            (found for record in records if isinstance(record, Done) for found in record.ranges.get(INTAKE, [])), low
+        )
+
+
+class Partition(RuleBasedStateMachine):
+    """The rules are what can happen; the oracle is in `leave` and in the invariants."""
+
+    policy = IntakePolicy(topic=NAME, max_delay_ms=3_600_000)
+    keeps_order = False
+
+    @initialize(
+        tick_ms=st.sampled_from((1, 1, 1, 10)),
+        size=st.sampled_from((2, 8, 64)),
+        first=st.integers(0, 3),
+        journalled=st.integers(0, 3),
+    )
+    def start(self, tick_ms: int, size: int, first: int, journalled: int) -> None:
+        self.tick_ms, self.size = tick_ms, size
+        self.reader = RequestReader(replace(self.policy, tick_ms=tick_ms))
+        self.now_ms = START_MS
+        self.step = self.incarnation = 0
+        self.log: dict[int, Sent] = {}
+        self.log_end = first
+        self.left: list[tuple[int, int, int]] = []
+        """Of each message that left: due time, offset, step."""
+        self.asked_end: int | None = None
+        self.last_due_ms = 0
+        self.lowest = first
+        birth = Checkpoint(writer=(), released=True, geometry=GEOMETRY, pointer=journalled)
+        self.store = Store(
+            journal=[(journalled, encode_copy(first, birth.encode()))],
+            journal_start=journalled,
+            journal_end=journalled + 1,
+        )
+        self.take_over()
+
+    # -- the intake -------------------------------------------------------------------------------------------------
+
+    def send(self, timestamp_ms: int, headers: Headers, due_ms: int | None) -> None:
+        if due_ms is not None:
+            due_ms = -(-due_ms // self.tick_ms) * self.tick_ms
+        self.log[self.log_end] = Sent(timestamp_ms, headers, due_ms)
+        self.log_end += 1
+
+    @rule(
+        delays_ms=st.lists(st.integers(0, 3) | st.integers(0, 50) | st.integers(0, 9_000), min_size=1, max_size=6),
+        skew_ms=st.sampled_from((0, 0, 0, -10, -3_000, 1_500)),
+        by_time=st.booleans(),
+    )
+    def append(self, delays_ms: Sequence[int], skew_ms: int, by_time: bool) -> None:
+        timestamp_ms = self.now_ms + skew_ms
+        for delay_ms in delays_ms:
+            due_ms = timestamp_ms + delay_ms
+            when = (DELIVER_AT, b"%d" % due_ms) if by_time else (DELAY_MS, b"%d" % delay_ms)
+            self.send(timestamp_ms, [(TARGET, b"orders"), when, ("trace", b"1")], due_ms)
+
+    @rule(times=st.integers(2, 4), delay_ms=st.integers(0, 40))
+    def append_with_equal_due_times(self, times: int, delay_ms: int) -> None:
+        for _ in range(times):
+            self.send(self.now_ms, [(TARGET, b"orders"), (DELAY_MS, b"%d" % delay_ms)], self.now_ms + delay_ms)
+
+    @rule()
+    def append_what_can_never_be_delivered(self) -> None:
+        self.send(self.now_ms, [(ID, b"no uuid")], None)
+
+    @rule(many=st.integers(1, 3))
+    def append_markers(self, many: int) -> None:
+        self.log_end += many
+
+    @rule(most=st.integers(1, 12))
+    def read(self, most: int) -> None:
+        self.read_some(most)
+
+    @rule()
+    def read_to_the_end(self) -> None:
+        self.read_some(len(self.log))
+
+    def read_some(self, most: int) -> None:
+        at_hand = [offset for offset in range(self.cursor, self.log_end) if offset in self.log]
+        for offset in at_hand[:most]:
+            sent = self.log[offset]
+            self.state.accept(offset, sent.timestamp_ms, sent.key, b"v", sent.headers, self.now_ms)
+            self.cursor = offset + 1
+            if sent.accepted_at is None and sent.due_ms is not None and self.now_ms < sent.due_ms:
+                sent.accepted_at = self.step
+        if len(at_hand) <= most:
+            self.cursor = self.log_end
+            self.state.reach(self.log_end)
+
+    @rule()
+    def read_again_what_was_read(self) -> None:
+        for offset, sent in self.log.items():
+            if offset < self.state.position:
+                self.state.accept(offset, sent.timestamp_ms, sent.key, b"v", sent.headers, self.now_ms)
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    @rule(by_ms=st.integers(1, 5) | st.integers(1, 100) | st.integers(1, 20_000))
+    def pass_time(self, by_ms: int) -> None:
+        self.now_ms += by_ms
+
+    @rule()
+    def pass_time_to_the_next_due(self) -> None:
+        due_ms = self.state.next_due_ms()
+        if due_ms is not None:
+            self.now_ms = max(self.now_ms, due_ms)
+
+    @rule(by_ms=st.sampled_from((1, 40, 900, 1_000, 1_001, 5_000)))
+    def set_the_clock_back(self, by_ms: int) -> None:
+        self.now_ms -= by_ms
+
+    @rule()
+    def collect(self) -> None:
+        self.state.collect(self.now_ms)
+
+    # -- transactions -----------------------------------------------------------------------------------------------
+
+    @rule(limit=st.integers(1, 4) | st.just(50), give_up=st.integers(0, 7))
+    def fire(self, limit: int, give_up: int) -> None:
+        if batch := self.take(limit, give_up):
+            self.store.commit(self.state.settle(batch))
+            self.state.confirm(batch)
+            self.leave(batch)
+
+    @rule(limit=st.integers(1, 4) | st.just(50), give_up=st.integers(0, 7), settled=st.booleans())
+    def fire_and_abort(self, limit: int, give_up: int, settled: bool) -> None:
+        due_below_ms = decode_checkpoint(self.state.rest().metadata).due_below_ms
+        low, held_bytes = self.state.low, self.state.held_bytes
+        if batch := self.take(limit, give_up):
+            if settled:
+                self.state.settle(batch)
+                self.store.abort()
+            self.state.put_back(batch)
+            assert (self.state.low, self.state.held_bytes) == (low, held_bytes)
+            assert decode_checkpoint(self.state.rest().metadata).due_below_ms == due_below_ms
+
+    @rule(limit=st.integers(1, 4) | st.just(50))
+    def fire_and_crash_before_the_commit(self, limit: int) -> None:
+        if batch := self.take(limit, 0):
+            self.state.settle(batch)
+            self.store.abort()
+            self.take_over()
+
+    @rule(limit=st.integers(1, 4) | st.just(50), give_up=st.integers(0, 7))
+    def fire_and_crash_after_the_commit(self, limit: int, give_up: int) -> None:
+        if batch := self.take(limit, give_up):
+            self.store.commit(self.state.settle(batch))
+            self.leave(batch)
+            self.take_over()
+
+    def take(self, limit: int, give_up: int) -> Batch | None:
+        """A batch as the worker takes it; every `give_up`-th of its messages turns out undeliverable."""
+        if not self.state.collect(self.now_ms):
+            return None
+        batch = self.state.take(limit, self.now_ms)
+        assert len(batch) <= limit
+        if give_up:
+            self.state.give_up(batch, {m.sequence: ("too-large", "") for m in batch.due[::give_up]})
+        return batch if len(batch) else None
+
+    def leave(self, batch: Batch) -> None:
+        """The oracle: what is committed now leaves once, not early, and in order."""
+        assert not self.state.replaying
+        self.step += 1
+        retired = {message.sequence for message in batch.retired}
+        for dead in batch.dead:
+            self.leave_once(dead.offset)
+            assert (self.log[dead.offset].due_ms is None) is (dead.offset not in retired)
+            assert dead.headers == self.log[dead.offset].headers
+        for message in batch.due:
+            self.leave_once(message.sequence)
+            self.check_due(message)
+            self.check_order(message)
+            self.left.append((message.due_ms, message.sequence, self.step))
+
+    def leave_once(self, offset: int) -> None:
+        assert not self.log[offset].left, "it left twice"
+        self.log[offset].left = True
+
+    def check_due(self, message: HeldMessage) -> None:
+        assert message.due_ms == self.log[message.sequence].due_ms
+        assert message.due_ms <= self.now_ms, "early"
+
+    def check_order(self, message: HeldMessage) -> None:
+        accepted_at = self.log[message.sequence].accepted_at
+        if accepted_at is not None:
+            ahead = [(due_ms, offset) for due_ms, offset, step in self.left if step > accepted_at]
+            assert max(ahead, default=(0, 0)) < (message.due_ms, message.sequence), "out of order"
+
+    # -- the checkpoint ---------------------------------------------------------------------------------------------
+
+    @rule()
+    def ask_for_the_journals_end(self) -> None:
+        self.asked_end = self.store.journal_end
+
+    @precondition(lambda self: self.asked_end is not None)
+    @rule()
+    def note_the_journals_end(self) -> None:
+        assert self.asked_end is not None
+        self.state.note_journal_end(self.asked_end)
+
+    @rule(trims=st.booleans())
+    def copy_the_checkpoint(self, trims: bool) -> None:
+        self.store.commit(self.state.rest())
+        if trims:
+            self.store.trim(self.state.pointer)
+
+    @rule()
+    def release_to_the_next_owner(self) -> None:
+        self.store.commit(self.state.rest(released=True))
+        assert self.store.offset is not None
+        assert decode_checkpoint(self.store.offset[1]).released
+        self.take_over()
+
+    @rule()
+    def crash(self) -> None:
+        self.take_over()
+
+    @rule()
+    def lose_the_groups_offsets(self) -> None:
+        self.store.offset = None
+        self.lowest = self.store.last_copy().low
+        self.take_over()
+
+    def take_over(self) -> None:
+        self.incarnation += 1
+        if self.store.offset is None:
+            copy = self.store.last_copy()
+            self.store.offset = (copy.low, copy.checkpoint)
+        low, text = self.store.offset
+        checkpoint = replace(decode_checkpoint(text), writer=(f"w-{self.incarnation}",), released=False)
+        self.store.offset = (low, checkpoint.encode())
+        done = self.store.done_since(checkpoint.pointer, low)
+        left = {offset for offset, sent in self.log.items() if sent.left and offset >= low}
+        assert {offset for offset in range(low, self.log_end) if offset in done} == left
+        self.state = PartitionState(
+            NAME,
+            0,
+            self.reader,
+            self.keeps_order,
+            lambda start_ms: TimingWheel(self.tick_ms, self.size, start_ms),
+            Recovered(low, checkpoint, done, self.log_end),
+            self.now_ms,
+        )
+        self.cursor = low
+        self.replay_end = self.log_end
+
+    # -- at all times -----------------------------------------------------------------------------------------------
+
+    @invariant()
+    def what_is_below_the_committed_watermark_has_left(self) -> None:
+        assert self.store.offset is not None
+        low = self.store.offset[0]
+        assert all(sent.left for offset, sent in self.log.items() if offset < low)
+        assert low >= self.lowest
+        self.lowest = low
+
+    @invariant()
+    def the_watermark_is_the_first_that_is_held(self) -> None:
+        read = [offset for offset in self.log if offset < self.state.position]
+        held = [offset for offset in read if not self.log[offset].left]
+        assert self.state.low == min(held, default=self.state.position)
+        assert self.state.held == len(held)
+        assert (self.state.held_bytes > 0) is any(self.log[offset].due_ms is not None for offset in held)
+
+    @invariant()
+    def the_gate_is_closed_until_the_replay_is_through(self) -> None:
+        if self.state.position < self.replay_end:
+            assert self.state.replaying
+            assert self.state.next_due_ms() is None
+            assert not self.state.collect(self.now_ms)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "state"):
+            return
+        self.now_ms += 10**8
+        self.read_to_the_end()
+        while self.state.collect(self.now_ms):
+            self.fire(limit=7, give_up=0)
+        assert all(sent.left for sent in self.log.values()), "lost"
+        assert (self.state.held, self.state.held_bytes) == (0, 0)
+        assert self.state.low == self.log_end
+
+
+class FixedDelay(Partition):
+    """An intake with a fixed delay: the log's order is kept, though the log's own stamps may step back."""
+
+    policy = IntakePolicy(topic=NAME, fixed_delay_ms=300, fixed_target="orders")
+    keeps_order = True
+
+    def send(self, timestamp_ms: int, headers: Headers, due_ms: int | None) -> None:
+        headers = [header for header in headers if header[0] not in (DELAY_MS, DELIVER_AT, TARGET)]
+        super().send(timestamp_ms, headers, None if due_ms is None else timestamp_ms + 300)
+        sent = self.log[self.log_end - 1]
+        if sent.due_ms is not None:
+            # No record is due before the one in front of it.
+            self.last_due_ms = sent.due_ms = max(sent.due_ms, self.last_due_ms)
+
+    def check_order(self, message: HeldMessage) -> None:
+        assert message.sequence > max((offset for _, offset, _ in self.left), default=-1), "out of the log's order"
+
+
+
+TestPartition = Partition.TestCase
+TestPartition.settings = settings(max_examples=250, stateful_step_count=50, deadline=None)
+TestFixedDelay = FixedDelay.TestCase
+TestFixedDelay.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
