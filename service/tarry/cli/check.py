@@ -18,9 +18,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._resource import ResourceType
 
 from tarry.app import cluster_of
 from tarry.config import Config, Intake, load
@@ -34,7 +34,7 @@ from tarry.kafka.topics import check as check_topics
 ANSWER_WITHIN_S = 8.0
 """How long a broker may take to answer: people wait for this command."""
 
-METADATA_LIMIT = "offset.metadata.max.bytes"
+METADATA_LIMIT, AUTHORIZER = "offset.metadata.max.bytes", "authorizer.class.name"
 
 OK, FAIL, NOTE = "ok", "FAIL", "note"
 
@@ -109,11 +109,16 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
         return
     brokers = len(cluster.brokers)
     yield Finding(OK, f"broker {servers}: answers ({_counted(brokers, 'broker')}, cluster {cluster.cluster_id})")
+    open_to_all = False
     for broker in sorted(cluster.brokers):
-        finding = _metadata_limit(admin, broker)
-        yield finding
-        if finding.word == FAIL and METADATA_LIMIT not in finding.text:
+        try:
+            has = _settings_of(admin, broker)
+        except KafkaException as exception:
+            error = error_of(exception)
+            yield Finding(FAIL, f"broker {broker}: no answer at the address that it advertises: {error.str()}")
             return
+        yield _metadata_limit(broker, has)
+        open_to_all = has is not None and has.get(AUTHORIZER) == ""
     there: set[str] = set(cluster.topics)
     for intake in settings.intakes:
         yield from _topics(admin, intake, brokers)
@@ -123,7 +128,10 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
                 f"topic {intake.target}: not there; what {intake.topic} delivers would go to {intake.topic}{DEAD} "
                 "as unknown-target",
             )
-    yield from _rights(admin, settings, there)
+    if open_to_all:
+        yield Finding(OK, "ACLs: no authorizer: everybody may do everything")
+    else:
+        yield from _rights(admin, settings, there)
 
 
 def _connect(settings: Config) -> tuple[AdminClient, list[str]]:
@@ -154,19 +162,30 @@ def _where_from(config: Path | None) -> str:
     return str(chosen) if chosen else f"defaults (there is no {DEFAULT_PATH} here)"
 
 
-def _metadata_limit(admin: AdminClient, broker: int) -> Finding:
-    """The room for a checkpoint, asked of a broker itself: so this also shows whether its own address is reachable."""
+def _settings_of(admin: AdminClient, broker: int) -> Mapping[str, str] | None:
+    """A broker's settings, asked of itself: so this also shows whether its own address is reachable.
+
+    Returns:
+        Name to value; None where this user may not ask.
+
+    Raises:
+        KafkaException: it does not answer.
+    """
     resource = ConfigResource(ResourceType.BROKER, str(broker))
     try:
         found: Any = admin.describe_configs([resource], request_timeout=ANSWER_WITHIN_S)[resource].result()
     except KafkaException as exception:
-        error = error_of(exception)
-        if error.code() in _DENIED:
-            return Finding(
-                NOTE, f"broker {broker}: {METADATA_LIMIT} may not be asked for; it must be {LIMIT + 1} or more"
-            )
-        return Finding(FAIL, f"broker {broker}: no answer at the address that it advertises: {error.str()}")
-    allowed = int(found[METADATA_LIMIT].value)
+        if error_of(exception).code() in _DENIED:
+            return None
+        raise
+    return {name: entry.value for name, entry in found.items()}
+
+
+def _metadata_limit(broker: int, has: Mapping[str, str] | None) -> Finding:
+    """The room that a broker has for a checkpoint."""
+    if has is None:
+        return Finding(NOTE, f"broker {broker}: {METADATA_LIMIT} may not be asked for; it must be {LIMIT + 1} or more")
+    allowed = int(has[METADATA_LIMIT])
     if allowed <= LIMIT:
         return Finding(FAIL, f"broker {broker}: {METADATA_LIMIT}={allowed}; it must be {LIMIT + 1} or more")
     return Finding(OK, f"broker {broker}: {METADATA_LIMIT}={allowed}")
@@ -207,9 +226,6 @@ def _topics(admin: AdminClient, intake: Intake, brokers: int) -> Iterator[Findin
 
 def _rights(admin: AdminClient, settings: Config, there: set[str]) -> Iterator[Finding]:
     """What this user may do, as the brokers themselves say it."""
-    if _no_authorizer(admin):
-        yield Finding(OK, "ACLs: no authorizer: everybody may do everything")
-        return
     needed = _needed(settings)
     found = {topic: wanted for topic, wanted in needed.items() if topic in there}
     if found:
@@ -223,25 +239,6 @@ def _rights(admin: AdminClient, settings: Config, there: set[str]) -> Iterator[F
         "ACLs of transactions: cannot be asked for; the service needs WRITE and DESCRIBE on transactional ids that "
         f"begin with {settings.service.group}.",
     )
-
-
-def _no_authorizer(admin: AdminClient) -> bool:
-    """Whether the cluster knows no ACLs at all."""
-    any_name: Any = None
-    anything = AclBindingFilter(
-        ResourceType.ANY,
-        any_name,
-        ResourcePatternType.ANY,
-        any_name,
-        any_name,
-        AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
-    try:
-        admin.describe_acls(anything, request_timeout=ANSWER_WITHIN_S).result()
-    except KafkaException as exception:
-        return error_of(exception).code() == KafkaError.SECURITY_DISABLED
-    return False
 
 
 def _needed(settings: Config) -> dict[str, set[AclOperation]]:

@@ -12,9 +12,9 @@ from tarry.clock import Clock
 from tarry.core.checkpoint import Checkpoint, Geometry
 from tarry.core.journal import encode_copy
 from tarry.errors import UsageError
-from tarry.kafka.membership import Place
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.patience import patiently
+from tarry.kafka.place import Place
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import JOURNAL, TopicAdmin
 
@@ -37,7 +37,7 @@ class Birth:
         self._clock = clock
         self._cluster = cluster
         self._topics = TopicAdmin(admin)
-        self._offsets = Offsets(admin, group)
+        self._offsets = Offsets(admin, group, cluster)
         self._geometry = geometry
 
     def give(self, intake: str, partitions: int, *, adopt: bool) -> None:
@@ -64,7 +64,7 @@ class Birth:
         return {place: starts[place] for place in places if adopt or starts[place] == ends[place]}
 
     def _unborn(self, places: list[Place]) -> set[Place]:
-        committed = self._offsets.committed(places, stable=False)
+        committed = self._offsets.committed(places)
         journals = self._offsets.ends([(topic + JOURNAL, p) for topic, p in places], committed=False)
         return {p for p in places if p not in committed and journals[p[0] + JOURNAL, p[1]] == 0}
 

@@ -8,16 +8,13 @@ start and stop at any offset whatever the group does (ADR 2). A commit by the me
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
 
 from tarry.errors import InstanceInUseError, MembershipLostError
 from tarry.kafka.errors import group_errors, translate_group
+from tarry.kafka.offsets import ask_committed
+from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.settings import Properties
-
-Place = tuple[str, int]
-"""A topic and a partition."""
-
-OffsetMetadata = tuple[int, str]
 
 _IN_USE = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 
@@ -98,6 +95,14 @@ class Membership:
             if one.error is not None:
                 raise translate_group(one.error, f"commit {one.topic}/{one.partition}")
 
+    def committed(self, places: Sequence[Place]) -> dict[Place, OffsetMetadata]:
+        """What the group has committed, once no transaction that commits any of it is open.
+
+        Raises:
+            RetriableError: one stays open, or there is no answer.
+        """
+        return ask_committed(self._consumer, places)
+
     def metadata(self) -> Any:
         """What a transaction needs to prove membership; take it right before the transaction."""
         return self._consumer.consumer_group_metadata()
@@ -141,6 +146,3 @@ class Membership:
 
 def _places(partitions: Sequence[TopicPartition]) -> list[Place]:
     return sorted((p.topic, p.partition) for p in partitions)
-
-
-__all__ = ["Membership", "Message", "OffsetMetadata", "Place", "Rebalances"]

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from tarry.kafka.errors import error_of, group_errors, translate_group
-from tarry.kafka.membership import OffsetMetadata, Place
+from tarry.kafka.place import OffsetMetadata, Place
+from tarry.kafka.settings import Cluster
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -19,44 +20,51 @@ _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
+def ask_committed(consumer: Consumer, places: Iterable[Place]) -> dict[Place, OffsetMetadata]:
+    """What the group of a consumer has committed; a read_committed one waits for open transactions to end.
+
+    Raises:
+        RetriableError: a transaction stays open, or there is no answer.
+    """
+    with group_errors("ask for committed offsets"):
+        found = consumer.committed([TopicPartition(*place) for place in places], timeout=REQUEST_TIMEOUT_S)
+    offsets: dict[Place, OffsetMetadata] = {}
+    for one in found:
+        if one.error is not None:
+            raise translate_group(one.error, f"ask for the offset of {one.topic}/{one.partition}")
+        if one.offset >= 0:
+            offsets[one.topic, one.partition] = (one.offset, one.metadata or "")
+    return offsets
+
+
 class Offsets:
     """What the brokers know about offsets.
 
     Args:
         admin: an admin client.
         group: whose committed offsets are meant.
+        cluster: where.
     """
 
-    def __init__(self, admin: AdminClient, group: str) -> None:
+    def __init__(self, admin: AdminClient, group: str, cluster: Cluster) -> None:
         self._admin = admin
-        self._group = group
+        # Not the admin client's list_consumer_group_offsets: there an answer such as NOT_COORDINATOR, which a new
+        # cluster gives, ends the process (librdkafka #5040). This consumer never joins.
+        self._asker = Consumer(cluster.asker(group))
 
-    def committed(self, places: Iterable[Place], *, stable: bool) -> dict[Place, OffsetMetadata]:
-        """What the group has committed; a partition without an offset is left out.
+    def committed(self, places: Iterable[Place]) -> dict[Place, OffsetMetadata]:
+        """What the group has committed last, whether a transaction is open or not.
 
-        Args:
-            places: partitions.
-            stable: refuse while a transaction that commits one of them is open; otherwise the answer is the last
-                one committed, open transaction or not.
+        A partition without an offset is left out.
 
         Raises:
-            RetriableError: an open transaction, or no answer.
+            RetriableError: no answer.
         """
-        wanted = [TopicPartition(*place) for place in places]
-        with group_errors("ask for committed offsets"):
-            futures = self._admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(self._group, wanted)],
-                require_stable=stable,
-                request_timeout=REQUEST_TIMEOUT_S,
-            )
-            found = futures[self._group].result()
-        offsets: dict[Place, OffsetMetadata] = {}
-        for one in found.topic_partitions or []:
-            if one.error is not None:
-                raise translate_group(one.error, f"ask for the offset of {one.topic}/{one.partition}")
-            if one.offset >= 0:
-                offsets[one.topic, one.partition] = (one.offset, one.metadata or "")
-        return offsets
+        return ask_committed(self._asker, places)
+
+    def close(self) -> None:
+        """Close the client."""
+        self._asker.close()
 
     def starts(self, places: Iterable[Place]) -> dict[Place, int]:
         """The first offset that each log still holds."""

@@ -6,7 +6,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from tarry.errors import UsageError
 from tarry.kafka.errors import group_errors
-from tarry.kafka.membership import Place
+from tarry.kafka.place import Place
 from tarry.kafka.settings import Properties
 
 _OFF_THE_LOG = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})

@@ -75,6 +75,10 @@ class Cluster:
             enable_partition_eof=True,
         )
 
+    def asker(self, group: str) -> Properties:
+        """A consumer that asks for the group's committed offsets, under open transactions too; it never joins."""
+        return self.client(group_id=group, enable_auto_commit=False, isolation_level="read_uncommitted")
+
     def transactor(self, transactional_id: str) -> Properties:
         """The firing producer: one request in flight, order by key as Java's clients have it, errors reported alone."""
         return self.client(

@@ -23,8 +23,9 @@ from tarry.core.journal import INTAKE, Copy, Done, Range
 from tarry.core.journal import decode as decode_record
 from tarry.core.partition import Recovered
 from tarry.errors import UsageError
-from tarry.kafka.membership import Membership, OffsetMetadata, Place
+from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
+from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.topics import JOURNAL
 
@@ -84,10 +85,10 @@ class TakeOver:
             RetriableError: refused for now; begin at 0 again.
             UsageError: the partition cannot be taken over by anybody; one line says why.
         """
-        committed = self._offsets.committed(places, stable=False)
+        committed = self._offsets.committed(places)
         found = {place: self._checkpoint(place, committed.get(place)) for place in places}
         self._fence_writers([checkpoint for _, checkpoint in found.values() if checkpoint])
-        committed = self._offsets.committed(places, stable=True)
+        committed = self._membership.committed(places)
         found = {place: self._checkpoint(place, committed.get(place)) for place in places}
         copies = self._last_copies([place for place, (_, checkpoint) in found.items() if checkpoint is None])
         lows: dict[Place, int] = {}

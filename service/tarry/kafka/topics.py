@@ -15,7 +15,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from tarry.errors import UsageError
+from tarry.errors import ConfigError, UsageError
 from tarry.kafka.errors import error_of, group_errors
 
 RESULTS, JOURNAL, DEAD = ".results", ".journal", ".dead"
@@ -159,8 +159,15 @@ def max_bytes_of(found: Found | None) -> int:
 
 
 def admin_client(properties: Mapping[str, Any]) -> AdminClient:
-    """An admin client."""
-    return AdminClient(dict(properties))
+    """An admin client.
+
+    Raises:
+        ConfigError: the client library refuses a property.
+    """
+    try:
+        return AdminClient(dict(properties))
+    except KafkaException as exception:
+        raise ConfigError(f"kafka.options: {error_of(exception).str()}") from exception
 
 
 def make_or_check(

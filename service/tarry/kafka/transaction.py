@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from tarry.errors import AbortableError, RetriableError
 from tarry.kafka.errors import error_of, producer_errors, translate
-from tarry.kafka.membership import OffsetMetadata, Place
+from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.settings import Cluster
 
 INIT_TIMEOUT_S = 30.0

@@ -31,7 +31,8 @@ from tarry.core.partition import Batch, PartitionState
 from tarry.errors import AbortableError, RetriableError
 from tarry.headers import ErrorCode
 from tarry.kafka.errors import error_of
-from tarry.kafka.membership import Membership, OffsetMetadata, Place
+from tarry.kafka.membership import Membership
+from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
 from tarry.kafka.transaction import Transactor
 from tarry.worker.targets import Targets

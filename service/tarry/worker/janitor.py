@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from tarry.clock import Clock
 from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError
-from tarry.kafka.membership import Place
 from tarry.kafka.offsets import Offsets, Pending
+from tarry.kafka.place import Place
 from tarry.kafka.topics import JOURNAL
 
 ENDS_EVERY_MS = 1_000

@@ -21,8 +21,9 @@ from tarry.errors import (
     MembershipLostError,
     RetriableError,
 )
-from tarry.kafka.membership import Membership, Place
+from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
+from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
 from tarry.kafka.takeover import Identity, TakeOver
@@ -123,7 +124,7 @@ class Worker:
         self._lost_producer: FatalError | None = None
         self._waits_for_instance = False
         cluster = plan.cluster
-        self._offsets = Offsets(admin_client(cluster.client()), plan.group)
+        self._offsets = Offsets(admin_client(cluster.client()), plan.group, cluster)
         self._reader = Reader(cluster.reader(), self._warn)
         self._transactor = Transactor(cluster, f"{plan.name}-fire")
         self._membership = Membership(plan.member, list(plan.intakes), self, self._warn)
@@ -367,6 +368,7 @@ class Worker:
             self._on_event("not_left", reason=str(error))
         self._reader.close()
         self._transactor.close()
+        self._offsets.close()
 
     def _warn(self, text: str) -> None:
         self._on_event("kafka_warning", reason=text)

@@ -186,12 +186,13 @@ def _make_target(servers: str) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM ends it as Ctrl-C does: in order."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    """Ctrl-C and SIGTERM end it in order, also where a shell that runs it in the background had SIGINT ignored."""
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -1,0 +1,186 @@
+"""`tarry check` against brokers: as it should be, of several minds about rights, and away."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from tarry.devbroker import EmbeddedBroker
+from tarry.devbroker.ports import HOST, free_port
+from tests.support.processes import Serve, ServeConfig
+
+SUFFIXES = ("", ".results", ".journal", ".dead")
+
+
+def check(directory: Path, toml: str, **environment: str) -> tuple[int, list[str]]:
+    """Run the command; return its exit code and lines. Nothing but its lines may come, on neither stream."""
+    path = directory / "checked.toml"
+    path.write_text(toml, encoding="utf-8")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
+    run = subprocess.run(
+        [sys.executable, "-m", "tarry", "check", "--config", str(path)],
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.stderr == ""
+    return run.returncode, run.stdout.splitlines()
+
+
+def test_a_broker_that_is_away_is_one_failing_line_within_ten_seconds(tmp_path: Path) -> None:
+    port = free_port()
+    began = time.monotonic()
+    code, lines = check(tmp_path, f'[kafka]\nbootstrap_servers = "{HOST}:{port}"\n')
+    assert time.monotonic() - began < 15
+    assert code == 1
+    assert len(lines) == 2
+    assert lines[0] == f"ok    configuration: {tmp_path / 'checked.toml'}"
+    assert lines[1].startswith(f"FAIL  broker {HOST}:{port}: no answer within 8 s: ")
+    assert "refused" in lines[1]
+
+
+def test_before_the_first_start_all_would_be_made_and_after_it_all_is_as_it_must_be(
+    bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    config = ServeConfig(bootstrap, unique_name("check"), partitions=2, group=unique_name("group"))
+    code, before = check(tmp_path, config.toml())
+    assert code == 0
+    assert before[1].startswith(f"ok    broker {bootstrap}: answers (1 broker, cluster ")
+    assert before[2] == "ok    broker 1: offset.metadata.max.bytes=4096"
+    assert before[3:7] == [
+        f"ok    topic {config.intake}{suffix}: not there; `tarry serve` would make it (2 partitions, replication 1)"
+        for suffix in SUFFIXES
+    ]
+    assert before[7:] == ["ok    ACLs: no authorizer: everybody may do everything"]
+
+    serve = Serve(config, tmp_path)
+    try:
+        serve.start().wait_serving()
+        assert serve.stop() == 0
+    finally:
+        serve.close()
+    code, after = check(tmp_path, config.toml())
+    assert code == 0
+    assert after[3:7] == [f"ok    topic {config.intake}{suffix}: 2 partitions, as it must be" for suffix in SUFFIXES]
+    assert before[:3] + before[7:] == after[:3] + after[7:]
+
+
+def test_each_fault_of_a_topic_is_a_line_of_its_own(
+    bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    name, target = unique_name("check"), unique_name("target")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    made = [NewTopic(name, 3, 1), NewTopic(f"{name}.journal", 2, 1, config={"cleanup.policy": "compact"})]
+    for future in admin.create_topics(made).values():
+        future.result(30)
+    toml = (
+        f'[kafka]\nbootstrap_servers = "{bootstrap}"\n[[intake]]\ntopic = "{name}"\npartitions = 2\n'
+        f'replication = 9\ndelay = "5s"\ntarget = "{target}"\n'
+    )
+    code, lines = check(tmp_path, toml)
+    assert code == 1
+    failed = [line.removeprefix("FAIL  topic ") for line in lines if line.startswith("FAIL")]
+    expected = {
+        f"{name}: has 3 partitions, and 2 are configured",
+        f"{name}: has retention.ms=604800000; it must be -1",
+        f"{name}: has message.timestamp.type=CreateTime; it must be LogAppendTime",
+        f"{name}.results: not there, and cannot be made: replication = 9, and there is 1 broker",
+        f"{name}.journal: has cleanup.policy=compact; it must be delete",
+        f"{name}.journal: has retention.ms=604800000; it must be -1",
+        f"{name}.journal: has max.message.bytes=1048588; it must be at least 1114124",
+        f"{name}.dead: not there, and cannot be made: replication = 9, and there is 1 broker",
+        f"{target}: not there; what {name} delivers would go to {name}.dead as unknown-target",
+    }
+    assert {text.split(" (kafka-configs")[0] for text in failed} == expected
+
+
+def test_a_broker_without_room_for_a_checkpoint_fails(
+    start_embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
+) -> None:
+    broker = start_embedded_broker(properties={"offset.metadata.max.bytes": "1024"})
+    code, lines = check(tmp_path, f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n')
+    assert code == 1
+    failed = [line for line in lines if line.startswith("FAIL")]
+    assert failed == ["FAIL  broker 1: offset.metadata.max.bytes=1024; it must be 4096 or more"]
+
+
+def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> None:
+    port = free_port()
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    broker = start_embedded_broker(
+        properties={
+            "listeners": f"SASL_PLAINTEXT://{HOST}:{port}",
+            "advertised.listeners": f"SASL_PLAINTEXT://{HOST}:{port}",
+            "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{login} required user_service="secret";',
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+    )
+    admin: Any = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+    def allow(kind: ResourceType, name: str, *operations: AclOperation) -> None:
+        for operation in operations:
+            binding = AclBinding(
+                kind, name, ResourcePatternType.LITERAL, "User:service", "*", operation, AclPermissionType.ALLOW
+            )
+            admin.create_acls([binding])[binding].result(30)
+
+    # The first start makes topics and the topic of offsets, as the superuser of the plain listener.
+    config = ServeConfig(broker.bootstrap_servers, "checked", partitions=2, intake_settings={"targets": ["orders"]})
+    serve = Serve(config, tmp_path)
+    try:
+        serve.start().wait_serving()
+        assert serve.stop() == 0
+    finally:
+        serve.close()
+    toml = config.toml().replace(broker.bootstrap_servers, f"{HOST}:{port}")
+    login_as = {
+        "TARRY_KAFKA__OPTIONS__SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "TARRY_KAFKA__OPTIONS__SASL_MECHANISM": "PLAIN",
+        "TARRY_KAFKA__OPTIONS__SASL_USERNAME": "service",
+        "TARRY_KAFKA__OPTIONS__SASL_PASSWORD": "secret",
+    }
+    for suffix in SUFFIXES:
+        allow(ResourceType.TOPIC, f"checked{suffix}", AclOperation.DESCRIBE_CONFIGS)
+    allow(ResourceType.TOPIC, "checked", AclOperation.READ)
+    allow(ResourceType.TOPIC, "checked.results", AclOperation.WRITE)
+    allow(ResourceType.TOPIC, "checked.journal", AclOperation.WRITE, AclOperation.DELETE)
+    allow(ResourceType.TOPIC, "checked.dead", AclOperation.DESCRIBE)
+
+    code, lines = check(tmp_path, toml, **login_as)
+    assert code == 1
+    rights = {line for line in lines if "ACLs of" in line and "transactions" not in line}
+    assert rights == {
+        "note  ACLs of topic checked: without DELETE what is done stays in it for ever",
+        "ok    ACLs of topic checked.results: WRITE",
+        "FAIL  ACLs of topic checked.journal: READ needed, and not granted",
+        "FAIL  ACLs of topic checked.dead: WRITE needed, and not granted",
+        "note  ACLs of topic orders: not there, or hidden from this user; making it needs CREATE",
+        "FAIL  ACLs of group tarry: READ needed, and not granted",
+    }
+
+    allow(ResourceType.TOPIC, "checked", AclOperation.DELETE)
+    allow(ResourceType.TOPIC, "checked.journal", AclOperation.READ)
+    allow(ResourceType.TOPIC, "checked.dead", AclOperation.WRITE)
+    allow(ResourceType.GROUP, "tarry", AclOperation.READ)
+    code, lines = check(tmp_path, toml, **login_as)
+    assert code == 0
+    assert "ok    ACLs of topic checked.journal: DELETE, READ, WRITE" in lines
+    assert "ok    ACLs of group tarry: READ" in lines
+
+    code, lines = check(tmp_path, toml, **(login_as | {"TARRY_KAFKA__OPTIONS__SASL_PASSWORD": "wrong"}))
+    assert code == 1
+    assert "Authentication failed" in lines[-1]
+    assert "wrong" not in lines[-1]
