@@ -33,6 +33,9 @@ REQUEST_HEADERS = frozenset({TARGET, DELAY_MS, DELIVER_AT, ID, PARTITION, CANCEL
 #: What the service writes itself: taken off a message that was sent on from a target.
 REPLACED_HEADERS = frozenset({DUE_MS, SOURCE})
 
+#: What does not travel on.
+TAKEN_OFF = REQUEST_HEADERS | REPLACED_HEADERS
+
 #: The namespace of ids that the service makes.
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "tarry")
 

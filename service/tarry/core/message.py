@@ -5,16 +5,13 @@ from marshal import dumps as pack
 from marshal import loads as unpack
 from typing import NamedTuple
 
-from tarry.headers import REPLACED_HEADERS, REQUEST_HEADERS
+from tarry.headers import TAKEN_OFF
 from tarry.timer import TimerTaskEntry
 
 Headers = list[tuple[str, bytes | None]]
 
 OVERHEAD_BYTES = 480
 """What a held message costs beside its payload: the object, its id, its place in wheel and ledger. Measured."""
-
-TAKEN_OFF = REQUEST_HEADERS | REPLACED_HEADERS
-"""Headers of a request that do not travel on."""
 
 
 class HeldMessage(TimerTaskEntry):

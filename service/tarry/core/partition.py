@@ -31,9 +31,6 @@ from tarry.core.pointer import JournalPointer
 from tarry.core.request import Rejection, RequestReader
 from tarry.timer import TimingWheel
 
-CLOCK_STEP_MS = 1_000
-"""The clock went back this far: the wheel is built anew. Less is waited for."""
-
 _BY_DUE = attrgetter("due_ms", "sequence")
 
 
@@ -109,11 +106,13 @@ class PartitionState:
         self._reader = reader
         self._new_wheel = new_wheel
         self._wheel = new_wheel(now_ms)
+        self._now_ms = now_ms
         self._ledger = Ledger(recovered.low)
         self._pointer = JournalPointer(recovered.low, recovered.checkpoint.pointer, recovered.done.end)
         self._base = recovered.checkpoint
         self._done: DoneSet | None = recovered.done if len(recovered.done) else None
-        self._replay_end: int | None = recovered.replay_end
+        # An end asked of a new leader may lag behind what was read, and delivered, before.
+        self._replay_end: int | None = max(recovered.replay_end, recovered.done.end)
         self._late: list[HeldMessage] = []
         self._ready: deque[HeldMessage] = deque()
         self._dead: list[DeadMessage] = []
@@ -152,14 +151,14 @@ class PartitionState:
             ledger.reach(offset + 1)
             return
         request = self._reader.read(self.partition, offset, timestamp_ms, headers, now_ms)
-        if isinstance(request, Rejection):
+        if type(request) is Rejection:
             if known_done:
                 ledger.reach(offset + 1)
                 return
             ledger.read(offset)
             self._reject(offset, key, value, headers, request)
             return
-        due_ms, target, target_partition, message_id, others = request
+        due_ms, target, target_partition, message_id, carries = request
         if self._keeps_order:
             # Log-append time can step back when a partition's leader moves; the order of the log may not.
             due_ms = self._last_due_ms = max(due_ms, self._last_due_ms)
@@ -168,11 +167,15 @@ class PartitionState:
                 return
         ledger.read(offset)
         message = HeldMessage(
-            due_ms, offset, key, value, headers, others is not None, target, target_partition, message_id
+            due_ms, offset, key, value, headers, carries, target, target_partition, message_id
         )
         self.held_bytes += message.size_bytes
         if not self._wheel.add(message):
-            self._late.append(message)
+            if due_ms > now_ms:
+                self._turn_back(now_ms)
+                self._wheel.add(message)
+            else:
+                self._late.append(message)
 
     def accept_unreadable(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         """Take in a record whose headers the client library cannot read: dead, with what can be read of it."""
@@ -226,8 +229,9 @@ class PartitionState:
             self.reach(self._ledger.position)
             if self._replay_end is not None:
                 return False
-        if now_ms < self._wheel.current_ms - CLOCK_STEP_MS:
+        if now_ms < self._now_ms:
             self._turn_back(now_ms)
+        self._now_ms = now_ms
         due = cast("list[HeldMessage]", self._wheel.advance(now_ms))
         if self._late:
             due = sorted(due + self._late, key=_BY_DUE)
@@ -237,7 +241,8 @@ class PartitionState:
         return bool(self._ready or self._dead)
 
     def _turn_back(self, now_ms: int) -> None:
-        """The clock was set back: hold again what is not due by the new time."""
+        """The clock was set back: hold again what is not due by the new time, in its order."""
+        self._now_ms = now_ms
         waiting = cast("list[HeldMessage]", self._wheel.advance(_NEVER_MS))
         messages = [*self._ready, *self._late, *waiting]
         messages.sort(key=_BY_DUE)
@@ -280,13 +285,13 @@ class PartitionState:
         """Mark the batch as done, tentatively, and say what its transaction commits."""
         offsets = batch.offsets()
         self._ledger.mark(offsets)
-        if batch.due and self._keeps_order:
-            self._due_below_ms = batch.due[-1].due_ms
         low = self._ledger.low
-        return Settlement(low, self._checkpoint(low).encode(), encode_done({INTAKE: offsets}))
+        checkpoint = self._checkpoint(low, self._due_below(batch))
+        return Settlement(low, checkpoint.encode(), encode_done({INTAKE: offsets}))
 
     def confirm(self, batch: Batch) -> None:
         """The batch's transaction committed."""
+        self._due_below_ms = self._due_below(batch)
         self._ledger.trim()
         self._pointer.trim(self._ledger.low)
         self.held_bytes -= sum(m.size_bytes for m in batch.due) + sum(m.size_bytes for m in batch.retired)
@@ -320,11 +325,16 @@ class PartitionState:
         The journal's record is a copy of the checkpoint.
         """
         low = self._ledger.low
-        text = replace(self._checkpoint(low), released=released).encode()
+        text = replace(self._checkpoint(low, self._due_below_ms), released=released).encode()
         return Settlement(low, text, encode_copy(low, text))
 
-    def _checkpoint(self, low: int) -> Checkpoint:
-        return replace(self._base, pointer=self._pointer.at(low), due_below_ms=self._due_below_ms)
+    def _checkpoint(self, low: int, due_below_ms: int | None) -> Checkpoint:
+        return replace(self._base, pointer=self._pointer.at(low), due_below_ms=due_below_ms)
+
+    def _due_below(self, batch: Batch) -> int | None:
+        """With a fixed delay messages fire in the order of the log: the last one is the one below the watermark."""
+        fired = [*batch.due, *batch.retired] if self._keeps_order else []
+        return max((message.due_ms for message in fired), default=self._due_below_ms)
 
 
 _NEVER_MS = 1 << 62

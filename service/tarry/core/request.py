@@ -23,11 +23,12 @@ An intake with a fixed delay needs no headers. Its delay and target win: a `tarr
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from sys import intern
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from tarry.headers import (
     CANCEL,
@@ -36,8 +37,8 @@ from tarry.headers import (
     DELIVER_AT,
     ID,
     PARTITION,
-    REPLACED_HEADERS,
     REQUEST_HEADERS,
+    TAKEN_OFF,
     TARGET,
     ErrorCode,
     derived_id,
@@ -60,10 +61,10 @@ _MAX_VERDICTS = 4_096
 _MAX_VERDICT_BYTES = 249
 _LONGEST_SHOWN = 60
 
-_TAKEN_OFF = REQUEST_HEADERS | REPLACED_HEADERS
 _NEGATIVE = re.compile(rb"-[0-9]+")
 
 
+@final
 class Request(NamedTuple):
     """A message to be delivered later.
 
@@ -72,16 +73,17 @@ class Request(NamedTuple):
         target: the topic; the same `str` object for the same bytes, so that a million held messages share it.
         partition: the target's partition, or -1: by key.
         id: `tarry-id`, 36 ASCII characters in lower case.
-        headers: the other headers, untouched and in their order; None where there are none.
+        carries: whether it came with other headers, which travel on.
     """
 
     due_ms: int
     target: str
     partition: int
     id: bytes
-    headers: list[Header] | None
+    carries: bool
 
 
+@final
 class Rejection(NamedTuple):
     """Why a record can never be delivered, and what is known of it all the same.
 
@@ -131,6 +133,7 @@ class IntakePolicy:
             raise ValueError("a fixed delay and a fixed target come together")
 
 
+@final
 class _Fault(NamedTuple):
     """What is wrong with one part of a record."""
 
@@ -176,20 +179,13 @@ class RequestReader:
         Returns:
             What to deliver, or why it can never be delivered.
         """
-        found: dict[str, bytes | None] = {}
-        others: list[Header] = []
+        found: dict[str, bytes | None] = dict(headers) if headers else {}
         repeated: set[str] | None = None
-        ce_id: bytes | None = None
-        for header in headers or ():
-            name = header[0]
-            if name not in _TAKEN_OFF:
-                others.append(header)
-                if name == CLOUDEVENTS_ID and ce_id is None:
-                    ce_id = header[1]
-            elif name not in found:
-                found[name] = header[1]
-            elif name in REQUEST_HEADERS:
-                repeated = {name} if repeated is None else repeated | {name}
+        if headers and len(found) != len(headers):
+            repeated = _repeated(headers)
+            found = dict(reversed(headers))  # the first of each name counts
+        carries = not found.keys() <= TAKEN_OFF
+        ce_id = found.get(CLOUDEVENTS_ID) if carries else None
 
         # Every part is read, also behind a fault: a rejection tells what is known.
         message_id = self._id(found, ce_id, partition, offset)
@@ -200,10 +196,10 @@ class RequestReader:
         if (
             repeated is not None
             or CANCEL in found
-            or isinstance(message_id, _Fault)
-            or isinstance(due_ms, _Fault)
-            or isinstance(target, _Fault)
-            or isinstance(to_partition, _Fault)
+            or type(message_id) is _Fault
+            or type(due_ms) is _Fault
+            or type(target) is _Fault
+            or type(to_partition) is _Fault
         ):
             fault = _first_fault(repeated, CANCEL in found, message_id, due_ms, target, to_partition)
             if isinstance(message_id, _Fault):
@@ -220,7 +216,7 @@ class RequestReader:
         ):
             fault = self._too_far(due_ms, timestamp_ms, rounded_ms)
             return self._rejection(fault, message_id, due_ms, target)
-        return Request(rounded_ms, target, to_partition, message_id, others or None)
+        return Request(rounded_ms, target, to_partition, message_id, carries)
 
     def unreadable(self, partition: int, offset: int) -> Rejection:
         """Decide about a record whose headers the client library could not give.
@@ -317,6 +313,12 @@ class RequestReader:
             known_due_ms = rounded_ms if rounded_ms <= MAX_EPOCH_MS else None
         known_target = None if isinstance(target, _Fault) else target
         return Rejection(fault.code, fault.detail, message_id, known_due_ms, known_target)
+
+
+def _repeated(headers: Sequence[Header]) -> set[str] | None:
+    """The request headers that stand more than once."""
+    counts = Counter(name for name, _ in headers)
+    return {name for name in REQUEST_HEADERS if counts[name] > 1} or None
 
 
 def _first_fault(repeated: set[str] | None, is_cancel: bool, *parts: object) -> _Fault:

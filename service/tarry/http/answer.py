@@ -1,0 +1,69 @@
+"""From the head of a request to the bytes of an answer: pure, and only what a probe and a scrape need.
+
+GET and HEAD of a fixed set of paths. Each connection gets one answer and is closed. Nothing of a request but its first
+line is looked at.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+HEAD_LIMIT_BYTES = 8_192
+"""A longer head is refused: no probe and no scraper sends one."""
+
+TEXT = "text/plain; charset=utf-8"
+
+_END = b"\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a page says."""
+
+    body: bytes
+    status: HTTPStatus = HTTPStatus.OK
+    content_type: str = TEXT
+
+
+Page = Callable[[], Answer]
+
+
+def answer_to(received: bytes, pages: Mapping[str, Page]) -> bytes | None:
+    """Answer a request.
+
+    Args:
+        received: what has come of it so far.
+        pages: by path.
+
+    Returns:
+        The whole answer; None where the head of the request is not complete.
+    """
+    if _END not in received:
+        if len(received) < HEAD_LIMIT_BYTES:
+            return None
+        return _bytes(_line(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+    if received.index(_END) > HEAD_LIMIT_BYTES:
+        return _bytes(_line(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+    words = received.partition(b"\r\n")[0].decode("latin-1").split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        return _bytes(_line(HTTPStatus.BAD_REQUEST))
+    method, target, _version = words
+    if method not in ("GET", "HEAD"):
+        return _bytes(_line(HTTPStatus.METHOD_NOT_ALLOWED), "Allow: GET, HEAD\r\n")
+    page = pages.get(target.partition("?")[0])
+    return _bytes(page() if page else _line(HTTPStatus.NOT_FOUND), with_body=method == "GET")
+
+
+def _line(status: HTTPStatus) -> Answer:
+    return Answer(f"{status.phrase}\n".encode(), status)
+
+
+def _bytes(answer: Answer, more: str = "", *, with_body: bool = True) -> bytes:
+    head = (
+        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
+        f"Content-Type: {answer.content_type}\r\n"
+        f"Content-Length: {len(answer.body)}\r\n"
+        "Cache-Control: no-store\r\n"
+        f"{more}Connection: close\r\n\r\n"
+    ).encode("latin-1")
+    return head + answer.body if with_body else head

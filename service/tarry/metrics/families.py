@@ -1,0 +1,127 @@
+"""Every metric that there is: its name, what it means, its labels and its buckets.
+
+Names and units follow Prometheus's conventions: base units, `_total` for what only grows. No label takes a value that
+a sender may choose: no key, no id, no target.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Literal
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric with all its labels' values.
+
+    Attributes:
+        name: as Prometheus sees it, but for a counter's `_total`.
+        help: what it means, for people.
+        kind: counters and histograms are added up over processes and their lives, gauges over those that live.
+        labels: names of its labels. `process` is put there by the supervisor, at gauges alone.
+        bounds: a histogram's buckets: the largest value of each, ascending, without the last one's infinity.
+    """
+
+    name: str
+    help: str
+    kind: Kind
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.kind == "histogram") != bool(self.bounds) or any(a >= b for a, b in pairwise(self.bounds)):
+            raise ValueError(f"{self.name}: a histogram, and nothing else, has ascending bounds")
+
+
+RECEIVED: Final = Family(
+    "tarry_received_messages",
+    "Messages read from the intake, with those that a take-over reads again.",
+    "counter",
+    ("intake",),
+)
+PLACED: Final = Family(
+    "tarry_placed_messages",
+    "Messages that were given their place: in the timing wheel, or among the dead letters to be written.",
+    "counter",
+    ("intake",),
+)
+FIRED: Final = Family("tarry_fired_messages", "Messages delivered to their targets.", "counter", ("intake",))
+DEAD: Final = Family(
+    "tarry_dead_messages", "Messages written to the intake's dead letters.", "counter", ("intake", "code")
+)
+WAITING: Final = Family("tarry_waiting_messages", "Messages held in memory until they are due.", "gauge", ("intake",))
+LATENESS: Final = Family(
+    "tarry_lateness_seconds",
+    "From a message's due time to the commit of its delivery.",
+    "histogram",
+    ("intake",),
+    (0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.25, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
+)
+TRANSACTION_SECONDS: Final = Family(
+    "tarry_transaction_duration_seconds",
+    "From the first record of a committed firing transaction to its commit.",
+    "histogram",
+    (),
+    (0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.25, 2.5, 5.0, 10.0, 30.0),
+)
+TRANSACTION_MESSAGES: Final = Family(
+    "tarry_transaction_messages",
+    "Messages that a committed firing transaction completed.",
+    "histogram",
+    (),
+    (1.0, 5.0, 20.0, 100.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 20_000.0),
+)
+ABORTED: Final = Family("tarry_aborted_transactions", "Firing transactions that aborted; tried again.", "counter")
+LAG: Final = Family(
+    "tarry_position_lag_messages",
+    "Offsets from where a partition of the intake has been read to, to its end.",
+    "gauge",
+    ("intake", "partition"),
+)
+REBALANCES: Final = Family(
+    "tarry_rebalances", "The group's decisions: assigned, revoked, lost.", "counter", ("decision",)
+)
+TAKEOVERS: Final = Family("tarry_takeovers", "Partitions taken over.", "counter", ("intake",))
+TAKEOVER_SECONDS: Final = Family(
+    "tarry_takeover_duration_seconds",
+    "From being assigned partitions to having all of them taken over and replayed.",
+    "histogram",
+    (),
+    (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0),
+)
+ASSIGNED: Final = Family("tarry_assigned_partitions", "Partitions that the group gave it.", "gauge", ("process",))
+REPLAYING: Final = Family(
+    "tarry_replaying_partitions",
+    "Partitions of it that are being taken over or replayed, and do not fire yet.",
+    "gauge",
+    ("process",),
+)
+HELD_BYTES: Final = Family("tarry_held_bytes", "Memory of the messages held.", "gauge", ("process",))
+BUDGET_BYTES: Final = Family("tarry_memory_budget_bytes", "Memory that messages held may take.", "gauge", ("process",))
+UP: Final = Family("tarry_process_up", "Whether the process lives and was heard of in time.", "gauge", ("process",))
+RESTARTS: Final = Family("tarry_process_restarts", "Times that processes were started anew.", "counter")
+HANGS: Final = Family("tarry_process_hangs", "Times that processes were killed because they hung.", "counter")
+
+FAMILIES: Final = (
+    RECEIVED,
+    PLACED,
+    FIRED,
+    DEAD,
+    WAITING,
+    LATENESS,
+    TRANSACTION_SECONDS,
+    TRANSACTION_MESSAGES,
+    ABORTED,
+    LAG,
+    REBALANCES,
+    TAKEOVERS,
+    TAKEOVER_SECONDS,
+    ASSIGNED,
+    REPLAYING,
+    HELD_BYTES,
+    BUDGET_BYTES,
+    UP,
+    RESTARTS,
+    HANGS,
+)
