@@ -166,9 +166,7 @@ class PartitionState:
                 ledger.reach(offset + 1)
                 return
         ledger.read(offset)
-        message = HeldMessage(
-            due_ms, offset, key, value, headers, carries, target, target_partition, message_id
-        )
+        message = HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
         self.held_bytes += message.size_bytes
         if not self._wheel.add(message):
             if due_ms > now_ms:

@@ -12,6 +12,7 @@ from tarry.kafka.settings import Properties
 _OFF_THE_LOG = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 _NOTHING: Mapping[Place, int] = {}
+_error = Message.error
 
 
 class Reader:
@@ -49,7 +50,7 @@ class Reader:
         """
         with group_errors("read"):
             records = self._consumer.consume(most, timeout_s)
-        if all(record.error() is None for record in records):
+        if not any(map(_error, records)):
             return records, _NOTHING
         reached: dict[Place, int] = {}
         good = []

@@ -90,7 +90,7 @@ class Transactor:
             KafkaException: this record can't be sent, and the transaction is as it was.
         """
         try:
-            self._live.produce(topic, value, key, partition, on_failure, headers=headers or [])
+            self._producer.produce(topic, value, key, partition, on_failure, headers=headers)  # type: ignore[union-attr]
         except BufferError:
             self._make_room()
             self.produce(topic, partition, key, value, headers, on_failure)

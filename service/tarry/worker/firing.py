@@ -143,6 +143,9 @@ class Firing:
         """Turn what can never be delivered into dead letters."""
         wanted = {message.target for _, batch in fired for message in batch.due}
         missing = self._targets.learn(wanted, self._clock.monotonic_ms())
+        asked = max((message.target_partition for _, batch in fired for message in batch.due), default=-1)
+        if asked < 0 and not missing and not self._verdicts:
+            return
         counts = self._targets.partitions
         for state, batch in fired:
             place = (state.intake, state.partition)

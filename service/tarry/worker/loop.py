@@ -305,8 +305,11 @@ class Worker:
         if not records and not reached:
             return
         states, now_ms = self._states, self._clock.now_ms()
+        topic, partition, state = None, None, None
         for record in records:
-            state = states.get((record.topic() or "", record.partition() or 0))
+            if record.partition() != partition or record.topic() != topic:  # they come in runs
+                topic, partition = record.topic() or "", record.partition() or 0
+                state = states.get((topic, partition))
             if state is None:
                 continue
             offset = record.offset() or 0
