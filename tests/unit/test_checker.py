@@ -215,9 +215,7 @@ def test_a_list_that_cannot_be_judged_is_refused(twin: dict[str, object]) -> Non
 
 def test_the_message_names_counts_and_the_first_examples_only() -> None:
     sent = [produced(number, number) for number in range(100)]
-    with pytest.raises(
-        AssertionError, match="lost 100, twice 0, early 0, out of order 0, damaged 0"
-    ) as raised:
+    with pytest.raises(AssertionError, match="lost 100, twice 0, early 0, out of order 0, damaged 0") as raised:
         check(sent, []).assert_clean()
     assert str(raised.value).count("  lost: 0000") == EXAMPLES
     assert f"and {100 - EXAMPLES} more" in str(raised.value)
@@ -252,9 +250,7 @@ def test_any_mixture_of_keys_that_keeps_each_key_in_order_is_clean(
     ),
     shuffle=st.randoms(use_true_random=False),
 )
-def test_any_order_of_one_key_but_the_right_one_is_found(
-    sent: list[Produced], shuffle: random.Random
-) -> None:
+def test_any_order_of_one_key_but_the_right_one_is_found(sent: list[Produced], shuffle: random.Random) -> None:
     right = delivered(sent)
     order = list(right)
     shuffle.shuffle(order)

@@ -103,7 +103,7 @@ def test_the_service_reads_what_the_client_wrote_and_finds_the_same_due_time(
     record = to_record(_message(key=key, id=_ID, headers={"a": b"1"}, **chosen), _NOW_MS)
     reader = RequestReader(IntakePolicy("tarry.delayed", tick_ms=tick_ms))
     decision = reader.read(0, 0, _NOW_MS, record.headers, 0)
-    assert decision == Request(record.due_ms(_NOW_MS, tick_ms), "orders", -1, _ID.encode(), [("a", b"1")])
+    assert decision == Request(record.due_ms(_NOW_MS, tick_ms), "orders", -1, _ID.encode(), True)
 
 
 @pytest.mark.parametrize("name", ["acks", "enable.idempotence", "partitioner", "max.in.flight", "transactional.id"])

@@ -1,5 +1,7 @@
 """The journal's records: any offsets come back as ranges, and no bytes do more than raise ValueError."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,7 +38,7 @@ def test_done_offsets_come_back_by_source(done: dict[Source, list[int]]) -> None
     }
     for ranges in found.ranges.values():
         assert all(start < end for start, end in ranges)
-        assert all(before[1] < after[0] for before, after in zip(ranges, ranges[1:], strict=False))
+        assert all(before[1] < after[0] for before, after in pairwise(ranges))
 
 
 def test_gaps_and_runs_beyond_a_byte_come_back() -> None:

@@ -1,0 +1,202 @@
+"""What both sides of a bench share on the broker: topics, the messages, and how far a topic has come.
+
+Every measurement has topics of its own, so that nothing is left over from the one before. How far a topic
+has come is read from its last stable offset, which is where a read_committed reader could read to: asking
+for it costs the two cores next to nothing, while a reader of 100,000 messages a second would be a third
+contender for them.
+"""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Self
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+KEYS: Final = [b"key-%04d" % number for number in range(1_000)]
+VALUE: Final = bytes(range(32, 96)) * 4  # 256 bytes
+PARTITIONS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The names of one measurement's topics, and its consumer group."""
+
+    name: str
+
+    @property
+    def intake(self) -> str:
+        """Where the bench produces."""
+        return f"{self.name}.intake"
+
+    @property
+    def target(self) -> str:
+        """Where messages arrive."""
+        return f"{self.name}.target"
+
+    @property
+    def results(self) -> str:
+        """Where the records about them go."""
+        return f"{self.name}.intake.results"
+
+
+def create_topics(bootstrap: str, names: Iterable[str], partitions: int = PARTITIONS) -> None:
+    """Make topics, and wait until the broker has them."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    made = admin.create_topics([NewTopic(name, partitions, 1) for name in names])
+    for future in made.values():
+        future.result(timeout=30)
+
+
+def delete_topics(bootstrap: str, prefix: str) -> None:
+    """Remove every topic of a measurement, so that the broker's disk and page cache serve the next."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    names = [name for name in admin.list_topics(timeout=30).topics if name.startswith(prefix)]
+    if names:
+        for future in admin.delete_topics(names).values():
+            future.result(timeout=30)
+
+
+def load_producer(bootstrap: str) -> Producer:
+    """A producer as the contract asks for: acks=all, idempotent, Java's murmur2."""
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            "linger.ms": 5,
+            "batch.size": 1_048_576,
+            "queue.buffering.max.messages": 500_000,
+            "delivery.report.only.error": True,
+        }
+    )
+
+
+def produce(producer: Producer, topics: Topics, number: int, when: tuple[str, str]) -> None:
+    """Queue one message of the bench: 256 B, a key, and headers for target, time and id.
+
+    Args:
+        producer: where to queue it; waits for room if its queue is full.
+        topics: of this measurement.
+        number: which message; id and key come from it.
+        when: the header that says when it is due, such as `("tarry-delay-ms", "1000")`.
+    """
+    headers: list[tuple[str, str | bytes | None]] = [
+        ("tarry-target", topics.target),
+        when,
+        ("tarry-id", f"{number:08x}-0000-4000-8000-000000000000"),
+    ]
+    while True:
+        try:
+            producer.produce(topics.intake, VALUE, KEYS[number % 1_000], headers=headers)
+        except BufferError:
+            producer.poll(0.01)
+        else:
+            return
+
+
+def preload(bootstrap: str, topics: Topics, due_ms: Iterable[int]) -> float:
+    """Put a message into the intake for every due time; return how many seconds that took."""
+    started = time.monotonic()
+    producer = load_producer(bootstrap)
+    for number, due in enumerate(due_ms):
+        produce(producer, topics, number, ("tarry-deliver-at", str(due)))
+    producer.flush()
+    return time.monotonic() - started
+
+
+class Progress:
+    """How far a topic has come, for read_committed readers."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "bench.progress",
+                "isolation.level": "read_committed",
+            }
+        )
+        self._settled: int | None = None
+        self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
+        self._wait_for_leaders(topic)
+
+    def _wait_for_leaders(self, topic: str) -> None:
+        """A topic just made is known before its leaders know it themselves."""
+        ends = time.monotonic() + 30
+        while True:
+            try:
+                self._consumer.list_topics(topic, timeout=30)
+                self.stable()
+            except KafkaException:
+                if time.monotonic() > ends:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
+
+    def stable(self) -> int:
+        """The sum of last stable offsets; transaction markers count."""
+        return sum(self._consumer.get_watermark_offsets(each, timeout=30)[1] for each in self._partitions)
+
+    def settled(self, quiet_s: float, deadline_s: float, every_s: float = 0.005) -> list[tuple[int, int]]:
+        """Watch until nothing has moved for `quiet_s` (having moved at all), or `deadline_s` has passed.
+
+        Returns:
+            Pairs of wall time in milliseconds and the sum of stable offsets then, one for each change.
+        """
+        start = self.stable()
+        seen = [(time.time_ns() // 1_000_000, start)]
+        ends = time.monotonic() + deadline_s
+        moved = time.monotonic()
+        while time.monotonic() < ends:
+            stable = self.stable()
+            if stable != seen[-1][1]:
+                moved = time.monotonic()
+                seen.append((time.time_ns() // 1_000_000, stable))
+            elif len(seen) > 1 and time.monotonic() - moved > quiet_s:
+                break
+            time.sleep(every_s)
+        self._settled = seen[-1][1]
+        return seen
+
+    def check_settled(self) -> None:
+        """After the contender's end: `settled` must not have taken a pause for the end, or its time is too good."""
+        if self._settled is not None and self.stable() != self._settled:
+            raise SystemExit("messages still came after they were taken to be all there")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+
+def stamps(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> list[int]:
+    """When each record that a read_committed reader gets was produced, ascending, epoch milliseconds.
+
+    Only this counts messages: an offset counts the markers of transactions as well, and small transactions, as at
+    low rates, have many.
+    """
+    reader = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench.stamps",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
+    reader.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    found: list[int] = []
+    at_end = 0
+    while at_end < partitions:
+        for message in reader.consume(10_000, 1.0):
+            if message.error() is None:
+                found.append(message.timestamp()[1])
+            else:
+                at_end += 1
+    reader.close()
+    return sorted(found)

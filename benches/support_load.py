@@ -1,0 +1,55 @@
+"""An open loop of messages at a steady rate, from a process of its own.
+
+Open: it does not slow down for whoever reads. Every 5 ms it queues what is then due to be sent. At the end
+it tells on stdout, as JSON, how many it sent, from when to when, and so which rate it really offered.
+"""
+
+import argparse
+import json
+import random
+import sys
+import time
+
+from benches.support_kafka import Topics, load_producer, produce
+
+TICK_S = 0.005
+
+
+def offer(bootstrap: str, topics: Topics, rate: int, seconds: float, delays_ms: tuple[int, int]) -> None:
+    """Send `rate` messages a second for so long, due after a delay between two bounds."""
+    producer = load_producer(bootstrap)
+    producer.list_topics(topics.intake, timeout=30)
+    choose = random.Random(1)
+    shortest_ms, longest_ms = delays_ms
+    spread_ms = longest_ms - shortest_ms
+    started, first_ms = time.monotonic(), time.time_ns() // 1_000_000
+    sent, total = 0, round(rate * seconds)
+    while sent < total:
+        upto = min(total, int((time.monotonic() - started) * rate) + 1)
+        now_ms = time.time_ns() // 1_000_000
+        for number in range(sent, upto):
+            due_ms = now_ms + shortest_ms + int(choose.random() * spread_ms)
+            produce(producer, topics, number, ("tarry-deliver-at", str(due_ms)))
+        sent = upto
+        producer.poll(0)
+        time.sleep(max(0.0, started + (sent / rate) - time.monotonic(), TICK_S if sent < total else 0.0))
+    last_ms = time.time_ns() // 1_000_000
+    producer.flush()
+    sys.stdout.write(json.dumps({"sent": sent, "first_ms": first_ms, "last_ms": last_ms}) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="send messages at a steady rate")
+    parser.add_argument("bootstrap")
+    parser.add_argument("name", help="of the measurement, after which its topics are named")
+    parser.add_argument("--rate", type=int, required=True, help="messages a second")
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--delays", type=int, nargs=2, required=True, metavar="MS")
+    arguments = parser.parse_args()
+    shortest_ms, longest_ms = arguments.delays
+    topics = Topics(arguments.name)
+    offer(arguments.bootstrap, topics, arguments.rate, arguments.seconds, (shortest_ms, longest_ms))
+
+
+if __name__ == "__main__":
+    main()

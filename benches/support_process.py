@@ -1,0 +1,147 @@
+"""The two contenders as processes, and what the kernel says they used.
+
+A contender is started on one measurement's topics and ended with it. Times are those of the processes' own
+threads (user and system), so librdkafka's are in them; the broker's are not.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from benches.support_kafka import PARTITIONS, Topics, create_topics
+from tests.support.processes import Serve, ServeConfig
+
+Contender = Literal["relay", "service"]
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+WINDOW: Final = "10m"  # messages due within it are held in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A contender that runs.
+
+    Args:
+        name: which one.
+        pid: its process.
+        output: the relay's stdout, lines of JSON.
+        serve: the service, and its log.
+    """
+
+    name: Contender
+    pid: int
+    output: Any = None
+    serve: Serve | None = None
+
+    def cpu_s(self) -> float:
+        """Processor time used so far, in seconds."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def peak_rss_bytes(self) -> int:
+        """The largest resident set so far (VmHWM)."""
+        for line in Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        raise SystemExit(f"{self.name} has ended")
+
+    def first_batch_ms(self) -> int:
+        """When the relay had its first batch at hand; waits for that."""
+        return int(json.loads(self.output.readline())["at_ms"])
+
+    def taken_over_ms(self) -> int:
+        """When the service had its partitions and began to read what waited in them, by its log."""
+        if self.serve is None:
+            raise TypeError("only the service takes over")
+        first = self.serve.events("taken_over")[0]
+        return round(datetime.fromisoformat(first["timestamp"]).timestamp() * 1_000)
+
+    def wait_idle(self, deadline_s: float, below: float = 0.1) -> bool:
+        """Wait until it has used less than a share of one core for a second; whether that came to be."""
+        ends = time.monotonic() + deadline_s
+        before = self.cpu_s()
+        while time.monotonic() < ends:
+            time.sleep(1.0)
+            now = self.cpu_s()
+            if now - before < below:
+                return True
+            before = now
+        return False
+
+
+@contextlib.contextmanager
+def running(name: Contender, bootstrap: str, topics: Topics, directory: Path) -> Iterator[Running]:
+    """Start a contender, and end it in good order.
+
+    Args:
+        name: which one.
+        bootstrap: the broker, HOST:PORT.
+        topics: of this measurement; the target must exist, and the relay's own topics too.
+        directory: for configuration and logs.
+    """
+    if name == "relay":
+        with _relay(bootstrap, topics) as relay:
+            yield relay
+    else:
+        with _service(bootstrap, topics, directory) as service:
+            yield service
+
+
+def prepare(name: Contender, bootstrap: str, topics: Topics) -> None:
+    """Make the topics that a contender does not make itself."""
+    own = [] if name == "service" else [topics.intake, topics.results]
+    create_topics(bootstrap, [topics.target, *own])
+
+
+@contextlib.contextmanager
+def _relay(bootstrap: str, topics: Topics) -> Iterator[Running]:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "benches.relay", "--bootstrap", bootstrap, "--group", topics.name),
+            *("--intake", topics.intake, "--target", topics.target, "--results", topics.results),
+        ],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        if process.stdout is None or b"assigned" not in process.stdout.readline():
+            raise SystemExit("the relay got no partitions")
+        yield Running("relay", process.pid, output=process.stdout)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+@contextlib.contextmanager
+def _service(bootstrap: str, topics: Topics, directory: Path) -> Iterator[Running]:
+    config = ServeConfig(
+        bootstrap=bootstrap,
+        intake=topics.intake,
+        partitions=PARTITIONS,
+        group=topics.name,
+        instance="bench",
+        service={"memory_budget": "4GiB"},
+        intake_settings={"max_delay": WINDOW},
+        overflow={"from": WINDOW},
+    )
+    serve = Serve(config, directory, topics.name)
+    try:
+        serve.start().wait_serving(deadline_s=300)
+        yield Running("service", serve.pid, serve=serve)
+        if code := serve.stop(within_s=60):
+            raise SystemExit(f"the service ended with {code}\n{serve.tail()}")
+    finally:
+        serve.close()
+
+
+def now_ms() -> int:
+    """Wall time, epoch milliseconds."""
+    return time.time_ns() // 1_000_000

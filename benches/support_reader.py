@@ -1,0 +1,77 @@
+"""A read_committed reader in a process of its own that tells how late messages are.
+
+Lateness is the wall time at which the reader has a message, less its due time: `tarry-due-ms`, or for the
+relay, which writes none, what the producer asked for. On SIGTERM it tells the figures on stdout, as JSON.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import time
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from benches.support_kafka import PARTITIONS
+from tests.support.checker import percentile
+
+
+def lateness_of(headers: Any, seen_ms: int) -> int:
+    """How late a message is, in milliseconds."""
+    named = dict(headers)
+    return seen_ms - int(named.get("tarry-due-ms") or named["tarry-deliver-at"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="tell how late messages arrive")
+    parser.add_argument("bootstrap")
+    parser.add_argument("topic")
+    parser.add_argument("--skip-ms", type=int, default=0, help="leave out what is seen so soon after the first")
+    arguments = parser.parse_args()
+    reader = Consumer(
+        {
+            "bootstrap.servers": arguments.bootstrap,
+            "group.id": "bench.reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "fetch.queue.backoff.ms": 1,
+        }
+    )
+    reader.assign([TopicPartition(arguments.topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
+    running = True
+
+    def stop(_signal: int, _frame: object) -> None:
+        nonlocal running
+        running = False
+
+    signal.signal(signal.SIGTERM, stop)
+    late_ms: list[int] = []
+    seen = 0
+    from_ms: int | None = None
+    while running:
+        messages = reader.consume(1, 0.1)
+        if not messages:
+            continue
+        messages += reader.consume(5_000, 0)
+        # Taken when all of the batch is at hand: taken before, it could make a prompt message look early.
+        seen_ms = time.time_ns() // 1_000_000
+        from_ms = from_ms or seen_ms + arguments.skip_ms
+        seen += len(messages)
+        if seen_ms >= from_ms:
+            late_ms += [lateness_of(message.headers(), seen_ms) for message in messages]
+    reader.close()
+    late_ms.sort()
+    figures = {
+        "seen": seen,
+        "judged": len(late_ms),
+        "early": sum(late < 0 for late in late_ms),
+        "p50_ms": percentile(late_ms, 50),
+        "p99_ms": percentile(late_ms, 99),
+        "max_ms": late_ms[-1] if late_ms else None,
+    }
+    sys.stdout.write(json.dumps(figures) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Workload, reader and checker agree with each other: a deliverer that obeys the contract is found clean.
+
+The deliverer here has all it needs in memory and one transaction for everything; it is no service, only the
+contract's words on what a target receives.
+"""
+
+import time
+import uuid
+from typing import Any
+
+import pytest
+from confluent_kafka import Message, Producer
+
+from tests.e2e.conftest import Lab
+from tests.support.checker import all_accepted, check
+from tests.support.topics import read_topic
+from tests.support.workload import NAMESPACE, SentHeaders, Target
+
+REQUEST = {"tarry-target", "tarry-delay-ms", "tarry-deliver-at", "tarry-id", "tarry-partition"}
+INBOUND = {"tarry-due-ms", "tarry-source"}
+
+
+def delivery(message: "Message[Any, Any]", due_ms: int) -> dict[str, Any]:
+    """What the target receives, as arguments of `produce`."""
+    headers: Any = message.headers()
+    named = dict(headers)
+    source = f"{message.topic()}/{message.partition()}/{message.offset()}"
+    carried = named.get("tarry-id") or named.get("ce_id")
+    if carried is None:
+        id_ = uuid.uuid5(NAMESPACE, source)
+    else:
+        id_ = uuid.UUID(bytes=carried) if len(carried) == 16 else uuid.UUID(carried.decode())
+    own: SentHeaders = [("tarry-id", str(id_)), ("tarry-due-ms", str(due_ms)), ("tarry-source", source)]
+    arguments = {
+        "topic": named["tarry-target"].decode(),
+        "value": message.value(),
+        "key": message.key(),
+        "headers": [pair for pair in headers if pair[0] not in REQUEST | INBOUND] + own,
+    }
+    if "tarry-partition" in named:
+        arguments["partition"] = int(named["tarry-partition"])
+    elif message.key() is None:
+        partition = message.partition() or 0
+        arguments["partition"] = partition % (4 if arguments["topic"].endswith("orders") else 3)
+    return arguments
+
+
+@pytest.mark.parametrize("fault", ["none", "twice", "aborted"])
+def test_what_obeys_the_contract_is_clean_and_what_was_aborted_never_arrived(lab: Lab, fault: str) -> None:
+    lab.create(Target(lab.intake, 4))
+    workload = lab.workload(delays_ms=(0, 300))
+    reader = lab.read()
+    workload.send(500, 0.2)
+    produced = all_accepted(workload.produced())
+    due_ms = {record.source: record.due_ms for record in produced}
+    sent = [
+        (due_ms[f"{message.topic()}/{message.partition()}/{message.offset()}"], message)
+        for message in read_topic(lab.bootstrap, lab.intake)
+    ]
+    sent.sort(key=lambda pair: (pair[0], pair[1].offset()))
+    while time.time_ns() // 1_000_000 <= sent[-1][0]:
+        time.sleep(0.01)
+    producer = Producer(
+        {
+            "bootstrap.servers": lab.bootstrap,
+            "transactional.id": lab.group,
+            "partitioner": "murmur2_random",
+        }
+    )
+    producer.init_transactions()
+    for commit in {"none": [True], "twice": [True, True], "aborted": [False, True]}[fault]:
+        producer.begin_transaction()
+        for due, message in sent:
+            producer.produce(**delivery(message, due))
+        producer.flush()
+        if commit:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    report = check(produced, reader.finish())
+    assert report.judged == sum(record.key is not None for record in produced)
+    assert report.count("twice") == (500 if fault == "twice" else 0)
+    if fault != "twice":
+        report.assert_clean()

@@ -1,0 +1,350 @@
+"""Taking partitions over on a real broker: who is fenced, what serves as the checkpoint, and what is refused."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+from tarry.core.checkpoint import Checkpoint, Draining, Geometry, decode
+from tarry.core.journal import encode_copy
+from tarry.errors import FatalError, RetriableError, UsageError
+from tarry.kafka.place import Place
+from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS
+from tests.support.brokers import wait_until
+from tests.support.stage import GEOMETRY, Process, Stage
+
+JOURNAL = ".journal"
+SOON_S = TRANSACTION_TIMEOUT_MS / 1000 / 2
+"""Whoever waits for a dead owner's transaction to time out is not within it."""
+
+
+@pytest.fixture
+def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
+    with ExitStack() as until_the_end:
+        yield Stage(bootstrap, unique_name("takeover"), 1, until_the_end)
+
+
+@pytest.fixture
+def place(stage: Stage) -> Place:
+    return stage.places[0]
+
+
+def metadata_of(stage: Stage, place: Place) -> tuple[int, str]:
+    return stage.offsets.committed([place])[place]
+
+
+def overwrite(stage: Stage, place: Place, offset: int, metadata: str | None) -> None:
+    """Commit an offset as a tool does for a group without members."""
+    wanted = [TopicPartition(*place, offset, metadata) if metadata else TopicPartition(*place, offset)]
+    request = [ConsumerGroupTopicPartitions(stage.group, wanted)]
+    stage.admin.alter_consumer_group_offsets(request)[stage.group].result(20)
+
+
+def forget_the_groups_offsets(stage: Stage) -> None:
+    stage.admin.delete_consumer_groups([stage.group])[stage.group].result(20)
+    assert stage.watermarks() == {}
+
+
+def serve_and_fire(stage: Stage, *fired: bytes, kept: tuple[bytes, ...] = ()) -> Process:
+    """A process that has delivered some messages, and holds others that are due in an hour, which came first."""
+    process = stage.process("first")
+    stage.send(*kept, delay_ms=3_600_000)
+    stage.send(*fired)
+    process.serve(process.take_over())
+    assert process.fire() == len(fired)
+    return process
+
+
+# -- the plain course --------------------------------------------------------------------------------------------------
+
+
+def test_the_first_owner_begins_where_the_partition_was_born(stage: Stage, place: Place) -> None:
+    stage.make_intake()
+    stage.send(b"a", b"b")
+    process = stage.process("first")
+    found = process.take_over()[place]
+    assert (found.low, len(found.done), found.replay_end) == (0, 0, 2)
+    low, text = metadata_of(stage, place)
+    assert low == 0
+    assert decode(text) == found.checkpoint
+    assert decode(text).writer == (process.transactor.transactional_id,)
+    assert not decode(text).released
+    assert process.events.of("checkpoint_from_copy") == [{"topic": stage.intake, "partition": 0, "low": 0}]
+    assert process.events.of("fencing") == []
+
+
+def test_the_next_owner_knows_what_is_done_above_the_watermark(stage: Stage, place: Place) -> None:
+    stage.make_intake()
+    first = serve_and_fire(stage, b"a", b"b", kept=(b"later",))
+    first.die()
+    second = stage.process("second")
+    found = second.take_over()[place]
+    assert (found.low, found.done.end, len(found.done)) == (0, 3, 2)
+    assert [offset for offset in range(5) if offset in found.done] == [1, 2]
+    second.serve({place: found})
+    assert second.fire(later_ms=3_700_000) == 1
+    assert stage.committed(stage.target).read_to_the_end()[-1].value() == b"later"
+    assert [record.value() for record in stage.committed(stage.target).read_to_the_end()] == [b"a", b"b", b"later"]
+
+
+def test_an_owner_that_has_released_is_not_fenced_and_goes_on_elsewhere(stage: Stage, place: Place) -> None:
+    stage.make_intake()
+    first = serve_and_fire(stage, b"a")
+    first.commit_rest(released=True)
+    first.die()
+    second = stage.process("second")
+    assert second.take_over()[place].low == 1
+    assert second.events.of("fencing") == []
+    first.transactor.begin()
+    first.transactor.produce(stage.target, 0, None, b"elsewhere", None, lambda _error, _record: None)
+    first.transactor.commit()
+    assert [record.value() for record in stage.committed(stage.target).read_to_the_end()] == [b"a", b"elsewhere"]
+
+
+def test_who_is_no_member_is_refused_before_it_may_fence(stage: Stage) -> None:
+    stage.make_intake()
+    process = serve_and_fire(stage, b"a")
+    outsider = stage.newcomer("outsider")
+    with pytest.raises(RetriableError, match="could not commit"):
+        outsider.try_to_take_over()
+    assert not outsider.transactor.started
+    assert outsider.events.of("fencing") == []
+    stage.send(b"b")
+    process.serve(process.take_over())
+    assert process.fire() == 1
+    process.die()
+
+
+# -- a dead owner ------------------------------------------------------------------------------------------------------
+
+
+def test_a_dead_owner_is_fenced_and_what_it_had_open_is_never_seen(stage: Stage, place: Place) -> None:
+    stage.make_intake()
+    first = serve_and_fire(stage, b"a")
+    stage.send(b"b")
+    first.open_a_firing_transaction(b"never committed")
+    first.die()
+    began = time.monotonic()
+    second = stage.process("second")
+    found = second.take_over()[place]
+    assert time.monotonic() - began < SOON_S
+    assert second.events.of("fencing") == [{"transactional_id": first.transactor.transactional_id}]
+    assert (found.low, found.replay_end) == (1, 2)
+    second.serve({place: found})
+    assert second.fire() == 1
+    assert [record.value() for record in stage.committed(stage.target).read_to_the_end()] == [b"a", b"b"]
+
+
+def test_a_zombie_that_goes_on_after_it_was_fenced_commits_nothing(stage: Stage, place: Place) -> None:
+    stage.make_intake()
+    first = serve_and_fire(stage, b"a")
+    stage.send(b"b")
+    first.open_a_firing_transaction(b"from a zombie")
+    first.die()
+    second = stage.process("second")
+    found = second.take_over()[place]
+    with pytest.raises(FatalError):
+        first.transactor.commit()
+    assert metadata_of(stage, place) == (found.low, found.checkpoint.encode())
+    second.serve({place: found})
+    assert second.fire() == 1
+    assert [record.value() for record in stage.committed(stage.target).read_to_the_end()] == [b"a", b"b"]
+
+
+def test_an_open_transaction_makes_offsets_unstable_and_the_last_ones_still_readable(
+    stage: Stage, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarry.kafka.offsets.REQUEST_TIMEOUT_S", 1.0)
+    stage.make_intake()
+    process = serve_and_fire(stage, b"a")
+    before = stage.watermarks()[place]
+    assert before[0] == 1
+    process.open_a_firing_transaction(b"open")
+    assert metadata_of(stage, place) == before
+    with pytest.raises(RetriableError):
+        process.membership.committed([place])
+    process.transactor.commit()
+    assert process.membership.committed([place])[place][0] == 2
+    assert stage.watermarks()[place][0] == 2
+
+
+def test_a_journal_that_ends_in_aborted_records_is_read_to_its_end(stage: Stage, place: Place) -> None:
+    stage.make_intake()
+    first = serve_and_fire(stage, b"a", b"b", kept=(b"later",))
+    for _ in range(3):
+        first.open_a_firing_transaction(b"aborted")
+        first.transactor.abort()
+    first.die()
+    second = stage.process("second")
+    found = second.take_over()[place]
+    assert [offset for offset in range(5) if offset in found.done] == [1, 2]
+    assert stage.committed(stage.intake + JOURNAL).read_to_the_end()[-1].offset() != stage.end(stage.intake + JOURNAL)
+
+
+def test_an_intake_that_ends_in_aborted_records_lets_the_gate_open(stage: Stage, place: Place) -> None:
+    stage.make_intake()
+    stage.send(b"a")
+    with stage.transaction(stage.intake, [b"x", b"y"]) as stranger:
+        stranger.abort()
+    running = stage.worker()
+    running.until_serving()
+    arrived = stage.committed(stage.target)
+    running.until(lambda: len(arrived.poll()) == 1, "the message is delivered")
+    running.close()
+    assert metadata_of(stage, place)[0] == stage.end(stage.intake)
+
+
+# -- where the checkpoint comes from -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metadata", [None, "9|0|from|a|later|version|0||x"])
+def test_where_the_metadata_is_no_checkpoint_the_journals_copy_serves(
+    stage: Stage, place: Place, metadata: str | None
+) -> None:
+    stage.make_intake()
+    first = serve_and_fire(stage, b"a", b"b", kept=(b"later",))
+    first.die()
+    overwrite(stage, place, 3, metadata)
+    second = stage.process("second")
+    found = second.take_over()[place]
+    assert second.events.of("checkpoint_unreadable")
+    assert found.low == 0
+    assert [offset for offset in range(5) if offset in found.done] == [1, 2]
+
+
+def test_where_the_groups_offsets_are_lost_the_journals_last_copy_serves(stage: Stage, place: Place) -> None:
+    stage.make_intake()
+    first = serve_and_fire(stage, b"a")
+    first.commit_rest(released=False)
+    stage.send(b"b")
+    first.serve(first.take_over())
+    assert first.fire() == 1
+    first.commit_rest(released=True)
+    first.die()
+    forget_the_groups_offsets(stage)
+    second = stage.process("second")
+    found = second.take_over()[place]
+    assert second.events.of("checkpoint_from_copy") == [{"topic": stage.intake, "partition": 0, "low": 2}]
+    assert (found.low, found.checkpoint.writer) == (2, (second.transactor.transactional_id,))
+    second.serve({place: found})
+    assert second.fire() == 0
+
+
+def test_what_was_done_after_the_last_copy_is_not_done_again(stage: Stage, place: Place) -> None:
+    stage.make_intake()
+    first = serve_and_fire(stage, b"a", b"b", kept=(b"later",))
+    first.die()
+    forget_the_groups_offsets(stage)
+    second = stage.process("second")
+    second.serve(second.take_over())
+    assert second.fire() == 0
+    assert second.fire(later_ms=3_700_000) == 1
+    values = [record.value() for record in stage.committed(stage.target).read_to_the_end()]
+    assert values == [b"a", b"b", b"later"]
+    assert metadata_of(stage, place)[0] == 3
+
+
+def test_a_dead_owner_is_fenced_also_where_only_the_copy_names_it(stage: Stage, place: Place) -> None:
+    stage.make_intake()
+    first = serve_and_fire(stage, b"a")
+    first.commit_rest(released=False)
+    stage.send(b"b")
+    # It dies before it has sent offsets: nothing keeps the group's offsets from being overwritten.
+    before = stage.end(stage.intake + JOURNAL)
+    first.transactor.begin()
+    for topic in (stage.target, stage.intake + JOURNAL):
+        first.transactor.produce(topic, 0, None, b"D\x01", None, lambda _error, _record: None)
+    wait_until(lambda: stage.end(stage.intake + JOURNAL) > before, "the record is in the journal")
+    first.die()
+    overwrite(stage, place, 1, None)
+    began = time.monotonic()
+    second = stage.process("second")
+    found = second.take_over()[place]
+    assert second.events.of("fencing") == [{"transactional_id": first.transactor.transactional_id}]
+    assert time.monotonic() - began < SOON_S
+    assert found.low == 1
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def refusal_of(process: Process) -> str:
+    with pytest.raises(UsageError) as refusal:
+        process.take_over()
+    assert "\n" not in str(refusal.value)
+    return str(refusal.value)
+
+
+def test_records_without_offset_and_without_copy_are_refused_until_they_are_adopted(stage: Stage, place: Place) -> None:
+    stage.make_intake(born=False)
+    stage.send(b"old")
+    process = stage.process("first")
+    assert f"{stage.intake}/0 holds records" in refusal_of(process)
+    assert "tarry serve --adopt" in refusal_of(process)
+    stage.bear(adopt=False)
+    assert "tarry serve --adopt" in refusal_of(process)
+    stage.bear(adopt=True)
+    process.serve(process.take_over())
+    assert process.fire() == 1
+
+
+def test_what_a_stranger_committed_for_the_group_is_adopted_as_well(stage: Stage, place: Place) -> None:
+    stage.make_intake(born=False)
+    stage.send(b"old", b"older")
+    overwrite(stage, place, 1, "a consumer that read it before")
+    process = stage.process("first")
+    assert "tarry serve --adopt" in refusal_of(process)
+    stage.bear(adopt=True)
+    process.serve(process.take_over())
+    assert process.fire() >= 1
+
+
+def test_a_journal_trimmed_past_the_pointer_is_refused(stage: Stage, place: Place) -> None:
+    stage.make_intake()
+    first = serve_and_fire(stage, b"a", kept=(b"later",))
+    first.die()
+    trim = stage.offsets.trim({(stage.intake + JOURNAL, 0): stage.end(stage.intake + JOURNAL)})
+    wait_until(lambda: trim.done, "the journal is trimmed")
+    text = refusal_of(stage.process("second"))
+    assert f"{stage.intake}{JOURNAL}/0 holds offsets" in text
+    assert "what was delivered is not known" in text
+
+
+def test_a_copy_of_another_version_is_refused_in_one_line(stage: Stage) -> None:
+    stage.make_intake()
+    stage.put(stage.intake + JOURNAL, (0, None, encode_copy(0, "9|from|a|later|version"), None))
+    assert "version 1 is known here" in refusal_of(stage.process("first"))
+
+
+def test_a_record_in_the_journal_that_is_none_of_ours_is_refused_with_its_place(stage: Stage) -> None:
+    stage.make_intake()
+    stage.put(stage.intake + JOURNAL, (0, None, b"hello", None))
+    assert f"{stage.intake}{JOURNAL}/0 at offset 1: not a journal record" in refusal_of(stage.process("first"))
+
+
+def test_another_geometry_is_refused_while_buckets_are_not_empty(stage: Stage, place: Place) -> None:
+    stage.make_intake()
+    other = Checkpoint(writer=(), released=True, geometry=Geometry(5_000, 4, 1), draining=(Draining(1, 2, 0, 9, 0),))
+    overwrite(stage, place, 0, other.encode())
+    assert "an overflow wheel of another shape" in refusal_of(stage.process("first"))
+
+
+def test_another_geometry_is_taken_on_where_no_bucket_is_in_use(stage: Stage, place: Place) -> None:
+    stage.make_intake()
+    other = Checkpoint(writer=(), released=True, geometry=Geometry(5_000, 4, 1), closed_ms=(10_000,))
+    overwrite(stage, place, 0, other.encode())
+    found = stage.process("first").take_over()[place]
+    assert found.checkpoint == replace(found.checkpoint, geometry=GEOMETRY)
+
+
+def test_an_intake_that_no_longer_holds_what_comes_next_is_refused(stage: Stage, place: Place) -> None:
+    stage.make_intake()
+    stage.send(b"a", b"b", b"c")
+    trim = stage.offsets.trim({place: 2})
+    wait_until(lambda: trim.done, "the intake is trimmed")
+    running = stage.worker()
+    with pytest.raises(UsageError, match="no longer holds the records that come next"):
+        running.until_serving()

@@ -1,0 +1,245 @@
+"""A read_committed reader of targets in a process of its own.
+
+A reader in the test's process would share its interpreter lock with whatever else the test does, and its
+wall times would say when Python got round to looking. `python -m tests.support.reader` does nothing but
+read; it appends frames of arrivals to a file, and `Reader` in the test collects them from there.
+
+On SIGTERM the process asks, as a read_uncommitted client, where the topics end, reads until it is there,
+and exits 0. So nothing that was written before can be missed, and no time-out has to say that nothing more
+comes. If it does not get there, because a transaction is open, it exits 3.
+"""
+
+import argparse
+import contextlib
+import marshal
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+
+from tests.support.checker import DUE_HEADER, ID_HEADER, SOURCE_HEADER, Arrived, Interned, digest
+
+FINISH_S: Final = 30.0
+STUCK: Final = 3
+_LENGTH: Final = struct.Struct(">I")
+_OWN: Final = (ID_HEADER, DUE_HEADER, SOURCE_HEADER)
+
+
+def fields(message: "Message[Any, Any]", seen_ms: int) -> tuple[object, ...]:
+    """The fields of an `Arrived`, in their order."""
+    own: dict[str, list[str]] = {name: [] for name in _OWN}
+    rest: list[tuple[str, bytes | None]] = []
+    headers: Any = message.headers() or []
+    for name, value in headers:
+        if name in own:
+            own[name].append("null" if value is None else value.decode("utf-8", "backslashreplace"))
+        else:
+            rest.append((name, value))
+    return (
+        ",".join(own[ID_HEADER]),
+        message.key(),
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.timestamp()[1],
+        ",".join(own[DUE_HEADER]),
+        ",".join(own[SOURCE_HEADER]),
+        digest(message.value()),
+        tuple(rest),
+        seen_ms,
+    )
+
+
+class Reader:
+    """Starts the reading process, and holds what it has read so far.
+
+    Args:
+        bootstrap: the broker, HOST:PORT.
+        topics: which topics to read, from their beginning; they exist.
+        directory: where to put the file of frames and the process's stderr.
+    """
+
+    def __init__(self, bootstrap: str, topics: Sequence[str], directory: Path) -> None:
+        self.arrived: list[Arrived] = []
+        self._interned = Interned()
+        self._unread = bytearray()
+        name = f"reader-{time.monotonic_ns()}"
+        path = directory / f"{name}.frames"
+        path.touch()
+        self._frames = path.open("rb")
+        self._log = directory / f"{name}.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.reader", bootstrap, str(path), *topics],
+                cwd=Path(__file__).parents[2],
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def poll(self) -> list[Arrived]:
+        """Collect what has been read since; return all arrivals so far."""
+        self._unread += self._frames.read()
+        while len(self._unread) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._unread)[0]
+            if len(self._unread) < end:
+                break
+            # The file was written by the process that this object started.
+            for one in marshal.loads(self._unread[_LENGTH.size : end]):  # noqa: S302
+                self.arrived.append(self._shared(*one))
+            del self._unread[:end]
+        return self.arrived
+
+    def wait_for(self, messages: int, deadline_s: float) -> list[Arrived]:
+        """Wait until so many records have arrived.
+
+        Raises:
+            AssertionError: the deadline passed, or the process ended.
+        """
+        return self.wait_until(lambda arrived: len(arrived) >= messages, f"{messages} messages", deadline_s)
+
+    def wait_until(self, enough: Callable[[list[Arrived]], bool], what: str, deadline_s: float) -> list[Arrived]:
+        """Wait until `enough` says so of all arrivals.
+
+        Raises:
+            AssertionError: the deadline passed, or the process ended.
+        """
+        ends = time.monotonic() + deadline_s
+        while not enough(self.poll()):
+            if self._process.poll() is not None:
+                raise AssertionError(f"the reader ended: {self._log.read_text()}")
+            if time.monotonic() > ends:
+                raise AssertionError(f"no {what} within {deadline_s:g} s: {len(self.arrived)} arrived")
+            time.sleep(0.02)
+        return self.arrived
+
+    def finish(self) -> list[Arrived]:
+        """Read to the topics' present end and stop; return all arrivals.
+
+        Raises:
+            AssertionError: the end could not be reached: a transaction is open.
+        """
+        self._process.send_signal(signal.SIGTERM)
+        code = self._process.wait(FINISH_S + 30)
+        if code != 0:
+            raise AssertionError(f"the reader ended with {code}: {self._log.read_text()}")
+        return self.poll()
+
+    def close(self) -> None:
+        """Make sure that the process is gone."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._frames.close()
+
+    def _shared(self, *one: Any) -> Arrived:
+        arrived = Arrived(*one)
+        key, headers = self._interned.key(arrived.key), self._interned.headers(arrived.headers)
+        values = {name: getattr(arrived, name) for name in Arrived.__slots__}
+        return Arrived(**{**values, "key": key, "headers": headers})
+
+
+@contextlib.contextmanager
+def reading(bootstrap: str, topics: Sequence[str], directory: Path) -> Iterator[Reader]:
+    """A `Reader` whose process is gone at the end, come what may."""
+    reader = Reader(bootstrap, topics, directory)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+class _Reading:
+    """The process: reads assigned partitions, knows how far it is."""
+
+    def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
+        settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "tests.reader",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+        self._consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
+        # It sees behind an open transaction; a read_committed one would be told the last stable offset.
+        self._ends = Consumer({**settings, "isolation.level": "read_uncommitted"})
+        known = self._consumer.list_topics(timeout=30).topics
+        self._partitions = [
+            TopicPartition(topic, partition, OFFSET_BEGINNING)
+            for topic in topics
+            for partition in known[topic].partitions
+        ]
+        self._reached = {(each.topic, each.partition): 0 for each in self._partitions}
+        self._consumer.assign(self._partitions)
+
+    def batch(self) -> list[tuple[object, ...]]:
+        """What is there now; waits a little for the first."""
+        messages = self._consumer.consume(1, 0.1)
+        if messages:
+            messages += self._consumer.consume(5_000, 0)
+        # Taken when all of the batch is at hand: taken before, it could make a prompt message look early.
+        seen_ms = time.time_ns() // 1_000_000
+        arrived = []
+        for message in messages:
+            error, offset = message.error(), message.offset() or 0
+            place = (message.topic() or "", message.partition() or 0)
+            if error is None:
+                self._reached[place] = offset + 1
+                arrived.append(fields(message, seen_ms))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                # The place behind the last transaction's marker, which is a record that no reader gets.
+                self._reached[place] = offset
+            else:
+                raise SystemExit(f"reader: {error}")
+        return arrived
+
+    def ends(self) -> dict[tuple[str, int], int]:
+        """Where every partition ends now, open transactions included."""
+        return {
+            (each.topic, each.partition): self._ends.get_watermark_offsets(each, timeout=30)[1]
+            for each in self._partitions
+        }
+
+    def missing(self, ends: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """How far each partition is from the end it should reach; empty when all are there."""
+        return {place: end - self._reached[place] for place, end in ends.items() if self._reached[place] < end}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="append what a read_committed reader gets to a file")
+    parser.add_argument("bootstrap")
+    parser.add_argument("path", type=Path)
+    parser.add_argument("topics", nargs="+")
+    arguments = parser.parse_args()
+    told_to_finish = False
+
+    def finish(_signal: int, _frame: object) -> None:
+        nonlocal told_to_finish
+        told_to_finish = True
+
+    signal.signal(signal.SIGTERM, finish)
+    reading_ = _Reading(arguments.bootstrap, arguments.topics)
+    ends: dict[tuple[str, int], int] | None = None
+    give_up = 0.0
+    with arguments.path.open("ab", buffering=0) as frames:
+        while True:
+            if told_to_finish and ends is None:
+                ends, give_up = reading_.ends(), time.monotonic() + FINISH_S
+            if batch := reading_.batch():
+                frame = marshal.dumps(batch)
+                frames.write(_LENGTH.pack(len(frame)) + frame)
+            if ends is None:
+                continue
+            if not (missing := reading_.missing(ends)):
+                return 0
+            if time.monotonic() > give_up:
+                sys.stderr.write(f"reader: not at the end after {FINISH_S:g} s: {missing}\n")
+                return STUCK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,390 @@
+"""An intake on a real broker, and processes of the service whose pieces run in the test's own thread.
+
+So a test can stop a process between any two steps, which no signal does as exactly.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Literal
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tarry.clock import Clock, SystemClock
+from tarry.core.checkpoint import Geometry
+from tarry.core.partition import PartitionState, Recovered
+from tarry.core.request import IntakePolicy, RequestReader
+from tarry.kafka.birth import Birth
+from tarry.kafka.membership import Membership
+from tarry.kafka.offsets import Offsets, ask_committed
+from tarry.kafka.patience import patiently
+from tarry.kafka.place import OffsetMetadata, Place
+from tarry.kafka.reader import Reader
+from tarry.kafka.settings import Cluster
+from tarry.kafka.takeover import Identity, TakeOver
+from tarry.kafka.topics import TopicAdmin, make_or_check
+from tarry.kafka.transaction import Transactor, fence
+from tarry.timer import TimingWheel
+from tarry.worker import Plan, Worker
+from tarry.worker.firing import Firing
+from tarry.worker.loop import IntakePlan
+from tests.support.brokers import wait_until
+
+GEOMETRY = Geometry(20_000, 10, 0)
+PATIENCE_S = 20.0
+
+Record = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
+"""Partition, key, value, headers."""
+
+
+class Events(list[tuple[str, dict[str, Any]]]):
+    """What a process had to say, for a test to look through."""
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        self.append((event, fields))
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        return [fields for name, fields in self if name == event]
+
+
+class Stage:
+    """One test's intake, group and targets; no topic exists before it is asked for.
+
+    Args:
+        bootstrap: the broker, HOST:PORT.
+        name: one that no other test has.
+        partitions: of the intake.
+        until_the_end: closes what was opened here.
+    """
+
+    def __init__(self, bootstrap: str, name: str, partitions: int, until_the_end: ExitStack) -> None:
+        self.cluster = Cluster(bootstrap)
+        """Properties of all clients but those that a test makes by itself."""
+        self.intake = f"{name}.in"
+        self.target = f"{name}.out"
+        self.group = f"{name}.group"
+        self.partitions = partitions
+        self.until_the_end = until_the_end
+        self.admin = AdminClient(self.cluster.client())
+        self.offsets = Offsets(self.admin, self.group, self.cluster)
+        until_the_end.callback(self.offsets.close)
+        self._asker = Consumer(self.cluster.client(group_id=self.group, isolation_level="read_committed"))
+        until_the_end.callback(self._asker.close)
+        self.reader = RequestReader(IntakePolicy(topic=self.intake))
+        self._producer = Producer(self.cluster.client(acks="all", message_max_bytes=10_000_000))
+        until_the_end.callback(self._producer.close)
+
+    @property
+    def places(self) -> list[Place]:
+        return [(self.intake, partition) for partition in range(self.partitions)]
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def make_topic(self, topic: str, partitions: int = 1, **config: str) -> str:
+        settings = {name.replace("_", "."): value for name, value in config.items()}
+        self.admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
+        wait_until(lambda: self.count(topic) == partitions, f"{topic} is known")
+        return topic
+
+    def count(self, topic: str) -> int:
+        """Partitions of a topic that all answer; 0 where there is none."""
+        found = self.admin.list_topics(timeout=5).topics.get(topic)
+        if found is None or found.error is not None:
+            return 0
+        return len([one for one in found.partitions.values() if one.leader >= 0 and one.error is None])
+
+    def make_intake(self, *, born: bool = True, fixed_delay: bool = False) -> None:
+        """The intake and the topics beside it, as the service makes them; and the target."""
+        make_or_check(
+            TopicAdmin(self.admin),
+            self.intake,
+            self.partitions,
+            1,
+            fixed_delay=fixed_delay,
+            before_intake=lambda: self.bear(adopt=False) if born else None,
+        )
+        wait_until(lambda: self.count(self.intake) == self.partitions, "the intake is known")
+        self.make_topic(self.target)
+
+    def bear(self, *, adopt: bool) -> None:
+        birth = Birth(self.cluster, self.admin, self.group, GEOMETRY, SystemClock())
+        birth.give(self.intake, self.partitions, adopt=adopt)
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def put(self, topic: str, *records: Record) -> None:
+        """Write records, outside of any transaction."""
+        failures: list[KafkaError] = []
+
+        def report(error: KafkaError | None, _record: object) -> None:
+            if error is not None:
+                failures.append(error)
+
+        for partition, key, value, headers in records:
+            given: Any = headers
+            self._producer.produce(topic, value, key, partition, headers=given, on_delivery=report)
+        assert self._producer.flush(20) == 0
+        assert not failures
+
+    def send(self, *values: bytes, delay_ms: int = 0, partition: int = 0, target: str | None = None) -> None:
+        """Write requests with equal delays to the intake; key and value are equal."""
+        headers: list[tuple[str, bytes | None]] = [
+            ("tarry-target", (target or self.target).encode()),
+            ("tarry-delay-ms", b"%d" % delay_ms),
+        ]
+        self.put(self.intake, *[(partition, value, value, headers) for value in values])
+
+    @contextmanager
+    def transaction(self, topic: str, values: Sequence[bytes]) -> Iterator[Transactor]:
+        """A stranger's transaction with some records in it, left open."""
+        transactor = Transactor(self.cluster, f"{self.group}.stranger")
+        transactor.renew()
+        before = self.end(topic)
+        try:
+            transactor.begin()
+            for value in values:
+                transactor.produce(topic, 0, None, value, None, lambda _error, _record: None)
+            # An abort would take back what is not in the log yet.
+            wait_until(lambda: self.end(topic) == before + len(values), "the records are in the log")
+            yield transactor
+        finally:
+            transactor.close()
+
+    def committed(self, *topics: str) -> "Inbox":
+        """What a read_committed reader gets of these topics."""
+        return self.until_the_end.enter_context(inbox(self.cluster, topics))
+
+    def end(self, topic: str, partition: int = 0) -> int:
+        return self.offsets.ends([(topic, partition)], committed=False)[topic, partition]
+
+    def watermarks(self) -> dict[Place, OffsetMetadata]:
+        """What the group has committed, once no transaction that commits any of it is open."""
+        return patiently(lambda: ask_committed(self._asker, self.places), SystemClock(), PATIENCE_S)
+
+    # -- processes -----------------------------------------------------------------------------------------------------
+
+    def process(self, name: str) -> "Process":
+        """A process of the service, a member of the group that owns all partitions when it returns."""
+        process = self.newcomer(name)
+        process.join()
+        return process
+
+    def newcomer(self, name: str) -> "Process":
+        """A process that has asked to join the group, and has heard nothing yet."""
+        process = Process(self, f"{self.group}.{name}")
+        self.until_the_end.callback(process.bury)
+        self.until_the_end.callback(process.die)
+        return process
+
+    def worker(
+        self, clock: Clock | None = None, *, protocol: Literal["classic", "consumer"] = "classic", **plan: Any
+    ) -> "Running":
+        """The whole loop, to be turned by the test."""
+        plan = {"member": self.cluster.member(self.group, protocol, None), **plan}
+        running = Running(self, clock or SystemClock(), plan)
+        self.until_the_end.callback(running.close)
+        return running
+
+
+class Process:
+    """The pieces of one process of the service."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.stage = stage
+        self.events = Events()
+        self.owned: set[Place] = set()
+        self.transactor = Transactor(stage.cluster, name)
+        self.states: dict[Place, PartitionState] = {}
+        self._alive = True
+        self.membership = Membership(
+            stage.cluster.member(stage.group, "classic", None),
+            [stage.intake],
+            self,
+            lambda text: self.events("warning", text=text),
+        )
+
+    def assigned(self, places: Sequence[Place]) -> None:
+        self.owned.update(places)
+
+    def revoked(self, places: Sequence[Place]) -> None:
+        self.owned.difference_update(places)
+
+    def lost(self, places: Sequence[Place]) -> None:
+        self.owned.difference_update(places)
+
+    def join(self) -> None:
+        def owns_all() -> bool:
+            self.membership.poll()
+            return len(self.owned) == self.stage.partitions
+
+        wait_until(owns_all, "the process owns all partitions")
+
+    def take_over(self) -> dict[Place, Recovered]:
+        """All partitions, in the order of the service."""
+        return patiently(self.try_to_take_over, SystemClock(), PATIENCE_S)
+
+    def try_to_take_over(self) -> dict[Place, Recovered]:
+        self.membership.poll()
+        journal = Reader(self.stage.cluster.reader(), lambda text: self.events("warning", text=text))
+        take_over = TakeOver(
+            self.membership,
+            self.stage.offsets,
+            journal,
+            Identity((self.transactor.transactional_id,), {self.stage.intake: GEOMETRY}),
+            lambda name: fence(self.stage.cluster, name),
+            self.events,
+        )
+        try:
+            take_over.prove(self.stage.places)
+            if not self.transactor.started:
+                self.transactor.renew()
+            return take_over.run(self.stage.places)
+        finally:
+            journal.close()
+
+    def serve(self, recovered: Mapping[Place, Recovered]) -> None:
+        """Read every partition to its end."""
+        now_ms = SystemClock().now_ms()
+        for place, found in recovered.items():
+            self.states[place] = PartitionState(
+                *place, self.stage.reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), found, now_ms
+            )
+        for place, state in self.states.items():
+            with inbox(self.stage.cluster, [place[0]], {place: state.position}) as records:
+                for record in records.read_to_the_end():
+                    offset, stamp = record.offset() or 0, record.timestamp()[1]
+                    headers: Any = record.headers()
+                    state.accept(offset, stamp, record.key(), record.value(), headers, now_ms)
+                state.reach(self.stage.end(*place))
+
+    def fire(self, at_most: int = 1_000, *, later_ms: int = 0) -> int:
+        """One firing transaction of what is due by then."""
+        clock = Later(later_ms)
+        ready = [state for state in self.states.values() if state.collect(clock.now_ms())]
+        return Firing(self.transactor, self.membership, clock, at_most, self.events).fire(ready)
+
+    def commit_rest(self, *, released: bool) -> None:
+        firing = Firing(self.transactor, self.membership, SystemClock(), 1, self.events)
+        firing.commit_rest(list(self.states.values()), released=released)
+
+    def open_a_firing_transaction(self, value: bytes) -> None:
+        """What a process has open when it dies between step 4 and step 5: a delivery, a journal record, an offset."""
+        journal = f"{self.stage.intake}.journal"
+        ends = {topic: self.stage.end(topic) for topic in (self.stage.target, journal)}
+        self.transactor.begin()
+        self.transactor.produce(self.stage.target, 0, None, value, None, lambda _error, _record: None)
+        self.transactor.produce(journal, 0, None, b"D\x01", None, lambda _error, _record: None)
+        wait_until(
+            lambda: all(self.stage.end(topic) > end for topic, end in ends.items()), "the records are in the logs"
+        )
+        offsets = {place: (state.low + 1, state.rest().metadata) for place, state in self.states.items()}
+        self.transactor.send_offsets(offsets, self.membership.metadata())
+
+    def die(self) -> None:
+        """Be gone from the group, and leave open what is open: no release, no abort."""
+        if self._alive:
+            self._alive = False
+            self.membership.close()
+
+    def bury(self) -> None:
+        """Close what a dead process would not have closed: only now, for it would abort the open transaction."""
+        with suppress(KafkaException):
+            self.transactor.close()
+
+
+class Later:
+    """The machine's clock, so many milliseconds ahead."""
+
+    def __init__(self, later_ms: int) -> None:
+        self._clock = SystemClock()
+        self.later_ms = later_ms
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self.later_ms
+
+    def monotonic_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.sleep(seconds)
+
+
+class Running:
+    """A worker that goes round as often as the test says."""
+
+    def __init__(self, stage: Stage, clock: Clock, plan: Mapping[str, Any]) -> None:
+        self.events = Events()
+        self.stopped = False
+        settings: dict[str, Any] = {
+            "cluster": stage.cluster,
+            "group": stage.group,
+            "name": f"{stage.group}.worker",
+            "intakes": {stage.intake: IntakePlan(stage.reader, False, GEOMETRY, 3_600_000)},
+            "tick_ms": 1,
+            "wheel_size": 512,
+            "memory_budget_bytes": 1 << 30,
+            "interval_ms": 5,
+            "most": 5_000,
+        }
+        self.worker = Worker(Plan(**{**settings, **plan}), clock, lambda: self.stopped, self.events)
+
+    def until(self, condition: Callable[[], object], what: str, within_s: float = 20.0) -> None:
+        def holds() -> bool:
+            self.worker.turn()
+            return bool(condition())
+
+        wait_until(holds, what, within_s)
+
+    def until_serving(self) -> None:
+        self.until(lambda: self.events.of("serving"), "the worker serves")
+
+    def close(self) -> None:
+        """Hand the partitions over and end."""
+        if not self.stopped:
+            self.stopped = True
+            self.worker.run()
+
+
+class Inbox:
+    """Committed records of some topics, as they come."""
+
+    def __init__(self, consumer: Consumer, starts: Mapping[Place, int]) -> None:
+        self.records: list[Message[Any, Any]] = []
+        self._consumer = consumer
+        self._open = set(starts)
+
+    def poll(self, wait_s: float = 0.0) -> "list[Message[Any, Any]]":
+        """Everything that has come so far."""
+        for record in self._consumer.consume(1_000, wait_s):
+            error = record.error()
+            if error is None:
+                self.records.append(record)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._open.discard((record.topic() or "", record.partition() or 0))
+        return self.records
+
+    def read_to_the_end(self) -> "list[Message[Any, Any]]":
+        def at_the_end() -> bool:
+            self.poll(0.1)
+            return not self._open
+
+        wait_until(at_the_end, "the end of the topic")
+        return self.records
+
+    def values(self) -> list[bytes | None]:
+        return [record.value() for record in self.poll()]
+
+
+@contextmanager
+def inbox(cluster: Cluster, topics: Sequence[str], starts: Mapping[Place, int] | None = None) -> Iterator[Inbox]:
+    """Read topics, or partitions from an offset each, as a read_committed reader does."""
+    consumer = Consumer(cluster.reader())
+    try:
+        if starts is None:
+            found = {topic: consumer.list_topics(topic, timeout=10).topics[topic].partitions for topic in topics}
+            starts = {(topic, partition): OFFSET_BEGINNING for topic in topics for partition in found[topic]}
+        consumer.assign([TopicPartition(*place, at) for place, at in starts.items()])
+        yield Inbox(consumer, starts)
+    finally:
+        consumer.close()

@@ -1,0 +1,44 @@
+"""Reads a topic from beginning to end, for results and dead letters: few records, all headers as they are."""
+
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+
+_QUIET_S: Final = 30.0
+
+
+def read_topic(bootstrap: str, topic: str) -> "list[Message[Any, Any]]":
+    """Every record up to the stable end that a read_committed reader gets, partition by partition.
+
+    Raises:
+        AssertionError: the broker does not get to the end within half a minute without a record.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "tests.topics",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        records = []
+        at_end: set[int | None] = set()
+        while len(at_end) < len(partitions):
+            message = consumer.poll(_QUIET_S)
+            if message is None:
+                raise AssertionError(f"{topic} has no end within {_QUIET_S:g} s")
+            error = message.error()
+            if error is None:
+                records.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at_end.add(message.partition())
+            else:
+                raise AssertionError(f"{topic}: {error}")
+        return sorted(records, key=lambda record: (record.partition() or 0, record.offset() or 0))
+    finally:
+        consumer.close()

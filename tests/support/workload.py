@@ -1,0 +1,263 @@
+"""Messages of every kind the contract allows, sent with random delays, and what must become of them.
+
+The workload uses a plain client, not the client library: it proves the contract that other languages see.
+It mixes keys (a few without), values (a few null or empty), both forms of an id, derived ids and
+CloudEvents' ones, the three forms of a due time, explicit partitions, repeated and null headers, and
+inbound headers that must be replaced. Every choice comes from one seed.
+"""
+
+import json
+import random
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, Final, Self
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.support.checker import Headers, Interned, Produced, digest
+
+NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "tarry")
+ACCEPT_GRACE_MS: Final = 500
+_OTHER_HEADERS: Final[tuple[Headers, ...]] = (
+    (),
+    (("trace", b"00-abc-01"),),
+    (("trace", b"1"), ("trace", b"2"), ("trace", b"1")),
+    (("empty", b""), ("null", None), ("binary", bytes(range(256)))),
+    (("content-type", b"application/json"), ("Tarry-Id", b"not ours: case matters")),
+)
+_ZONE: Final = timezone(timedelta(hours=5, minutes=30))
+
+SentHeaders = list[tuple[str, str | bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A topic where messages must arrive, and how many partitions it has."""
+
+    topic: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """From when to when nobody owned the intake's partitions, or perhaps nobody did; epoch milliseconds."""
+
+    from_ms: int
+    to_ms: int
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A message on its way to being `Produced`."""
+
+    id: str
+    key: bytes | None
+    target: Target
+    due_ms: int
+    value: bytes | None
+    headers: Headers
+    to_partition: int | None
+    partition: int = -1
+    offset: int = -1
+    acknowledged_ms: int = 0
+
+
+class Workload:
+    """Sends to one intake, and remembers.
+
+    Args:
+        bootstrap: the broker, HOST:PORT.
+        intake: the topic to send to.
+        partitions: how many the intake has.
+        targets: where messages are to arrive.
+        seed: of all choices.
+        keys: how many keys there are; few keys make long sequences to judge.
+        delays_ms: the shortest and the longest delay.
+        instant_every: one due time in four is rounded up to a multiple of so many milliseconds, so that many
+            are due at the same instant.
+
+    Threads: `send` is called by one thread; `produced` when it has ended.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        intake: str,
+        partitions: int,
+        targets: Sequence[Target],
+        *,
+        seed: int,
+        keys: int = 50,
+        delays_ms: tuple[int, int] = (200, 5_000),
+        instant_every: int = 500,
+    ) -> None:
+        self._intake = intake
+        self._partitions = partitions
+        self._targets = list(targets)
+        self._random = random.Random(seed)
+        self._keys = [b"key-%d" % number for number in range(keys)]
+        self._delays_ms = delays_ms
+        self._instant_every = instant_every
+        self._interned = Interned()
+        self._sent: list[_Sent] = []
+        self._refused: list[str] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "max.in.flight.requests.per.connection": 1,
+                "partitioner": "murmur2_random",
+                "linger.ms": 5,
+            }
+        )
+
+    def send(self, messages: int, over_s: float) -> None:
+        """Send evenly over a time, and wait until all are acknowledged.
+
+        Raises:
+            AssertionError: the broker refused one.
+        """
+        started = time.monotonic()
+        for number in range(messages):
+            self._send_one()
+            ahead = started + over_s * number / messages - time.monotonic()
+            if ahead > 0.001:
+                self._producer.poll(ahead)
+        self._producer.flush()
+        if self._refused:
+            raise AssertionError(f"{len(self._refused)} messages were refused, such as: {self._refused[0]}")
+
+    def produced(self, outages: Sequence[Outage] = (), grace_ms: int = ACCEPT_GRACE_MS) -> list[Produced]:
+        """What must arrive.
+
+        Args:
+            outages: when nobody can be sure to have read what was sent; in ascending order.
+            grace_ms: how long after the acknowledgement, or after the outage, the owner may take to read.
+        """
+        return [self._expected(each, outages, grace_ms) for each in self._sent]
+
+    def _send_one(self) -> None:
+        choose = self._random
+        now_ms = time.time_ns() // 1_000_000
+        due_ms = now_ms + choose.randint(*self._delays_ms)
+        if choose.random() < 0.25:
+            due_ms = -(-due_ms // self._instant_every) * self._instant_every
+        key = None if choose.random() < 0.05 else choose.choice(self._keys)
+        target = choose.choice(self._targets)
+        id_, id_headers = self._id()
+        other = choose.choice(_OTHER_HEADERS)
+        if id_headers and id_headers[0][0] == "ce_id":
+            other = (*other, ("ce_id", id_.encode()))
+        else:
+            other = self._interned.headers(other)
+        to_partition = choose.randrange(target.partitions) if choose.random() < 0.05 else None
+        value = self._value(id_, due_ms)
+        sent = _Sent(id_, key, target, due_ms, digest(value), other, to_partition)
+        headers: SentHeaders = [*other, ("tarry-target", target.topic), self._when(now_ms, due_ms)]
+        if id_headers and id_headers[0][0] == "tarry-id":
+            headers += id_headers
+        if to_partition is not None:
+            headers.append(("tarry-partition", str(to_partition)))
+        if choose.random() < 0.05:
+            headers = [("tarry-due-ms", b"1"), *headers, ("tarry-source", b"old/0/1")]
+
+        def acknowledged(error: KafkaError | None, message: "Message[Any, Any]") -> None:
+            if error is not None:
+                self._refused.append(str(error))
+                return
+            sent.partition, sent.offset = message.partition() or 0, message.offset() or 0
+            sent.acknowledged_ms = time.time_ns() // 1_000_000
+
+        self._sent.append(sent)
+        self._producer.produce(self._intake, value, key, timestamp=now_ms, headers=headers, on_delivery=acknowledged)
+
+    def _id(self) -> tuple[str, SentHeaders]:
+        """An id and the header that carries it; an empty id is derived by the service."""
+        made = uuid.UUID(int=self._random.getrandbits(128), version=4)
+        form = self._random.random()
+        if form < 0.4:
+            return str(made), [("tarry-id", str(made))]
+        if form < 0.7:
+            return str(made), [("tarry-id", made.bytes)]
+        if form < 0.8:
+            return str(made), [("ce_id", str(made))]
+        return "", []
+
+    def _value(self, id_: str, due_ms: int) -> bytes | None:
+        kind = self._random.random()
+        if kind < 0.02:
+            return None
+        if kind < 0.04:
+            return b""
+        filler = "x" * self._random.randrange(300)
+        return json.dumps({"number": len(self._sent), "id": id_, "due_ms": due_ms, "filler": filler}).encode()
+
+    def _when(self, now_ms: int, due_ms: int) -> tuple[str, str]:
+        form = self._random.randrange(3)
+        if form == 0:
+            return "tarry-delay-ms", str(due_ms - now_ms)
+        if form == 1:
+            return "tarry-deliver-at", str(due_ms)
+        at = datetime.fromtimestamp(due_ms // 1_000, self._random.choice((UTC, _ZONE)))
+        text = at.replace(microsecond=due_ms % 1_000 * 1_000).isoformat(timespec="milliseconds")
+        return "tarry-deliver-at", text.replace("+00:00", "Z")
+
+    def _expected(self, sent: _Sent, outages: Sequence[Outage], grace_ms: int) -> Produced:
+        source = f"{self._intake}/{sent.partition}/{sent.offset}"
+        to_partition = sent.to_partition
+        if to_partition is None and sent.key is None:
+            to_partition = sent.partition % sent.target.partitions
+        elif to_partition is None and sent.target.partitions == self._partitions:
+            to_partition = sent.partition  # the same hash modulo the same number
+        accepted_ms = sent.acknowledged_ms + grace_ms
+        for outage in outages:
+            if outage.from_ms <= accepted_ms and sent.acknowledged_ms <= outage.to_ms:
+                accepted_ms = max(accepted_ms, outage.to_ms + grace_ms)
+        return Produced(
+            id=sent.id or str(uuid.uuid5(NAMESPACE, source)),
+            key=sent.key,
+            target=sent.target.topic,
+            due_ms=sent.due_ms,
+            value=sent.value,
+            headers=sent.headers,
+            intake=self._intake,
+            partition=sent.partition,
+            offset=sent.offset,
+            accepted_ms=accepted_ms,
+            target_partition=to_partition,
+        )
+
+
+class Sending:
+    """A workload's `send` in a thread, while the test does harm. Leaving the block waits for it to end.
+
+    The thread is idle nearly always; the reader, whose times count, is a process.
+    """
+
+    def __init__(self, workload: Workload, messages: int, over_s: float) -> None:
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._send, args=(workload, messages, over_s), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def is_going_on(self) -> bool:
+        """Whether messages are still being sent."""
+        return self._thread.is_alive()
+
+    def _send(self, workload: Workload, messages: int, over_s: float) -> None:
+        try:
+            workload.send(messages, over_s)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the block ends
+            self._error = error

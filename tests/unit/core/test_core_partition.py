@@ -1,0 +1,384 @@
+"""The state of a partition, case by case; what any course of events keeps is in the model test."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
+from tarry.core.done_set import DoneSet
+from tarry.core.journal import INTAKE, Copy, Done
+from tarry.core.journal import decode as decode_record
+from tarry.core.message import Headers, HeldMessage
+from tarry.core.partition import Batch, PartitionState, Recovered
+from tarry.core.request import IntakePolicy, RequestReader
+from tarry.headers import DELAY_MS, TARGET, derived_id
+from tarry.timer import TimingWheel
+
+NOW_MS = 1_700_000_000_000
+BORN = Checkpoint(writer=("w",), released=False, geometry=Geometry(20_000, 10, 0))
+PLAIN = IntakePolicy(topic="in", max_delay_ms=3_600_000)
+FIXED = IntakePolicy(topic="in", fixed_delay_ms=1_000, fixed_target="orders")
+
+
+def recovered(low: int = 0, *, done: tuple[tuple[int, int], ...] = (), replay_end: int = 0) -> Recovered:
+    return Recovered(low, BORN, DoneSet(done, low), replay_end)
+
+
+def taken_over(found: Recovered | None = None, *, fixed: bool = False) -> PartitionState:
+    return PartitionState(
+        "in",
+        2,
+        RequestReader(FIXED if fixed else PLAIN),
+        fixed,
+        lambda start_ms: TimingWheel(1, 16, start_ms),
+        found or recovered(),
+        NOW_MS,
+    )
+
+
+def delay(delay_ms: int) -> Headers:
+    return [(TARGET, b"orders"), (DELAY_MS, b"%d" % delay_ms)]
+
+
+def send(state: PartitionState, offset: int, delay_ms: int, *, now_ms: int = NOW_MS) -> None:
+    state.accept(offset, now_ms, b"k", b"v%d" % offset, delay(delay_ms), now_ms)
+
+
+def fire(state: PartitionState, now_ms: int, limit: int = 100) -> Batch:
+    state.collect(now_ms)
+    batch = state.take(limit, now_ms)
+    state.settle(batch)
+    state.confirm(batch)
+    return batch
+
+
+def due_offsets(batch: Batch) -> list[int]:
+    return [message.sequence for message in batch.due]
+
+
+# -- firing ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_due_comes_by_due_time_and_then_by_offset() -> None:
+    state = taken_over()
+    for offset, delay_ms in enumerate((30, 10, 20, 10, 0)):
+        send(state, offset, delay_ms)
+    assert state.next_due_ms() == 0
+    assert due_offsets(fire(state, NOW_MS + 9)) == [4]
+    assert due_offsets(fire(state, NOW_MS + 30)) == [1, 3, 2, 0]
+    assert (state.low, state.held, state.held_bytes) == (5, 0, 0)
+    assert state.next_due_ms() is None
+
+
+def test_a_batch_is_bounded_and_the_rest_stays_in_order() -> None:
+    state = taken_over()
+    for offset in range(5):
+        send(state, offset, 10)
+    assert due_offsets(fire(state, NOW_MS + 10, limit=2)) == [0, 1]
+    assert due_offsets(fire(state, NOW_MS + 10, limit=2)) == [2, 3]
+    assert due_offsets(fire(state, NOW_MS + 10, limit=2)) == [4]
+
+
+def test_the_settlement_names_watermark_journal_and_checkpoint() -> None:
+    state = taken_over()
+    send(state, 0, 50)
+    send(state, 1, 10)
+    state.collect(NOW_MS + 10)
+    batch = state.take(10, NOW_MS + 10)
+    settled = state.settle(batch)
+    assert settled.low == 0
+    assert decode_record(settled.journal) == Done({INTAKE: [(1, 2)]})
+    assert decode(settled.metadata) == BORN
+
+
+def test_a_rejected_record_is_in_the_next_batch_with_all_that_it_came_with() -> None:
+    state = taken_over()
+    state.accept(0, NOW_MS, None, b"v", [("a", None), ("tarry-id", b"?")], NOW_MS)
+    assert (state.held, state.held_bytes, state.next_due_ms()) == (1, 0, 0)
+    (dead,) = fire(state, NOW_MS).dead
+    assert (dead.code, dead.key, dead.value) == ("bad-id", None, b"v")
+    assert dead.headers == [("a", None), ("tarry-id", b"?")]
+    assert dead.id == derived_id("in", 2, 0)
+    assert (state.low, state.held) == (1, 0)
+
+
+def test_an_unreadable_record_is_dead_and_counts_once() -> None:
+    state = taken_over()
+    state.accept_unreadable(0, b"k", b"v")
+    state.accept_unreadable(0, b"k", b"v")
+    (dead,) = fire(state, NOW_MS).dead
+    assert (dead.offset, dead.key, dead.value, dead.headers) == (0, b"k", b"v", [])
+    state.accept_unreadable(0, b"k", b"v")
+    assert (state.held, state.low) == (0, 1)
+
+
+def test_an_unreadable_record_that_is_known_to_be_done_is_passed_over() -> None:
+    state = taken_over(recovered(done=((1, 2),), replay_end=2))
+    state.accept_unreadable(0, None, None)
+    state.accept_unreadable(1, None, None)
+    assert [dead.offset for dead in fire(state, NOW_MS).dead] == [0]
+    assert state.low == 2
+
+
+def test_an_aborted_batch_is_ready_again_in_front_with_its_dead_letters() -> None:
+    state = taken_over()
+    state.accept(0, NOW_MS, None, None, None, NOW_MS)
+    for offset in (1, 2, 3):
+        send(state, offset, 10)
+    held_bytes = state.held_bytes
+    state.collect(NOW_MS + 10)
+    batch = state.take(3, NOW_MS + 10)
+    assert (batch.offsets(), len(batch)) == ([1, 2, 0], 3)
+    state.give_up(batch, {1: ("too-large", "too large")})
+    assert (due_offsets(batch), [dead.offset for dead in batch.dead]) == ([2], [0, 1])
+    assert state.settle(batch).low == 3
+    state.put_back(batch)
+    assert (state.low, state.held, state.held_bytes) == (0, 4, held_bytes)
+    again = fire(state, NOW_MS + 10)
+    assert (due_offsets(again), [dead.offset for dead in again.dead]) == ([1, 2, 3], [0])
+    assert (state.low, state.held_bytes) == (4, 0)
+
+
+def test_a_batch_that_failed_before_it_was_settled_can_be_put_back_too() -> None:
+    state = taken_over()
+    send(state, 0, 0)
+    send(state, 1, 0)
+    state.collect(NOW_MS)
+    state.put_back(state.take(1, NOW_MS))
+    assert due_offsets(fire(state, NOW_MS)) == [0, 1]
+
+
+def test_a_message_given_up_goes_with_its_original_headers_and_frees_its_memory() -> None:
+    state = taken_over()
+    send(state, 0, 0)
+    state.collect(NOW_MS)
+    batch = state.take(1, NOW_MS)
+    state.give_up(batch, {0: ("unknown-target", "no topic")})
+    (dead,) = batch.dead
+    assert (dead.headers, dead.due_ms, dead.target) == (delay(0), NOW_MS, "orders")
+    assert (dead.key, dead.value, dead.code) == (b"k", b"v0", "unknown-target")
+    state.settle(batch)
+    state.confirm(batch)
+    assert (state.held_bytes, state.held) == (0, 0)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_is_read_again_is_passed_over() -> None:
+    state = taken_over(recovered(10))
+    send(state, 12, 5)
+    send(state, 12, 5)
+    send(state, 3, 5)
+    assert (state.held, state.position, state.low) == (1, 13, 12)
+
+
+def test_markers_at_the_end_move_the_watermark() -> None:
+    state = taken_over()
+    send(state, 0, 0)
+    fire(state, NOW_MS)
+    state.reach(7)
+    assert (state.low, state.position) == (7, 7)
+
+
+def test_a_checkpoint_at_rest_and_its_copy_say_the_same() -> None:
+    state = taken_over(recovered(4))
+    rest = state.rest(released=True)
+    copy = decode_record(rest.journal)
+    assert copy == Copy(4, rest.metadata)
+    assert decode(rest.metadata) == replace(BORN, released=True)
+    assert not decode(state.rest().metadata).released
+
+
+def test_a_writer_too_long_for_the_metadata_is_an_error_and_not_a_cut() -> None:
+    found = replace(recovered(), checkpoint=replace(BORN, writer=("x" * 5_000,)))
+    with pytest.raises(CheckpointError):
+        taken_over(found).rest()
+
+
+def test_the_pointer_follows_what_was_noted_when_the_watermark_passes() -> None:
+    state = taken_over()
+    send(state, 0, 0)
+    state.note_journal_end(30)
+    send(state, 1, 5_000)
+    assert state.pointer == 0
+    fire(state, NOW_MS)
+    assert (state.low, state.pointer) == (1, 30)
+    assert decode(state.rest().metadata).pointer == 30
+
+
+# -- taking over -------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_fires_before_the_replay_is_through_and_then_by_due_time() -> None:
+    state = taken_over(recovered(5, replay_end=8))
+    send(state, 5, 3)
+    send(state, 6, -0)
+    assert state.replaying
+    assert not state.collect(NOW_MS + 1_000)
+    assert state.next_due_ms() is None
+    send(state, 7, 1)
+    assert due_offsets(fire(state, NOW_MS + 1_000)) == [6, 7, 5]
+    assert not state.replaying
+
+
+def test_a_replay_that_ends_in_markers_ends() -> None:
+    state = taken_over(recovered(5, replay_end=9))
+    send(state, 5, 0)
+    state.reach(9)
+    assert not state.replaying
+    assert due_offsets(fire(state, NOW_MS)) == [5]
+
+
+def test_an_intake_without_records_needs_no_replay() -> None:
+    assert not taken_over(recovered(9, replay_end=9)).replaying
+
+
+def test_what_is_known_to_be_done_does_not_fire_again() -> None:
+    state = taken_over(recovered(5, done=((6, 8), (9, 10)), replay_end=11))
+    for offset in range(5, 11):
+        send(state, offset, 0)
+    assert due_offsets(fire(state, NOW_MS)) == [5, 8, 10]
+    assert state.low == 11
+
+
+def test_what_is_known_to_be_done_is_known_also_where_the_captured_end_lags_behind_it() -> None:
+    # A leader just elected may answer with an end that is behind what was read from the one before.
+    state = taken_over(recovered(5, done=((7, 9),), replay_end=6))
+    send(state, 5, 0)
+    fired = due_offsets(fire(state, NOW_MS))
+    for offset in range(6, 10):
+        send(state, offset, 0)
+    assert fired + due_offsets(fire(state, NOW_MS)) == [5, 6, 9]
+
+
+def test_with_a_fixed_delay_stamps_that_step_back_do_not_change_the_order() -> None:
+    state = taken_over(fixed=True)
+    for offset, stamp_ms in enumerate((NOW_MS, NOW_MS - 700, NOW_MS + 5, NOW_MS + 1)):
+        state.accept(offset, stamp_ms, None, None, None, NOW_MS)
+    assert due_offsets(fire(state, NOW_MS + 999)) == []
+    batch = fire(state, NOW_MS + 1_005)
+    assert [(m.sequence, m.due_ms - NOW_MS) for m in batch.due] == [(0, 1_000), (1, 1_000), (2, 1_005), (3, 1_005)]
+
+
+def test_with_a_fixed_delay_a_new_owner_goes_on_from_the_due_time_below_the_watermark() -> None:
+    state = taken_over(fixed=True)
+    state.accept(0, NOW_MS + 50, None, None, None, NOW_MS)
+    fire(state, NOW_MS + 1_050)
+    checkpoint = decode(state.rest().metadata)
+    assert checkpoint.due_below_ms == NOW_MS + 1_050
+    after = taken_over(Recovered(1, checkpoint, DoneSet([], 1), 2), fixed=True)
+    after.accept(1, NOW_MS, None, None, None, NOW_MS)
+    assert due_offsets(fire(after, NOW_MS + 1_049)) == []
+    assert due_offsets(fire(after, NOW_MS + 1_050)) == [1]
+
+
+def test_with_a_fixed_delay_an_aborted_batch_leaves_the_due_time_below_the_watermark_as_it_was() -> None:
+    state = taken_over(fixed=True)
+    for offset, stamp_ms in enumerate((NOW_MS, NOW_MS + 500)):
+        state.accept(offset, stamp_ms, None, None, None, NOW_MS)
+    state.collect(NOW_MS + 2_000)
+    batch = state.take(10, NOW_MS + 2_000)
+    state.settle(batch)
+    state.put_back(batch)
+    assert decode(state.rest().metadata).due_below_ms is None
+
+
+def test_with_a_fixed_delay_a_message_given_up_counts_for_the_due_time_below_the_watermark() -> None:
+    state = taken_over(fixed=True)
+    for offset, stamp_ms in enumerate((NOW_MS, NOW_MS + 500)):
+        state.accept(offset, stamp_ms, None, None, None, NOW_MS)
+    state.collect(NOW_MS + 2_000)
+    batch = state.take(10, NOW_MS + 2_000)
+    state.give_up(batch, {1: ("too-large", "")})
+    assert decode(state.settle(batch).metadata).due_below_ms == NOW_MS + 1_500
+
+
+# -- the clock ---------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_large_step_back_what_was_ready_waits_again() -> None:
+    state = taken_over()
+    send(state, 0, 0)
+    send(state, 1, 7_000)
+    state.collect(NOW_MS)
+    earlier_ms = NOW_MS - 60_000
+    state.collect(earlier_ms)
+    assert due_offsets(fire(state, earlier_ms)) == []
+    send(state, 2, 100, now_ms=earlier_ms)
+    assert state.next_due_ms() is not None
+    assert due_offsets(fire(state, earlier_ms + 100)) == [2]
+    assert due_offsets(fire(state, NOW_MS)) == [0]
+    assert due_offsets(fire(state, NOW_MS + 7_000)) == [1]
+
+
+def test_after_a_small_step_back_nothing_that_was_ready_is_early() -> None:
+    state = taken_over()
+    send(state, 0, 0)
+    state.collect(NOW_MS)
+    assert due_offsets(fire(state, NOW_MS - 1)) == []
+    assert due_offsets(fire(state, NOW_MS)) == [0]
+
+
+def test_after_a_small_step_back_what_is_due_first_does_not_wait_behind_what_was_ready() -> None:
+    state = taken_over()
+    send(state, 0, 0)
+    state.collect(NOW_MS)
+    back_ms = NOW_MS - 500
+    send(state, 1, 300, now_ms=back_ms)
+    send(state, 2, 100, now_ms=back_ms)
+    assert due_offsets(fire(state, back_ms + 100)) == [2]
+    assert due_offsets(fire(state, NOW_MS)) == [1, 0]
+
+
+def test_after_a_small_step_back_the_order_holds_also_when_the_clock_jumps_on() -> None:
+    state = taken_over()
+    send(state, 0, 0)
+    state.collect(NOW_MS)
+    send(state, 1, 300, now_ms=NOW_MS - 500)
+    assert due_offsets(fire(state, NOW_MS + 1_000)) == [1, 0]
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """As the service runs: its full collections are too rare to count on."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def held_messages() -> int:
+    return sum(isinstance(thing, HeldMessage) for thing in gc.get_objects())
+
+
+def test_a_partition_that_is_closed_leaves_no_message_in_memory() -> None:
+    with no_collector():
+        before = held_messages()
+        state = taken_over()
+        for offset in range(50):
+            send(state, offset, offset * 100)
+        assert held_messages() == before + 50
+        state.close()
+        del state
+        assert held_messages() == before
+
+
+def test_what_has_left_is_not_in_memory_after_the_clock_went_back() -> None:
+    with no_collector():
+        before = held_messages()
+        state = taken_over()
+        for offset in range(50):
+            send(state, offset, offset * 100)
+        state.collect(NOW_MS - 60_000)
+        fire(state, NOW_MS + 60_000)
+        assert state.held == 0
+        assert held_messages() == before
