@@ -1,24 +1,30 @@
 """The composition root: from a configuration to a running service.
 
-What the loop needs is built here by hand and passed down as plain values.
+What the supervisor and the loop need is built here by hand and passed down as plain values.
 """
 
 import gc
 import os
-import signal
+import pickle
 import sys
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from types import FrameType
+from pathlib import Path
 
+from tarry import __version__
 from tarry.clock import SystemClock
 from tarry.config import Config, Intake
 from tarry.core.checkpoint import Geometry
 from tarry.core.request import IntakePolicy, RequestReader
+from tarry.http import listen
 from tarry.kafka.birth import Birth
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import TopicAdmin, admin_client, make_or_check
+from tarry.logs import Level
+from tarry.metrics import Tally, Totals
+from tarry.supervisor import Beat, Channel, ChildProcess, StopSignals, Supervisor
 from tarry.worker import Plan, Worker
 from tarry.worker.loop import IntakePlan
 
@@ -117,41 +123,88 @@ def plan_of(config: Config, index: int) -> Plan:
     )
 
 
-def serve(config: Config, *, adopt: bool, on_event: Log) -> None:
+def serve(config: Config, *, adopt: bool, processes: int, log_level: Level, on_event: Log) -> None:
     """Serve until SIGTERM or Ctrl-C, then hand the partitions over.
 
     Args:
         config: the whole of it.
         adopt: begin at the start of intakes that hold records and have no checkpoint.
+        processes: how many of them work; this one watches them.
+        log_level: of the processes.
+        on_event: takes an event's name and fields, for the log.
+
+    Raises:
+        UsageError: it cannot serve; one line says why.
+        ConfigError: the same, where the configuration is to blame.
+    """
+    stop = StopSignals()
+    clock = SystemClock()
+    with listen(config.http.host, config.http.port) as door:
+        prepare(config, adopt=adopt, on_event=on_event)
+        topics = [intake.topic for intake in config.intakes]
+        on_event("starting", pid=os.getpid(), processes=processes, intakes=topics)
+        totals = Totals({"intake": topics, "decision": ("assigned", "revoked", "lost")})
+        Supervisor(
+            lambda index: ChildProcess(work_command(), pickle.dumps(Orders(config, index, log_level))),
+            processes,
+            door,
+            totals,
+            __version__,
+            clock,
+            stop,
+            on_event,
+        ).run()
+    on_event("stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the supervisor tells a process: the configuration as it was read once, not as the file may be by now.
+
+    Attributes:
+        config: the whole of it.
+        index: which of the processes.
+        log_level: what it logs.
+    """
+
+    config: Config
+    index: int
+    log_level: Level
+
+
+def work_command() -> list[str]:
+    """The command of one process; it imports the package from where we have it."""
+    # Without -P any file named like a module of ours, in the directory where we were started, would be imported.
+    installed = Path(__file__).parents[1] != Path.cwd()
+    return [sys.executable, *(["-P"] if installed else []), "-m", "tarry.cli.work"]
+
+
+def work(orders: Orders, channel: Channel, on_event: Log) -> None:
+    """Be one of the processes, until SIGTERM.
+
+    Args:
+        orders: from the supervisor.
+        channel: to it.
         on_event: takes an event's name and fields, for the log.
 
     Raises:
         UsageError: it cannot serve; one line says why.
         FatalError: this process was shut out for good.
     """
-    stop = _StopSignals()
-    prepare(config, adopt=adopt, on_event=on_event)
+    stop = StopSignals(interrupt=False)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    on_event("starting", pid=os.getpid(), intakes=[intake.topic for intake in config.intakes])
-    Worker(plan_of(config, 0), SystemClock(), lambda: stop.asked, on_event).run()
-    on_event("stopped")
+    tally = Tally()
+    Worker(
+        plan_of(orders.config, orders.index),
+        SystemClock(),
+        lambda: stop.asked or channel.orphaned,
+        on_event,
+        tally,
+        lambda health: channel.beat(Beat(health.ready, health.why, tally.snapshot())),
+    ).run()
 
 
-class _StopSignals:
-    """Whether SIGTERM or SIGINT has come; a second SIGINT ends the process at once."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        signal.signal(signal.SIGTERM, self._ask)
-        signal.signal(signal.SIGINT, self._ask)
-
-    def _ask(self, number: int, _frame: FrameType | None) -> None:
-        if self.asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.asked = True
-
-
-__all__: Sequence[str] = ("cluster_of", "plan_of", "policy_of", "prepare", "serve")
+__all__: Sequence[str] = ("cluster_of", "plan_of", "policy_of", "prepare", "serve", "work")

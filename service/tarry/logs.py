@@ -12,11 +12,12 @@ import structlog
 Level = Literal["debug", "info", "warning", "error"]
 
 
-def configure(level: Level = "info") -> Any:
+def configure(level: Level = "info", **fields: object) -> Any:
     """Set logging up for this process.
 
     Args:
         level: what is logged: this and what is worse.
+        fields: stand in every event of this process.
 
     Returns:
         The logger: `logger.info("event_name", field=value)`.
@@ -33,7 +34,7 @@ def configure(level: Level = "info") -> Any:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    logger = structlog.get_logger()
+    logger = structlog.get_logger(**fields)
     library = logging.getLogger("librdkafka")
     library.handlers = [_Forward(logger)]
     library.setLevel(numeric)

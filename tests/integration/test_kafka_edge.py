@@ -207,20 +207,20 @@ def test_poison_of_every_kind_is_dead_as_it_came_and_its_neighbours_arrive(stage
     }
     good = [(tight, b"tight"), (compacted, b"compacted"), (stage.target, b"plain")]
     records: list[Record] = []
-    for round_ in range(3):
+    for round_ in range(2):
         records += [(0, b"k%d" % round_, value, request(topic)) for topic, value in good]
         records += [(0, *content) for content in poison.values()]
     records += [(1, b"other", b"other", request(stage.target))]
     stage.put(stage.intake, *records)
     running = stage.worker()
-    assert [record.value() for record in delivered(running, stage, tight, 3)] == [b"tight"] * 3
-    assert [record.key() for record in delivered(running, stage, compacted, 3)] == [b"k0", b"k1", b"k2"]
-    arrived = sorted(record.value() or b"" for record in delivered(running, stage, stage.target, 4))
-    assert arrived == [b"other"] + [b"plain"] * 3
-    dead = delivered(running, stage, f"{stage.intake}.dead", 3 * len(poison))
+    assert [record.value() for record in delivered(running, stage, tight, 2)] == [b"tight"] * 2
+    assert [record.key() for record in delivered(running, stage, compacted, 2)] == [b"k0", b"k1"]
+    arrived = sorted(record.value() or b"" for record in delivered(running, stage, stage.target, 3))
+    assert arrived == [b"other"] + [b"plain"] * 2
+    dead = delivered(running, stage, f"{stage.intake}.dead", 2 * len(poison))
     for code, (key, value, headers) in poison.items():
         mine = [record for record in dead if ("tarry-error", code.encode()) in headers_of(record)]
-        assert len(mine) == 3, code
+        assert len(mine) == 2, code
         for record in mine:
             assert (record.key(), record.value()) == (key, value)
             assert headers_of(record)[:-2] == headers
@@ -365,7 +365,8 @@ def test_the_intake_is_never_trimmed_past_the_watermark_that_is_committed(stage:
     # Before the janitor gets its answers the reader passes aborted records, and the watermark with it.
     with stage.transaction(stage.intake, [b"x"]) as stranger:
         stranger.abort()
-    process.states[place].reach(stage.end(*place))
+    wait_until(lambda: stage.end(*place) == 5, "the marker is in the log")
+    process.states[place].reach(5)
     assert process.states[place].low == 5
 
     def tidied() -> bool:
@@ -388,11 +389,13 @@ class Ahead(Later):
         return super().monotonic_ms() + self.by_ms
 
 
-# -- a broker just made -------------------------------------------------------------------------------------------------
+# -- a broker just made ------------------------------------------------------------------------------------------------
 
 ASK = """
     import sys
-        from tarry.errors import RetriableError
+
+    from confluent_kafka.admin import AdminClient
+    from tarry.errors import RetriableError
     from tarry.kafka.offsets import Offsets
     from tarry.kafka.settings import Cluster
 

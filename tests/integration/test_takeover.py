@@ -116,6 +116,7 @@ def test_who_is_no_member_is_refused_before_it_may_fence(stage: Stage) -> None:
     process.serve(process.take_over())
     assert process.fire() == 1
     process.die()
+    outsider.join()
 
 
 # -- a dead owner ------------------------------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ def test_a_dead_owner_is_fenced_and_what_it_had_open_is_never_seen(stage: Stage,
     second = stage.process("second")
     found = second.take_over()[place]
     assert time.monotonic() - began < SOON_S
-    assert second.events.of("fencing") == [{"transactional_id": first.transactor.transactional_id}]
+    assert second.events.of("fencing") == [{"transactional_ids": [first.transactor.transactional_id]}]
     assert (found.low, found.replay_end) == (1, 2)
     second.serve({place: found})
     assert second.fire() == 1
@@ -263,7 +264,7 @@ def test_a_dead_owner_is_fenced_also_where_only_the_copy_names_it(stage: Stage, 
     began = time.monotonic()
     second = stage.process("second")
     found = second.take_over()[place]
-    assert second.events.of("fencing") == [{"transactional_id": first.transactor.transactional_id}]
+    assert second.events.of("fencing") == [{"transactional_ids": [first.transactor.transactional_id]}]
     assert time.monotonic() - began < SOON_S
     assert found.low == 1
 

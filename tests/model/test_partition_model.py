@@ -1,5 +1,7 @@
 """One partition against a list of what was sent: crashes at every step, aborts, clock steps, lost offsets.
 
+Sometimes the target is away, and its messages are tried in transactions of their own.
+
 The log, the group's offset and the journal are lists here, written at commits alone, as Kafka's transactions write
 them. A recovery knows nothing but these. Whatever the course of events: each message leaves once, never early, in the
 order of (due time, offset) where it was accepted before it was due, and nothing stays behind.
@@ -24,6 +26,7 @@ from tarry.headers import DELAY_MS, DELIVER_AT, ID, TARGET
 from tarry.timer import TimingWheel
 
 NAME = "orders.delayed"
+TO = "orders"
 START_MS = 1_700_000_000_000
 GEOMETRY = Geometry(20_000, 10, 0)
 
@@ -56,6 +59,10 @@ class Store:
         self.journal.append((self.journal_end, settled.journal))
         self.journal_end += 2  # the record, and the marker of its transaction
 
+    def commit_without_offset(self, record: bytes) -> None:
+        self.journal.append((self.journal_end, record))
+        self.journal_end += 2
+
     def abort(self) -> None:
         self.journal_end += 2
 
@@ -80,6 +87,10 @@ class Partition(RuleBasedStateMachine):
 
     policy = IntakePolicy(topic=NAME, max_delay_ms=3_600_000)
     keeps_order = False
+    attempt: Batch | None
+    """The batch of a parked transaction that is open."""
+    cursor: int
+    """The next offset that the reader gets."""
 
     @initialize(
         tick_ms=st.sampled_from((1, 1, 1, 10)),
@@ -99,6 +110,7 @@ class Partition(RuleBasedStateMachine):
         self.asked_end: int | None = None
         self.last_due_ms = 0
         self.lowest = first
+        self.away: set[str] = set()
         birth = Checkpoint(writer=(), released=True, geometry=GEOMETRY, pointer=journalled)
         self.store = Store(
             journal=[(journalled, encode_copy(first, birth.encode()))],
@@ -107,7 +119,7 @@ class Partition(RuleBasedStateMachine):
         )
         self.take_over()
 
-    # -- the intake -------------------------------------------------------------------------------------------------
+    # -- the intake ----------------------------------------------------------------------------------------------------
 
     def send(self, timestamp_ms: int, headers: Headers, due_ms: int | None) -> None:
         if due_ms is not None:
@@ -125,12 +137,12 @@ class Partition(RuleBasedStateMachine):
         for delay_ms in delays_ms:
             due_ms = timestamp_ms + delay_ms
             when = (DELIVER_AT, b"%d" % due_ms) if by_time else (DELAY_MS, b"%d" % delay_ms)
-            self.send(timestamp_ms, [(TARGET, b"orders"), when, ("trace", b"1")], due_ms)
+            self.send(timestamp_ms, [(TARGET, TO.encode()), when, ("trace", b"1")], due_ms)
 
     @rule(times=st.integers(2, 4), delay_ms=st.integers(0, 40))
     def append_with_equal_due_times(self, times: int, delay_ms: int) -> None:
         for _ in range(times):
-            self.send(self.now_ms, [(TARGET, b"orders"), (DELAY_MS, b"%d" % delay_ms)], self.now_ms + delay_ms)
+            self.send(self.now_ms, [(TARGET, TO.encode()), (DELAY_MS, b"%d" % delay_ms)], self.now_ms + delay_ms)
 
     @rule()
     def append_what_can_never_be_delivered(self) -> None:
@@ -166,7 +178,7 @@ class Partition(RuleBasedStateMachine):
             if offset < self.state.position:
                 self.state.accept(offset, sent.timestamp_ms, sent.key, b"v", sent.headers, self.now_ms)
 
-    # -- time -------------------------------------------------------------------------------------------------------
+    # -- time ----------------------------------------------------------------------------------------------------------
 
     @rule(by_ms=st.integers(1, 5) | st.integers(1, 100) | st.integers(1, 20_000))
     def pass_time(self, by_ms: int) -> None:
@@ -186,7 +198,20 @@ class Partition(RuleBasedStateMachine):
     def collect(self) -> None:
         self.state.collect(self.now_ms)
 
-    # -- transactions -----------------------------------------------------------------------------------------------
+    @rule(
+        delays_ms=st.permutations((5, 20, 20, 300)),
+        wait_ms=st.sampled_from((25, 400)),
+        notes=st.booleans(),
+    )
+    def let_some_become_due(self, delays_ms: Sequence[int], wait_ms: int, notes: bool) -> None:
+        """What most courses need before anything can go wrong: messages that were read in time, and are due."""
+        self.append(delays_ms, 0, by_time=False)
+        self.read_to_the_end()
+        if notes:
+            self.state.note_journal_end(self.store.journal_end)
+        self.now_ms += wait_ms
+
+    # -- transactions --------------------------------------------------------------------------------------------------
 
     @rule(limit=st.integers(1, 4) | st.just(50), give_up=st.integers(0, 7))
     def fire(self, limit: int, give_up: int) -> None:
@@ -225,7 +250,7 @@ class Partition(RuleBasedStateMachine):
         """A batch as the worker takes it; every `give_up`-th of its messages turns out undeliverable."""
         if not self.state.collect(self.now_ms):
             return None
-        batch = self.state.take(limit, self.now_ms)
+        batch = self.state.take(limit, self.now_ms, self.away)
         assert len(batch) <= limit
         if give_up:
             self.state.give_up(batch, {m.sequence: ("too-large", "") for m in batch.due[::give_up]})
@@ -260,7 +285,42 @@ class Partition(RuleBasedStateMachine):
             ahead = [(due_ms, offset) for due_ms, offset, step in self.left if step > accepted_at]
             assert max(ahead, default=(0, 0)) < (message.due_ms, message.sequence), "out of order"
 
-    # -- the checkpoint ---------------------------------------------------------------------------------------------
+    # -- a target that is away -------------------------------------------------------------------------------------
+
+    @rule()
+    def send_the_target_away(self) -> None:
+        self.away = {TO}
+
+    @precondition(lambda self: self.away and self.attempt is None)
+    @rule(limit=st.integers(1, 4) | st.just(50), give_up=st.integers(0, 7))
+    def try_the_target(self, limit: int, give_up: int) -> None:
+        """Begin a parked transaction; others come and go before it ends."""
+        batch = self.state.take_parked(TO, limit, self.now_ms)
+        if len(batch):
+            if give_up:
+                self.state.give_up(batch, {m.sequence: ("too-large", "") for m in batch.due[::give_up]})
+            self.attempt = batch
+        elif not self.state.parked:
+            self.away.clear()
+
+    @precondition(lambda self: self.attempt is not None)
+    @rule(fate=st.sampled_from(("commit", "commit", "abort", "crash after", "crash before")))
+    def end_the_try(self, fate: str) -> None:
+        assert self.attempt is not None
+        batch, self.attempt = self.attempt, None
+        if fate in ("abort", "crash before"):
+            self.store.abort()
+        else:
+            self.store.commit_without_offset(self.state.journal_of(batch))
+            self.leave(batch)
+        if fate == "commit":
+            self.state.confirm_parked(batch)
+        elif fate == "abort":
+            self.state.park_again(TO, batch)
+        else:
+            self.take_over()
+
+    # -- the checkpoint ------------------------------------------------------------------------------------------------
 
     @rule()
     def ask_for_the_journals_end(self) -> None:
@@ -280,6 +340,8 @@ class Partition(RuleBasedStateMachine):
 
     @rule()
     def release_to_the_next_owner(self) -> None:
+        if self.attempt is not None:
+            self.end_the_try("abort")
         self.store.commit(self.state.rest(released=True))
         assert self.store.offset is not None
         assert decode_checkpoint(self.store.offset[1]).released
@@ -315,10 +377,11 @@ class Partition(RuleBasedStateMachine):
             Recovered(low, checkpoint, done, self.log_end),
             self.now_ms,
         )
+        self.attempt = None
         self.cursor = low
         self.replay_end = self.log_end
 
-    # -- at all times -----------------------------------------------------------------------------------------------
+    # -- at all times --------------------------------------------------------------------------------------------------
 
     @invariant()
     def what_is_below_the_committed_watermark_has_left(self) -> None:
@@ -333,7 +396,7 @@ class Partition(RuleBasedStateMachine):
         read = [offset for offset in self.log if offset < self.state.position]
         held = [offset for offset in read if not self.log[offset].left]
         assert self.state.low == min(held, default=self.state.position)
-        assert self.state.held == len(held)
+        assert self.state.held == len(held) - (0 if self.attempt is None else len(self.attempt))
         assert (self.state.held_bytes > 0) is any(self.log[offset].due_ms is not None for offset in held)
 
     @invariant()
@@ -348,8 +411,13 @@ class Partition(RuleBasedStateMachine):
             return
         self.now_ms += 10**8
         self.read_to_the_end()
-        while self.state.collect(self.now_ms):
+        if self.attempt is not None:
+            self.end_the_try("commit")
+        while self.state.collect(self.now_ms) or self.state.parked:
             self.fire(limit=7, give_up=0)
+            self.try_the_target(limit=7, give_up=0)
+            if self.attempt is not None:
+                self.end_the_try("commit")
         assert all(sent.left for sent in self.log.values()), "lost"
         assert (self.state.held, self.state.held_bytes) == (0, 0)
         assert self.state.low == self.log_end
@@ -358,7 +426,7 @@ class Partition(RuleBasedStateMachine):
 class FixedDelay(Partition):
     """An intake with a fixed delay: the log's order is kept, though the log's own stamps may step back."""
 
-    policy = IntakePolicy(topic=NAME, fixed_delay_ms=300, fixed_target="orders")
+    policy = IntakePolicy(topic=NAME, fixed_delay_ms=300, fixed_target=TO)
     keeps_order = True
 
     def send(self, timestamp_ms: int, headers: Headers, due_ms: int | None) -> None:
@@ -373,8 +441,7 @@ class FixedDelay(Partition):
         assert message.sequence > max((offset for _, offset, _ in self.left), default=-1), "out of the log's order"
 
 
-
 TestPartition = Partition.TestCase
-TestPartition.settings = settings(max_examples=250, stateful_step_count=50, deadline=None)
+TestPartition.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
 TestFixedDelay = FixedDelay.TestCase
 TestFixedDelay.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)

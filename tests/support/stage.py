@@ -29,6 +29,8 @@ from tarry.timer import TimingWheel
 from tarry.worker import Plan, Worker
 from tarry.worker.firing import Firing
 from tarry.worker.loop import IntakePlan
+from tarry.worker.parking import Parking
+from tarry.worker.targets import Targets
 from tests.support.brokers import wait_until
 
 GEOMETRY = Geometry(20_000, 10, 0)
@@ -262,11 +264,17 @@ class Process:
         """One firing transaction of what is due by then."""
         clock = Later(later_ms)
         ready = [state for state in self.states.values() if state.collect(clock.now_ms())]
-        return Firing(self.transactor, self.membership, clock, at_most, self.events).fire(ready)
+        return self._firing(clock, at_most).fire(ready)
 
     def commit_rest(self, *, released: bool) -> None:
-        firing = Firing(self.transactor, self.membership, SystemClock(), 1, self.events)
-        firing.commit_rest(list(self.states.values()), released=released)
+        self._firing(SystemClock(), 1).commit_rest(list(self.states.values()), released=released)
+
+    def _firing(self, clock: Clock, at_most: int) -> Firing:
+        targets = Targets(lambda topic: self.transactor.partitions_of(topic, 5))
+        parking = Parking(self.transactor, self.membership, targets, clock, at_most, self.events)
+        return Firing(
+            self.transactor, self.membership, targets, parking, lambda _names: set(), clock, at_most, self.events
+        )
 
     def open_a_firing_transaction(self, value: bytes) -> None:
         """What a process has open when it dies between step 4 and step 5: a delivery, a journal record, an offset."""

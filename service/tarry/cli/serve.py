@@ -8,7 +8,6 @@ import typer
 
 from tarry import app, logs
 from tarry.config import load
-from tarry.errors import UsageError
 
 
 def serve(
@@ -18,7 +17,7 @@ def serve(
         typer.Option(metavar="FILE", help="The configuration; without it ./tarry.toml, if there."),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many workers; without it as configured.")
+        int | None, typer.Option(min=1, max=64, metavar="N", help="How many workers; without it as configured.")
     ] = None,
     adopt: Annotated[
         bool,
@@ -31,12 +30,17 @@ def serve(
     """Deliver messages when they are due, until SIGTERM or Ctrl-C.
 
     Makes the topics that are missing and checks those that are there. Then one line of JSON an event goes to stderr;
-    "serving" means that all its partitions are taken over. On SIGTERM it hands them over and ends within 10 seconds.
+    "serving" means that a process has taken over all its partitions. On SIGTERM they are handed over, and it ends
+    within 10 seconds. Health and metrics are at /livez, /readyz and /metrics of [http].
 
     Example: tarry serve --config tarry.toml
     """
     settings = load(config, os.environ)
-    if (processes or settings.service.processes) > 1:
-        raise UsageError("this version serves with one process: start it again for another, in the same group")
-    logger = logs.configure(context.obj.log_level if context.obj else "info")
-    app.serve(settings, adopt=adopt, on_event=logger.info)
+    level: logs.Level = context.obj.log_level if context.obj else "info"
+    app.serve(
+        settings,
+        adopt=adopt,
+        processes=processes or settings.service.processes,
+        log_level=level,
+        on_event=logs.configure(level).info,
+    )

@@ -17,7 +17,7 @@ what is overdue comes out in due order, as if there had been no crash.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import cast
@@ -115,6 +115,7 @@ class PartitionState:
         self._replay_end: int | None = max(recovered.replay_end, recovered.done.end)
         self._late: list[HeldMessage] = []
         self._ready: deque[HeldMessage] = deque()
+        self._parked: dict[str, deque[HeldMessage]] = {}
         self._dead: list[DeadMessage] = []
         self._keeps_order = keeps_order
         self._last_due_ms = recovered.checkpoint.due_below_ms or 0
@@ -163,6 +164,7 @@ class PartitionState:
             # Log-append time can step back when a partition's leader moves; the order of the log may not.
             due_ms = self._last_due_ms = max(due_ms, self._last_due_ms)
             if known_done:
+                self._due_below_ms = due_ms
                 ledger.reach(offset + 1)
                 return
         ledger.read(offset)
@@ -207,7 +209,7 @@ class PartitionState:
     @property
     def held(self) -> int:
         """How many messages are held, ready ones included."""
-        return len(self._wheel) + len(self._late) + len(self._ready) + len(self._dead)
+        return len(self._wheel) + len(self._late) + len(self._ready) + len(self._dead) + self.parked
 
     def next_due_ms(self) -> int | None:
         """When `collect` has something to do next: 0 for now, None for never while nothing is read."""
@@ -251,15 +253,25 @@ class PartitionState:
 
     # -- firing -----------------------------------------------------------------------------------------------------
 
-    def take(self, limit: int, now_ms: int) -> Batch:
-        """Take up to `limit` of what is ready, in order; nothing whose time the clock has gone back from."""
+    def take(self, limit: int, now_ms: int, away: Container[str] = ()) -> Batch:
+        """Take up to `limit` of what is ready, in order.
+
+        Args:
+            limit: messages.
+            now_ms: wall time; nothing whose time the clock has gone back from is taken.
+            away: targets whose messages are parked instead, behind those that are parked already.
+        """
         dead, self._dead = self._dead[:limit], self._dead[limit:]
         batch = Batch(dead=dead)
         ready, due = self._ready, batch.due
-        for _ in range(min(limit - len(dead), len(ready))):
-            if ready[0].due_ms > now_ms:
-                break
-            due.append(ready.popleft())
+        room = limit - len(dead)
+        while room > 0 and ready and ready[0].due_ms <= now_ms:
+            message = ready.popleft()
+            if away and message.target in away:
+                self._parked.setdefault(message.target, deque()).append(message)
+            else:
+                due.append(message)
+                room -= 1
         return batch
 
     def give_up(self, batch: Batch, messages: dict[int, tuple[str, str]]) -> None:
@@ -304,6 +316,37 @@ class PartitionState:
     def close(self) -> None:
         """Let go of what is held: the wheel's rings refer to themselves, and full collections are switched off."""
         self._wheel.close()
+
+    # -- parked messages --------------------------------------------------------------------------------------------
+
+    @property
+    def parked(self) -> int:
+        """How many messages wait for targets that are away."""
+        return sum(len(messages) for messages in self._parked.values())
+
+    def take_parked(self, topic: str, limit: int, now_ms: int) -> Batch:
+        """Take up to `limit` of what is parked for a target, in order; nothing is marked before `confirm_parked`."""
+        batch = Batch()
+        parked = self._parked.get(topic)
+        while parked and len(batch.due) < limit and parked[0].due_ms <= now_ms:
+            batch.due.append(parked.popleft())
+        if parked is not None and not parked:
+            del self._parked[topic]
+        return batch
+
+    def journal_of(self, batch: Batch) -> bytes:
+        """The journal's record of a batch whose transaction commits no offset of the intake."""
+        return encode_done({INTAKE: batch.offsets()})
+
+    def park_again(self, topic: str, batch: Batch) -> None:
+        """The batch's transaction aborted: park it again, in front of what is parked for its target."""
+        messages = sorted([*batch.due, *batch.retired], key=_BY_DUE, reverse=True)
+        self._parked.setdefault(topic, deque()).extendleft(messages)
+
+    def confirm_parked(self, batch: Batch) -> None:
+        """The batch's transaction committed. Only now it counts as done: other transactions went on meanwhile."""
+        self._ledger.mark(batch.offsets())
+        self.confirm(batch)
 
     # -- the checkpoint ---------------------------------------------------------------------------------------------
 

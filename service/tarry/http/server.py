@@ -99,10 +99,7 @@ class HttpServer:
         if connection not in self._connections:  # dropped by an event of the same turn
             return
         try:
-            if mask & EVENT_READ:
-                goes_on = self._read(connection)
-            else:
-                goes_on = self._write(connection)
+            goes_on = self._read(connection) if mask & EVENT_READ else self._write(connection)
         except BlockingIOError:
             return
         except OSError:

@@ -43,10 +43,12 @@ class Cluster:
         properties = self.client(
             group_id=group,
             group_protocol=protocol,
+            isolation_level="read_committed",
             enable_auto_commit=False,
             enable_auto_offset_store=False,
             auto_offset_reset="error",
             max_poll_interval_ms=120_000,
+            isolation_level="read_committed",  # what it is asked for has to be stable
             enable_partition_eof=False,
         )
         if protocol == "classic":

@@ -16,6 +16,7 @@ A refusal (`RetriableError`) anywhere means: poll on, and begin at 0 again.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
 from tarry.core.done_set import DoneSet
@@ -28,6 +29,7 @@ from tarry.kafka.offsets import Offsets
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.topics import JOURNAL
+from tarry.kafka.transaction import at_once
 
 READ_MOST = 1_000
 READ_TIMEOUT_S = 0.1
@@ -117,9 +119,10 @@ class TakeOver:
     def _fence_writers(self, checkpoints: Sequence[Checkpoint]) -> None:
         """Fence every writer that has not released, but for this process: its own producer is registered anew."""
         names = {name for c in checkpoints if not c.released for name in c.writer}
-        for name in sorted(names.difference(self._identity.writer)):
-            self._on_event("fencing", transactional_id=name)
-            self._fence(name)
+        others = sorted(names.difference(self._identity.writer))
+        if others:
+            self._on_event("fencing", transactional_ids=others)
+        at_once([partial(self._fence, name) for name in others])
 
     def _check_geometry(self, place: Place, checkpoint: Checkpoint) -> None:
         wanted = self._identity.geometry[place[0]]

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
@@ -103,6 +104,26 @@ class TopicAdmin:
                 for resource, future in self._admin.describe_configs(resources).items()
             }
         return {name: Found(len(known[name].partitions), configs[name]) for name in there}
+
+    def denied(self, names: Iterable[str]) -> set[str]:
+        """Those of the topics that exist and that we may not write to; none where the brokers do not say."""
+        wanted = list(names)
+        if not wanted:
+            return set()
+        futures = self._admin.describe_topics(
+            TopicCollection(wanted), include_authorized_operations=True, request_timeout=REQUEST_TIMEOUT_S
+        )
+        denied = set()
+        for name, future in futures.items():
+            try:
+                allowed = future.result().authorized_operations
+            except KafkaException as exception:
+                if error_of(exception).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    denied.add(name)
+            else:
+                if allowed is not None and AclOperation.WRITE not in allowed:
+                    denied.add(name)
+        return denied
 
     def make(self, topics: Iterable[Topic]) -> list[str]:
         """Make topics; one that another process has just made is fine.

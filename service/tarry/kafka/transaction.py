@@ -4,12 +4,13 @@ One at a time, on one thread: begin, produce, offsets, commit. After an error th
 producer is useless; `renew` builds the next one under the same id, which aborts whatever the last one left open.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from tarry.errors import AbortableError, RetriableError
+from tarry.errors import AbortableError, FatalError, RetriableError
 from tarry.kafka.errors import error_of, producer_errors, translate
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.settings import Cluster
@@ -95,13 +96,25 @@ class Transactor:
             self._make_room()
             self.produce(topic, partition, key, value, headers, on_failure)
 
-    def produce_all(self, topic: str, partition: int, records: list[dict[str, bytes]]) -> None:
+    def poll(self) -> None:
+        """Serve delivery reports, without waiting."""
+        self._live.poll(0)
+
+    @property
+    def queued(self) -> int:
+        """How many records are neither delivered nor failed."""
+        return len(self._live)
+
+    def produce_all(
+        self, topic: str, partition: int, records: list[dict[str, bytes]], on_failure: OnFailure | None = None
+    ) -> None:
         """Add records without headers to one partition, in one call.
 
         Args:
             topic: where to.
             partition: which.
             records: each with `key` and `value`.
+            on_failure: called with the error and the record if one could not be delivered.
 
         Raises:
             AbortableError: not all of them found room.
@@ -109,7 +122,7 @@ class Transactor:
         left = records
         while left:
             try:
-                added = self._live.produce_batch(topic, left, partition)
+                added = self._live.produce_batch(topic, left, partition, on_failure)
             except BufferError:
                 added = 0
             if added == len(left):
@@ -137,16 +150,25 @@ class Transactor:
     def abort(self) -> None:
         """Abort, however long it takes.
 
+        Where that fails (as it does after a refused AddPartitionsToTxn, whose transaction the broker never opened), the
+        producer is registered anew: that aborts as well.
+
         Raises:
-            FatalError: `renew` is the next call.
+            FatalError: that failed too; `renew` is the next call.
         """
-        self._again("abort the transaction", lambda: self._live.abort_transaction(-1))
+        try:
+            self._again("abort the transaction", lambda: self._live.abort_transaction(-1))
+        except FatalError:
+            try:
+                self.renew()
+            except RetriableError as error:
+                raise FatalError(str(error), error.code) from error
 
-    def partitions_of(self, topic: str, timeout_s: float) -> int:
-        """Ask how many partitions a topic has: 0 where there is none of that name.
+    def partitions_of(self, topic: str, timeout_s: float) -> int | None:
+        """Ask how many partitions a topic has: 0 where there is none of that name, None where it can't be told now.
 
         Raises:
-            RetriableError: the cluster does not answer, or the topic is being made.
+            RetriableError: the cluster does not answer.
         """
         with producer_errors(f"ask about {topic}"):
             found = self._live.list_topics(topic, timeout_s).topics.get(topic)
@@ -156,7 +178,7 @@ class Transactor:
         ):
             return 0
         if found.error is not None:
-            raise RetriableError(f"could not ask about {topic}: {found.error.str()}", found.error.name())
+            return None
         return len(found.partitions)
 
     @property
@@ -180,6 +202,21 @@ class Transactor:
                     raise error from exception
             else:
                 return
+
+
+def at_once(calls: Sequence[Callable[[], None]]) -> None:
+    """Make calls that wait for brokers side by side, and wait for all.
+
+    Raises:
+        BrokerError: the first that failed.
+    """
+    if len(calls) < 2:
+        for call in calls:
+            call()
+        return
+    with ThreadPoolExecutor(len(calls)) as pool:
+        for outcome in [pool.submit(call) for call in calls]:
+            outcome.result()
 
 
 def fence(cluster: Cluster, transactional_id: str) -> None:

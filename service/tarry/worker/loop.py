@@ -27,11 +27,17 @@ from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
 from tarry.kafka.takeover import Identity, TakeOver
-from tarry.kafka.topics import admin_client
-from tarry.kafka.transaction import Transactor, fence
+from tarry.kafka.topics import TopicAdmin, admin_client
+from tarry.kafka.transaction import Transactor, at_once, fence
+from tarry.metrics.families import REBALANCES, TAKEOVERS
+from tarry.metrics.tally import Tally
 from tarry.timer import TimingWheel
+from tarry.worker.counting import count_placed, count_received
 from tarry.worker.firing import Firing
 from tarry.worker.janitor import Janitor
+from tarry.worker.parking import Parking
+from tarry.worker.pulse import Health, Pulse, PulsingReader, View
+from tarry.worker.targets import Targets
 
 if TYPE_CHECKING:
     from tarry.core.message import Headers
@@ -42,6 +48,9 @@ READ_WAIT_MS = 10
 
 RETRY_MS = 100
 """How long a refused take-over waits before it begins again."""
+
+METADATA_TIMEOUT_S = 5.0
+"""How long the loop waits to be told about a target."""
 
 REJOIN_MS = 300
 """How long until a member whose instance is in use asks again."""
@@ -107,9 +116,19 @@ class Worker:
         clock: wall and monotonic time.
         stopping: asked once a turn whether to hand over and end.
         on_event: takes an event's name and fields, for the log.
+        tally: counts.
+        on_pulse: told about once a second that the loop goes round, and whether all is taken over; may not wait.
     """
 
-    def __init__(self, plan: Plan, clock: Clock, stopping: Callable[[], bool], on_event: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        clock: Clock,
+        stopping: Callable[[], bool],
+        on_event: Callable[..., None],
+        tally: Tally | None = None,
+        on_pulse: Callable[[Health], None] = lambda _health: None,
+    ) -> None:
         self._plan = plan
         self._clock = clock
         self._stopping = stopping
@@ -123,12 +142,28 @@ class Worker:
         self._announced = False
         self._lost_producer: FatalError | None = None
         self._waits_for_instance = False
+        self._joined = False
+        self._tally = tally or Tally()
         cluster = plan.cluster
-        self._offsets = Offsets(admin_client(cluster.client()), plan.group, cluster)
+        admin = admin_client(cluster.client())
+        self._offsets = Offsets(admin, plan.group, cluster)
         self._reader = Reader(cluster.reader(), self._warn)
         self._transactor = Transactor(cluster, f"{plan.name}-fire")
         self._membership = Membership(plan.member, list(plan.intakes), self, self._warn)
-        self._firing = Firing(self._transactor, self._membership, clock, plan.most, on_event)
+        self._parker = Transactor(cluster, f"{plan.name}-park")
+        targets = Targets(lambda topic: self._transactor.partitions_of(topic, METADATA_TIMEOUT_S))
+        self._parking = Parking(self._parker, self._membership, targets, clock, plan.most, on_event)
+        self._firing = Firing(
+            self._transactor,
+            self._membership,
+            targets,
+            self._parking,
+            TopicAdmin(admin).denied,
+            clock,
+            plan.most,
+            on_event,
+            self._tally,
+        )
         self._janitor = Janitor(
             self._offsets,
             clock,
@@ -136,6 +171,7 @@ class Worker:
             lambda states: self._firing.commit_rest(states, released=False),
             on_event,
         )
+        self._pulse = Pulse(clock, self._tally, plan.memory_budget_bytes, self._offsets, self._look, on_pulse)
 
     def run(self) -> None:
         """Serve until `stopping`, then hand the partitions over.
@@ -148,6 +184,7 @@ class Worker:
             while not self._stopping():
                 self.turn()
             self.revoked(list(self._states))
+            self._pulse.beat()
         finally:
             self._close()
 
@@ -161,6 +198,8 @@ class Worker:
                 self._take_over()
             self._read()
             self._fire()
+            if self._order and not any(state.replaying for state in self._order):
+                self._parking.turn(self._order)
             self._janitor.turn(self._states)
         except InstanceInUseError as error:
             self._join_again(error)
@@ -171,6 +210,7 @@ class Worker:
         except FatalError as error:
             self._begin_anew(error)
         self._announce()
+        self._pulse.turn()
 
     # -- the group's callbacks --------------------------------------------------------------------------------------
 
@@ -178,12 +218,19 @@ class Worker:
         """Take these over, from the loop: a take-over may wait, and a callback may not."""
         self._on_event("assigned", partitions=_text(places))
         self._waits_for_instance = False
+        self._joined = True
+        self._tally.count(REBALANCES, 1, "assigned")
         self._waiting.update(places)
+        if places:
+            self._pulse.taking_over()
         self._announced = False
 
     def revoked(self, places: Sequence[Place]) -> None:
         """Commit these as released and drop them. No transaction is open: the loop finishes each before it polls."""
+        self._stop_parking()
         states = [self._states[place] for place in places if place in self._states]
+        if states or self._waiting.intersection(places):  # at the end they are given up before the group asks
+            self._tally.count(REBALANCES, 1, "revoked")
         if states:
             self._release(states)
         self._drop(places)
@@ -191,8 +238,16 @@ class Worker:
 
     def lost(self, places: Sequence[Place]) -> None:
         """Drop these: they are somebody else's."""
+        self._stop_parking()
         self._drop(places)
+        self._tally.count(REBALANCES, 1, "lost")
         self._on_event("lost", partitions=_text(places))
+
+    def _stop_parking(self) -> None:
+        try:
+            self._parking.stop()
+        except FatalError as error:
+            self._lost_producer = error
 
     def _release(self, states: Sequence[PartitionState]) -> None:
         deadline_ms = self._clock.monotonic_ms() + HAND_OVER_MS
@@ -227,9 +282,12 @@ class Worker:
         self._on_event("begin_anew", reason=str(error), code=error.code)
         self._lost_producer = None
         places = list(self._states)
+        self._parking.forget()
         self._drop(places)
         self._transactor.close()
+        self._parker.close()
         self._waiting.update(places)
+        self._pulse.taking_over()
         self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
         self._announced = False
 
@@ -246,23 +304,22 @@ class Worker:
     def _take_over(self) -> None:
         places = sorted(self._waiting)
         began_ms = self._clock.monotonic_ms()
-        journal = Reader(self._plan.cluster.reader(), self._warn)
+        journal = PulsingReader(self._plan.cluster.reader(), self._warn, self._pulse)
         take_over = TakeOver(
             self._membership,
             self._offsets,
             journal,
             Identity(
-                (self._transactor.transactional_id,),
+                (self._transactor.transactional_id, self._parker.transactional_id),
                 {topic: intake.geometry for topic, intake in self._plan.intakes.items()},
             ),
-            lambda name: fence(self._plan.cluster, name),
+            self._fence,
             self._on_event,
         )
         try:
             take_over.prove(places)
-            if not self._transactor.started:
-                # Only now: under a static instance's id this fences whoever ran before, or runs still.
-                self._transactor.renew()
+            # Only now: under a static instance's ids this fences whoever ran before, or runs still.
+            at_once([one.renew for one in (self._transactor, self._parker) if not one.started])
             recovered = take_over.run(places)
         except RetriableError as error:
             self._on_event("take_over_refused", reason=str(error))
@@ -275,6 +332,7 @@ class Worker:
             intake = self._plan.intakes[place[0]]
             state = PartitionState(*place, intake.reader, intake.fixed_delay, self._new_wheel, found, now_ms)
             self._states[place] = state
+            self._tally.count(TAKEOVERS, 1, place[0])
             self._on_event(
                 "taken_over",
                 topic=place[0],
@@ -288,6 +346,14 @@ class Worker:
         self._order = list(self._states.values())
         self._waiting.clear()
 
+    def _fence(self, transactional_id: str) -> None:
+        """Each takes its time, and there may be many."""
+        self._pulse.turn()
+        fence(self._plan.cluster, transactional_id)
+
+    def _look(self) -> View:
+        return View(self._joined, len(self._waiting), self._states)
+
     def _new_wheel(self, start_ms: int) -> TimingWheel:
         return TimingWheel(self._plan.tick_ms, self._plan.wheel_size, start_ms)
 
@@ -295,6 +361,7 @@ class Worker:
         if self._announced or self._waiting or not self._states or any(s.replaying for s in self._order):
             return
         self._announced = True
+        self._pulse.serving()
         self._on_event("serving", partitions=_text(self._states))
 
     # -- messages ---------------------------------------------------------------------------------------------------
@@ -305,6 +372,7 @@ class Worker:
         if not records and not reached:
             return
         states, now_ms = self._states, self._clock.now_ms()
+        held = [state.held for state in self._order]
         topic, partition, state = None, None, None
         for record in records:
             if record.partition() != partition or record.topic() != topic:  # they come in runs
@@ -323,6 +391,8 @@ class Worker:
         for place, position in reached.items():
             if place in states:
                 states[place].reach(position)
+        count_received(self._tally, self._plan.intakes, records)
+        count_placed(self._tally, self._order, held)
 
     def _patience_ms(self) -> int:
         """How long to wait for records: no longer than until the next transaction has something to do."""
@@ -371,6 +441,7 @@ class Worker:
             self._on_event("not_left", reason=str(error))
         self._reader.close()
         self._transactor.close()
+        self._parker.close()
         self._offsets.close()
 
     def _warn(self, text: str) -> None:

@@ -10,16 +10,16 @@ class Targets:
     """Partition counts of target topics.
 
     Args:
-        ask: how many partitions a topic has; 0 where there is none of that name.
+        ask: how many partitions a topic has; 0 where there is none of that name, None where it can't be told now.
     """
 
-    def __init__(self, ask: Callable[[str], int]) -> None:
+    def __init__(self, ask: Callable[[str], int | None]) -> None:
         self._ask = ask
         self._asked_ms = 0
         self.partitions: dict[str, int] = {}
         """Those known to exist."""
 
-    def learn(self, topics: Iterable[str], now_ms: int) -> set[str]:
+    def learn(self, topics: Iterable[str], now_ms: int) -> tuple[set[str], set[str]]:
         """Make sure of topics.
 
         Args:
@@ -27,7 +27,7 @@ class Targets:
             now_ms: monotonic time.
 
         Returns:
-            Those that do not exist. They are asked for again each time.
+            Those that do not exist, and those of which nothing can be told now. Both are asked for again each time.
 
         Raises:
             BrokerError: the cluster does not answer.
@@ -35,14 +35,15 @@ class Targets:
         if now_ms - self._asked_ms > KEPT_MS:
             self.partitions.clear()
             self._asked_ms = now_ms
-        missing = set()
+        missing: set[str] = set()
+        not_now: set[str] = set()
         for topic in set(topics).difference(self.partitions):
             count = self._ask(topic)
             if count:
                 self.partitions[topic] = count
             else:
-                missing.add(topic)
-        return missing
+                (not_now if count is None else missing).add(topic)
+        return missing, not_now
 
     def forget(self, topic: str) -> None:
         """Ask anew next time: the broker did not know it."""

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.core.message import OVERHEAD_BYTES, Headers, HeldMessage
-from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, DUE_MS, ID, PARTITION, SOURCE, TAKEN_OFF, TARGET
+from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, DUE_MS, ID, PARTITION, SOURCE, TARGET
 
 OWN = (TARGET, DELAY_MS, DELIVER_AT, ID, PARTITION, CANCEL, DUE_MS, SOURCE)
 

@@ -297,6 +297,17 @@ def test_with_a_fixed_delay_a_message_given_up_counts_for_the_due_time_below_the
     assert decode(state.settle(batch).metadata).due_below_ms == NOW_MS + 1_500
 
 
+def test_with_a_fixed_delay_what_was_found_done_counts_for_the_due_time_below_the_watermark() -> None:
+    state = taken_over(recovered(done=((0, 1), (2, 3)), replay_end=4), fixed=True)
+    for offset in range(4):
+        state.accept(offset, NOW_MS + 100 * offset, None, None, None, NOW_MS)
+    assert (state.low, decode(state.rest().metadata).due_below_ms) == (1, NOW_MS + 1_000)
+    state.collect(NOW_MS + 1_100)
+    batch = state.take(1, NOW_MS + 1_100)
+    settled = state.settle(batch)
+    assert (settled.low, decode(settled.metadata).due_below_ms) == (3, NOW_MS + 1_200)
+
+
 # -- the clock ---------------------------------------------------------------------------------------------------------
 
 
@@ -340,6 +351,44 @@ def test_after_a_small_step_back_the_order_holds_also_when_the_clock_jumps_on() 
     state.collect(NOW_MS)
     send(state, 1, 300, now_ms=NOW_MS - 500)
     assert due_offsets(fire(state, NOW_MS + 1_000)) == [1, 0]
+
+
+# -- a target that is away ---------------------------------------------------------------------------------------------
+
+
+def parked(state: PartitionState, now_ms: int) -> Batch:
+    state.collect(now_ms)
+    state.take(100, now_ms, {"orders"})
+    return state.take_parked("orders", 100, now_ms)
+
+
+def test_what_is_due_for_a_target_that_is_away_is_parked_and_holds_nobody_up() -> None:
+    state = taken_over()
+    for offset, target in enumerate((b"orders", b"bills", b"orders", b"bills")):
+        state.accept(offset, NOW_MS, None, None, [(TARGET, target), (DELAY_MS, b"0")], NOW_MS)
+    state.collect(NOW_MS)
+    batch = state.take(2, NOW_MS, {"orders"})
+    assert due_offsets(batch) == [1, 3]
+    assert state.settle(batch).low == 0
+    state.confirm(batch)
+    assert (state.parked, state.held, state.low) == (2, 2, 0)
+    tried = state.take_parked("orders", 1, NOW_MS)
+    assert due_offsets(tried) == [0]
+    assert decode_record(state.journal_of(tried)) == Done({INTAKE: [(0, 1)]})
+    state.park_again("orders", tried)
+    tried = state.take_parked("orders", 10, NOW_MS)
+    assert due_offsets(tried) == [0, 2]
+    state.confirm_parked(tried)
+    assert (state.low, state.held, state.held_bytes) == (4, 0, 0)
+
+
+def test_what_is_parked_is_not_early_either_when_the_clock_goes_back() -> None:
+    state = taken_over()
+    send(state, 0, 0)
+    state.park_again("orders", parked(state, NOW_MS))
+    assert due_offsets(state.take_parked("orders", 10, NOW_MS - 1)) == []
+    assert state.parked == 1
+    assert due_offsets(state.take_parked("orders", 10, NOW_MS)) == [0]
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,116 @@
+"""What a transaction writes for one partition: deliveries, results, dead letters, and the journal's record."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tarry.core.delivery import OutHeaders, dead_headers, dead_result, delivery_headers, fired_result, source_prefix
+from tarry.core.message import HeldMessage
+from tarry.core.partition import Batch, PartitionState
+from tarry.errors import AbortableError
+from tarry.headers import ErrorCode
+from tarry.kafka.errors import error_of
+from tarry.kafka.place import Place
+from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
+from tarry.kafka.transaction import Transactor
+
+Blame = Callable[[Place, HeldMessage, KafkaError | None, Any], None]
+"""Takes the delivery report of a message: its place, the message, the error or None, the record."""
+
+_FOR_EVER = {
+    KafkaError.MSG_SIZE_TOO_LARGE: ErrorCode.TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE: ErrorCode.TOO_LARGE,
+    KafkaError.TOPIC_EXCEPTION: ErrorCode.BAD_TARGET,
+    KafkaError.INVALID_RECORD: ErrorCode.REJECTED_BY_BROKER,
+    KafkaError.POLICY_VIOLATION: ErrorCode.REJECTED_BY_BROKER,
+}
+
+
+def verdict_of(error: KafkaError, message: HeldMessage) -> tuple[str, str] | None:
+    """What a refusal means for a message: an error code and a text where it is for ever, None where it may pass."""
+    code = _FOR_EVER.get(error.code())
+    if code is None:
+        return None
+    if code is ErrorCode.REJECTED_BY_BROKER and message.key is None:
+        return ErrorCode.NULL_KEY, f"{message.target} needs a key: {error.str()}"
+    return code, f"{message.target}: {error.str()}"
+
+
+class Composer:
+    """Writes batches into the open transaction of a producer.
+
+    Args:
+        transactor: the producer.
+        blame: takes the failed delivery of a message.
+        on_own_failure: called when a record to a topic of our own could not be delivered.
+    """
+
+    def __init__(self, transactor: Transactor, blame: Blame, on_own_failure: Callable[[KafkaError], None]) -> None:
+        self._transactor = transactor
+        self._blame = blame
+        self._on_own_failure = on_own_failure
+
+    def write(self, state: PartitionState, batch: Batch, counts: Mapping[str, int], now_ms: int) -> None:
+        """Write a batch's deliveries, results and dead letters.
+
+        A message that the client library refuses at once becomes a dead letter of the batch.
+
+        Args:
+            state: the partition.
+            batch: taken from it.
+            counts: how many partitions each target has.
+            now_ms: wall time, for the results.
+
+        Raises:
+            AbortableError: a record can't be written for a cause that passes.
+        """
+        place = (state.intake, state.partition)
+        prefix = source_prefix(*place)
+        produce, blame = self._transactor.produce, self._blame
+        own = state.partition
+        refused: dict[int, tuple[str, str]] = {}
+        outcomes: list[dict[str, bytes]] = []
+        for message in batch.due:
+            source = prefix + b"%d" % message.sequence
+            to_partition = message.target_partition
+            if to_partition < 0 and message.key is None:
+                to_partition = own % counts[message.target]
+            headers = delivery_headers(message, source)
+            report = partial(blame, place, message)
+            try:
+                produce(message.target, to_partition, message.key, message.value, headers, report)
+            except KafkaException as exception:
+                verdict = verdict_of(error_of(exception), message)
+                if verdict is None:
+                    raise AbortableError(str(exception), error_of(exception).name()) from exception
+                refused[message.sequence] = verdict
+                continue
+            outcomes.append({"key": message.id, "value": fired_result(message, source, now_ms)})
+        if refused:
+            state.give_up(batch, refused)
+        for dead in batch.dead:
+            source = prefix + b"%d" % dead.offset
+            self.add(state.intake + DEAD, own, dead.key, dead.value, dead_headers(dead))
+            outcomes.append({"key": dead.id, "value": dead_result(dead, source, now_ms)})
+        self._transactor.produce_all(state.intake + RESULTS, own, outcomes, self._report_own)
+
+    def journal(self, state: PartitionState, record: bytes) -> None:
+        """Write a record of the partition's journal."""
+        self.add(state.intake + JOURNAL, state.partition, None, record, [])
+
+    def add(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: OutHeaders) -> None:
+        """Write to a topic of our own.
+
+        Raises:
+            AbortableError: refused at once.
+        """
+        try:
+            self._transactor.produce(topic, partition, key, value, headers, self._report_own)
+        except KafkaException as exception:
+            raise AbortableError(f"could not write to {topic}: {exception}", error_of(exception).name()) from exception
+
+    def _report_own(self, error: KafkaError | None, _record: Any) -> None:
+        if error is not None:
+            self._on_own_failure(error)

@@ -1,0 +1,139 @@
+"""Several processes under one supervisor: killed, ended, and asked how they are."""
+
+import http.client
+import os
+import signal
+import time
+from contextlib import closing, suppress
+
+import pytest
+
+from tests.e2e.conftest import PARTITIONS, Lab, verdict
+from tests.support.brokers import is_alive, wait_until
+from tests.support.processes import HAND_OVER_S, Serve
+from tests.support.workload import Outage, Sending
+
+BACK_MS = 3_000
+"""How soon a killed process fires again under its supervisor, with `service.instance` set."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def workers(serve: Serve) -> dict[int, int]:
+    """Process ids of the newest life of each, by index."""
+    return {started["process"]: started["pid"] for started in serve.events("process_started")}
+
+
+def get(serve: Serve, path: str) -> tuple[int, str]:
+    """Ask the service, which listens already; nothing is answered while it makes its topics."""
+    wait_until(lambda: bool(serve.events("http_listening")), "it listens", 60.0)
+    port = serve.events("http_listening")[0]["port"]
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def metric(serve: Serve, name: str) -> float:
+    """The sum of a metric's samples of this name, over all labels."""
+    lines = [line.rpartition(" ") for line in get(serve, "/metrics")[1].splitlines() if not line.startswith("#")]
+    return sum(float(value) for labelled, _, value in lines if labelled.partition("{")[0] == name)
+
+
+def test_two_processes_deliver_all_and_a_killed_one_is_back_in_time(lab: Lab) -> None:
+    serve = lab.serve(instance="only", service={"processes": 2}).start()
+    serve.wait_serving(times=2)
+    reader = lab.read()
+    workload = lab.workload(delays_ms=(200, 6_000))
+    before = workers(serve)
+    with Sending(workload, 8_000, 8.0):
+        time.sleep(2.5)  # in the midst of it
+        from_ms = now_ms()
+        os.kill(before[0], signal.SIGKILL)
+        wait_until(lambda: len(serve.events("serving")) == 3, "it serves again")
+        outage = Outage(from_ms, now_ms())
+    assert outage.to_ms - outage.from_ms <= BACK_MS
+    after = workers(serve)
+    assert (after[0] != before[0], after[1]) == (True, before[1])
+    [ended] = serve.events("process_ended")
+    assert (ended["process"], ended["how"]) == (0, "SIGKILL")
+    assert metric(serve, "tarry_process_restarts_total") == 1
+    report = verdict(workload, reader, [serve], outages=[outage])
+    report.assert_clean()
+    assert report.judged > 0, report
+    assert {event["process"] for event in serve.events("serving")} == {0, 1}
+    assert not any(is_alive(pid) for pid in {*before.values(), *after.values()})
+
+
+def test_metrics_agree_with_what_was_sent(lab: Lab) -> None:
+    serve = lab.serve(service={"processes": 2}).start()
+    wait_until(lambda: get(serve, "/readyz")[0] == 200, "ready", 60.0)
+    workload = lab.workload(delays_ms=(1_000, 1_500))
+    bad = lab.workload(delays_ms=(90_000, 100_000))  # beyond the 60 s that the intake allows
+    workload.send(2_000, 0.5)
+    bad.send(20, 0.0)
+    wait_until(lambda: metric(serve, "tarry_waiting_messages") > 0, "messages wait")
+    wait_until(lambda: metric(serve, "tarry_fired_messages_total") == 2_000, "all are counted as fired")
+    wait_until(lambda: metric(serve, "tarry_waiting_messages") == 0, "none waits")
+    samples = get(serve, "/metrics")[1]
+    assert f'tarry_dead_messages_total{{code="beyond-max-delay",intake="{lab.intake}"}} 20.0' in samples
+    assert metric(serve, "tarry_received_messages_total") == 2_020
+    assert metric(serve, "tarry_placed_messages_total") == 2_020
+    assert metric(serve, "tarry_lateness_seconds_count") == 2_000
+    assert 0 < metric(serve, "tarry_lateness_seconds_sum") < 2_000 * 5
+    assert metric(serve, "tarry_transaction_messages_sum") == 2_020
+    assert metric(serve, "tarry_transaction_messages_count") == metric(
+        serve, "tarry_transaction_duration_seconds_count"
+    )
+    assert metric(serve, "tarry_assigned_partitions") == PARTITIONS
+    assert metric(serve, "tarry_takeovers_total") >= PARTITIONS
+    assert metric(serve, "tarry_takeover_duration_seconds_count") >= 1
+    assert metric(serve, "tarry_memory_budget_bytes") == 2 * 2**30
+    assert metric(serve, "tarry_held_bytes") == 0
+    wait_until(lambda: metric(serve, "tarry_position_lag_messages") <= PARTITIONS, "read to the end")
+    keys = {label.split("=")[0] for line in samples.splitlines() for label in labels_of(line)}
+    assert keys <= {"intake", "partition", "process", "code", "decision", "le", "version"}
+    assert serve.stop() == 0
+
+
+def labels_of(line: str) -> list[str]:
+    inside = line.partition("{")[2].rpartition("}")[0]
+    return inside.split(",") if inside and not line.startswith("#") else []
+
+
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+def test_processes_without_partitions_are_ready_too_and_sigterm_ends_all_in_time(lab: Lab, group_protocol: str) -> None:
+    serve = lab.serve(group_protocol=group_protocol, service={"processes": PARTITIONS + 1}).start()
+    seen = set()
+
+    def is_ready() -> bool:
+        status, why = get(serve, "/readyz")
+        seen.add(status)
+        assert status == 200 or why.startswith("process ")
+        return status == 200
+
+    wait_until(is_ready, "ready", 60.0)
+    assert seen == {200, 503}
+    assert get(serve, "/livez") == (200, "ok\n")
+    pids = workers(serve).values()
+    began = time.monotonic()
+    assert serve.stop() == 0
+    assert time.monotonic() - began < HAND_OVER_S
+    assert not any(is_alive(pid) for pid in pids)
+    assert serve.events("process_killed") == []
+
+
+def test_a_killed_supervisor_leaves_no_process_a_hung_one_neither(lab: Lab) -> None:
+    serve = lab.serve(service={"processes": 2}).start()
+    serve.wait_serving()
+    pids = workers(serve)
+    os.kill(pids[1], signal.SIGSTOP)
+    try:
+        serve.kill()
+        wait_until(lambda: not any(is_alive(pid) for pid in pids.values()), "all are gone", 5.0)
+    finally:
+        for pid in pids.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,139 @@
+"""Ledger, journal and pointer together against a plain set: whatever order offsets are done in, none is forgotten.
+
+A crash leaves the committed watermark with its pointer, and the journal. What a new owner works out from these must be
+all that was done at or above the watermark, and no more; however often that owner crashes as well.
+"""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tarry.core.done_set import DoneSet
+from tarry.core.journal import INTAKE, Done, Range, Source, decode, encode_done
+from tarry.core.ledger import Ledger
+from tarry.core.pointer import JournalPointer
+
+BUCKET = Source(1, 3)
+
+
+class Journal(RuleBasedStateMachine):
+    """A partition that is nothing but offsets."""
+
+    @initialize(first=st.integers(0, 300), journalled=st.integers(0, 5))
+    def start(self, first: int, journalled: int) -> None:
+        self.done: set[int] = set()
+        self.records: dict[int, bytes] = {}
+        self.journal_start = self.journal_end = journalled
+        self.intake_end = first
+        self.intake: list[int] = []
+        self.committed = (first, journalled)
+        self.take_over()
+
+    def take_over(self) -> None:
+        low, pointer = self.committed
+        assert self.journal_start <= pointer <= self.journal_end
+        ranges: list[Range] = []
+        for offset, record in self.records.items():
+            if offset >= pointer:
+                found = decode(record)
+                assert isinstance(found, Done)
+                ranges += found.ranges.get(INTAKE, [])
+        self.found = DoneSet(ranges, low)
+        assert [o for o in range(low, self.intake_end) if o in self.found] == sorted(o for o in self.done if o >= low)
+        self.ledger = Ledger(low)
+        self.pointer = JournalPointer(low, pointer, self.found.end)
+        self.held: set[int] = set()
+
+    @rule(many=st.integers(1, 8), gap=st.integers(0, 3))
+    def append(self, many: int, gap: int) -> None:
+        self.intake_end += gap
+        self.intake += range(self.intake_end, self.intake_end + many)
+        self.intake_end += many
+
+    @rule(most=st.integers(1, 10))
+    def read(self, most: int) -> None:
+        for offset in [offset for offset in self.intake if offset >= self.ledger.position][:most]:
+            if offset in self.found:
+                self.ledger.reach(offset + 1)
+            else:
+                self.ledger.read(offset)
+                self.held.add(offset)
+
+    @rule()
+    def read_to_the_end(self) -> None:
+        self.read(len(self.intake))
+        self.ledger.reach(self.intake_end)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), also=st.lists(st.integers(0, 500), unique=True, max_size=3))
+    def commit(self, data: st.DataObject, also: list[int]) -> None:
+        self.commit_these(self.choose(data), also)
+
+    @precondition(lambda self: self.held)
+    @rule()
+    def commit_all_that_is_held(self) -> None:
+        self.commit_these(sorted(self.held, reverse=True), [])
+
+    def commit_these(self, offsets: list[int], also: list[int]) -> None:
+        self.ledger.mark(offsets)
+        low = self.ledger.low
+        self.records[self.journal_end] = encode_done({INTAKE: offsets, BUCKET: also})
+        self.committed = (low, self.pointer.at(low))
+        self.journal_end += 2
+        self.ledger.trim()
+        self.pointer.trim(low)
+        self.held.difference_update(offsets)
+        self.done.update(offsets)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        offsets = self.choose(data)
+        low = self.ledger.low
+        self.ledger.mark(offsets)
+        self.journal_end += 2
+        self.ledger.unmark(offsets)
+        assert self.ledger.low == low
+
+    def choose(self, data: st.DataObject) -> list[int]:
+        return data.draw(st.lists(st.sampled_from(sorted(self.held)), unique=True, min_size=1))
+
+    @rule(asked_before=st.integers(0, 4))
+    def note(self, asked_before: int) -> None:
+        self.pointer.note(self.ledger.position, max(self.journal_start, self.journal_end - asked_before))
+
+    @rule()
+    def trim_the_journal(self) -> None:
+        below = self.committed[1]
+        self.records = {offset: record for offset, record in self.records.items() if offset >= below}
+        self.journal_start = max(self.journal_start, below)
+
+    @rule()
+    def crash(self) -> None:
+        self.take_over()
+
+    @rule(most=st.integers(1, 3))
+    def crash_and_note_the_journals_end_early_in_the_replay(self, most: int) -> None:
+        self.take_over()
+        self.read(most)
+        self.pointer.note(self.ledger.position, self.journal_end)
+
+    @invariant()
+    def the_watermark_is_the_first_that_is_held(self) -> None:
+        assert self.ledger.low == min(self.held, default=self.ledger.position)
+
+    @invariant()
+    def a_crash_now_would_find_all_that_is_done(self) -> None:
+        low, pointer = self.committed
+        needed = {offset for offset in self.done if offset >= low}
+        for offset, record in self.records.items():
+            found = decode(record)
+            assert isinstance(found, Done)
+            if offset >= pointer:
+                for start, end in found.ranges.get(INTAKE, []):
+                    needed.difference_update(range(start, end))
+        assert not needed
+
+
+TestJournal = Journal.TestCase
+TestJournal.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
