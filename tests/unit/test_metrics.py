@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 from itertools import accumulate
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -154,3 +156,13 @@ def test_prometheus_reads_cumulative_buckets_labels_with_quotes_and_what_the_sup
     buckets = [value for (name, _), value in samples.items() if name == "tarry_transaction_duration_seconds_bucket"]
     assert buckets == list(accumulate([1, 1, *[0] * (len(TRANSACTION_SECONDS.bounds) - 2), 1]))
     assert samples["tarry_transaction_duration_seconds_sum", ()] == pytest.approx(100.004)
+
+
+def test_each_metric_is_documented_with_its_labels() -> None:
+    rows = {}
+    for line in (Path(__file__).parents[2] / "docs/metrics.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `tarry_"):
+            name, labels = line.split("|")[1:3]
+            rows[name.strip(" `")] = tuple(re.findall(r"`(\w+)`", labels))
+    shown = {family.name + "_total" * (family.kind == "counter"): family.labels for family in FAMILIES}
+    assert rows == {**shown, "tarry_build_info": ("version",)}

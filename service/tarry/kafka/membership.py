@@ -59,6 +59,11 @@ class Membership:
         self._incremental = properties["group.protocol"] == "consumer"
         self._consumer = self._join()
 
+    @property
+    def joined(self) -> bool:
+        """Whether the group has answered: KIP-848 calls nobody back whose assignment is empty."""
+        return bool(self._consumer.consumer_group_metadata() != self._stranger)
+
     def rejoin(self) -> None:
         """Begin as a new member, after `InstanceInUseError`."""
         self.close()
@@ -66,6 +71,7 @@ class Membership:
 
     def _join(self) -> Consumer:
         consumer = Consumer(self._properties)
+        self._stranger = consumer.consumer_group_metadata()
         consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
         return consumer
 

@@ -48,7 +48,6 @@ class Cluster:
             enable_auto_offset_store=False,
             auto_offset_reset="error",
             max_poll_interval_ms=120_000,
-            isolation_level="read_committed",  # what it is asked for has to be stable
             enable_partition_eof=False,
         )
         if protocol == "classic":

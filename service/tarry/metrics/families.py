@@ -51,6 +51,12 @@ DEAD: Final = Family(
     "tarry_dead_messages", "Messages written to the intake's dead letters.", "counter", ("intake", "code")
 )
 WAITING: Final = Family("tarry_waiting_messages", "Messages held in memory until they are due.", "gauge", ("intake",))
+PARKED: Final = Family(
+    "tarry_parked_messages",
+    "Messages of those waiting that are due, and whose targets are away.",
+    "gauge",
+    ("intake",),
+)
 LATENESS: Final = Family(
     "tarry_lateness_seconds",
     "From a message's due time to the commit of its delivery.",
@@ -109,6 +115,7 @@ FAMILIES: Final = (
     FIRED,
     DEAD,
     WAITING,
+    PARKED,
     LATENESS,
     TRANSACTION_SECONDS,
     TRANSACTION_MESSAGES,

@@ -45,6 +45,19 @@ def count_fired(tally: Tally, fired: Sequence[tuple[PartitionState, Batch]], now
         now_ms: when it had committed, wall time.
         took_ms: from its first record to its commit.
     """
+    count_delivered(tally, fired, now_ms)
+    tally.observe(TRANSACTION_MESSAGES, sum(len(batch) for _, batch in fired))
+    tally.observe(TRANSACTION_SECONDS, took_ms / 1000)
+
+
+def count_delivered(tally: Tally, fired: Sequence[tuple[PartitionState, Batch]], now_ms: int) -> None:
+    """Count messages alone: those of a parked transaction, whose time says how long a target was away.
+
+    Args:
+        tally: counts.
+        fired: what it completed.
+        now_ms: when it had committed, wall time.
+    """
     for state, batch in fired:
         if batch.due:
             tally.count(FIRED, len(batch.due), state.intake)
@@ -52,5 +65,3 @@ def count_fired(tally: Tally, fired: Sequence[tuple[PartitionState, Batch]], now
             tally.observe_lateness(state.intake, sorted([message.due_ms for message in batch.due]), now_ms)
         for dead in batch.dead:
             tally.count(DEAD, 1, state.intake, dead.code)
-    tally.observe(TRANSACTION_MESSAGES, sum(len(batch) for _, batch in fired))
-    tally.observe(TRANSACTION_SECONDS, took_ms / 1000)

@@ -152,7 +152,7 @@ class Worker:
         self._membership = Membership(plan.member, list(plan.intakes), self, self._warn)
         self._parker = Transactor(cluster, f"{plan.name}-park")
         targets = Targets(lambda topic: self._transactor.partitions_of(topic, METADATA_TIMEOUT_S))
-        self._parking = Parking(self._parker, self._membership, targets, clock, plan.most, on_event)
+        self._parking = Parking(self._parker, self._membership, targets, clock, plan.most, on_event, self._tally)
         self._firing = Firing(
             self._transactor,
             self._membership,
@@ -352,7 +352,7 @@ class Worker:
         fence(self._plan.cluster, transactional_id)
 
     def _look(self) -> View:
-        return View(self._joined, len(self._waiting), self._states)
+        return View(self._joined or self._membership.joined, len(self._waiting), self._states)
 
     def _new_wheel(self, start_ms: int) -> TimingWheel:
         return TimingWheel(self._plan.tick_ms, self._plan.wheel_size, start_ms)

@@ -27,7 +27,9 @@ from tarry.kafka.membership import Membership
 from tarry.kafka.place import Place
 from tarry.kafka.topics import JOURNAL
 from tarry.kafka.transaction import Transactor
+from tarry.metrics.tally import Tally
 from tarry.worker.composing import Composer, verdict_of
+from tarry.worker.counting import count_delivered
 from tarry.worker.judging import Verdicts, judge
 from tarry.worker.targets import Targets
 
@@ -63,6 +65,7 @@ class Parking:
         clock: wall and monotonic time.
         most: messages a transaction.
         on_event: takes an event's name and fields, for the log.
+        tally: counts.
     """
 
     def __init__(
@@ -73,7 +76,9 @@ class Parking:
         clock: Clock,
         most: int,
         on_event: Callable[..., None],
+        tally: Tally | None = None,
     ) -> None:
+        self._tally = tally or Tally()
         self._transactor = transactor
         self._membership = membership
         self._targets = targets
@@ -178,6 +183,7 @@ class Parking:
             return
         for state, batch in attempt.batches:
             state.confirm_parked(batch)
+        count_delivered(self._tally, attempt.batches, self._clock.now_ms())
         self._attempt = None
         away = self._away[attempt.topic]
         away.try_at_ms, away.pause_ms = self._clock.monotonic_ms(), FIRST_RETRY_MS

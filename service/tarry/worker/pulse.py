@@ -10,7 +10,7 @@ from tarry.core.partition import PartitionState
 from tarry.kafka.offsets import Offsets, Pending
 from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
-from tarry.metrics.families import ASSIGNED, BUDGET_BYTES, HELD_BYTES, LAG, REPLAYING, TAKEOVER_SECONDS, WAITING
+from tarry.metrics.families import ASSIGNED, BUDGET_BYTES, HELD_BYTES, LAG, PARKED, REPLAYING, TAKEOVER_SECONDS, WAITING
 from tarry.metrics.tally import Key, Tally
 
 EVERY_MS = 1_000
@@ -121,6 +121,8 @@ class Pulse:
         for place, state in view.states.items():
             waiting = (WAITING.name, place[0])
             gauges[waiting] = gauges.get(waiting, 0) + state.held
+            parked = (PARKED.name, place[0])
+            gauges[parked] = gauges.get(parked, 0) + state.parked
             if (end := self._ends.get(place)) is not None:
                 gauges[LAG.name, place[0], str(place[1])] = max(0, end - state.position)
         return gauges
