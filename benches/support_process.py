@@ -135,7 +135,8 @@ def _service(bootstrap: str, topics: Topics, directory: Path) -> Iterator[Runnin
     serve = Serve(config, directory, topics.name)
     try:
         serve.start().wait_serving(deadline_s=300)
-        yield Running("service", serve.pid, serve=serve)
+        worker = serve.events("process_started")[-1]["pid"]  # not the supervisor that started it
+        yield Running("service", worker, serve=serve)
         if code := serve.stop(within_s=60):
             raise SystemExit(f"the service ended with {code}\n{serve.tail()}")
     finally:

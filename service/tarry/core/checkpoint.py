@@ -143,6 +143,15 @@ def decode(text: str) -> Checkpoint:
         raise CheckpointError(f"not a checkpoint that can be read ({text[:40]!r})") from error
 
 
+def is_checkpoint(text: str) -> bool:
+    """Whether a text is a checkpoint that can be read here."""
+    try:
+        decode(text)
+    except CheckpointError:
+        return False
+    return True
+
+
 def _draining(entry: str) -> Draining:
     level, slot, done_below, more, pointer = _numbers(entry, ".")
     return Draining(level, slot, done_below, done_below + more, pointer)

@@ -324,6 +324,10 @@ class PartitionState:
         """How many messages wait for targets that are away."""
         return sum(len(messages) for messages in self._parked.values())
 
+    def has_parked(self, topic: str) -> bool:
+        """Whether any message waits for a target."""
+        return topic in self._parked
+
     def take_parked(self, topic: str, limit: int, now_ms: int) -> Batch:
         """Take up to `limit` of what is parked for a target, in order; nothing is marked before `confirm_parked`."""
         batch = Batch()

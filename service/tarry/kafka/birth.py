@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from tarry.clock import Clock
-from tarry.core.checkpoint import Checkpoint, Geometry
+from tarry.core.checkpoint import Checkpoint, Geometry, is_checkpoint
 from tarry.core.journal import encode_copy
 from tarry.errors import UsageError
 from tarry.kafka.offsets import Offsets
@@ -55,7 +55,7 @@ class Birth:
         begin = dict.fromkeys(places, 0)
         if self._topics.find([intake]):
             begin = self._beginnings(places, adopt=adopt)
-        unborn = patiently(lambda: self._unborn(places), self._clock, PATIENCE_S)
+        unborn = patiently(lambda: self._unborn(places, adopt=adopt), self._clock, PATIENCE_S)
         self._write({place: low for place, low in begin.items() if place in unborn})
 
     def _beginnings(self, places: list[Place], *, adopt: bool) -> dict[Place, int]:
@@ -63,8 +63,10 @@ class Birth:
         ends = self._offsets.ends(places, committed=False)
         return {place: starts[place] for place in places if adopt or starts[place] == ends[place]}
 
-    def _unborn(self, places: list[Place]) -> set[Place]:
+    def _unborn(self, places: list[Place], *, adopt: bool) -> set[Place]:
         committed = self._offsets.committed(places)
+        if adopt:  # an offset that somebody else committed for the group says nothing about deliveries
+            committed = {place: one for place, one in committed.items() if is_checkpoint(one[1])}
         journals = self._offsets.ends([(topic + JOURNAL, p) for topic, p in places], committed=False)
         return {p for p in places if p not in committed and journals[p[0] + JOURNAL, p[1]] == 0}
 

@@ -61,8 +61,12 @@ class Membership:
 
     @property
     def joined(self) -> bool:
-        """Whether the group has answered: KIP-848 calls nobody back whose assignment is empty."""
-        return bool(self._consumer.consumer_group_metadata() != self._stranger)
+        """Whether the group has taken us in, where it may do so without a call of `Rebalances`.
+
+        Under KIP-848 nobody is called back whose assignment is empty, but the member's epoch moves. With the classic
+        protocol `assigned` is called in any case, and the metadata moves too soon: the id comes before the generation.
+        """
+        return self._incremental and bool(self._consumer.consumer_group_metadata() != self._stranger)
 
     def rejoin(self) -> None:
         """Begin as a new member, after `InstanceInUseError`."""

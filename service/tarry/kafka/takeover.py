@@ -133,34 +133,47 @@ class TakeOver:
             )
 
     def _last_copies(self, places: Sequence[Place]) -> dict[Place, tuple[int, Checkpoint]]:
-        """Where the group's offsets are lost, the journal's copies serve: the one with the highest watermark."""
+        """Where the group's offsets are lost, the journal's copies serve: the one with the highest watermark.
+
+        What a dead writer left open hides the end of the journal, and only a copy names that writer: so the copies
+        that can be read are read first, their writers fenced, and then the journal to its end.
+        """
         if not places:
             return {}
-        starts = self._offsets.starts([_journal_of(place) for place in places])
-        copies: dict[Place, Copy] = {}
-        for place, record in self._records({place: starts[_journal_of(place)] for place in places}):
-            if isinstance(record, Copy) and (place not in copies or record.low >= copies[place].low):
-                copies[place] = record
+        readable = self._copies(places, committed=True)
+        self._fence_writers([checkpoint for _, checkpoint in readable.values()])
+        copies = self._copies(places, committed=False)
         for place in places:
             if place not in copies:
                 raise UsageError(
                     f"{place[0]}/{place[1]} holds records, and neither the group's offsets nor the journal say which "
                     "of them are done: to deliver everything in it, run `tarry serve --adopt` once"
                 )
-            self._on_event("checkpoint_from_copy", topic=place[0], partition=place[1], low=copies[place].low)
-        return {place: (copy.low, decode(copy.checkpoint)) for place, copy in copies.items()}
+            self._on_event("checkpoint_from_copy", topic=place[0], partition=place[1], low=copies[place][0])
+        return copies
+
+    def _copies(self, places: Sequence[Place], *, committed: bool) -> dict[Place, tuple[int, Checkpoint]]:
+        starts = self._offsets.starts([_journal_of(place) for place in places])
+        found: dict[Place, Copy] = {}
+        for place, record in self._records({p: starts[_journal_of(p)] for p in places}, committed=committed):
+            if isinstance(record, Copy) and (place not in found or record.low >= found[place].low):
+                found[place] = record
+        try:
+            return {place: (copy.low, decode(copy.checkpoint)) for place, copy in found.items()}
+        except CheckpointError as error:
+            raise UsageError(f"a copy of a checkpoint in {places[0][0]}{JOURNAL}: {error}") from error
 
     def _read_journals(self, pointers: Mapping[Place, int], lows: Mapping[Place, int]) -> dict[Place, DoneSet]:
         ranges: dict[Place, list[Range]] = {place: [] for place in pointers}
-        for place, record in self._records(pointers):
+        for place, record in self._records(pointers, committed=False):
             if not isinstance(record, Copy):
                 ranges[place].extend(record.ranges.get(INTAKE, ()))
         return {place: DoneSet(found, lows[place]) for place, found in ranges.items()}
 
-    def _records(self, starts: Mapping[Place, int]) -> Iterator[tuple[Place, Done | Copy]]:
-        """Read journals, each from an offset to the end that it has now."""
+    def _records(self, starts: Mapping[Place, int], *, committed: bool) -> Iterator[tuple[Place, Done | Copy]]:
+        """Read journals, each from an offset to the end that it has now: its last stable one, or all."""
         begin = {_journal_of(place): at for place, at in starts.items()}
-        waiting = self._captured_ends(begin)
+        waiting = self._captured_ends(begin, committed=committed)
         if not waiting:
             return
         opened = list(waiting)
@@ -181,9 +194,9 @@ class TakeOver:
         finally:
             self._journal.shut(opened)
 
-    def _captured_ends(self, begin: Mapping[Place, int]) -> dict[Place, int]:
+    def _captured_ends(self, begin: Mapping[Place, int], *, committed: bool) -> dict[Place, int]:
         """The ends of journals that hold anything from where a recovery begins."""
-        ends = self._offsets.ends(begin, committed=False)
+        ends = self._offsets.ends(begin, committed=committed)
         firsts = self._offsets.starts(begin)
         for journal, at in begin.items():
             if not firsts[journal] <= at <= ends[journal]:

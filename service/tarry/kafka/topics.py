@@ -75,7 +75,8 @@ def topics_of(intake: str, partitions: int, replication: int, *, fixed_delay: bo
         Topic(intake + RESULTS, partitions, replication, {"cleanup.policy": "delete"}, results),
         Topic(intake + JOURNAL, partitions, replication, kept, room),
         Topic(intake + DEAD, partitions, replication, kept, room),
-        Topic(intake, partitions, replication, {**kept, **stamp}),
+        # Said, not left to the brokers' default: the others are made to hold what this one takes.
+        Topic(intake, partitions, replication, {**kept, **stamp}, {"max.message.bytes": str(max_bytes)}),
     ]
 
 

@@ -57,10 +57,10 @@ class Transactor:
 
     def close(self) -> None:
         """Drop the producer; an open transaction stays open until it is fenced or times out."""
-        if self._producer is not None:
-            self._producer.purge(in_flight=True, blocking=False)
-            self._producer.close()
-        self._producer = None
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            # Not its close(): that raises where the producer was fenced, and would abort what is to be left alone.
+            producer.purge(in_flight=True, blocking=False)
 
     def begin(self) -> None:
         """Open a transaction."""
@@ -90,11 +90,13 @@ class Transactor:
             AbortableError: no room in the queue for too long.
             KafkaException: this record can't be sent, and the transaction is as it was.
         """
-        try:
-            self._producer.produce(topic, value, key, partition, on_failure, headers=headers)  # type: ignore[union-attr]
-        except BufferError:
-            self._make_room()
-            self.produce(topic, partition, key, value, headers, on_failure)
+        while True:
+            try:
+                self._producer.produce(topic, value, key, partition, on_failure, headers=headers)  # type: ignore[union-attr]
+            except BufferError:
+                self._make_room()
+            else:
+                return
 
     def poll(self) -> None:
         """Serve delivery reports, without waiting."""
@@ -124,11 +126,14 @@ class Transactor:
             try:
                 added = self._live.produce_batch(topic, left, partition, on_failure)
             except BufferError:
-                added = 0
+                self._make_room()
+                continue
             if added == len(left):
                 return
             # What was refused is marked, and nothing else is: a full queue is the one cause that passes.
             left = [record for record in left if "_error" in record]
+            if not left:
+                raise AbortableError(f"{len(records)} records to {topic}, and {added} were taken")
             for record in left:
                 record.pop("_error")
             self._make_room()

@@ -129,8 +129,12 @@ class Firing:
         try:
             self._transact(fired, now_ms)
         except AbortableError as error:
-            self._put_back(fired, error, rest=not self._learn_from_failures(fired, error))
+            learned = self._learn_from_failures(fired, error)
+            self._put_back(fired, error, rest=not learned)
             self._transactor.abort()
+            if learned:
+                # A refused record leaves a gap in the sequence that the next transaction would wait behind.
+                self._transactor.renew()
             return 0
         for state, batch in fired:
             state.confirm(batch)
@@ -170,7 +174,24 @@ class Firing:
         asked = max((message.target_partition for _, batch in fired for message in batch.due), default=-1)
         if asked < 0 and not missing and not self._verdicts:
             return
+        missing |= self._learn_anew(fired)
         judge(fired, missing, self._targets.partitions, self._verdicts)
+
+    def _learn_anew(self, fired: Fired) -> set[str]:
+        """Ask once more where a partition seems not to exist: it may have been added since; what is gone now."""
+        counts = self._targets.partitions
+        doubtful = {
+            message.target
+            for _, batch in fired
+            for message in batch.due
+            if message.target_partition >= counts.get(message.target, message.target_partition + 1)
+        }
+        for topic in doubtful:
+            self._targets.forget(topic)
+        missing, not_now = self._targets.learn(doubtful, self._clock.monotonic_ms())
+        if not_now:
+            raise RetriableError(f"no metadata of {', '.join(sorted(not_now))}")
+        return missing
 
     # -- 3 to 5 -----------------------------------------------------------------------------------------------------
 
@@ -186,7 +207,9 @@ class Firing:
             self._composer.journal(state, settled.journal)
         self._transactor.send_offsets(offsets, self._membership.metadata())
         self._transactor.commit()
-        self._verdicts.clear()
+        for state, batch in fired if self._verdicts else ():
+            for dead in batch.dead:
+                self._verdicts.pop(((state.intake, state.partition), dead.offset), None)
 
     # -- failures ---------------------------------------------------------------------------------------------------
 
@@ -226,6 +249,9 @@ class Firing:
                 self._verdicts.update(verdicts)
                 learned = True
         self._blamed.clear()
+        if not learned:
+            # A target that was deleted fails the transaction as a whole, and is not named.
+            self._targets.forget_all()
         return learned
 
     def _put_back(self, fired: Fired, error: Exception, *, rest: bool) -> None:

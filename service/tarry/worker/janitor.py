@@ -123,9 +123,10 @@ class Janitor:
             ages, self._ages = self._ages, None
             below = {}
             for place, first_kept in ages.answers().items():
-                if (state := states.get(place)) is not None:
+                if place in states and (kept := self._kept.get(place)) is not None:
+                    # Not the watermark of now: what is trimmed must lie below the one that is committed.
                     # -1: no record is as young as that, so all that is done may go.
-                    below[place] = state.low if first_kept < 0 else min(state.low, first_kept)
+                    below[place] = kept.low if first_kept < 0 else min(kept.low, first_kept)
             self._trims.append(self._offsets.trim({place: at for place, at in below.items() if at > 0}))
         for trim in [trim for trim in self._trims if trim.done]:
             self._trims.remove(trim)

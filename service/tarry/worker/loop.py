@@ -342,6 +342,9 @@ class Worker:
                 replay_to=found.replay_end,
                 took_ms=self._clock.monotonic_ms() - began_ms,
             )
+        if self._paused:  # a replay is read to its end, and then the budget is looked at anew
+            self._paused = False
+            self._reader.resume([place for place in self._states if place not in recovered])
         self._reader.open({place: found.low for place, found in recovered.items()})
         self._order = list(self._states.values())
         self._waiting.clear()

@@ -150,8 +150,9 @@ class Parking:
                 batches.append((state, batch))
                 room -= len(batch)
         if not batches:
-            del self._away[topic]
-            self._on_event("target_back", target=topic)
+            if not any(state.has_parked(topic) for state in states):  # a clock set back makes some wait again
+                del self._away[topic]
+                self._on_event("target_back", target=topic)
             return
         judge(batches, missing, self._targets.partitions, self._verdicts)
         self._verdicts.clear()
@@ -193,6 +194,8 @@ class Parking:
         for state, batch in attempt.batches:
             state.park_again(attempt.topic, batch)
         self._transactor.abort()
+        if attempt.verdicts:
+            self._transactor.renew()  # a refused record leaves a gap that the next transaction would wait behind
         if attempt.verdicts and not attempt.failures:
             self._away[attempt.topic].try_at_ms = self._clock.monotonic_ms()
         else:

@@ -45,6 +45,10 @@ class Targets:
                 (not_now if count is None else missing).add(topic)
         return missing, not_now
 
+    def forget_all(self) -> None:
+        """Ask for all of them anew."""
+        self.partitions.clear()
+
     def forget(self, topic: str) -> None:
         """Ask anew next time: the broker did not know it."""
         self.partitions.pop(topic, None)
