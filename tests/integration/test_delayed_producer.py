@@ -17,6 +17,7 @@ from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt
 from tarry.core.request import IntakePolicy, Request, RequestReader
 from tarry.errors import BrokerError, FatalError, HeaderError, RetriableError, UsageError
 from tarry.handle import Handle
+from tarry.headers import TAKEN_OFF
 from tests.support.brokers import wait_until
 
 _SECOND = timedelta(seconds=1)
@@ -94,11 +95,18 @@ def test_a_handle_names_the_due_time_that_the_service_computes(
         assert request.due_ms % tick_ms == 0
 
 
+def _others(record: "Message[Any, Any]") -> list[Any]:
+    """The headers that the service would send on."""
+    headers: Any = record.headers() or []
+    return [header for header in headers if header[0] not in TAKEN_OFF]
+
+
 def test_key_value_and_headers_arrive_as_they_were_given(bootstrap: str, producer: DelayedProducer) -> None:
     receipt = producer.send("orders", None, "kä", delay=_SECOND, headers=[("b", b"\xff"), ("a", None), ("b", "ö")])
     record = _record(bootstrap, receipt)
     assert (record.key(), record.value()) == ("kä".encode(), None)
-    assert _read(bootstrap, receipt).headers == [("b", b"\xff"), ("a", None), ("b", "ö".encode())]
+    assert _read(bootstrap, receipt).carries
+    assert _others(record) == [("b", b"\xff"), ("a", None), ("b", "ö".encode())]
 
 
 def test_a_key_lies_where_java_would_put_it(producer: DelayedProducer) -> None:
@@ -246,8 +254,9 @@ def test_the_command_prints_a_receipt_as_json(bootstrap: str, intake: str, comma
         receipt.handle.due_ms,
     )
     request = _read(bootstrap, receipt)
-    assert (request.due_ms, request.headers) == (line["due_ms"], [("a", b"b=c"), ("a", b"")])
+    assert request.due_ms == line["due_ms"]
     record = _record(bootstrap, receipt)
+    assert _others(record) == [("a", b"b=c"), ("a", b"")]
     assert (record.key(), record.value()) == (b"k", "vä".encode())
 
 
