@@ -26,7 +26,7 @@ from tarry.logs import Level
 from tarry.metrics import Tally, Totals
 from tarry.supervisor import Beat, Channel, ChildProcess, StopSignals, Supervisor
 from tarry.worker import Plan, Worker
-from tarry.worker.loop import IntakePlan
+from tarry.worker.plan import IntakePlan
 
 SWITCH_INTERVAL_S = 1e-4
 """How often Python lets another thread run: the client library's own must not wait behind the loop."""

@@ -28,8 +28,8 @@ from tarry.kafka.transaction import Transactor, fence
 from tarry.timer import TimingWheel
 from tarry.worker import Plan, Worker
 from tarry.worker.firing import Firing
-from tarry.worker.loop import IntakePlan
 from tarry.worker.parking import Parking
+from tarry.worker.plan import IntakePlan
 from tarry.worker.targets import Targets
 from tests.support.brokers import wait_until
 

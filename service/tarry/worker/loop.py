@@ -6,13 +6,11 @@ beside the client library's own would slow both down by orders of magnitude.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tarry.clock import Clock
-from tarry.core.checkpoint import Geometry
 from tarry.core.partition import PartitionState
-from tarry.core.request import RequestReader
 from tarry.errors import (
     AbortableError,
     BrokerError,
@@ -25,7 +23,6 @@ from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
-from tarry.kafka.settings import Cluster
 from tarry.kafka.takeover import Identity, TakeOver
 from tarry.kafka.topics import TopicAdmin, admin_client
 from tarry.kafka.transaction import Transactor, at_once, fence
@@ -36,6 +33,7 @@ from tarry.worker.counting import count_placed, count_received
 from tarry.worker.firing import Firing
 from tarry.worker.janitor import Janitor
 from tarry.worker.parking import Parking
+from tarry.worker.plan import Plan
 from tarry.worker.pulse import Health, Pulse, PulsingReader, View
 from tarry.worker.targets import Targets
 
@@ -60,52 +58,6 @@ HAND_OVER_MS = 8_000
 
 RESUME_AT = 0.8
 """Reading goes on when what is held has fallen to this share of the budget."""
-
-
-@dataclass(frozen=True, slots=True)
-class IntakePlan:
-    """One intake, as the loop needs it.
-
-    Attributes:
-        reader: decides what its records ask for.
-        fixed_delay: whether the order of its log is kept.
-        geometry: of its overflow wheel.
-        keep_ms: how long done records stay.
-    """
-
-    reader: RequestReader
-    fixed_delay: bool
-    geometry: Geometry
-    keep_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What one process does.
-
-    Attributes:
-        cluster: where.
-        group: the consumer group.
-        member: librdkafka's properties of the group consumer.
-        name: the first part of this process's transactional ids; unique among processes that run.
-        intakes: by topic.
-        tick_ms: of the hot wheel.
-        wheel_size: of the hot wheel.
-        memory_budget_bytes: for messages held.
-        interval_ms: the least time from the start of one transaction to the next.
-        most: messages a transaction.
-    """
-
-    cluster: Cluster
-    group: str
-    member: dict[str, object]
-    name: str
-    intakes: Mapping[str, IntakePlan]
-    tick_ms: int
-    wheel_size: int
-    memory_budget_bytes: int
-    interval_ms: int
-    most: int
 
 
 class Worker:
@@ -313,13 +265,14 @@ class Worker:
                 (self._transactor.transactional_id, self._parker.transactional_id),
                 {topic: intake.geometry for topic, intake in self._plan.intakes.items()},
             ),
-            self._fence,
+            partial(fence, self._plan.cluster),
             self._on_event,
         )
         try:
             take_over.prove(places)
             # Only now: under a static instance's ids this fences whoever ran before, or runs still.
             at_once([one.renew for one in (self._transactor, self._parker) if not one.started])
+            self._pulse.turn()
             recovered = take_over.run(places)
         except RetriableError as error:
             self._on_event("take_over_refused", reason=str(error))
@@ -348,11 +301,6 @@ class Worker:
         self._reader.open({place: found.low for place, found in recovered.items()})
         self._order = list(self._states.values())
         self._waiting.clear()
-
-    def _fence(self, transactional_id: str) -> None:
-        """Each takes its time, and there may be many."""
-        self._pulse.turn()
-        fence(self._plan.cluster, transactional_id)
 
     def _look(self) -> View:
         return View(self._joined or self._membership.joined, len(self._waiting), self._states)
