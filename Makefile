@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready-$(shell cksum < requirements.lock | cut -d' ' -f1)
 FOR    ?= 20s
-SOAK   ?= 30m
+SOAK   ?= 60s
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format soak bench lock clean
