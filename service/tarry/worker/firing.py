@@ -166,11 +166,7 @@ class Firing:
 
     def _judge(self, fired: Fired) -> None:
         """Turn what can never be delivered into dead letters."""
-        wanted = {message.target for _, batch in fired for message in batch.due}
-        missing, not_now = self._targets.learn(wanted, self._clock.monotonic_ms())
-        if not_now:
-            self._parking.send_away(not_now, "its metadata is not there yet")
-            raise RetriableError(f"no metadata of {', '.join(sorted(not_now))}")
+        missing = self._learn({message.target for _, batch in fired for message in batch.due})
         asked = max((message.target_partition for _, batch in fired for message in batch.due), default=-1)
         if asked < 0 and not missing and not self._verdicts:
             return
@@ -188,8 +184,13 @@ class Firing:
         }
         for topic in doubtful:
             self._targets.forget(topic)
-        missing, not_now = self._targets.learn(doubtful, self._clock.monotonic_ms())
+        return self._learn(doubtful)
+
+    def _learn(self, topics: set[str]) -> set[str]:
+        """Make sure of targets; those that do not exist. One that can't be told of now is away."""
+        missing, not_now = self._targets.learn(topics, self._clock.monotonic_ms())
         if not_now:
+            self._parking.send_away(not_now, "its metadata is not there yet")
             raise RetriableError(f"no metadata of {', '.join(sorted(not_now))}")
         return missing
 
