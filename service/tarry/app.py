@@ -21,7 +21,7 @@ from tarry.core.request import IntakePolicy, RequestReader
 from tarry.http import listen
 from tarry.kafka.birth import Birth
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import TopicAdmin, admin_client, make_or_check
+from tarry.kafka.topics import TopicAdmin, make_or_check
 from tarry.logs import Level
 from tarry.metrics import Tally, Totals
 from tarry.supervisor import Beat, Channel, ChildProcess, StopSignals, Supervisor
@@ -60,7 +60,7 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
         UsageError: a topic is not as it must be; one line says how.
     """
     cluster = cluster_of(config)
-    admin = admin_client(cluster.client())
+    admin = cluster.clients.admin(cluster.client())
     birth = Birth(cluster, admin, config.service.group, geometry_of(config), SystemClock())
     for intake in config.intakes:
         made = make_or_check(

@@ -64,7 +64,7 @@ def test_a_producer_that_was_fenced_is_lost_and_the_next_of_its_id_is_not(stage:
     transactor = transactor_of(stage)
     transactor.begin()
     transactor.produce(stage.target, 0, None, b"lost", None, ignore)
-    fence(stage.cluster, transactor.transactional_id)
+    fence(stage.cluster, [transactor.transactional_id])
     with pytest.raises(FatalError) as fenced:
         transactor.commit()
     assert fenced.value.code == "_FENCED"
@@ -76,7 +76,7 @@ def test_a_producer_that_was_fenced_is_lost_and_the_next_of_its_id_is_not(stage:
 def test_a_producer_that_was_fenced_can_be_closed(stage: Stage) -> None:
     stage.make_topic(stage.target)
     transactor = transactor_of(stage)
-    fence(stage.cluster, transactor.transactional_id)
+    fence(stage.cluster, [transactor.transactional_id])
     with pytest.raises(FatalError):
         commit_one(transactor, stage.target, b"lost")
     transactor.close()
@@ -282,7 +282,7 @@ def test_a_worker_whose_producer_was_fenced_takes_over_anew_and_goes_on(stage: S
     running = stage.worker()
     running.until_serving()
     stage.send(b"later", delay_ms=1_500)
-    fence(stage.cluster, f"{stage.group}.worker-fire")
+    fence(stage.cluster, [f"{stage.group}.worker-fire"])
     stage.send(b"now")
     assert [record.value() for record in delivered(running, stage, stage.target, 2)] == [b"now", b"later"]
     assert running.events.of("begin_anew")

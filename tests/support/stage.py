@@ -5,6 +5,7 @@ So a test can stop a process between any two steps, which no signal does as exac
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any, Literal
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -200,6 +201,7 @@ class Process:
         self.states: dict[Place, PartitionState] = {}
         self._alive = True
         self.membership = Membership(
+            stage.cluster.clients,
             stage.cluster.member(stage.group, "classic", None),
             [stage.intake],
             self,
@@ -228,13 +230,13 @@ class Process:
 
     def try_to_take_over(self) -> dict[Place, Recovered]:
         self.membership.poll()
-        journal = Reader(self.stage.cluster.reader(), lambda text: self.events("warning", text=text))
+        journal = Reader(self.stage.cluster, lambda text: self.events("warning", text=text))
         take_over = TakeOver(
             self.membership,
             self.stage.offsets,
             journal,
             Identity((self.transactor.transactional_id,), {self.stage.intake: GEOMETRY}),
-            lambda name: fence(self.stage.cluster, name),
+            partial(fence, self.stage.cluster),
             self.events,
         )
         try:

@@ -5,7 +5,7 @@ delivered of them is not known. So that this never hits a new intake, whose firs
 owner, each partition is born with a copy in its journal: begin here, nothing is done above.
 """
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
 from tarry.clock import Clock
@@ -79,7 +79,7 @@ class Birth:
             if error is not None:
                 failures.append(error.str())
 
-        producer = Producer(self._cluster.client(enable_idempotence=True, acks="all"))
+        producer = self._cluster.clients.producer(self._cluster.client(enable_idempotence=True, acks="all"))
         for (intake, partition), low in lows.items():
             checkpoint = Checkpoint(writer=(), released=True, geometry=self._geometry).encode()
             copy = encode_copy(low, checkpoint)

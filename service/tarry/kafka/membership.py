@@ -11,10 +11,10 @@ from typing import Any, Protocol
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
 
 from tarry.errors import InstanceInUseError, MembershipLostError
+from tarry.kafka.clients import Clients, Properties
 from tarry.kafka.errors import group_errors, translate_group
 from tarry.kafka.offsets import ask_committed
 from tarry.kafka.place import OffsetMetadata, Place
-from tarry.kafka.settings import Properties
 
 _IN_USE = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 
@@ -39,6 +39,7 @@ class Membership:
     """The group consumer.
 
     Args:
+        clients: who makes the consumer.
         properties: of librdkafka, from `Cluster.member`.
         topics: the intakes.
         rebalances: is told what comes and goes.
@@ -47,11 +48,13 @@ class Membership:
 
     def __init__(
         self,
+        clients: Clients,
         properties: Properties,
         topics: Sequence[str],
         rebalances: Rebalances,
         on_warning: Callable[[str], None],
     ) -> None:
+        self._clients = clients
         self._properties = properties
         self._topics = list(topics)
         self._rebalances = rebalances
@@ -74,7 +77,7 @@ class Membership:
         self._consumer = self._join()
 
     def _join(self) -> Consumer:
-        consumer = Consumer(self._properties)
+        consumer = self._clients.consumer(self._properties)
         self._stranger = consumer.consumer_group_metadata()
         consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
         return consumer

@@ -50,7 +50,7 @@ class Offsets:
         self._admin = admin
         # Not the admin client's list_consumer_group_offsets: there an answer such as NOT_COORDINATOR, which a new
         # cluster gives, ends the process (librdkafka #5040). This consumer never joins.
-        self._asker = Consumer(cluster.asker(group))
+        self._asker = cluster.clients.consumer(cluster.asker(group))
 
     def committed(self, places: Iterable[Place]) -> dict[Place, OffsetMetadata]:
         """What the group has committed last, whether a transaction is open or not.

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from tarry.errors import UsageError
 from tarry.kafka.errors import group_errors
 from tarry.kafka.place import Place
-from tarry.kafka.settings import Properties
+from tarry.kafka.settings import Cluster
 
 _OFF_THE_LOG = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
@@ -19,12 +19,12 @@ class Reader:
     """Reads committed records of assigned partitions.
 
     Args:
-        properties: of librdkafka, from `Cluster.reader`.
+        cluster: where.
         on_warning: takes the text of an error that the client gets over by itself.
     """
 
-    def __init__(self, properties: Properties, on_warning: Callable[[str], None]) -> None:
-        self._consumer = Consumer(properties)
+    def __init__(self, cluster: Cluster, on_warning: Callable[[str], None]) -> None:
+        self._consumer = cluster.clients.consumer(cluster.reader())
         self._on_warning = on_warning
 
     def open(self, starts: Mapping[Place, int]) -> None:

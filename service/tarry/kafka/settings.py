@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Properties = dict[str, Any]
+from tarry.kafka.clients import LIBRARY, Clients, Properties
 
 SESSION_TIMEOUT_MS = 6_000
 """How long a dead member is waited for: Kafka's own least (`group.min.session.timeout.ms`)."""
@@ -22,10 +22,17 @@ MESSAGE_TIMEOUT_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where the cluster is, and how to speak to it."""
+    """Where the cluster is, and how to speak to it.
+
+    Attributes:
+        bootstrap_servers: HOST:PORT, several separated by commas.
+        options: librdkafka's properties, from the user.
+        clients: who makes the clients.
+    """
 
     bootstrap_servers: str
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    clients: Clients = LIBRARY
 
     def client(self, **properties: Any) -> Properties:
         """The properties of any client: those given here, with `_` for dots, win over the user's options."""

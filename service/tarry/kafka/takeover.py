@@ -16,7 +16,6 @@ A refusal (`RetriableError`) anywhere means: poll on, and begin at 0 again.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
 from tarry.core.done_set import DoneSet
@@ -29,7 +28,6 @@ from tarry.kafka.offsets import Offsets
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.topics import JOURNAL
-from tarry.kafka.transaction import at_once
 
 READ_MOST = 1_000
 READ_TIMEOUT_S = 0.1
@@ -56,7 +54,7 @@ class TakeOver:
         offsets: questions to the brokers.
         journal: a reader that is free for this.
         identity: who takes over.
-        fence: shuts out the process behind a transactional id.
+        fence: shuts out the processes behind transactional ids.
         on_event: takes an event's name and fields, for the log.
     """
 
@@ -66,7 +64,7 @@ class TakeOver:
         offsets: Offsets,
         journal: Reader,
         identity: Identity,
-        fence: Callable[[str], None],
+        fence: Callable[[Sequence[str]], None],
         on_event: Callable[..., None],
     ) -> None:
         self._membership = membership
@@ -122,7 +120,7 @@ class TakeOver:
         others = sorted(names.difference(self._identity.writer))
         if others:
             self._on_event("fencing", transactional_ids=others)
-        at_once([partial(self._fence, name) for name in others])
+        self._fence(others)
 
     def _check_geometry(self, place: Place, checkpoint: Checkpoint) -> None:
         wanted = self._identity.geometry[place[0]]

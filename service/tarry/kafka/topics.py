@@ -7,7 +7,6 @@ the limits on a message's size are the intake's and 64 KiB.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
@@ -16,7 +15,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from tarry.errors import ConfigError, UsageError
+from tarry.errors import UsageError
 from tarry.kafka.errors import error_of, group_errors
 
 RESULTS, JOURNAL, DEAD = ".results", ".journal", ".dead"
@@ -178,18 +177,6 @@ def faults(topic: Topic, found: Found, *, min_max_bytes: int | None = None) -> l
 def max_bytes_of(found: Found | None) -> int:
     """A topic's limit on a message's size; Kafka's default where it does not exist."""
     return int(found.config["max.message.bytes"]) if found else DEFAULT_MAX_MESSAGE_BYTES
-
-
-def admin_client(properties: Mapping[str, Any]) -> AdminClient:
-    """An admin client.
-
-    Raises:
-        ConfigError: the client library refuses a property.
-    """
-    try:
-        return AdminClient(dict(properties))
-    except KafkaException as exception:
-        raise ConfigError(f"kafka.options: {error_of(exception).str()}") from exception
 
 
 def make_or_check(

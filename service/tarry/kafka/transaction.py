@@ -5,7 +5,7 @@ producer is useless; `renew` builds the next one under the same id, which aborts
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -51,7 +51,7 @@ class Transactor:
             FatalError: refused.
         """
         self.close()
-        producer = Producer(self._cluster.transactor(self.transactional_id))
+        producer = self._cluster.clients.producer(self._cluster.transactor(self.transactional_id))
         _register(producer, self.transactional_id)
         self._producer = producer
 
@@ -209,29 +209,18 @@ class Transactor:
                 return
 
 
-def at_once(calls: Sequence[Callable[[], None]]) -> None:
-    """Make calls that wait for brokers side by side, and wait for all.
-
-    Raises:
-        BrokerError: the first that failed.
-    """
-    if len(calls) < 2:
-        for call in calls:
-            call()
-        return
-    with ThreadPoolExecutor(len(calls)) as pool:
-        for outcome in [pool.submit(call) for call in calls]:
-            outcome.result()
-
-
-def fence(cluster: Cluster, transactional_id: str) -> None:
-    """Abort what a process left open under an id, and shut that process out.
+def fence(cluster: Cluster, transactional_ids: Sequence[str]) -> None:
+    """Abort what processes left open under these ids, and shut the processes out.
 
     Raises:
         RetriableError: the coordinator does not answer yet.
         FatalError: refused.
     """
-    producer = Producer(cluster.transactor(transactional_id))
+    cluster.clients.at_once([partial(_fence, cluster, one) for one in transactional_ids])
+
+
+def _fence(cluster: Cluster, transactional_id: str) -> None:
+    producer = cluster.clients.producer(cluster.transactor(transactional_id))
     try:
         _register(producer, transactional_id)
     finally:

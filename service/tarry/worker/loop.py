@@ -24,8 +24,8 @@ from tarry.kafka.offsets import Offsets
 from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.takeover import Identity, TakeOver
-from tarry.kafka.topics import TopicAdmin, admin_client
-from tarry.kafka.transaction import Transactor, at_once, fence
+from tarry.kafka.topics import TopicAdmin
+from tarry.kafka.transaction import Transactor, fence
 from tarry.metrics.families import REBALANCES, TAKEOVERS
 from tarry.metrics.tally import Tally
 from tarry.timer import TimingWheel
@@ -97,11 +97,11 @@ class Worker:
         self._joined = False
         self._tally = tally or Tally()
         cluster = plan.cluster
-        admin = admin_client(cluster.client())
+        admin = cluster.clients.admin(cluster.client())
         self._offsets = Offsets(admin, plan.group, cluster)
-        self._reader = Reader(cluster.reader(), self._warn)
+        self._reader = Reader(cluster, self._warn)
         self._transactor = Transactor(cluster, f"{plan.name}-fire")
-        self._membership = Membership(plan.member, list(plan.intakes), self, self._warn)
+        self._membership = Membership(cluster.clients, plan.member, list(plan.intakes), self, self._warn)
         self._parker = Transactor(cluster, f"{plan.name}-park")
         targets = Targets(lambda topic: self._transactor.partitions_of(topic, METADATA_TIMEOUT_S))
         self._parking = Parking(self._parker, self._membership, targets, clock, plan.most, on_event, self._tally)
@@ -256,7 +256,7 @@ class Worker:
     def _take_over(self) -> None:
         places = sorted(self._waiting)
         began_ms = self._clock.monotonic_ms()
-        journal = PulsingReader(self._plan.cluster.reader(), self._warn, self._pulse)
+        journal = PulsingReader(self._plan.cluster, self._warn, self._pulse)
         take_over = TakeOver(
             self._membership,
             self._offsets,
@@ -271,7 +271,9 @@ class Worker:
         try:
             take_over.prove(places)
             # Only now: under a static instance's ids this fences whoever ran before, or runs still.
-            at_once([one.renew for one in (self._transactor, self._parker) if not one.started])
+            self._plan.cluster.clients.at_once(
+                [one.renew for one in (self._transactor, self._parker) if not one.started]
+            )
             self._pulse.turn()
             recovered = take_over.run(places)
         except RetriableError as error:

@@ -10,6 +10,7 @@ from tarry.core.partition import PartitionState
 from tarry.kafka.offsets import Offsets, Pending
 from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
+from tarry.kafka.settings import Cluster
 from tarry.metrics.families import ASSIGNED, BUDGET_BYTES, HELD_BYTES, LAG, PARKED, REPLAYING, TAKEOVER_SECONDS, WAITING
 from tarry.metrics.tally import Key, Tally
 
@@ -132,13 +133,13 @@ class PulsingReader(Reader):
     """Reads a journal in a take-over, which may be long: the loop does not go round meanwhile, and yet nothing hangs.
 
     Args:
-        properties: see `Reader`.
+        cluster: see `Reader`.
         on_warning: see `Reader`.
         pulse: beats at each read.
     """
 
-    def __init__(self, properties: dict[str, object], on_warning: Callable[[str], None], pulse: Pulse) -> None:
-        super().__init__(properties, on_warning)
+    def __init__(self, cluster: Cluster, on_warning: Callable[[str], None], pulse: Pulse) -> None:
+        super().__init__(cluster, on_warning)
         self._pulse = pulse
 
     def read(self, most: int, timeout_s: float) -> tuple[Sequence[Message], Mapping[Place, int]]:
