@@ -204,9 +204,9 @@ class Process:
             stage.cluster.clients,
             stage.cluster.member(stage.group, "classic", None),
             [stage.intake],
-            self,
             lambda text: self.events("warning", text=text),
         )
+        self.membership.join(self)
 
     def assigned(self, places: Sequence[Place]) -> None:
         self.owned.update(places)

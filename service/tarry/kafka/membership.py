@@ -42,7 +42,6 @@ class Membership:
         clients: who makes the consumer.
         properties: of librdkafka, from `Cluster.member`.
         topics: the intakes.
-        rebalances: is told what comes and goes.
         on_warning: takes the text of an error that the client gets over by itself.
     """
 
@@ -51,16 +50,27 @@ class Membership:
         clients: Clients,
         properties: Properties,
         topics: Sequence[str],
-        rebalances: Rebalances,
         on_warning: Callable[[str], None],
     ) -> None:
         self._clients = clients
         self._properties = properties
         self._topics = list(topics)
-        self._rebalances = rebalances
         self._on_warning = on_warning
         self._incremental = properties["group.protocol"] == "consumer"
-        self._consumer = self._join()
+        self._rebalances: Rebalances | None = None
+        self._member: Consumer | None = None
+        self._stranger: Any = None
+
+    def join(self, rebalances: Rebalances) -> None:
+        """Ask to be taken into the group.
+
+        Args:
+            rebalances: is told what comes and goes.
+        """
+        self._rebalances = rebalances
+        self._member = consumer = self._clients.consumer(self._properties)
+        self._stranger = consumer.consumer_group_metadata()
+        consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     @property
     def joined(self) -> bool:
@@ -74,13 +84,7 @@ class Membership:
     def rejoin(self) -> None:
         """Begin as a new member, after `InstanceInUseError`."""
         self.close()
-        self._consumer = self._join()
-
-    def _join(self) -> Consumer:
-        consumer = self._clients.consumer(self._properties)
-        self._stranger = consumer.consumer_group_metadata()
-        consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
-        return consumer
+        self.join(self._told)
 
     def poll(self) -> None:
         """Serve what the group has to say, without waiting.
@@ -122,8 +126,20 @@ class Membership:
 
     def close(self) -> None:
         """Leave the group; `revoked` is called for what is still owned."""
+        if self._member is None:
+            return
         with group_errors("leave the group"):
-            self._consumer.close()
+            self._member.close()
+
+    @property
+    def _consumer(self) -> Consumer:
+        assert self._member is not None, "join comes first"  # noqa: S101
+        return self._member
+
+    @property
+    def _told(self) -> Rebalances:
+        assert self._rebalances is not None, "join comes first"  # noqa: S101
+        return self._rebalances
 
     def _judge(self, error: KafkaError) -> None:
         # A fatal error comes wrapped: the reason is in its text alone.
@@ -140,14 +156,14 @@ class Membership:
         else:
             consumer.assign(at_end)
         consumer.pause(at_end)
-        self._rebalances.assigned(_places(partitions))
+        self._told.assigned(_places(partitions))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._rebalances.revoked(_places(partitions))
+        self._told.revoked(_places(partitions))
         self._unassign(consumer, partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._rebalances.lost(_places(partitions))
+        self._told.lost(_places(partitions))
         self._unassign(consumer, partitions)
 
     def _unassign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -1,0 +1,76 @@
+"""The clients of one process, made in one place."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tarry.errors import BrokerError
+from tarry.kafka.membership import Membership
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.reader import Reader
+from tarry.kafka.topics import TopicAdmin
+from tarry.kafka.transaction import Transactor
+from tarry.worker.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """The clients of one process.
+
+    Attributes:
+        topics: questions about topics.
+        offsets: questions about offsets.
+        reader: of the intakes.
+        membership: in the group.
+        firing: the producer of what fires.
+        parking: the producer of what was parked.
+    """
+
+    topics: TopicAdmin
+    offsets: Offsets
+    reader: Reader
+    membership: Membership
+    firing: Transactor
+    parking: Transactor
+
+    @property
+    def transactors(self) -> tuple[Transactor, ...]:
+        """All producers: together they are the writer that a checkpoint names."""
+        return self.firing, self.parking
+
+    def close(self) -> None:
+        """Leave the group, and close the others.
+
+        Raises:
+            BrokerError: the group could not be left in good order; the others are closed.
+        """
+        try:
+            self.membership.close()
+        except BrokerError:
+            self._close_others()
+            raise
+        self._close_others()
+
+    def _close_others(self) -> None:
+        self.reader.close()
+        for transactor in self.transactors:
+            transactor.close()
+        self.offsets.close()
+
+
+def open_edges(plan: Plan, on_warning: Callable[[str], None]) -> Edges:
+    """Make the clients of a process; none of them has joined, registered or read anything yet.
+
+    Args:
+        plan: what the process does.
+        on_warning: takes the text of errors that clients get over by themselves.
+    """
+    cluster = plan.cluster
+    admin = cluster.clients.admin(cluster.client())
+    return Edges(
+        TopicAdmin(admin),
+        Offsets(admin, plan.group, cluster),
+        Reader(cluster, on_warning),
+        Membership(cluster.clients, plan.member, list(plan.intakes), on_warning),
+        Transactor(cluster, f"{plan.name}-fire"),
+        Transactor(cluster, f"{plan.name}-park"),
+    )

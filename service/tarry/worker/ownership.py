@@ -1,0 +1,262 @@
+"""Which partitions are ours: given by the group, taken over, and released, lost or taken over anew.
+
+A partition goes through: assigned → taken over (its state stands, the gate closed) → replayed (the gate opens) →
+served → released or lost. A take-over may wait for brokers, and a callback of the group may not: so the callback notes
+what is assigned, and the loop takes it over.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from tarry.clock import Clock
+from tarry.core.partition import PartitionState, Recovered
+from tarry.errors import AbortableError, BrokerError, FatalError, InstanceInUseError, RetriableError
+from tarry.kafka.place import Place
+from tarry.kafka.takeover import Identity, TakeOver
+from tarry.kafka.transaction import fence
+from tarry.metrics.families import REBALANCES, TAKEOVERS
+from tarry.metrics.tally import Tally
+from tarry.timer import TimingWheel
+from tarry.worker.edges import Edges
+from tarry.worker.firing import Firing
+from tarry.worker.janitor import Janitor
+from tarry.worker.parking import Parking
+from tarry.worker.plan import Plan
+from tarry.worker.pulse import Pulse, PulsingReader, View
+from tarry.worker.reading import Reading
+
+RETRY_MS = 100
+"""How long a refused take-over waits before it begins again."""
+
+REJOIN_MS = 300
+"""How long until a member whose instance is in use asks again."""
+
+HAND_OVER_MS = 8_000
+"""The budget of a release: what it does not reach, the next owner's fencing does."""
+
+
+class Ownership:
+    """The partitions of one process; the group tells it what comes and goes (`Rebalances`).
+
+    Args:
+        plan: what the process does.
+        clock: wall and monotonic time.
+        edges: its clients.
+        reading: reads what is ours.
+        firing: commits what is released.
+        parking: is stopped before anything is given up.
+        janitor: forgets what is not ours.
+        pulse: is told of take-overs.
+        tally: counts.
+        on_event: takes an event's name and fields, for the log.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        clock: Clock,
+        edges: Edges,
+        reading: Reading,
+        firing: Firing,
+        parking: Parking,
+        janitor: Janitor,
+        pulse: Pulse,
+        tally: Tally,
+        on_event: Callable[..., None],
+    ) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._edges = edges
+        self._reading = reading
+        self._firing = firing
+        self._parking = parking
+        self._janitor = janitor
+        self._pulse = pulse
+        self._tally = tally
+        self._on_event = on_event
+        self.states: dict[Place, PartitionState] = {}
+        """Those that are taken over."""
+        self._waiting: set[Place] = set()
+        self._retry_at_ms = 0
+        self._announced = False
+        self._lost_producer: FatalError | None = None
+        self._waits_for_instance = False
+        self._joined = False
+
+    def view(self) -> View:
+        """What there is to say of it."""
+        return View(self._joined or self._edges.membership.joined, len(self._waiting), self.states)
+
+    def turn(self) -> None:
+        """Serve the group's callbacks, and take over what waits for it.
+
+        Raises:
+            RetriableError: a broker does not answer; go on.
+            FatalError: a producer was lost: `begin_anew`.
+            InstanceInUseError: `join_again`.
+            MembershipLostError: this member is out for good.
+            UsageError: a partition can be served by nobody; one line says why.
+        """
+        self._edges.membership.poll()
+        if self._lost_producer is not None:
+            raise self._lost_producer
+        if self._waiting and self._clock.monotonic_ms() >= self._retry_at_ms:
+            self._take_over()
+
+    def announce(self) -> None:
+        """Say that all that is ours is served, once it is."""
+        if self._announced or self._waiting or not self.states:
+            return
+        if any(state.replaying for state in self.states.values()):
+            return
+        self._announced = True
+        self._pulse.serving()
+        self._on_event("serving", partitions=_text(self.states))
+
+    # -- the group's callbacks --------------------------------------------------------------------------------------
+
+    def assigned(self, places: Sequence[Place]) -> None:
+        """Note that these are to be taken over."""
+        self._on_event("assigned", partitions=_text(places))
+        self._waits_for_instance = False
+        self._joined = True
+        self._tally.count(REBALANCES, 1, "assigned")
+        self._waiting.update(places)
+        if places:
+            self._pulse.taking_over()
+        self._announced = False
+
+    def revoked(self, places: Sequence[Place]) -> None:
+        """Commit these as released and drop them. No transaction is open: the loop finishes each before it polls."""
+        self._stop_parking()
+        states = [self.states[place] for place in places if place in self.states]
+        if states or self._waiting.intersection(places):  # at the end they are given up before the group asks
+            self._tally.count(REBALANCES, 1, "revoked")
+        if states:
+            self._release(states)
+        self._drop(places)
+        self._on_event("revoked", partitions=_text(places))
+
+    def lost(self, places: Sequence[Place]) -> None:
+        """Drop these: they are somebody else's."""
+        self._stop_parking()
+        self._drop(places)
+        self._tally.count(REBALANCES, 1, "lost")
+        self._on_event("lost", partitions=_text(places))
+
+    def _stop_parking(self) -> None:
+        try:
+            self._parking.stop()
+        except FatalError as error:
+            self._lost_producer = error
+
+    def _release(self, states: Sequence[PartitionState]) -> None:
+        deadline_ms = self._clock.monotonic_ms() + HAND_OVER_MS
+        while True:
+            try:
+                self._firing.commit_rest(states, released=True)
+            except AbortableError as error:
+                # The metadata is taken anew each time, so a moved generation is got over by trying again.
+                if self._clock.monotonic_ms() > deadline_ms:
+                    self._on_event("not_released", reason=str(error))
+                    return
+                self._clock.sleep(RETRY_MS / 1000)
+            except BrokerError as error:
+                self._on_event("not_released", reason=str(error))
+                self._lost_producer = FatalError(str(error), error.code)
+                return
+            else:
+                return
+
+    def _drop(self, places: Sequence[Place]) -> None:
+        held = [place for place in places if place in self.states]
+        if held:
+            self._reading.shut(held)
+        for place in held:
+            self.states.pop(place).close()
+        self._waiting.difference_update(places)
+        self._janitor.forget(places)
+
+    # -- beginning again --------------------------------------------------------------------------------------------
+
+    def begin_anew(self, error: FatalError) -> None:
+        """A transaction's fate is not known, or the producer is gone: take over all that is ours, from the start."""
+        self._on_event("begin_anew", reason=str(error), code=error.code)
+        self._lost_producer = None
+        places = list(self.states)
+        self._parking.forget()
+        self._drop(places)
+        for transactor in self._edges.transactors:
+            transactor.close()
+        self._waiting.update(places)
+        self._pulse.taking_over()
+        self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
+        self._announced = False
+
+    def join_again(self, error: InstanceInUseError) -> None:
+        """Under KIP-848 a member that died keeps its instance until its session ends: wait for that."""
+        if not self._waits_for_instance:
+            self._on_event("instance_in_use", reason=str(error))
+            self._waits_for_instance = True
+        self._clock.sleep(REJOIN_MS / 1000)
+        self._edges.membership.rejoin()
+
+    # -- taking over ------------------------------------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        places = sorted(self._waiting)
+        began_ms = self._clock.monotonic_ms()
+        cluster = self._plan.cluster
+        journal = PulsingReader(cluster, lambda text: self._on_event("kafka_warning", reason=text), self._pulse)
+        take_over = TakeOver(
+            self._edges.membership,
+            self._edges.offsets,
+            journal,
+            Identity(
+                tuple(transactor.transactional_id for transactor in self._edges.transactors),
+                {topic: intake.geometry for topic, intake in self._plan.intakes.items()},
+            ),
+            partial(fence, cluster),
+            self._on_event,
+        )
+        try:
+            take_over.prove(places)
+            # Only now: under a static instance's ids this fences whoever ran before, or runs still.
+            cluster.clients.at_once([one.renew for one in self._edges.transactors if not one.started])
+            self._pulse.turn()
+            recovered = take_over.run(places)
+        except RetriableError as error:
+            self._on_event("take_over_refused", reason=str(error))
+            self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
+            return
+        finally:
+            journal.close()
+        others = list(self.states)
+        self._stand(recovered, began_ms)
+        self._reading.open({place: found.low for place, found in recovered.items()}, others)
+        self._waiting.clear()
+
+    def _stand(self, recovered: Mapping[Place, Recovered], began_ms: int) -> None:
+        now_ms = self._clock.now_ms()
+        for place, found in recovered.items():
+            intake = self._plan.intakes[place[0]]
+            self.states[place] = PartitionState(
+                *place, intake.reader, intake.fixed_delay, self._new_wheel, found, now_ms
+            )
+            self._tally.count(TAKEOVERS, 1, place[0])
+            self._on_event(
+                "taken_over",
+                topic=place[0],
+                partition=place[1],
+                low=found.low,
+                done_above=len(found.done),
+                replay_to=found.replay_end,
+                took_ms=self._clock.monotonic_ms() - began_ms,
+            )
+
+    def _new_wheel(self, start_ms: int) -> TimingWheel:
+        return TimingWheel(self._plan.tick_ms, self._plan.wheel_size, start_ms)
+
+
+def _text(places: Sequence[Place] | Mapping[Place, object]) -> list[str]:
+    return [f"{topic}/{partition}" for topic, partition in sorted(places)]
