@@ -60,7 +60,7 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
         UsageError: a topic is not as it must be; one line says how.
     """
     cluster = cluster_of(config)
-    admin = cluster.clients.admin(cluster.client())
+    admin = cluster.clients.admin(cluster.admin())
     birth = Birth(cluster, admin, config.service.group, geometry_of(config), SystemClock())
     for intake in config.intakes:
         made = make_or_check(

@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewPartitions
 from tarry.devbroker import EmbeddedBroker
 from tarry.errors import AbortableError, FatalError
 from tarry.kafka.settings import Cluster
+from tarry.kafka.topics import Target, TopicAdmin
 from tarry.kafka.transaction import Transactor, fence
 from tarry.worker.janitor import COPY_EVERY_MS, ENDS_EVERY_MS, Janitor
 from tests.support.brokers import wait_until
@@ -117,10 +118,9 @@ def test_what_is_refused_at_once_leaves_its_transaction_as_it_was(stage: Stage) 
 
 def test_a_topic_that_does_not_exist_has_no_partitions_and_is_not_made_by_asking(stage: Stage) -> None:
     stage.make_topic(stage.target, 3)
-    transactor = transactor_of(stage)
-    assert transactor.partitions_of(stage.target, 5) == 3
-    assert transactor.partitions_of(f"{stage.target}.none", 5) == 0
-    assert transactor.partitions_of("no topic's name", 5) == 0
+    missing = {f"{stage.target}.none", "no topic's name"}
+    found = TopicAdmin(stage.admin).targets([stage.target, *missing], 5)
+    assert found == {stage.target: Target(3, max_bytes=1_048_588), **dict.fromkeys(missing, Target(0))}
     assert stage.count(f"{stage.target}.none") == 0
 
 

@@ -1,6 +1,7 @@
 """One partition against a list of what was sent: crashes at every step, aborts, clock steps, lost offsets.
 
-Sometimes the target is away, and its messages are tried in transactions of their own.
+Sometimes the target is away: its messages are tried in transactions of their own, and where there are many of them only
+their places are kept, and they are read again.
 
 The log, the group's offset and the journal are lists here, written at commits alone, as Kafka's transactions write
 them. A recovery knows nothing but these. Whatever the course of events: each message leaves once, never early, in the
@@ -20,6 +21,7 @@ from tarry.core.done_set import DoneSet
 from tarry.core.journal import INTAKE, Copy, Done, encode_copy
 from tarry.core.journal import decode as decode_record
 from tarry.core.message import Headers, HeldMessage
+from tarry.core.parked import Wanted
 from tarry.core.partition import Batch, PartitionState, Recovered, Settlement
 from tarry.core.request import IntakePolicy, RequestReader
 from tarry.headers import DELAY_MS, DELIVER_AT, ID, TARGET
@@ -89,6 +91,11 @@ class Partition(RuleBasedStateMachine):
     keeps_order = False
     attempt: Batch | None
     """The batch of a parked transaction that is open."""
+    attempted: tuple[int, int]
+    """The time and the step in which it was taken, and sent."""
+    wanted: Wanted | None
+    """What is being read again, and from where on in `reread_from`."""
+    reread_from: int
     cursor: int
     """The next offset that the reader gets."""
 
@@ -229,7 +236,9 @@ class Partition(RuleBasedStateMachine):
                 self.state.settle(batch)
                 self.store.abort()
             self.state.put_back(batch)
-            assert (self.state.low, self.state.held_bytes) == (low, held_bytes)
+            assert self.state.low == low
+            # What was parked meanwhile stays parked, of some of it the place alone.
+            assert self.state.held_bytes <= held_bytes if self.away else self.state.held_bytes == held_bytes
             assert decode_checkpoint(self.state.rest().metadata).due_below_ms == due_below_ms
 
     @rule(limit=st.integers(1, 4) | st.just(50))
@@ -257,9 +266,13 @@ class Partition(RuleBasedStateMachine):
         return batch if len(batch) else None
 
     def leave(self, batch: Batch) -> None:
-        """The oracle: what is committed now leaves once, not early, and in order."""
-        assert not self.state.replaying
+        """What was taken, sent and committed at once."""
         self.step += 1
+        self.judge(batch, self.now_ms, self.step)
+
+    def judge(self, batch: Batch, sent_ms: int, step: int) -> None:
+        """The oracle: what is committed now leaves once, was not sent early, and in order."""
+        assert not self.state.replaying
         retired = {message.sequence for message in batch.retired}
         for dead in batch.dead:
             self.leave_once(dead.offset)
@@ -267,17 +280,17 @@ class Partition(RuleBasedStateMachine):
             assert dead.headers == self.log[dead.offset].headers
         for message in batch.due:
             self.leave_once(message.sequence)
-            self.check_due(message)
+            self.check_due(message, sent_ms)
             self.check_order(message)
-            self.left.append((message.due_ms, message.sequence, self.step))
+            self.left.append((message.due_ms, message.sequence, step))
 
     def leave_once(self, offset: int) -> None:
         assert not self.log[offset].left, "it left twice"
         self.log[offset].left = True
 
-    def check_due(self, message: HeldMessage) -> None:
+    def check_due(self, message: HeldMessage, sent_ms: int) -> None:
         assert message.due_ms == self.log[message.sequence].due_ms
-        assert message.due_ms <= self.now_ms, "early"
+        assert message.due_ms <= sent_ms, "early"
 
     def check_order(self, message: HeldMessage) -> None:
         accepted_at = self.log[message.sequence].accepted_at
@@ -299,7 +312,8 @@ class Partition(RuleBasedStateMachine):
         if len(batch):
             if give_up:
                 self.state.give_up(batch, {m.sequence: ("too-large", "") for m in batch.due[::give_up]})
-            self.attempt = batch
+            self.step += 1
+            self.attempt, self.attempted = batch, (self.now_ms, self.step)
         elif not self.state.parked:
             self.away.clear()
 
@@ -312,13 +326,50 @@ class Partition(RuleBasedStateMachine):
             self.store.abort()
         else:
             self.store.commit_without_offset(self.state.journal_of(batch))
-            self.leave(batch)
+            self.judge(batch, *self.attempted)
         if fate == "commit":
             self.state.confirm_parked(batch)
         elif fate == "abort":
             self.state.park_again(TO, batch)
         else:
             self.take_over()
+
+    @rule(limit_bytes=st.sampled_from((0, 600, 2_000)))
+    def shed_what_is_parked(self, limit_bytes: int) -> None:
+        before = (self.state.held, self.state.parked, self.state.held_bytes)
+        self.state.shed_parked(limit_bytes)
+        assert (self.state.held, self.state.parked) == before[:2]
+        assert self.state.held_bytes <= before[2]
+
+    @rule(delays_ms=st.permutations((5, 20, 20, 300)), limit_bytes=st.sampled_from((0, 1_200)))
+    def let_some_be_parked_and_shed(self, delays_ms: Sequence[int], limit_bytes: int) -> None:
+        """What most courses need before anything can go wrong here."""
+        self.let_some_become_due(delays_ms, 400, notes=False)
+        self.send_the_target_away()
+        self.fire(limit=50, give_up=0)
+        self.shed_what_is_parked(limit_bytes)
+
+    @precondition(lambda self: self.wanted is None)
+    @rule(limit_bytes=st.sampled_from((0, 1_200, 10_000)))
+    def want_what_was_shed(self, limit_bytes: int) -> None:
+        self.wanted = self.state.wanted(TO, limit_bytes)
+        if self.wanted is not None:
+            self.reread_from = self.wanted.start
+
+    @precondition(lambda self: self.wanted is not None)
+    @rule(most=st.integers(1, 20))
+    def read_on_what_was_shed(self, most: int) -> None:
+        assert self.wanted is not None
+        at_hand = [offset for offset in self.log if self.reread_from <= offset < self.wanted.end][:most]
+        for offset in at_hand:
+            sent = self.log[offset]
+            self.state.read_again(self.wanted, offset, sent.timestamp_ms, sent.key, b"v", sent.headers)
+            self.reread_from = offset + 1
+        if self.wanted.is_complete:
+            self.state.restore(self.wanted)
+            self.wanted = None
+        else:
+            assert at_hand, "it is not there any more"
 
     # -- the checkpoint ------------------------------------------------------------------------------------------------
 
@@ -378,6 +429,7 @@ class Partition(RuleBasedStateMachine):
             self.now_ms,
         )
         self.attempt = None
+        self.wanted = None
         self.cursor = low
         self.replay_end = self.log_end
 
@@ -418,6 +470,10 @@ class Partition(RuleBasedStateMachine):
             self.try_the_target(limit=7, give_up=0)
             if self.attempt is not None:
                 self.end_the_try("commit")
+            if self.wanted is None:
+                self.want_what_was_shed(limit_bytes=10_000)
+            else:
+                self.read_on_what_was_shed(most=len(self.log))
         assert all(sent.left for sent in self.log.values()), "lost"
         assert (self.state.held, self.state.held_bytes) == (0, 0)
         assert self.state.low == self.log_end

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.clock import Clock, SystemClock
@@ -31,6 +33,7 @@ from tarry.worker import Plan, Worker
 from tarry.worker.firing import Firing
 from tarry.worker.parking import Parking
 from tarry.worker.plan import IntakePlan
+from tarry.worker.rereading import Rereading
 from tarry.worker.targets import Targets
 from tests.support.brokers import wait_until
 
@@ -89,6 +92,15 @@ class Stage:
         self.admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
         wait_until(lambda: self.count(topic) == partitions, f"{topic} is known")
         return topic
+
+    def configure(self, topic: str, **config: str) -> None:
+        """Change settings of a topic."""
+        settings = [
+            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=settings)
+        self.admin.incremental_alter_configs([resource])[resource].result(30)
 
     def count(self, topic: str) -> int:
         """Partitions of a topic that all answer; 0 where there is none."""
@@ -272,11 +284,13 @@ class Process:
         self._firing(SystemClock(), 1).commit_rest(list(self.states.values()), released=released)
 
     def _firing(self, clock: Clock, at_most: int) -> Firing:
-        targets = Targets(lambda topic: self.transactor.partitions_of(topic, 5))
-        parking = Parking(self.transactor, self.membership, targets, clock, at_most, self.events)
-        return Firing(
-            self.transactor, self.membership, targets, parking, lambda _names: set(), clock, at_most, self.events
+        cluster = self.stage.cluster
+        targets = Targets(lambda topics: TopicAdmin(self.stage.admin).targets(topics, 5))
+        rereading = Rereading(lambda: Reader(cluster, lambda text: self.events("warning", text=text)), 1 << 30)
+        parking = Parking(
+            self.transactor, self.membership, targets, rereading, cluster.clients, clock, at_most, self.events
         )
+        return Firing(self.transactor, self.membership, targets, parking, clock, at_most, self.events)
 
     def open_a_firing_transaction(self, value: bytes) -> None:
         """What a process has open when it dies between step 4 and step 5: a delivery, a journal record, an offset."""

@@ -27,6 +27,7 @@ from tarry.core.done_set import DoneSet
 from tarry.core.journal import INTAKE, encode_copy, encode_done
 from tarry.core.ledger import Ledger
 from tarry.core.message import DeadMessage, Headers, HeldMessage
+from tarry.core.parked import Parked, Wanted
 from tarry.core.pointer import JournalPointer
 from tarry.core.request import Rejection, RequestReader
 from tarry.timer import TimingWheel
@@ -103,6 +104,8 @@ class PartitionState:
         self.intake = intake
         self.partition = partition
         self.held_bytes = 0
+        self.largest_bytes = 0
+        """The most that a single message has taken so far."""
         self._reader = reader
         self._new_wheel = new_wheel
         self._wheel = new_wheel(now_ms)
@@ -115,7 +118,7 @@ class PartitionState:
         self._replay_end: int | None = max(recovered.replay_end, recovered.done.end)
         self._late: list[HeldMessage] = []
         self._ready: deque[HeldMessage] = deque()
-        self._parked: dict[str, deque[HeldMessage]] = {}
+        self._parked = Parked()
         self._dead: list[DeadMessage] = []
         self._keeps_order = keeps_order
         self._last_due_ms = recovered.checkpoint.due_below_ms or 0
@@ -169,7 +172,10 @@ class PartitionState:
                 return
         ledger.read(offset)
         message = HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
-        self.held_bytes += message.size_bytes
+        size = message.size_bytes
+        self.held_bytes += size
+        if size > self.largest_bytes:  # noqa: PLR1730 - max() costs a call a message
+            self.largest_bytes = size
         if not self._wheel.add(message):
             if due_ms > now_ms:
                 self._turn_back(now_ms)
@@ -268,7 +274,7 @@ class PartitionState:
         while room > 0 and ready and ready[0].due_ms <= now_ms:
             message = ready.popleft()
             if away and message.target in away:
-                self._parked.setdefault(message.target, deque()).append(message)
+                self.held_bytes -= self._parked.park(message)
             else:
                 due.append(message)
                 room -= 1
@@ -322,21 +328,28 @@ class PartitionState:
     @property
     def parked(self) -> int:
         """How many messages wait for targets that are away."""
-        return sum(len(messages) for messages in self._parked.values())
+        return len(self._parked)
 
     def has_parked(self, topic: str) -> bool:
         """Whether any message waits for a target."""
         return topic in self._parked
 
+    def park(self, batch: Batch, topics: Container[str]) -> None:
+        """Park messages of a batch after all, behind those that are parked for the same targets already."""
+        due = []
+        for message in batch.due:
+            if message.target in topics:
+                self.held_bytes -= self._parked.park(message)
+            else:
+                due.append(message)
+        batch.due = due
+
     def take_parked(self, topic: str, limit: int, now_ms: int) -> Batch:
-        """Take up to `limit` of what is parked for a target, in order; nothing is marked before `confirm_parked`."""
-        batch = Batch()
-        parked = self._parked.get(topic)
-        while parked and len(batch.due) < limit and parked[0].due_ms <= now_ms:
-            batch.due.append(parked.popleft())
-        if parked is not None and not parked:
-            del self._parked[topic]
-        return batch
+        """Take up to `limit` of what is parked for a target, in order; nothing is marked before `confirm_parked`.
+
+        Where only places are left of it, nothing: `wanted` says what to read again.
+        """
+        return Batch(self._parked.take(topic, limit, now_ms))
 
     def journal_of(self, batch: Batch) -> bytes:
         """The journal's record of a batch whose transaction commits no offset of the intake."""
@@ -344,13 +357,43 @@ class PartitionState:
 
     def park_again(self, topic: str, batch: Batch) -> None:
         """The batch's transaction aborted: park it again, in front of what is parked for its target."""
-        messages = sorted([*batch.due, *batch.retired], key=_BY_DUE, reverse=True)
-        self._parked.setdefault(topic, deque()).extendleft(messages)
+        self.held_bytes -= self._parked.park_in_front(topic, sorted([*batch.due, *batch.retired], key=_BY_DUE))
 
     def confirm_parked(self, batch: Batch) -> None:
         """The batch's transaction committed. Only now it counts as done: other transactions went on meanwhile."""
         self._ledger.mark(batch.offsets())
         self.confirm(batch)
+
+    def shed_parked(self, limit_bytes: int) -> None:
+        """Keep no more parked messages whole than fit into so many bytes; of the others only their places."""
+        self.held_bytes -= self._parked.shed(limit_bytes)
+
+    def wanted(self, topic: str, limit_bytes: int) -> Wanted | None:
+        """What is to be read again from the intake for a target, as much as fits; None for nothing at present."""
+        return self._parked.wanted(topic, limit_bytes)
+
+    def read_again(
+        self,
+        wanted: Wanted,
+        offset: int,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+    ) -> None:
+        """Take in a record of the intake once more, if it is wanted."""
+        due_ms = wanted.due_ms(offset)
+        if due_ms is not None:
+            # Its due time is the one that it had: a fixed delay may have put it off, and the horizon is behind it.
+            request = self._reader.read(self.partition, offset, timestamp_ms, headers, due_ms)
+            if type(request) is Rejection:
+                raise ValueError(f"offset {offset} was accepted once, and is refused now: {request.detail}")
+            _, target, target_partition, message_id, carries = request
+            wanted.put(HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id))
+
+    def restore(self, wanted: Wanted) -> None:
+        """All that was wanted has been read again: it can be taken."""
+        self.held_bytes += self._parked.restore(wanted)
 
     # -- the checkpoint ---------------------------------------------------------------------------------------------
 

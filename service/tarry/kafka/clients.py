@@ -5,7 +5,7 @@ take the same calls.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -44,6 +44,10 @@ class Clients(Protocol):
         """
         ...
 
+    def in_background(self, call: Callable[[], None]) -> "Future[None]":
+        """Start a call that waits for brokers, and do not wait for it."""
+        ...
+
 
 class LibraryClients:
     """The client library's own."""
@@ -80,6 +84,14 @@ class LibraryClients:
         with ThreadPoolExecutor(len(calls)) as pool:
             for outcome in [pool.submit(call) for call in calls]:
                 outcome.result()
+
+    def in_background(self, call: Callable[[], None]) -> "Future[None]":
+        """Start a call that waits for brokers, in a thread that does nothing else, and do not wait for it."""
+        pool = ThreadPoolExecutor(1)
+        try:
+            return pool.submit(call)
+        finally:
+            pool.shutdown(wait=False)
 
 
 LIBRARY = LibraryClients()

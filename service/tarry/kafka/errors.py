@@ -26,8 +26,11 @@ _PASSING = frozenset(
         # A topic just made, or a leader just moved.
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError._NOENT,  # "no leaders found", from an admin client
         KafkaError._TIMED_OUT,
         KafkaError._WAIT_COORD,
         KafkaError._TRANSPORT,

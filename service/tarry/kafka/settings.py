@@ -19,6 +19,9 @@ TRANSACTION_TIMEOUT_MS = 30_000
 MESSAGE_TIMEOUT_MS = 5_000
 """How long a target without a leader may hold a firing transaction."""
 
+BATCH_BYTES = 65_536
+"""The largest batch of several records: any topic of an intake takes it, and most targets. Larger ones gain nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -83,12 +86,31 @@ class Cluster:
             enable_partition_eof=True,
         )
 
+    def admin(self) -> Properties:
+        """An admin client, which asks for leaders anew every other second.
+
+        It keeps what it knows of them for 15 minutes otherwise, and is refused with that after each move of a leader:
+        FENCED_LEADER_EPOCH, at which it does not ask anew (seen with librdkafka 2.16).
+        """
+        return self.client(metadata_max_age_ms=2_000)
+
     def asker(self, group: str) -> Properties:
         """A consumer that asks for the group's committed offsets, under open transactions too; it never joins."""
         return self.client(group_id=group, enable_auto_commit=False, isolation_level="read_uncommitted")
 
-    def transactor(self, transactional_id: str) -> Properties:
-        """The firing producer: one request in flight, order by key as Java's clients have it, errors reported alone."""
+    @property
+    def compresses(self) -> bool:
+        """Whether the user's options compress records."""
+        codecs = (self.options.get(name, "none") for name in ("compression.type", "compression.codec"))
+        return any(codec != "none" for codec in codecs)
+
+    def transactor(self, transactional_id: str, batch_bytes: int = BATCH_BYTES) -> Properties:
+        """A transactional producer: order by key as Java's clients have it, errors reported alone.
+
+        Args:
+            transactional_id: the name under which Kafka knows it.
+            batch_bytes: the largest batch of several records; one that is larger by itself goes alone.
+        """
         return self.client(
             transactional_id=transactional_id,
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
@@ -103,7 +125,7 @@ class Cluster:
             delivery_report_only_error=True,
             linger_ms=2,
             batch_num_messages=10_000,
-            batch_size=1_000_000,
+            batch_size=batch_bytes,
             # The brokers and the topics set the limits; a client's own would keep dead letters out of their topic.
             message_max_bytes=200_000_000,
             queue_buffering_max_messages=200_000,

@@ -6,23 +6,30 @@ the limits on a message's size are the intake's and 64 KiB.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin._topic import TopicDescription
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.errors import UsageError
-from tarry.kafka.errors import error_of, group_errors
+from tarry.kafka.errors import error_of, group_errors, translate_group
 
 RESULTS, JOURNAL, DEAD = ".results", ".journal", ".dead"
 
 HEADROOM_BYTES = 64 * 1024
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 REQUEST_TIMEOUT_S = 30.0
+
+_NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
+_OF_THE_TOPIC = frozenset(
+    {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE}
+)
+"""What a request about several topics says of one of them."""
 
 _FOREVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 _MUST_BE = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
@@ -54,6 +61,23 @@ class Found:
 
     partitions: int
     config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A topic that messages are for, as the brokers see it now.
+
+    Attributes:
+        partitions: how many; 0 where there is no topic of this name.
+        obstacle: why nothing can be written to it at present, in one line; empty where nothing is known against it.
+        max_bytes: its limit on a batch of records; None where the brokers do not tell.
+        compacted: whether it takes no record without a key.
+    """
+
+    partitions: int
+    obstacle: str = ""
+    max_bytes: int | None = None
+    compacted: bool = False
 
 
 def topics_of(intake: str, partitions: int, replication: int, *, fixed_delay: bool, max_bytes: int) -> list[Topic]:
@@ -105,25 +129,49 @@ class TopicAdmin:
             }
         return {name: Found(len(known[name].partitions), configs[name]) for name in there}
 
-    def denied(self, names: Iterable[str]) -> set[str]:
-        """Those of the topics that exist and that we may not write to; none where the brokers do not say."""
-        wanted = list(names)
+    def targets(self, names: Iterable[str], timeout_s: float) -> dict[str, Target]:
+        """Look at topics that messages are for, all in two requests.
+
+        Raises:
+            RetriableError: the brokers do not answer.
+        """
+        wanted = sorted(set(names))
         if not wanted:
-            return set()
+            return {}
         futures = self._admin.describe_topics(
-            TopicCollection(wanted), include_authorized_operations=True, request_timeout=REQUEST_TIMEOUT_S
+            TopicCollection(wanted), include_authorized_operations=True, request_timeout=timeout_s
         )
-        denied = set()
+        targets = {}
         for name, future in futures.items():
             try:
-                allowed = future.result().authorized_operations
+                targets[name] = _target(future.result())
             except KafkaException as exception:
-                if error_of(exception).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    denied.add(name)
-            else:
-                if allowed is not None and AclOperation.WRITE not in allowed:
-                    denied.add(name)
-        return denied
+                error = error_of(exception)
+                if error.code() in _NO_TOPIC:
+                    targets[name] = Target(0)
+                elif error.code() in _OF_THE_TOPIC:
+                    targets[name] = Target(1, obstacle=error.str())
+                else:
+                    raise translate_group(error, f"ask about {name}") from exception
+        return {**targets, **self._limits(targets, timeout_s)}
+
+    def _limits(self, targets: Mapping[str, Target], timeout_s: float) -> dict[str, Target]:
+        """What the settings of those that exist forbid; those that may not be asked for are left out."""
+        there = [ConfigResource(ResourceType.TOPIC, name) for name, target in targets.items() if target.partitions]
+        if not there:
+            return {}
+        known = {}
+        for resource, future in self._admin.describe_configs(there, request_timeout=timeout_s).items():
+            try:
+                settings = future.result()
+            except KafkaException:
+                continue  # then the brokers decide about each record
+            known[resource.name] = replace(
+                targets[resource.name],
+                max_bytes=int(settings["max.message.bytes"].value),
+                compacted="compact" in settings["cleanup.policy"].value,
+            )
+        return known
 
     def make(self, topics: Iterable[Topic]) -> list[str]:
         """Make topics; one that another process has just made is fine.
@@ -147,6 +195,16 @@ class TopicAdmin:
                 if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise UsageError(f"could not make topic {name}: {error.str()}") from exception
         return made
+
+
+def _target(seen: TopicDescription) -> Target:
+    partitions = len(seen.partitions)
+    allowed = seen.authorized_operations
+    if allowed is not None and AclOperation.WRITE not in allowed:
+        return Target(partitions, "writing to it is not allowed")
+    if not all(partition.leader for partition in seen.partitions):
+        return Target(partitions, "not all of its partitions have a leader")
+    return Target(partitions)
 
 
 def faults(topic: Topic, found: Found, *, min_max_bytes: int | None = None) -> list[str]:

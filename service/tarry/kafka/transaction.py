@@ -11,13 +11,18 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from tarry.errors import AbortableError, FatalError, RetriableError
-from tarry.kafka.errors import error_of, producer_errors, translate
+from tarry.kafka.errors import error_of, group_errors, producer_errors, translate
 from tarry.kafka.place import OffsetMetadata, Place
-from tarry.kafka.settings import Cluster
+from tarry.kafka.settings import BATCH_BYTES, Cluster
 
-INIT_TIMEOUT_S = 30.0
+INIT_TIMEOUT_S = 10.0
 _QUEUE_FULL_WAIT_S = 0.05
 _QUEUE_FULL_TRIES = 600
+_FLUSH_S = 0.05
+_THERE_ANYWAY = "__transaction_state"
+
+METADATA_TIMEOUT_S = 5.0
+"""How long it is waited to be told about a target."""
 
 Headers = list[tuple[str, str | bytes | None]]
 """As the client library takes them; its lists are invariant."""
@@ -35,6 +40,8 @@ class Transactor:
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self.transactional_id = transactional_id
+        self.batch_bytes = BATCH_BYTES
+        """The largest batch of several records that it sends; a change counts from the next `renew` on."""
         self._cluster = cluster
         self._producer: Producer | None = None
 
@@ -51,7 +58,7 @@ class Transactor:
             FatalError: refused.
         """
         self.close()
-        producer = self._cluster.clients.producer(self._cluster.transactor(self.transactional_id))
+        producer = self._cluster.clients.producer(self._cluster.transactor(self.transactional_id, self.batch_bytes))
         _register(producer, self.transactional_id)
         self._producer = producer
 
@@ -87,25 +94,44 @@ class Transactor:
             on_failure: called with the error and the record if it could not be delivered.
 
         Raises:
-            AbortableError: no room in the queue for too long.
+            AbortableError: no room in the queue for too long; or the partition is not known, and no broker answers.
             KafkaException: this record can't be sent, and the transaction is as it was.
         """
+        refreshed = False
         while True:
             try:
                 self._producer.produce(topic, value, key, partition, on_failure, headers=headers)  # type: ignore[union-attr]
             except BufferError:
                 self._make_room()
+            except KafkaException as exception:
+                if refreshed or error_of(exception).code() != KafkaError._UNKNOWN_PARTITION:
+                    raise
+                refreshed = True
+                self._refresh(topic)
             else:
                 return
 
-    def poll(self) -> None:
-        """Serve delivery reports, without waiting."""
-        self._live.poll(0)
+    def poll(self, timeout_s: float = 0) -> None:
+        """Serve delivery reports; wait at most so long for the first."""
+        self._live.poll(timeout_s)
 
-    @property
-    def queued(self) -> int:
-        """How many records are neither delivered nor failed."""
-        return len(self._live)
+    def deliver(self, has_failed: Callable[[], bool]) -> None:
+        """Wait until all records are delivered, or until one has failed.
+
+        A commit would wait for those that are queued behind the one that failed, until they time out.
+        """
+        while self._live.flush(_FLUSH_S) and not has_failed():
+            pass
+
+    def push(self) -> int:
+        """Serve delivery reports and see to it that records are on their way, without waiting.
+
+        A client that has just learned of a partition may else leave its first records lying for a second.
+
+        Returns:
+            How many are neither delivered nor failed.
+        """
+        return self._live.flush(0)
 
     def produce_all(
         self, topic: str, partition: int, records: list[dict[str, bytes]], on_failure: OnFailure | None = None
@@ -169,22 +195,12 @@ class Transactor:
             except RetriableError as error:
                 raise FatalError(str(error), error.code) from error
 
-    def partitions_of(self, topic: str, timeout_s: float) -> int | None:
-        """Ask how many partitions a topic has: 0 where there is none of that name, None where it can't be told now.
-
-        Raises:
-            RetriableError: the cluster does not answer.
-        """
-        with producer_errors(f"ask about {topic}"):
-            found = self._live.list_topics(topic, timeout_s).topics.get(topic)
-        if found is None or (
-            found.error is not None
-            and found.error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
-        ):
-            return 0
-        if found.error is not None:
-            return None
-        return len(found.partitions)
+    def _refresh(self, topic: str) -> None:
+        """Have the client look at a topic anew: a partition may have been added since."""
+        try:
+            self._live.list_topics(topic, METADATA_TIMEOUT_S)
+        except KafkaException as exception:
+            raise AbortableError(f"could not ask about {topic}: {exception}", error_of(exception).name()) from exception
 
     @property
     def _live(self) -> Producer:
@@ -228,5 +244,10 @@ def _fence(cluster: Cluster, transactional_id: str) -> None:
 
 
 def _register(producer: Producer, transactional_id: str) -> None:
+    # Without a connection the first look for the coordinator finds nothing, and the next one is half a second later.
+    # The first answer tells the brokers' names, and the second comes over the connection that is then made to one.
+    with group_errors(f"reach the cluster to register {transactional_id}"):
+        for _ in range(2):
+            producer.list_topics(_THERE_ANYWAY, METADATA_TIMEOUT_S)
     with producer_errors(f"register {transactional_id}"):
         producer.init_transactions(INIT_TIMEOUT_S)

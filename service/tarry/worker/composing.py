@@ -15,6 +15,7 @@ from tarry.kafka.errors import error_of
 from tarry.kafka.place import Place
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
 from tarry.kafka.transaction import Transactor
+from tarry.worker.judging import Verdicts
 
 Blame = Callable[[Place, HeldMessage, KafkaError | None, Any], None]
 """Takes the delivery report of a message: its place, the message, the error or None, the record."""
@@ -26,6 +27,38 @@ _FOR_EVER = {
     KafkaError.INVALID_RECORD: ErrorCode.REJECTED_BY_BROKER,
     KafkaError.POLICY_VIOLATION: ErrorCode.REJECTED_BY_BROKER,
 }
+
+
+_OF_ANOTHER = KafkaError._INVALID_DIFFERENT_RECORD
+"""What the client says of the good records of a batch that was refused, where the broker has named the bad ones."""
+
+Reports = dict[int, list[tuple[Place, HeldMessage, KafkaError]]]
+"""Delivery reports of records that were refused for ever, or in the same batch, by partition of their target."""
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether a delivery report says that a record was refused for ever, or that another one of its batch was."""
+    return error.code() in _FOR_EVER or error.code() == _OF_ANOTHER
+
+
+def verdicts_of(reports: Reports, *, alone: bool) -> Verdicts:
+    """Who is to blame for a refusal, as far as that is sure.
+
+    A batch that is refused as one (as too large, or by a broker that names no record) proves nothing against any of
+    its records.
+
+    Args:
+        reports: of one target.
+        alone: whether each record had a batch of its own.
+    """
+    verdicts = {}
+    for of_partition in reports.values():
+        named = alone or len(of_partition) == 1 or any(error.code() == _OF_ANOTHER for _, _, error in of_partition)
+        for place, message, error in of_partition if named else ():
+            verdict = verdict_of(error, message)
+            if verdict is not None:
+                verdicts[place, message.sequence] = verdict
+    return verdicts
 
 
 def verdict_of(error: KafkaError, message: HeldMessage) -> tuple[str, str] | None:

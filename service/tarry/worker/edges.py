@@ -65,7 +65,7 @@ def open_edges(plan: Plan, on_warning: Callable[[str], None]) -> Edges:
         on_warning: takes the text of errors that clients get over by themselves.
     """
     cluster = plan.cluster
-    admin = cluster.clients.admin(cluster.client())
+    admin = cluster.clients.admin(cluster.admin())
     return Edges(
         TopicAdmin(admin),
         Offsets(admin, plan.group, cluster),

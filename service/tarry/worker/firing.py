@@ -1,14 +1,14 @@
 """The firing transaction: deliveries, results, dead letters, journal, offsets with checkpoints; all of it or nothing.
 
-    1. take       from each partition what is ready, up to the limit
-    2. judge      targets that do not exist, partitions that they do not have: dead letters of the same batch
+    1. take       from each partition what is ready
+    2. judge      what can never be delivered becomes a dead letter of the same batch; what is for a target that has to
+                  go apart is parked
     3. produce    each delivery and its result; each dead letter and its result; one journal record a partition
     4. offsets    of the intakes, with their checkpoints, under the member's metadata taken right before
     5. commit     and only then count the batches as done
 
-A record that the broker refuses aborts the whole transaction; its delivery report names it. Where the cause is for
-ever it becomes a dead letter, where it passes the batch is tried again later. Where one report blames a whole batch of
-records, the transactions shrink until it blames one.
+A record that the broker refuses aborts the whole transaction. Whatever the cause, the target is set apart (`parking`):
+there it is found out whether to wait, or which of its records is to blame, and the next transaction is without it.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,20 +20,23 @@ from tarry.clock import Clock
 from tarry.core.message import HeldMessage
 from tarry.core.partition import Batch, PartitionState
 from tarry.errors import AbortableError, RetriableError
-from tarry.headers import ErrorCode
 from tarry.kafka.membership import Membership
 from tarry.kafka.place import OffsetMetadata, Place
+from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.transaction import Transactor
 from tarry.metrics.families import ABORTED
 from tarry.metrics.tally import Tally
-from tarry.worker.composing import Composer, verdict_of
+from tarry.worker.composing import Composer, is_refusal
 from tarry.worker.counting import count_fired
-from tarry.worker.judging import Verdicts, judge
+from tarry.worker.judging import judge, may_condemn
 from tarry.worker.parking import Parking
 from tarry.worker.targets import Targets
 
 BACKOFF_MS = 200
 """How long a batch rests after its transaction aborted for a cause that passes."""
+
+REPORT_WAIT_S = 0.05
+"""How long after a failure the report is waited for that says whose it is."""
 
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 _PASSING = frozenset(
@@ -64,8 +67,7 @@ class Firing:
         transactor: the firing producer.
         membership: whose metadata proves that the partitions are still ours.
         targets: what is known of targets.
-        parking: keeps the messages of those that are away.
-        denied: which of these topics we may not write to.
+        parking: takes the messages of those that are set apart.
         clock: wall and monotonic time.
         most: messages a transaction.
         on_event: takes an event's name and fields, for the log.
@@ -78,7 +80,6 @@ class Firing:
         membership: Membership,
         targets: Targets,
         parking: Parking,
-        denied: Callable[[set[str]], set[str]],
         clock: Clock,
         most: int,
         on_event: Callable[..., None],
@@ -89,15 +90,12 @@ class Firing:
         self._membership = membership
         self._clock = clock
         self._most = most
-        self._limit = most
         self._on_event = on_event
         self._targets = targets
         self._parking = parking
-        self._denied = denied
         self._composer = Composer(transactor, self._blame, self._fail)
-        self._own_failed = False
-        self._verdicts: Verdicts = {}
-        self._blamed: dict[tuple[str, int], list[tuple[Place, HeldMessage, KafkaError]]] = {}
+        self._own_failure: KafkaError | None = None
+        self._blamed: dict[str, list[KafkaError]] = {}
         self.resting_until_ms = 0
         """Monotonic: before it nothing is tried, after a failure that passes."""
 
@@ -112,10 +110,10 @@ class Firing:
         """
         now_ms = self._clock.now_ms()
         fired: Fired = []
-        away = self._parking.away
-        room = self._limit
+        apart = self._parking.apart
+        room = self._most
         for state in states:
-            if room > 0 and (batch := state.take(room, now_ms, away)):
+            if room > 0 and (batch := state.take(room, now_ms, apart)):
                 fired.append((state, batch))
                 room -= len(batch)
         if not fired:
@@ -125,10 +123,15 @@ class Firing:
         except RetriableError as error:
             self._put_back(fired, error, rest=True)
             return 0
+        fired = [(state, batch) for state, batch in fired if len(batch)]
+        if not fired:
+            return 0
         began_ms = self._clock.monotonic_ms()
         try:
             self._transact(fired, now_ms)
         except AbortableError as error:
+            if not self._has_failed():
+                self._transactor.poll(REPORT_WAIT_S)
             learned = self._learn_from_failures(fired, error)
             self._put_back(fired, error, rest=not learned)
             self._transactor.abort()
@@ -139,7 +142,6 @@ class Firing:
         for state, batch in fired:
             state.confirm(batch)
         count_fired(self._tally, fired, self._clock.now_ms(), self._clock.monotonic_ms() - began_ms)
-        self._limit = min(self._limit * 2, self._most)
         return sum(len(batch) for _, batch in fired)
 
     def commit_rest(self, states: Sequence[PartitionState], *, released: bool) -> None:
@@ -165,13 +167,26 @@ class Firing:
     # -- 2 ----------------------------------------------------------------------------------------------------------
 
     def _judge(self, fired: Fired) -> None:
-        """Turn what can never be delivered into dead letters."""
-        missing = self._learn({message.target for _, batch in fired for message in batch.due})
+        """Park what is for a target that has to go apart; turn what can never be delivered into dead letters."""
+        topics = {message.target for _, batch in fired for message in batch.due}
+        missing = self._learn(topics, fired)
         asked = max((message.target_partition for _, batch in fired for message in batch.due), default=-1)
-        if asked < 0 and not missing and not self._verdicts:
+        if asked < 0 and not missing and not may_condemn(fired, topics - missing, self._targets):
             return
         missing |= self._learn_anew(fired)
-        judge(fired, missing, self._targets.partitions, self._verdicts)
+        judge(fired, missing, self._targets)
+
+    def _learn(self, topics: set[str], fired: Fired) -> set[str]:
+        """Make sure of targets; those that do not exist. What is for those that have to go apart is parked."""
+        missing, obstacles = self._targets.learn(topics, self._clock.monotonic_ms())
+        for topic, reason in obstacles.items():
+            self._parking.send_away([topic], reason)
+        narrow = {topic for topic in topics if (self._targets.max_bytes(topic) or BATCH_BYTES) < BATCH_BYTES}
+        self._parking.set_apart(narrow, "its max.message.bytes is small")
+        if apart := narrow.union(obstacles):
+            for state, batch in fired:
+                state.park(batch, apart)
+        return missing
 
     def _learn_anew(self, fired: Fired) -> set[str]:
         """Ask once more where a partition seems not to exist: it may have been added since; what is gone now."""
@@ -184,21 +199,13 @@ class Firing:
         }
         for topic in doubtful:
             self._targets.forget(topic)
-        return self._learn(doubtful)
-
-    def _learn(self, topics: set[str]) -> set[str]:
-        """Make sure of targets; those that do not exist. One that can't be told of now is away."""
-        missing, not_now = self._targets.learn(topics, self._clock.monotonic_ms())
-        if not_now:
-            self._parking.send_away(not_now, "its metadata is not there yet")
-            raise RetriableError(f"no metadata of {', '.join(sorted(not_now))}")
-        return missing
+        return self._learn(doubtful, fired)
 
     # -- 3 to 5 -----------------------------------------------------------------------------------------------------
 
     def _transact(self, fired: Fired, now_ms: int) -> None:
         self._blamed.clear()
-        self._own_failed = False
+        self._own_failure = None
         self._transactor.begin()
         offsets: dict[Place, OffsetMetadata] = {}
         for state, batch in fired:
@@ -207,53 +214,58 @@ class Firing:
             offsets[state.intake, state.partition] = (settled.low, settled.metadata)
             self._composer.journal(state, settled.journal)
         self._transactor.send_offsets(offsets, self._membership.metadata())
+        self._transactor.deliver(self._has_failed)
+        if self._has_failed():
+            raise AbortableError("not all records could be delivered")
         self._transactor.commit()
-        for state, batch in fired if self._verdicts else ():
-            for dead in batch.dead:
-                self._verdicts.pop(((state.intake, state.partition), dead.offset), None)
 
     # -- failures ---------------------------------------------------------------------------------------------------
 
-    def _blame(self, place: Place, message: HeldMessage, error: KafkaError | None, record: Any) -> None:
+    def _blame(self, _place: Place, message: HeldMessage, error: KafkaError | None, _record: Any) -> None:
         """A delivery report with an error. Those that only follow from another's are passed over."""
         if error is not None:
-            self._blamed.setdefault((record.topic(), record.partition()), []).append((place, message, error))
+            self._blamed.setdefault(message.target, []).append(error)
 
     def _fail(self, error: KafkaError) -> None:
         """A delivery report with an error, of a record to a topic of our own."""
-        self._own_failed = self._own_failed or error.code() in _PASSING
+        self._own_failure = self._own_failure or error
+
+    def _has_failed(self) -> bool:
+        return bool(self._blamed) or self._own_failure is not None
 
     def _learn_from_failures(self, fired: Fired, aborted_by: AbortableError) -> bool:
-        """Find the culprits; whether the next try will differ from this one."""
+        """Find the targets that are to blame; whether the next try will differ from this one."""
         learned = False
         if aborted_by.code == _UNAUTHORIZED:
             # Here the client library names no record: the brokers say what we may not write to.
-            denied = self._denied({message.target for _, batch in fired for message in batch.due})
-            self._parking.send_away(denied, str(aborted_by))
-            learned = bool(denied)
-        for (topic, _), blamed in self._blamed.items():
-            verdicts = {}
-            for place, message, error in blamed:
-                if error.code() in _UNKNOWN:
-                    self._targets.forget(topic)
-                elif error.code() in _PASSING and not self._own_failed:
-                    # Where our own topics fail as well it is not the target that is away, but the cluster.
-                    self._parking.send_away([topic], error.str())
-                    learned = True
-                elif (verdict := verdict_of(error, message)) is not None:
-                    verdicts[place, message.sequence] = verdict
-            if len(verdicts) > 1 and ErrorCode.TOO_LARGE in {code for code, _ in verdicts.values()}:
-                # A batch of records was refused as one: smaller transactions find out which of them it is.
-                self._limit = max(1, min(self._limit, len(verdicts)) // 2)
+            learned = self._learn_what_is_denied({message.target for _, batch in fired for message in batch.due})
+        cluster_is_away = self._own_failure is not None and self._own_failure.code() in _PASSING
+        for topic, errors in self._blamed.items():
+            codes = {error.code() for error in errors}
+            if refusal := next(filter(is_refusal, errors), None):
+                # What is known of it did not warn of this.
+                self._targets.forget(topic)
+                self._parking.set_apart([topic], refusal.str())
                 learned = True
-            elif verdicts:
-                self._verdicts.update(verdicts)
+            elif codes & _UNKNOWN:
+                self._targets.forget(topic)
+            elif codes & _PASSING and not cluster_is_away:
+                self._parking.send_away([topic], errors[0].str())
                 learned = True
-        self._blamed.clear()
         if not learned:
             # A target that was deleted fails the transaction as a whole, and is not named.
             self._targets.forget_all()
         return learned
+
+    def _learn_what_is_denied(self, topics: set[str]) -> bool:
+        self._targets.forget_all()
+        try:
+            _, obstacles = self._targets.learn(topics, self._clock.monotonic_ms())
+        except RetriableError:
+            return False
+        for topic, reason in obstacles.items():
+            self._parking.send_away([topic], reason)
+        return bool(obstacles)
 
     def _put_back(self, fired: Fired, error: Exception, *, rest: bool) -> None:
         for state, batch in fired:
@@ -261,4 +273,4 @@ class Firing:
         self._tally.count(ABORTED)
         if rest:
             self.resting_until_ms = self._clock.monotonic_ms() + BACKOFF_MS
-        self._on_event("transaction_aborted", reason=str(error), culprits=len(self._verdicts), limit=self._limit)
+        self._on_event("transaction_aborted", reason=str(error))

@@ -1,11 +1,17 @@
-"""Verdicts on messages that are due: what can never be delivered becomes a dead letter of the same batch."""
+"""Verdicts on messages that are due: what can never be delivered becomes a dead letter of the same batch.
+
+What the brokers would refuse is found here where it can be: a record that they refuse aborts the transaction of all.
+"""
 
 from collections.abc import Container, Iterable, Mapping
 
+from tarry.core.delivery import delivery_headers, source_prefix
 from tarry.core.message import HeldMessage
 from tarry.core.partition import Batch, PartitionState
+from tarry.core.wire import batch_bytes
 from tarry.headers import ErrorCode
 from tarry.kafka.place import Place
+from tarry.worker.targets import Targets
 
 Verdict = tuple[str, str]
 """An error code and one line for people."""
@@ -13,36 +19,61 @@ Verdict = tuple[str, str]
 Verdicts = dict[tuple[Place, int], Verdict]
 """What the brokers have refused for ever, by place and offset."""
 
+_NONE: Verdicts = {}
+
 
 def judge(
     batches: Iterable[tuple[PartitionState, Batch]],
     missing: Container[str],
-    counts: Mapping[str, int],
-    refused: Mapping[tuple[Place, int], Verdict],
+    targets: Targets,
+    refused: Mapping[tuple[Place, int], Verdict] = _NONE,
 ) -> None:
     """Turn what can never be delivered into dead letters.
 
     Args:
         batches: taken, and not settled.
         missing: targets that do not exist.
-        counts: how many partitions the others have.
+        targets: what is known of the others.
         refused: what the brokers have refused before.
     """
     for state, batch in batches:
         place = (state.intake, state.partition)
+        prefix = source_prefix(*place)
         verdicts = {}
         for message in batch.due:
-            verdict = refused.get((place, message.sequence)) or _on_target(message, missing, counts)
+            verdict = refused.get((place, message.sequence)) or _on_target(message, prefix, missing, targets)
             if verdict is not None:
                 verdicts[message.sequence] = verdict
         if verdicts:
             state.give_up(batch, verdicts)
 
 
-def _on_target(message: HeldMessage, missing: Container[str], counts: Mapping[str, int]) -> Verdict | None:
+def may_condemn(batches: Iterable[tuple[PartitionState, Batch]], topics: Iterable[str], targets: Targets) -> bool:
+    """Whether a look at each message is worth its while: a glance at the batches that mostly says no.
+
+    Args:
+        batches: taken, and not settled; those that ask for a partition are looked at anyway.
+        topics: all targets in them that exist.
+        targets: what is known of these.
+    """
+    largest = max((state.largest_bytes for state, _ in batches), default=0)
+    return any(targets.needs_keys(topic) or largest >= (targets.refuses_from(topic) or largest + 1) for topic in topics)
+
+
+def _on_target(message: HeldMessage, prefix: bytes, missing: Container[str], targets: Targets) -> Verdict | None:
     target = message.target
     if target in missing:
         return ErrorCode.UNKNOWN_TARGET, f"no topic of this name: {target}"
-    if message.target_partition >= counts[target]:
-        return ErrorCode.BAD_PARTITION, f"{target} has {counts[target]} partitions, no {message.target_partition}"
+    count = targets.partitions[target]
+    if message.target_partition >= count:
+        return ErrorCode.BAD_PARTITION, f"{target} has {count} partitions, no {message.target_partition}"
+    if message.key is None and targets.needs_keys(target):
+        return ErrorCode.NULL_KEY, f"{target} is compacted, and takes no record without a key"
+    refuses_from = targets.refuses_from(target)
+    if refuses_from is not None and message.size_bytes >= refuses_from:
+        # The size that is held is never below that on the wire, and quickly told.
+        headers = delivery_headers(message, prefix + b"%d" % message.sequence)
+        size = batch_bytes(message.key, message.value, headers)
+        if size >= refuses_from:
+            return ErrorCode.TOO_LARGE, f"{target} takes no more than {refuses_from - 1} bytes, and this is {size}"
     return None

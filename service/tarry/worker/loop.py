@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tarry.clock import Clock
 from tarry.errors import BrokerError, FatalError, InstanceInUseError, MembershipLostError, RetriableError
+from tarry.kafka.reader import Reader
 from tarry.metrics.tally import Tally
 from tarry.worker.edges import open_edges
 from tarry.worker.firing import Firing
@@ -17,6 +18,7 @@ from tarry.worker.parking import Parking
 from tarry.worker.plan import Plan
 from tarry.worker.pulse import Health, Pulse, View
 from tarry.worker.reading import Reading
+from tarry.worker.rereading import Rereading
 from tarry.worker.targets import Targets
 
 READ_WAIT_MS = 10
@@ -55,14 +57,25 @@ class Worker:
         self._next_transaction_ms = 0
         self._turns = 0
         edges = self._edges = open_edges(plan, self._warn)
-        targets = Targets(lambda topic: edges.firing.partitions_of(topic, METADATA_TIMEOUT_S))
-        self._parking = Parking(edges.parking, edges.membership, targets, clock, plan.most, on_event, tally)
+        targets = Targets(
+            lambda topics: edges.topics.targets(topics, METADATA_TIMEOUT_S), compresses=plan.cluster.compresses
+        )
+        self._parking = Parking(
+            edges.parking,
+            edges.membership,
+            targets,
+            Rereading(lambda: Reader(plan.cluster, self._warn), plan.memory_budget_bytes),
+            plan.cluster.clients,
+            clock,
+            plan.most,
+            on_event,
+            tally,
+        )
         self._firing = Firing(
             edges.firing,
             edges.membership,
             targets,
             self._parking,
-            edges.topics.denied,
             clock,
             plan.most,
             on_event,

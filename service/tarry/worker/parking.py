@@ -1,8 +1,11 @@
-"""Targets that are away: their messages wait here, and only theirs.
+"""Targets whose messages go apart from all others: they are parked, and sent by a producer of their own.
 
-A delivery that fails for a cause that passes (no leader, too few replicas, not authorised yet) aborts the firing
-transaction once. From then on the target is *away*: its messages are parked as they become due, behind each other,
-and tried by a producer and transactions of their own, so that no other target waits for them.
+- *Away*: it can't be written to at present (no leader, too few replicas, not authorised).
+- *Touchy*: it has refused a record for ever, and only the broker can tell which of the next ones it will refuse. A
+  refusal aborts a transaction, so they are tried where they abort nobody else's.
+- *Narrow*: its limit on a batch is below what the firing producer sends.
+
+Messages are parked as they become due, behind each other, and tried in transactions of one target each:
 
     1. begin    take what is parked for one target, open a transaction, hand the records to the client library
     2. look     every turn, without waiting: delivered → offsets and commit; failed → abort, park again, try later
@@ -11,11 +14,14 @@ and tried by a producer and transactions of their own, so that no other target w
 A parked transaction commits no offset of the intake: it may not say anything about what others hold. It commits one of
 the journal, which nobody reads, so that the broker checks our membership; what it delivered is in the journal's record
 and counts as done from its commit on.
+
+Where it is not sure which record was refused, because a batch was refused as one, the next try sends each record in a
+batch of its own.
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError
 
@@ -23,26 +29,54 @@ from tarry.clock import Clock
 from tarry.core.message import HeldMessage
 from tarry.core.partition import Batch, PartitionState
 from tarry.errors import AbortableError, RetriableError
+from tarry.kafka.clients import Clients
 from tarry.kafka.membership import Membership
 from tarry.kafka.place import Place
+from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.topics import JOURNAL
 from tarry.kafka.transaction import Transactor
 from tarry.metrics.tally import Tally
-from tarry.worker.composing import Composer, verdict_of
+from tarry.worker.composing import Composer, Reports, is_refusal, verdicts_of
 from tarry.worker.counting import count_delivered
 from tarry.worker.judging import Verdicts, judge
-from tarry.worker.targets import Targets
+from tarry.worker.rereading import Rereading
+from tarry.worker.targets import KEPT_MS, Targets
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 FIRST_RETRY_MS = 500
 LAST_RETRY_MS = 10_000
 
+LOOK_MS = 1_000
+"""How often it is asked whether a target can be written to again, where the brokers say that it can't."""
+
+FEWEST = 50
+"""A try that failed is followed by one of half as many messages, and no fewer than this."""
+
+MOST_ALONE = 500
+"""Messages of a transaction that sends each in a batch of its own: some thousands a second are the most that can be."""
+
 
 @dataclass(slots=True)
-class _Away:
-    """A target that is away: when it is tried next, and how long after that again."""
+class _Apart:
+    """A target whose messages go apart.
 
+    Attributes:
+        most: messages of its next transaction.
+        try_at_ms: when that is due, monotonic.
+        pause_ms: how long after a failure the next one is.
+        stays_until_ms: it is not back before, monotonic.
+        is_away: whether it could not be written to when it was tried last.
+        alone: whether each record goes in a batch of its own.
+    """
+
+    most: int
     try_at_ms: int
     pause_ms: int = FIRST_RETRY_MS
+    stays_until_ms: int = 0
+    is_away: bool = False
+    alone: bool = False
 
 
 @dataclass(slots=True)
@@ -51,17 +85,19 @@ class _Attempt:
 
     topic: str
     batches: list[tuple[PartitionState, Batch]]
-    failures: list[KafkaError] = field(default_factory=list)
-    verdicts: Verdicts = field(default_factory=dict)
+    refusals: Reports = field(default_factory=dict)
+    failure: str = ""
 
 
 class Parking:
-    """Keeps the messages of targets that are away, and tries them.
+    """Keeps the messages of targets that are set apart, and tries them.
 
     Args:
         transactor: a producer of its own.
         membership: whose metadata proves that the partitions are still ours.
         targets: what is known of targets.
+        rereading: keeps what is parked within its share of memory.
+        clients: who waits for brokers in the background.
         clock: wall and monotonic time.
         most: messages a transaction.
         on_event: takes an event's name and fields, for the log.
@@ -73,6 +109,8 @@ class Parking:
         transactor: Transactor,
         membership: Membership,
         targets: Targets,
+        rereading: Rereading,
+        clients: Clients,
         clock: Clock,
         most: int,
         on_event: Callable[..., None],
@@ -82,40 +120,57 @@ class Parking:
         self._transactor = transactor
         self._membership = membership
         self._targets = targets
+        self._rereading = rereading
+        self._clients = clients
         self._clock = clock
         self._most = most
         self._on_event = on_event
         self._composer = Composer(transactor, self._blame, self._fail)
-        self._away: dict[str, _Away] = {}
+        self._apart: dict[str, _Apart] = {}
         self._attempt: _Attempt | None = None
+        self._is_open = False
+        self._renewal: Future[None] | None = None
         self._verdicts: Verdicts = {}
 
     @property
-    def away(self) -> Container[str]:
-        """The targets that are away: what is due for them is parked."""
-        return self._away
+    def apart(self) -> Container[str]:
+        """The targets that are set apart: what is due for them is parked."""
+        return self._apart
 
     def send_away(self, topics: Iterable[str], reason: str) -> None:
-        """Park the messages of these targets from now on."""
+        """Set targets apart that can't be written to at present."""
         for topic in topics:
-            if topic not in self._away:
-                self._away[topic] = _Away(self._clock.monotonic_ms() + FIRST_RETRY_MS)
+            if topic not in self._apart:
+                self._apart[topic] = _Apart(self._most, self._clock.monotonic_ms() + FIRST_RETRY_MS, is_away=True)
                 self._on_event("target_away", target=topic, reason=reason)
+
+    def set_apart(self, topics: Iterable[str], reason: str) -> None:
+        """Set targets apart that are touchy or narrow, for as long as what is known of a target is trusted."""
+        now_ms = self._clock.monotonic_ms()
+        for topic in topics:
+            if topic not in self._apart:
+                self._apart[topic] = _Apart(self._most, now_ms)
+                self._on_event("target_apart", target=topic, reason=reason)
+            self._apart[topic].stays_until_ms = now_ms + KEPT_MS
 
     def turn(self, states: Sequence[PartitionState]) -> None:
         """Look after the attempt that is open, or begin one that is due; never waits for a target.
 
         Raises:
             FatalError: a transaction's fate is not known: drop the states and take over anew.
+            UsageError: what is to be read again is not there any more.
         """
+        self._rereading.turn()
         if self._attempt is not None:
             self._look(self._attempt)
-            return
-        now_ms = self._clock.monotonic_ms()
-        for topic, away in list(self._away.items()):
-            if away.try_at_ms <= now_ms:
-                self._begin(topic, states)
-                return
+        elif self._is_ready():
+            now_ms = self._clock.monotonic_ms()
+            # Who has waited longest comes first, or one with much to send would keep the others waiting.
+            due = [topic for topic, apart in self._apart.items() if apart.try_at_ms <= now_ms]
+            for topic in sorted(due, key=lambda topic: self._apart[topic].try_at_ms):
+                if self._begin(topic, states):
+                    break
+        self._rereading.shed(states)
 
     def stop(self) -> None:
         """Abort the open attempt, so that its partitions can be given up; its messages are parked again.
@@ -123,57 +178,126 @@ class Parking:
         Raises:
             FatalError: the producer is lost.
         """
+        self._rereading.stop()
+        if self._renewal is not None:
+            self._renewal.exception()  # waits; `_is_ready` looks at it
         if self._attempt is not None:
-            self._give_back(self._attempt, "stopped")
+            self._park_again(self._attempt)
+            self._transactor.abort()
+            self._is_open = False
 
     def forget(self) -> None:
-        """The states and the producer are gone: nothing is open. Who was away still is."""
+        """The states and the producer are gone: nothing is open. Who was set apart still is."""
+        self._rereading.stop()
+        if self._renewal is not None:
+            self._renewal.exception()  # waits: whatever came of it, the producer is built anew
+            self._renewal = None
         self._attempt = None
+        self._is_open = False
         self._verdicts.clear()
+
+    # -- the producer -----------------------------------------------------------------------------------------------
+
+    def _is_ready(self) -> bool:
+        """Whether the producer stands; where it was given up, the next one is built beside the loop."""
+        if self._renewal is not None:
+            if not self._renewal.done():
+                return False
+            renewal, self._renewal = self._renewal, None
+            renewal.result()
+        if not self._transactor.started:
+            self._renew()
+        return self._renewal is None
+
+    def _renew(self) -> None:
+        """Build the next producer: it aborts what this one has open, and fits all targets that are set apart.
+
+        After a refusal there is no way around it: the record leaves a gap in the sequence that the next transaction
+        would wait behind.
+        """
+        self._transactor.batch_bytes = self._fitting_bytes()
+        self._renewal = self._clients.in_background(self._abort_and_renew)
+
+    def _abort_and_renew(self) -> None:
+        if self._is_open:
+            # Else the broker does it, and has the registration wait.
+            self._transactor.abort()
+            self._is_open = False
+        self._transactor.renew()
+
+    def _fitting_bytes(self) -> int:
+        """The largest batch that none refuses for its size of all targets that are set apart."""
+        fitting = BATCH_BYTES
+        for topic, apart in self._apart.items():
+            limit = 1 if apart.alone else self._targets.max_bytes(topic)
+            fitting = min(fitting, limit or fitting)
+        return fitting
 
     # -- 1 ----------------------------------------------------------------------------------------------------------
 
-    def _begin(self, topic: str, states: Sequence[PartitionState]) -> None:
-        now_ms = self._clock.now_ms()
+    def _begin(self, topic: str, states: Sequence[PartitionState]) -> bool:
+        """Begin an attempt, if there is something to try; whether the producer is busy now."""
+        apart = self._apart[topic]
+        if not any(state.has_parked(topic) for state in states):
+            if self._clock.monotonic_ms() >= apart.stays_until_ms:
+                del self._apart[topic]
+                self._on_event("target_back", target=topic)
+            return False
+        if apart.is_away:
+            self._targets.forget(topic)
         try:
-            missing, not_now = self._targets.learn([topic], self._clock.monotonic_ms())
+            missing, obstacles = self._targets.learn([topic], self._clock.monotonic_ms())
         except RetriableError as error:
             self._later(topic, str(error))
-            return
-        if not_now:
-            self._later(topic, "its metadata is not there yet")
-            return
+            return False
+        if obstacles:
+            apart.try_at_ms = self._clock.monotonic_ms() + LOOK_MS
+            return False
+        if self._fitting_bytes() != self._transactor.batch_bytes:
+            self._renew()
+            return True
+        batches = self._take(topic, states, apart.most)
+        if not batches:
+            return False
+        judge(batches, missing, self._targets, self._verdicts)
+        self._send(_Attempt(topic, batches))
+        return True
+
+    def _take(self, topic: str, states: Sequence[PartitionState], most: int) -> list[tuple[PartitionState, Batch]]:
+        now_ms = self._clock.now_ms()
         batches: list[tuple[PartitionState, Batch]] = []
-        room = self._most
+        room = most
         for state in states:
             if room > 0 and (batch := state.take_parked(topic, room, now_ms)):
                 batches.append((state, batch))
                 room -= len(batch)
-        if not batches:
-            if not any(state.has_parked(topic) for state in states):  # a clock set back makes some wait again
-                del self._away[topic]
-                self._on_event("target_back", target=topic)
-            return
-        judge(batches, missing, self._targets.partitions, self._verdicts)
-        self._verdicts.clear()
-        attempt = self._attempt = _Attempt(topic, batches)
+            self._rereading.want(state, topic)
+        return batches
+
+    def _send(self, attempt: _Attempt) -> None:
+        self._attempt = attempt
+        now_ms = self._clock.now_ms()
         self._transactor.begin()
+        self._is_open = True
         try:
-            for state, batch in batches:
+            for state, batch in attempt.batches:
                 self._composer.write(state, batch, self._targets.partitions, now_ms)
                 self._composer.journal(state, state.journal_of(batch))
         except AbortableError as error:
-            self._give_back(attempt, str(error))
+            # It may only follow from a refusal, which the next look finds.
+            attempt.failure = str(error)
 
     # -- 2 ----------------------------------------------------------------------------------------------------------
 
     def _look(self, attempt: _Attempt) -> None:
-        self._transactor.poll()
-        if attempt.failures or attempt.verdicts:
-            self._verdicts.update(attempt.verdicts)
-            self._give_back(attempt, attempt.failures[0].str() if attempt.failures else "refused")
+        queued = self._transactor.push()
+        if attempt.refusals:
+            self._learn(attempt)
             return
-        if self._transactor.queued:
+        if attempt.failure:
+            self._give_back(attempt, attempt.failure)
+            return
+        if queued:
             return
         places = {(state.intake + JOURNAL, state.partition): (0, "") for state, _ in attempt.batches}
         try:
@@ -182,40 +306,54 @@ class Parking:
         except AbortableError as error:
             self._give_back(attempt, str(error))
             return
+        self._attempt = None
+        self._is_open = False
         for state, batch in attempt.batches:
             state.confirm_parked(batch)
+            for dead in batch.dead:
+                self._verdicts.pop(((state.intake, state.partition), dead.offset), None)
         count_delivered(self._tally, attempt.batches, self._clock.now_ms())
-        self._attempt = None
-        away = self._away[attempt.topic]
-        away.try_at_ms, away.pause_ms = self._clock.monotonic_ms(), FIRST_RETRY_MS
+        apart = self._apart[attempt.topic]
+        apart.try_at_ms, apart.pause_ms, apart.is_away = self._clock.monotonic_ms(), FIRST_RETRY_MS, False
+        apart.most = min(apart.most * 2, MOST_ALONE if apart.alone else self._most)
+
+    def _learn(self, attempt: _Attempt) -> None:
+        """Records were refused for ever: keep the verdicts on those that are named, and try again at once."""
+        apart = self._apart[attempt.topic]
+        verdicts = verdicts_of(attempt.refusals, alone=apart.alone)
+        self._verdicts.update(verdicts)
+        if not verdicts:
+            apart.alone, apart.most = True, min(apart.most, MOST_ALONE)
+        apart.stays_until_ms = self._clock.monotonic_ms() + KEPT_MS
+        self._park_again(attempt)
+        self._renew()
 
     def _give_back(self, attempt: _Attempt, reason: str) -> None:
+        self._park_again(attempt)
+        apart = self._apart[attempt.topic]
+        apart.is_away, apart.most = True, max(FEWEST, apart.most // 2)
+        self._later(attempt.topic, reason)
+        self._renew()
+
+    def _park_again(self, attempt: _Attempt) -> None:
         self._attempt = None
         for state, batch in attempt.batches:
             state.park_again(attempt.topic, batch)
-        self._transactor.abort()
-        if attempt.verdicts:
-            self._transactor.renew()  # a refused record leaves a gap that the next transaction would wait behind
-        if attempt.verdicts and not attempt.failures:
-            self._away[attempt.topic].try_at_ms = self._clock.monotonic_ms()
-        else:
-            self._later(attempt.topic, reason)
 
     def _later(self, topic: str, reason: str) -> None:
-        away = self._away[topic]
-        away.try_at_ms = self._clock.monotonic_ms() + away.pause_ms
-        away.pause_ms = min(away.pause_ms * 2, LAST_RETRY_MS)
-        self._on_event("target_still_away", target=topic, reason=reason, next_try_ms=away.pause_ms)
+        apart = self._apart[topic]
+        apart.try_at_ms = self._clock.monotonic_ms() + apart.pause_ms
+        apart.pause_ms = min(apart.pause_ms * 2, LAST_RETRY_MS)
+        self._on_event("target_still_away", target=topic, reason=reason, next_try_ms=apart.pause_ms)
 
-    def _blame(self, place: Place, message: HeldMessage, error: KafkaError | None, _record: Any) -> None:
+    def _blame(self, place: Place, message: HeldMessage, error: KafkaError | None, record: Any) -> None:
         if error is None or self._attempt is None:
             return
-        verdict = verdict_of(error, message)
-        if verdict is None:
-            self._attempt.failures.append(error)
+        if is_refusal(error):
+            self._attempt.refusals.setdefault(record.partition(), []).append((place, message, error))
         else:
-            self._attempt.verdicts[place, message.sequence] = verdict
+            self._attempt.failure = error.str()
 
     def _fail(self, error: KafkaError) -> None:
         if self._attempt is not None:
-            self._attempt.failures.append(error)
+            self._attempt.failure = error.str()
