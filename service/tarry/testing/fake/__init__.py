@@ -1,0 +1,8 @@
+"""A fake Kafka cluster, deterministic and in one thread."""
+
+from tarry.testing.fake.broker import FakeBroker
+from tarry.testing.fake.log import Record
+from tarry.testing.fake.refusals import ProcessKilled
+from tarry.testing.fake.steps import Fate, Hook, Step
+
+__all__ = ["FakeBroker", "Fate", "Hook", "ProcessKilled", "Record", "Step"]

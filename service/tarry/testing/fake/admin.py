@@ -1,0 +1,239 @@
+"""An admin client, and its answers, which may be waited for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, Node, TopicPartition, TopicPartitionInfo, Uuid
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._config import ConfigEntry, ConfigResource
+from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec, TimestampSpec
+from confluent_kafka.admin._records import DeletedRecords
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin._topic import TopicDescription
+
+from tarry.testing.fake.metadata import ask_metadata
+from tarry.testing.fake.refusals import AnswerLost, Refused, Unanswered, failure
+from tarry.testing.fake.wire import FOR_EVER_MS, Wire
+
+REQUEST_TIMEOUT_S = 60.0
+
+_BROKER = Node(1, "fake", 9092)
+_BROKER_CONFIG = {"authorizer.class.name": "", "offset.metadata.max.bytes": "4096"}
+
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
+
+
+class Answer(Future[Found]):
+    """A future whose waiting moves the clock.
+
+    Args:
+        wire: whose clock.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__()
+        self._wire = wire
+
+    def result(self, timeout: float | None = None) -> Found:
+        """The answer; waits for it.
+
+        Raises:
+            KafkaException: there is none, or it is an error.
+        """
+        self._await(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error, or None; waits for it."""
+        self._await(timeout)
+        return super().exception(0)
+
+    def _await(self, timeout: float | None) -> None:
+        wait_ms = FOR_EVER_MS if timeout is None else round(timeout * 1000)
+        self._wire.clock.advance_until(self.done, self._wire.clock.monotonic_ms() + wait_ms)
+        self._wire.process.must_live()
+
+
+class FakeAdmin:
+    """Takes the calls of `confluent_kafka.admin.AdminClient`.
+
+    Args:
+        wire: to the cluster.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._topics = wire.server.topics
+
+    def poll(self, timeout: float = -1) -> int:  # noqa: ARG002 - the client library's signature
+        """Serve what the client has to say: nothing."""
+        return 0
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """What the cluster says of a topic, or of all."""
+        return ask_metadata(self._wire, topic, timeout)
+
+    def create_topics(self, new_topics: Sequence[Any], **options: Any) -> dict[str, Future[None]]:
+        """Make topics."""
+
+        def make(one: Any) -> None:
+            self._topics.make(one.topic, one.num_partitions, dict(one.config or {}))
+
+        asked = {one.topic: one for one in new_topics}
+        return self._ask("create_topics", asked, make, options)
+
+    def delete_topics(self, topics: Sequence[str], **options: Any) -> dict[str, Future[None]]:
+        """Delete topics."""
+        return self._ask("delete_topics", {name: name for name in topics}, self._topics.delete, options)
+
+    def create_partitions(self, new_partitions: Sequence[Any], **options: Any) -> dict[str, Future[None]]:
+        """Add partitions to topics."""
+
+        def grow(one: Any) -> None:
+            self._topics.grow(one.topic, one.new_total_count)
+
+        return self._ask("create_partitions", {one.topic: one for one in new_partitions}, grow, options)
+
+    def describe_configs(
+        self, resources: Sequence[ConfigResource], **options: Any
+    ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
+        """Settings of topics and brokers."""
+
+        def describe(one: ConfigResource) -> dict[str, ConfigEntry]:
+            is_topic = one.restype is ResourceType.TOPIC
+            config = self._topics.of(str(one.name)).config if is_topic else _BROKER_CONFIG
+            return {name: ConfigEntry(name, value) for name, value in config.items()}
+
+        return self._ask("describe_configs", {one: one for one in resources}, describe, options)
+
+    def describe_topics(self, topics: Any, **options: Any) -> dict[str, Future[TopicDescription]]:
+        """Topics, and what we may do with them: everything."""
+        may = [one for one in AclOperation if one not in {AclOperation.UNKNOWN, AclOperation.ANY}]
+        given = may if options.get("include_authorized_operations") else None
+
+        def describe(name: str) -> TopicDescription:
+            found = self._topics.of(name)
+            leader: Any = None if found.away else _BROKER
+            partitions = [TopicPartitionInfo(number, leader, [_BROKER], [_BROKER]) for number in range(len(found.logs))]
+            return TopicDescription(name, Uuid(0, 0), False, partitions, given)  # type: ignore[arg-type]  # a list's variance
+
+        return self._ask("describe_topics", {name: name for name in topics.topic_names}, describe, options)
+
+    def list_offsets(
+        self,
+        topic_partition_offsets: Mapping[TopicPartition, OffsetSpec],
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        **options: Any,
+    ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
+        """Ends of logs, or their offsets by time."""
+        committed = isolation_level is IsolationLevel.READ_COMMITTED
+
+        def find(pair: tuple[TopicPartition, OffsetSpec]) -> ListOffsetsResultInfo:
+            place, spec = pair
+            log = self._topics.led_log((place.topic, place.partition))
+            end = log.stable_end if committed else log.end
+            if isinstance(spec, TimestampSpec):
+                offset, timestamp_ms = log.since(spec.timestamp)
+                return ListOffsetsResultInfo(*((offset, timestamp_ms) if offset < end else (-1, -1)), -1)
+            is_first = spec is OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+            return ListOffsetsResultInfo(log.start if is_first else end, -1, -1)
+
+        asked = {place: (place, spec) for place, spec in topic_partition_offsets.items()}
+        return self._ask("list_offsets", asked, find, options)
+
+    def delete_records(
+        self, topic_partition_offset_list: Sequence[TopicPartition], **options: Any
+    ) -> dict[TopicPartition, Future[DeletedRecords]]:
+        """Delete what stands below offsets."""
+
+        def delete(one: TopicPartition) -> DeletedRecords:
+            log = self._topics.led_log((one.topic, one.partition))
+            below = log.end if one.offset < 0 else one.offset
+            if below > log.end:
+                raise Refused(KafkaError.OFFSET_OUT_OF_RANGE)
+            log.trim(below)
+            return DeletedRecords(log.start)
+
+        return self._ask("delete_records", {one: one for one in topic_partition_offset_list}, delete, options)
+
+    def delete_consumer_groups(self, group_ids: Sequence[str], **options: Any) -> dict[str, Future[None]]:
+        """Delete groups without members, with their offsets."""
+
+        def delete(name: str) -> None:
+            group = self._wire.server.groups.of(name)
+            if not group.membership.is_empty:
+                raise Refused(KafkaError.NON_EMPTY_GROUP)
+            group.offsets.expire()
+
+        return self._ask("delete_consumer_groups", {name: name for name in group_ids}, delete, options)
+
+    def _ask(
+        self, call: str, asked: Mapping[Any, Asked], do: Callable[[Asked], Found], options: Mapping[str, Any]
+    ) -> dict[Any, Future[Found]]:
+        """Ask at once; the answers may be waited for."""
+        answers: dict[Any, Answer[Found]] = {key: Answer(self._wire) for key in asked}
+        timeout_ms = round(float(options.get("request_timeout", REQUEST_TIMEOUT_S)) * 1000)
+        ends_ms = self._wire.clock.monotonic_ms() + timeout_ms
+        if self._wire.server.running:
+            self._try(call, asked, do, answers, ends_ms)
+        else:
+            self._later(lambda: self._keep_trying(call, asked, do, answers, ends_ms))
+        return dict(answers)
+
+    def _keep_trying(
+        self,
+        call: str,
+        asked: Mapping[Any, Asked],
+        do: Callable[[Asked], Found],
+        answers: Mapping[Any, Answer[Found]],
+        ends_ms: int,
+    ) -> None:
+        if not self._wire.process.alive:
+            return
+        if self._wire.server.running:
+            self._try(call, asked, do, answers, ends_ms)
+        elif self._wire.clock.monotonic_ms() >= ends_ms:
+            _fail(answers, KafkaError._TIMED_OUT)
+        else:
+            self._later(lambda: self._keep_trying(call, asked, do, answers, ends_ms))
+
+    def _try(
+        self,
+        call: str,
+        asked: Mapping[Any, Asked],
+        do: Callable[[Asked], Found],
+        answers: Mapping[Any, Answer[Found]],
+        ends_ms: int,
+    ) -> None:
+        def do_all() -> list[tuple[Any, Found | Refused]]:
+            done: list[tuple[Any, Found | Refused]] = []
+            for key, one in asked.items():
+                try:
+                    done.append((key, do(one)))
+                except Refused as refusal:
+                    done.append((key, refusal))
+            return done
+
+        try:
+            done = self._wire.try_in_background(call, do_all)
+        except Unanswered:
+            self._later(lambda: self._keep_trying(call, asked, do, answers, ends_ms))
+            return
+        except AnswerLost:
+            self._wire.clock.call_at(ends_ms, lambda: _fail(answers, KafkaError._TIMED_OUT))
+            return
+        for key, outcome in done:
+            if isinstance(outcome, Refused):
+                answers[key].set_exception(failure(outcome.code))
+            else:
+                answers[key].set_result(outcome)
+
+    def _later(self, call: Callable[[], None]) -> None:
+        self._wire.clock.call_at(self._wire.clock.monotonic_ms() + 100, call)
+
+
+def _fail(answers: Mapping[Any, Answer[Any]], code: int) -> None:
+    for answer in answers.values():
+        answer.set_exception(failure(code))

@@ -1,0 +1,143 @@
+"""A fake Kafka cluster for simulations: one thread, one clock, one seed.
+
+It keeps Kafka's rules as the service rests on them: logs with markers and last stable offsets, transactions with
+epochs and fencing, groups by both protocols, offsets that are unstable while a transaction is open. What its clients
+raise carries the codes and the flags that librdkafka gives. The same contract tests run over it and over a real broker.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from tarry.kafka.clients import Clients
+from tarry.testing.fake.clients import FakeClients
+from tarry.testing.fake.log import Draft, Record
+from tarry.testing.fake.server import Server
+from tarry.testing.fake.steps import Hook
+from tarry.testing.fake.wire import Wire
+from tarry.testing.manual_clock import ManualClock
+
+
+class FakeBroker:
+    """The cluster, and what may happen to it and to its clients' processes.
+
+    Args:
+        clock: of everything; whoever waits moves it.
+        seed: of every choice.
+        marker_lag_ms: how long a transaction's marker takes to each partition, at least and at most.
+        latency_ms: how long a request takes, at least and at most.
+        fetch_most: the most records that a fetch brings, so that reading takes several; None for no limit.
+    """
+
+    def __init__(
+        self,
+        clock: ManualClock,
+        *,
+        seed: int = 0,
+        marker_lag_ms: tuple[int, int] = (0, 0),
+        latency_ms: tuple[int, int] = (0, 0),
+        fetch_most: int | None = None,
+    ) -> None:
+        self._server = Server(clock, Random(seed), marker_lag_ms, latency_ms, fetch_most)
+        self._clock = clock
+
+    def clients(self, process: str = "main", hook: Hook | None = None) -> Clients:
+        """All clients of one process.
+
+        Args:
+            process: its name; after `kill` a process of the same name is another one.
+            hook: is told of its steps.
+        """
+        return FakeClients(Wire(self._server, self._server.process(process, hook)))
+
+    # -- topics -----------------------------------------------------------------------------------------------------
+
+    def make_topic(self, name: str, partitions: int = 1, **config: str) -> None:
+        """Make a topic.
+
+        Args:
+            name: of it.
+            partitions: how many.
+            config: Kafka's properties, with `_` for dots.
+        """
+        self._server.topics.make(name, partitions, {key.replace("_", "."): value for key, value in config.items()})
+
+    def records(self, topic: str, partition: int = 0, *, committed: bool = True) -> list[Record]:
+        """What a reader gets of a partition, from its start."""
+        log = self._server.topics.log((topic, partition))
+        return log.read(log.start, log.end, committed=committed)[0]
+
+    def end(self, topic: str, partition: int = 0) -> int:
+        """The high watermark of a partition."""
+        return self._server.topics.log((topic, partition)).end
+
+    def append(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] | None,
+        partition: int = 0,
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Write a record outside of any transaction.
+
+        Returns:
+            Its offset.
+        """
+        now_ms = self._clock.now_ms()
+        draft = Draft(key, value, list(headers or []) or None, now_ms if timestamp_ms is None else timestamp_ms)
+        self._server.topics.log((topic, partition))
+        return self._server.topics.of(topic).append(partition, [draft], None, now_ms)
+
+    def take_away(self, topic: str, *, markers_wait: bool = False) -> None:
+        """Take a topic's leaders away: nothing is written to it or read from it.
+
+        Args:
+            topic: which.
+            markers_wait: whether markers of transactions wait for the leaders, as they do where all replicas are gone.
+        """
+        self._server.topics.take_away(topic, markers_wait=markers_wait)
+
+    def bring_back(self, topic: str) -> None:
+        """Its leaders are back."""
+        self._server.topics.bring_back(topic)
+
+    # -- processes --------------------------------------------------------------------------------------------------
+
+    def kill(self, process: str) -> None:
+        """A process is gone, with what its clients had not sent; its sessions and transactions end by time-out."""
+        if (found := self._server.living(process)) is not None:
+            found.alive = False
+            self._server.members = [one for one in self._server.members if one.process is not found]
+            self._server.groups.fall_silent(found)
+
+    def freeze(self, process: str) -> None:
+        """SIGSTOP: its heartbeats stop."""
+        if (found := self._server.living(process)) is not None and not found.frozen:
+            found.frozen = True
+            found.freezes += 1
+            self._server.groups.fall_silent(found)
+
+    def thaw(self, process: str) -> None:
+        """SIGCONT: its heartbeats go on."""
+        if (found := self._server.living(process)) is not None:
+            found.frozen = False
+            self._server.groups.look_again()
+
+    # -- the cluster ------------------------------------------------------------------------------------------------
+
+    def expire_offsets(self, group: str) -> None:
+        """A group's committed offsets are gone."""
+        self._server.groups.of(group).offsets.expire()
+
+    def coordinator_away(self, group: str, ms: int) -> None:
+        """A group's coordinator does not answer for so long."""
+        self._server.groups.of(group).away_until_ms = self._clock.monotonic_ms() + ms
+
+    def stop(self) -> None:
+        """The whole cluster answers nobody; nothing of it is lost."""
+        self._server.stop()
+
+    def start(self) -> None:
+        """It answers again."""
+        self._server.start()

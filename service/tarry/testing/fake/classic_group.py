@@ -1,0 +1,214 @@
+"""A group by the classic protocol: everybody rejoins, one of them assigns, everybody is told."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+
+from confluent_kafka import KafkaError
+
+from tarry.kafka.place import Place
+from tarry.testing.fake.assigning import assign_ranges
+from tarry.testing.fake.membership import Application, GroupMetadata
+from tarry.testing.fake.refusals import Refused
+from tarry.testing.manual_clock import ManualClock
+
+
+class Phase(Enum):
+    """How far a rebalance is."""
+
+    EMPTY = auto()
+    PREPARING = auto()
+    """Members are to rejoin."""
+    COMPLETING = auto()
+    """The leader is to assign."""
+    STABLE = auto()
+
+
+@dataclass(slots=True)
+class ClassicSeat:
+    """A member.
+
+    Attributes:
+        id: given by the group.
+        application: how it joined last.
+        joined: whether it is part of the generation that is being made, or was made last.
+        assignment: in that generation.
+    """
+
+    id: str
+    application: Application
+    joined: bool = False
+    assignment: tuple[Place, ...] = ()
+
+
+class ClassicGroup:
+    """One group.
+
+    Args:
+        clock: for the time that members have to rejoin.
+        count: how many partitions a topic has.
+        new_id: makes ids of members.
+    """
+
+    def __init__(self, clock: ManualClock, count: Callable[[str], int], new_id: Callable[[], str]) -> None:
+        self._clock = clock
+        self._count = count
+        self._new_id = new_id
+        self._seats: dict[str, ClassicSeat] = {}
+        self._leader = ""
+        self._rebalances = 0
+        self._counts: dict[str, int] = {}
+        self.phase = Phase.EMPTY
+        self.generation = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return not self._seats
+
+    def seats(self) -> Iterable[ClassicSeat]:
+        """The members."""
+        return list(self._seats.values())
+
+    def find(self, member: str) -> ClassicSeat | None:
+        """A member, or None."""
+        return self._seats.get(member)
+
+    def join(self, application: Application) -> str:
+        """Take in a member, or take one back into the next generation.
+
+        Returns:
+            Its id.
+
+        Raises:
+            Refused: it is out, or its instance is somebody else's now.
+        """
+        member = application.member
+        held = self._holder(application.instance)
+        if held is not None and held.id != member:
+            if member:
+                raise Refused(KafkaError.FENCED_INSTANCE_ID)
+            return self._replace(held, application)
+        if member and member not in self._seats:
+            raise Refused(KafkaError.UNKNOWN_MEMBER_ID)
+        if not member:
+            member = self._new_id()
+            self._seats[member] = ClassicSeat(member, application)
+        if self.phase is not Phase.PREPARING:
+            self._prepare()
+        seat = self._seats[member]
+        seat.application, seat.joined = application, True
+        self._complete_if_all_are_back()
+        return member
+
+    def beat(self, member: str, instance: str | None) -> bool:
+        """A heartbeat; whether the member is to rejoin.
+
+        Raises:
+            Refused: it is out, or its instance is somebody else's now.
+        """
+        held = self._holder(instance)
+        if held is not None and held.id != member:
+            raise Refused(KafkaError.FENCED_INSTANCE_ID)
+        if member not in self._seats:
+            raise Refused(KafkaError.UNKNOWN_MEMBER_ID)
+        return self.phase is Phase.PREPARING and not self._seats[member].joined
+
+    def check(self, shown: GroupMetadata, *, transactional: bool) -> None:
+        """Let a commit through.
+
+        Raises:
+            Refused: not by a member, or with an old generation.
+        """
+        if shown.generation < 0 and self.is_empty:
+            return
+        if shown.generation < 0 and not shown.member and shown.instance is None:
+            if transactional:
+                return
+            raise Refused(KafkaError.UNKNOWN_MEMBER_ID)
+        held = self._holder(shown.instance)
+        if held is not None and held.id != shown.member:
+            raise Refused(KafkaError.FENCED_INSTANCE_ID)
+        if shown.member not in self._seats:
+            raise Refused(KafkaError.UNKNOWN_MEMBER_ID)
+        if shown.generation != self.generation:
+            raise Refused(KafkaError.ILLEGAL_GENERATION)
+        if self.phase is Phase.COMPLETING and not transactional:
+            raise Refused(KafkaError.REBALANCE_IN_PROGRESS)
+
+    def remove(self, member: str) -> None:
+        """Put a member out, if it is one: it left, or its session ended."""
+        if self._seats.pop(member, None) is None:
+            return
+        if not self._seats:
+            self.phase = Phase.EMPTY
+            self.generation += 1
+        elif self.phase is Phase.PREPARING:
+            self._complete_if_all_are_back()
+        else:
+            self._prepare()
+
+    def look_again(self) -> None:
+        """Rebalance where topics have changed; let the leader assign if it has woken up."""
+        if self.phase is Phase.COMPLETING:
+            self._let_the_leader_assign()
+        elif self.phase is Phase.STABLE and self._counts != self._count_all():
+            self._prepare()
+
+    def _holder(self, instance: str | None) -> ClassicSeat | None:
+        if instance is None:
+            return None
+        return next((seat for seat in self._seats.values() if seat.application.instance == instance), None)
+
+    def _replace(self, held: ClassicSeat, application: Application) -> str:
+        """A new process takes a static member's place: in a stable group nobody else is told."""
+        member = self._new_id()
+        seat = ClassicSeat(member, application, joined=True, assignment=held.assignment)
+        self._seats = {
+            (member if one is held else one.id): (seat if one is held else one) for one in self._seats.values()
+        }
+        if self._leader == held.id:
+            self._leader = member
+        if self.phase is Phase.COMPLETING:
+            self._prepare()
+            seat.joined = True
+        self._complete_if_all_are_back()
+        return member
+
+    def _prepare(self) -> None:
+        self.phase = Phase.PREPARING
+        self._rebalances += 1
+        for seat in self._seats.values():
+            seat.joined = False
+        longest_ms = max(seat.application.rebalance_ms for seat in self._seats.values())
+        self._clock.call_at(
+            self._clock.monotonic_ms() + longest_ms, partial(self._go_on_without_the_rest, self._rebalances)
+        )
+
+    def _go_on_without_the_rest(self, rebalance: int) -> None:
+        if self.phase is Phase.PREPARING and rebalance == self._rebalances:
+            for seat in [seat for seat in self._seats.values() if not seat.joined]:
+                self.remove(seat.id)
+
+    def _complete_if_all_are_back(self) -> None:
+        if self.phase is not Phase.PREPARING or not all(seat.joined for seat in self._seats.values()):
+            return
+        self.generation += 1
+        self.phase = Phase.COMPLETING
+        if self._leader not in self._seats:
+            self._leader = next(iter(self._seats))
+        self._let_the_leader_assign()
+
+    def _let_the_leader_assign(self) -> None:
+        if not self._seats[self._leader].application.process.responds:
+            return
+        ranked = sorted(self._seats.values(), key=lambda seat: seat.application.instance or seat.id)
+        given = assign_ranges({seat.id: seat.application.topics for seat in ranked}, self._count)
+        for seat in ranked:
+            seat.assignment = tuple(given[seat.id])
+        self._counts = self._count_all()
+        self.phase = Phase.STABLE
+
+    def _count_all(self) -> dict[str, int]:
+        return {topic: self._count(topic) for seat in self._seats.values() for topic in seat.application.topics}

@@ -1,0 +1,61 @@
+"""All clients of one process."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from tarry.kafka.clients import Properties
+from tarry.testing.fake.admin import FakeAdmin
+from tarry.testing.fake.background import Background
+from tarry.testing.fake.consumer import FakeConsumer
+from tarry.testing.fake.producer import FakeProducer
+from tarry.testing.fake.wire import Wire
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+
+class FakeClients:
+    """Makes clients that speak to the fake cluster.
+
+    Args:
+        wire: their connections.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def consumer(self, properties: Properties) -> Consumer:
+        """A consumer."""
+        return cast("Consumer", FakeConsumer(self._wire, properties))
+
+    def producer(self, properties: Properties) -> Producer:
+        """A producer."""
+        return cast("Producer", FakeProducer(self._wire, properties))
+
+    def admin(self, properties: Properties) -> AdminClient:  # noqa: ARG002 - none of them matters here
+        """An admin client."""
+        return cast("AdminClient", FakeAdmin(self._wire))
+
+    def at_once(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Make calls one after the other.
+
+        Raises:
+            BrokerError: the first that failed, when all were made.
+        """
+        failures: list[Exception] = []
+        for call in calls:
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 - it is the caller's
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def in_background(self, call: Callable[[], None]) -> "Future[None]":
+        """Begin a call, and go on with it whenever somebody looks whether it is done."""
+        background = Background(self._wire, call)
+        background.done()
+        return background

@@ -1,0 +1,164 @@
+"""A group by the protocol of KIP-848: the group assigns, and each member follows at its own pace."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from confluent_kafka import KafkaError
+
+from tarry.kafka.place import Place
+from tarry.testing.fake.assigning import assign_ranges
+from tarry.testing.fake.membership import Application, GroupMetadata
+from tarry.testing.fake.refusals import Refused
+from tarry.testing.manual_clock import ManualClock
+
+
+@dataclass(slots=True)
+class ConsumerSeat:
+    """A member.
+
+    Attributes:
+        id: of its own making.
+        application: how it joined.
+        epoch: of the last target that it has caught up with.
+        owned: what it may use, with what it is to give up.
+        target: what it should own.
+        away: whether it is static and has left: its place is kept until its session ends.
+    """
+
+    id: str
+    application: Application
+    epoch: int = 0
+    owned: set[Place] = field(default_factory=set)
+    target: set[Place] = field(default_factory=set)
+    away: bool = False
+
+
+class ConsumerGroup:
+    """One group.
+
+    Args:
+        clock: for the time that members have to give something up.
+        count: how many partitions a topic has.
+        new_id: makes ids of members.
+    """
+
+    def __init__(self, clock: ManualClock, count: Callable[[str], int], new_id: Callable[[], str]) -> None:
+        self._clock = clock
+        self._count = count
+        self._new_id = new_id
+        self._seats: dict[str, ConsumerSeat] = {}
+        self._epoch = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return not self._seats
+
+    def seats(self) -> Iterable[ConsumerSeat]:
+        """The members."""
+        return list(self._seats.values())
+
+    def find(self, member: str) -> ConsumerSeat | None:
+        """A member, or None."""
+        return self._seats.get(member)
+
+    def join(self, application: Application) -> str:
+        """Take in a member.
+
+        Returns:
+            Its id.
+
+        Raises:
+            Refused: its instance is still somebody else's.
+        """
+        member = application.member or self._new_id()
+        held = next((s for s in self._seats.values() if application.instance and self._holds(s, application)), None)
+        if held is not None and not held.away and held.id != member:
+            raise Refused(KafkaError.UNRELEASED_INSTANCE_ID)
+        seat = ConsumerSeat(member, application)
+        if held is not None:
+            del self._seats[held.id]
+            seat.owned, seat.target = held.owned & held.target, held.target
+            self._seats[member] = seat
+            self._settle()
+        else:
+            self._seats[member] = seat
+            self._aim()
+        return member
+
+    def release(self, member: str, places: Iterable[Place]) -> None:
+        """A member has given up partitions."""
+        if (seat := self._seats.get(member)) is not None:
+            seat.owned.difference_update(places)
+            self._settle()
+
+    def leave(self, member: str) -> None:
+        """A member goes; a static one may come back."""
+        seat = self._seats.get(member)
+        if seat is None:
+            return
+        if seat.application.instance is None:
+            self.remove(member)
+            return
+        seat.away = True
+        self._clock.call_at(self._clock.monotonic_ms() + seat.application.session_ms, partial(self.remove, member))
+
+    def check(self, shown: GroupMetadata, *, transactional: bool) -> None:
+        """Let a commit through.
+
+        Raises:
+            Refused: not by a member, or with an old epoch.
+        """
+        if shown.generation < 0 and self.is_empty:
+            return
+        seat = self._seats.get(shown.member)
+        if seat is None:
+            raise Refused(KafkaError.UNKNOWN_MEMBER_ID)
+        if shown.generation != seat.epoch:
+            raise Refused(KafkaError.ILLEGAL_GENERATION if transactional else KafkaError.STALE_MEMBER_EPOCH)
+
+    def remove(self, member: str) -> None:
+        """Put a member out, if it is one."""
+        if self._seats.pop(member, None) is not None:
+            self._aim()
+
+    def look_again(self) -> None:
+        """Assign anew where topics have changed; let those go on who have woken up."""
+        if self._assignment() != {seat.id: seat.target for seat in self._seats.values()}:
+            self._aim()
+        else:
+            self._settle()
+
+    @staticmethod
+    def _holds(seat: ConsumerSeat, application: Application) -> bool:
+        return seat.application.instance == application.instance
+
+    def _assignment(self) -> dict[str, set[Place]]:
+        ranked = sorted(self._seats.values(), key=lambda seat: seat.application.instance or seat.id)
+        given = assign_ranges({seat.id: seat.application.topics for seat in ranked}, self._count)
+        return {member: set(places) for member, places in given.items()}
+
+    def _aim(self) -> None:
+        """Begin an epoch with a target of its own."""
+        self._epoch += 1
+        for member, places in self._assignment().items():
+            seat = self._seats[member]
+            seat.target = places
+            if seat.owned - places:
+                late_ms = self._clock.monotonic_ms() + seat.application.rebalance_ms
+                self._clock.call_at(late_ms, partial(self._put_out_if_late, seat, self._epoch))
+        self._settle()
+
+    def _put_out_if_late(self, seat: ConsumerSeat, epoch: int) -> None:
+        if self._seats.get(seat.id) is seat and seat.epoch < epoch:
+            self.remove(seat.id)
+
+    def _settle(self) -> None:
+        """Let each member's heartbeats take it as far as it can go: what another still owns is not to be had."""
+        for seat in self._seats.values():
+            if seat.away or not seat.application.process.responds or seat.owned - seat.target:
+                continue
+            seat.epoch = self._epoch
+            others = {place for other in self._seats.values() if other is not seat for place in other.owned}
+            seat.owned |= seat.target - others

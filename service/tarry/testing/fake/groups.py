@@ -1,0 +1,120 @@
+"""The coordinator of groups: their members' sessions, and their offsets."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import TypeVar
+
+from confluent_kafka import KafkaError
+
+from tarry.testing.fake.classic_group import ClassicGroup
+from tarry.testing.fake.consumer_group import ConsumerGroup
+from tarry.testing.fake.membership import Membership, Seat
+from tarry.testing.fake.offsets import GroupOffsets
+from tarry.testing.fake.process import Process
+from tarry.testing.fake.refusals import Refused
+from tarry.testing.manual_clock import ManualClock
+
+HEARTBEATS_A_SESSION = 3
+
+Kind = TypeVar("Kind", ClassicGroup, ConsumerGroup)
+
+
+@dataclass(slots=True)
+class Group:
+    """One group.
+
+    Attributes:
+        membership: of one kind or the other.
+        offsets: what it has committed.
+        away_until_ms: monotonic: its coordinator does not answer before.
+    """
+
+    membership: Membership
+    offsets: GroupOffsets = field(default_factory=GroupOffsets)
+    away_until_ms: int = 0
+
+
+class Groups:
+    """All groups.
+
+    Args:
+        clock: for sessions.
+        random: how long before its end a session's last heartbeat was.
+        count: how many partitions a topic has.
+        running: whether the cluster is; while it is not, no session ends.
+    """
+
+    def __init__(
+        self, clock: ManualClock, random: Random, count: Callable[[str], int], running: Callable[[], bool]
+    ) -> None:
+        self._clock = clock
+        self._random = random
+        self._count = count
+        self._running = running
+        self._groups: dict[str, Group] = {}
+        self._members = 0
+
+    def of(self, name: str) -> Group:
+        """A group; there is one of each name."""
+        if name not in self._groups:
+            self._groups[name] = Group(self._new(ClassicGroup))
+        return self._groups[name]
+
+    def of_kind(self, name: str, kind: type[Kind]) -> Kind:
+        """A group's membership, of the kind that a client speaks.
+
+        Raises:
+            Refused: it has members of the other kind.
+        """
+        group = self.of(name)
+        if not isinstance(group.membership, kind):
+            if not group.membership.is_empty:
+                raise Refused(KafkaError.INCONSISTENT_GROUP_PROTOCOL)
+            group.membership = self._new(kind)
+        return group.membership
+
+    def fall_silent(self, process: Process) -> None:
+        """A process sends no heartbeats from now on: its members' sessions end, unless it goes on before."""
+        for group in self._groups.values():
+            for seat in group.membership.seats():
+                if seat.application.process is process:
+                    session_ms = seat.application.session_ms
+                    ends = partial(self._end_session, group.membership, seat, process, process.freezes)
+                    since_ms = self._random.randint(0, session_ms // HEARTBEATS_A_SESSION)
+                    self._clock.call_at(self._clock.monotonic_ms() + session_ms - since_ms, ends)
+
+    def expire(self, name: str, member: str, session_ms: int) -> None:
+        """A member id that nobody uses any more ends with its session; a cluster that was away begins it anew."""
+        at_ms = self._clock.monotonic_ms() + session_ms
+        if self._running():
+            self._clock.call_at(at_ms, partial(self.of(name).membership.remove, member))
+        else:
+            self._clock.call_at(at_ms, partial(self.expire, name, member, session_ms))
+
+    def look_again(self) -> None:
+        """Topics have changed, or processes have woken up."""
+        for group in self._groups.values():
+            group.membership.look_again()
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted, with the offsets in it."""
+        for group in self._groups.values():
+            group.offsets.forget(topic)
+
+    def _end_session(self, membership: Membership, seat: Seat, process: Process, freezes: int) -> None:
+        if process.alive and not (process.frozen and process.freezes == freezes):
+            return
+        if self._running():
+            membership.remove(seat.id)
+        else:
+            ends = partial(self._end_session, membership, seat, process, freezes)
+            self._clock.call_at(self._clock.monotonic_ms() + seat.application.session_ms, ends)
+
+    def _new(self, kind: type[Kind]) -> Kind:
+        return kind(self._clock, self._count, self._new_id)
+
+    def _new_id(self) -> str:
+        self._members += 1
+        return f"member-{self._members:06}"

@@ -1,0 +1,172 @@
+"""The log of one partition: records, markers of transactions, and what of it a reader may see."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+Headers = list[tuple[str, bytes | None]]
+
+BATCH_OVERHEAD_BYTES = 61
+RECORD_OVERHEAD_BYTES = 12
+
+
+class Kind(Enum):
+    """What stands at an offset."""
+
+    DATA = auto()
+    COMMIT = auto()
+    ABORT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as a reader gets it.
+
+    Attributes:
+        offset: in its partition.
+        key: or None.
+        value: or None.
+        headers: in their order; None where there are none.
+        timestamp_ms: of the producer or of the log, by the topic's configuration.
+    """
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A record on its way to a log."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+    timestamp_ms: int
+
+    @property
+    def size(self) -> int:
+        """About as many bytes as it takes in a batch, uncompressed."""
+        size = RECORD_OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"")
+        return size + sum(2 + len(name) + len(value or b"") for name, value in self.headers or ())
+
+
+@dataclass(slots=True)
+class Entry:
+    """What stands at an offset.
+
+    Attributes:
+        record: the record; a marker has neither key nor value.
+        kind: data or marker.
+        producer: whose transaction it belongs to; None outside of one.
+        aborted: whether that was aborted.
+    """
+
+    record: Record
+    kind: Kind
+    producer: int | None
+    aborted: bool = False
+
+
+@dataclass(slots=True)
+class Changes:
+    """Counts what happens to the logs of a cluster, so that nobody looks twice for nothing."""
+
+    count: int = 0
+
+
+class PartitionLog:
+    """Offsets from `start` up to `end`, which is the high watermark too: nothing is replicated.
+
+    Args:
+        changes: counts those of this log as well.
+    """
+
+    def __init__(self, changes: Changes) -> None:
+        self.start = 0
+        self._changes = changes
+        self._entries: list[Entry] = []
+        self._open: dict[int, list[Entry]] = {}
+
+    @property
+    def end(self) -> int:
+        """The offset that comes next."""
+        return self.start + len(self._entries)
+
+    @property
+    def stable_end(self) -> int:
+        """The last stable offset: where the first open transaction begins, else the end."""
+        if not self._open:
+            return self.end
+        return min(entries[0].record.offset for entries in self._open.values())
+
+    def append(self, drafts: list[Draft], producer: int | None, stamp_ms: int | None) -> int:
+        """Write records.
+
+        Args:
+            drafts: the records.
+            producer: id of the producer in whose transaction they are; None outside of one.
+            stamp_ms: the log's own time, where it stamps.
+
+        Returns:
+            The offset of the first.
+        """
+        self._changes.count += 1
+        first = self.end
+        for draft in drafts:
+            timestamp_ms = draft.timestamp_ms if stamp_ms is None else stamp_ms
+            record = Record(self.end, draft.key, draft.value, draft.headers, timestamp_ms)
+            entry = Entry(record, Kind.DATA, producer)
+            self._entries.append(entry)
+            if producer is not None:
+                self._open.setdefault(producer, []).append(entry)
+        return first
+
+    def mark(self, producer: int, stamp_ms: int, *, commit: bool) -> None:
+        """Write the marker that ends a producer's transaction here."""
+        self._changes.count += 1
+        for entry in self._open.pop(producer, ()):
+            entry.aborted = not commit
+        marker = Record(self.end, None, None, None, stamp_ms)
+        self._entries.append(Entry(marker, Kind.COMMIT if commit else Kind.ABORT, producer))
+
+    def trim(self, below: int) -> None:
+        """Delete what stands below an offset."""
+        self._changes.count += 1
+        del self._entries[: max(0, below - self.start)]
+        self.start = max(self.start, below)
+
+    def read(self, position: int, most: int, *, committed: bool) -> tuple[list[Record], int]:
+        """Read from an offset.
+
+        Args:
+            position: the offset, within the log.
+            most: records.
+            committed: only up to the last stable offset, and nothing that was aborted.
+
+        Returns:
+            The records, and the offset that comes next: past markers and what is left out.
+        """
+        found: list[Record] = []
+        end = self.stable_end if committed else self.end
+        while position < end and len(found) < most:
+            entry = self._entries[position - self.start]
+            if entry.kind is Kind.DATA and not (committed and entry.aborted):
+                found.append(entry.record)
+            position += 1
+        # A reader does not stop before what it will never see.
+        while position < end and not self._is_visible(self._entries[position - self.start], committed=committed):
+            position += 1
+        return found, position
+
+    def since(self, timestamp_ms: int) -> tuple[int, int]:
+        """The first offset, and its timestamp, whose timestamp is at or after a time; -1 and -1 where there is none."""
+        for entry in self._entries:
+            if entry.record.timestamp_ms >= timestamp_ms:
+                return entry.record.offset, entry.record.timestamp_ms
+        return -1, -1
+
+    @staticmethod
+    def _is_visible(entry: Entry, *, committed: bool) -> bool:
+        return entry.kind is Kind.DATA and not (committed and entry.aborted)

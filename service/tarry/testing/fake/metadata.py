@@ -1,0 +1,22 @@
+"""What every kind of client may ask: which topics there are."""
+
+from functools import partial
+
+from confluent_kafka import KafkaError
+from confluent_kafka.admin._metadata import ClusterMetadata
+
+from tarry.testing.fake.refusals import Unanswered, failure
+from tarry.testing.fake.wire import FOR_EVER_MS, Wire
+
+
+def ask_metadata(wire: Wire, topic: str | None, timeout_s: float) -> ClusterMetadata:
+    """What the cluster says of one topic, or of all.
+
+    Raises:
+        KafkaException: no answer.
+    """
+    timeout_ms = FOR_EVER_MS if timeout_s < 0 else round(timeout_s * 1000)
+    try:
+        return wire.ask_until_answered("list_topics", partial(wire.server.topics.metadata, topic), timeout_ms)
+    except Unanswered as silence:
+        raise failure(KafkaError._TRANSPORT, "Failed to get metadata: Local: Broker transport failure") from silence

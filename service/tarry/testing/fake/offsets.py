@@ -1,0 +1,70 @@
+"""What a group has committed, in and outside of transactions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError
+
+from tarry.kafka.place import OffsetMetadata, Place
+from tarry.testing.fake.refusals import Refused
+
+METADATA_LIMIT = 4_095
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A committed offset, its metadata, and its rank among all commits of the group."""
+
+    offset: int
+    metadata: str
+    rank: int
+
+
+class GroupOffsets:
+    """The committed offsets of one group."""
+
+    def __init__(self) -> None:
+        self._committed: dict[Place, Committed] = {}
+        self._pending: dict[int, dict[Place, Committed]] = {}
+        self._rank = 0
+
+    def commit(self, offsets: Mapping[Place, OffsetMetadata], producer: int | None = None) -> None:
+        """Commit, at once or with a producer's transaction.
+
+        Raises:
+            Refused: some metadata is too long; nothing is committed.
+        """
+        if any(len(metadata or "") > METADATA_LIMIT for _, metadata in offsets.values()):
+            raise Refused(KafkaError.OFFSET_METADATA_TOO_LARGE)
+        self._rank += 1
+        into = self._committed if producer is None else self._pending.setdefault(producer, {})
+        for place, (offset, metadata) in offsets.items():
+            into[place] = Committed(offset, metadata or "", self._rank)
+
+    def end(self, producer: int, *, commit: bool) -> None:
+        """Take the marker of a producer's transaction."""
+        for place, pending in self._pending.pop(producer, {}).items():
+            found = self._committed.get(place)
+            # What was committed outside while the transaction was open is newer.
+            if commit and (found is None or found.rank < pending.rank):
+                self._committed[place] = pending
+
+    def is_unstable(self, place: Place) -> bool:
+        """Whether a transaction that commits it has not ended."""
+        return any(place in offsets for offsets in self._pending.values())
+
+    def get(self, place: Place) -> OffsetMetadata | None:
+        """The last one whose commit is known to be for good."""
+        found = self._committed.get(place)
+        return (found.offset, found.metadata) if found is not None else None
+
+    def expire(self) -> None:
+        """Drop all but those that an open transaction commits anew."""
+        for place in [place for place in self._committed if not self.is_unstable(place)]:
+            del self._committed[place]
+
+    def forget(self, topic: str) -> None:
+        """Drop those of a topic."""
+        for offsets in (self._committed, *self._pending.values()):
+            for place in [place for place in offsets if place[0] == topic]:
+                del offsets[place]

@@ -1,0 +1,215 @@
+"""The threads of a producer that send what is queued: in batches, one partition at a time."""
+
+from collections.abc import Callable
+from functools import partial
+
+from confluent_kafka import KafkaError
+
+from tarry.kafka.clients import Properties
+from tarry.kafka.place import Place
+from tarry.testing.fake.murmur2 import choose
+from tarry.testing.fake.outbox import Outbox, Queued
+from tarry.testing.fake.refusals import AnswerLost, Busy, Refused, Unanswered
+from tarry.testing.fake.wire import Wire
+
+MESSAGE_TIMEOUT_MS = 300_000
+PROPAGATION_MS = 30_000
+LINGER_MS = 5
+BATCH_BYTES = 1_000_000
+BATCH_RECORDS = 10_000
+IN_FLIGHT = 5
+"""How many batches are under way to one partition."""
+
+_NOT_OF_THE_BATCH = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.UNKNOWN_TOPIC_OR_PART})
+"""Answers to the request that makes a partition part of the transaction: no record is to blame."""
+
+
+class Sender:
+    """Sends.
+
+    Args:
+        wire: to the cluster.
+        properties: of the producer.
+        outbox: what is queued.
+        admit: makes a partition part of the open transaction and tells the producer's id; None outside of one.
+        on_refusal: told of each refused batch.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        properties: Properties,
+        outbox: Outbox,
+        admit: Callable[[Place], int | None],
+        on_refusal: Callable[[Refused, Place], None],
+    ) -> None:
+        self._wire = wire
+        self._outbox = outbox
+        self._admit = admit
+        self._on_refusal = on_refusal
+        self._partitioner = str(properties.get("partitioner", "consistent_random"))
+        self._timeout_ms = int(properties.get("message.timeout.ms", MESSAGE_TIMEOUT_MS))
+        self._propagation_ms = int(properties.get("topic.metadata.propagation.max.ms", PROPAGATION_MS))
+        self._linger_ms = float(properties.get("linger.ms", LINGER_MS))
+        self._batch_bytes = int(properties.get("batch.size", BATCH_BYTES))
+        self._batch_records = int(properties.get("batch.num.messages", BATCH_RECORDS))
+        self._gaps: set[Place] = set()
+        self._announced: set[Place] = set()
+        self.counts: dict[str, int] = {}
+        """Partitions of the topics that are known; 0 where there is none of that name."""
+
+    def know(self, topic: str, partitions: int) -> None:
+        """Take what metadata says of a topic."""
+        self.counts[topic] = partitions
+
+    def choose(self, topic: str, key: bytes | None) -> int:
+        """A partition by key; -1 while the topic is not known."""
+        partitions = self.counts.get(topic, 0)
+        return choose(self._partitioner, key, partitions, self._wire.server.random) if partitions else -1
+
+    def begin(self) -> None:
+        """A transaction begins: it has no partitions."""
+        self._announced.clear()
+
+    def forget_gaps(self) -> None:
+        """The producer has another epoch: sequences begin anew."""
+        self._gaps.clear()
+
+    def send_some(self) -> None:
+        """Send what is queued to some of the partitions, as chance has it, once something has waited long enough."""
+        server = self._wire.server
+        waiting = self._outbox.waiting
+        if not waiting or self._wire.clock.monotonic_ms() - waiting[0].since_ms < self._linger_ms:
+            return
+        self._resolve()
+        for place in dict.fromkeys(record.place for record in self._outbox.waiting):
+            if server.random.random() < 0.5:
+                self._send(place)
+
+    def send_all(self, ends_ms: int, going_on: Callable[[], bool]) -> bool:
+        """Send all that is queued, moving the clock where it has to wait.
+
+        Args:
+            ends_ms: monotonic; go on no longer.
+            going_on: whether anything may be sent; what is under way is waited for in any case.
+
+        Returns:
+            Whether nothing is queued any more.
+        """
+        clock = self._wire.clock
+        while True:
+            self._resolve()
+            for place in dict.fromkeys(record.place for record in self._outbox.waiting):
+                while going_on() and self._send(place):
+                    pass
+            self.expire()
+            if not self._outbox.waiting:
+                return True
+            if clock.monotonic_ms() >= ends_ms:
+                return False
+            clock.advance(min(10, ends_ms - clock.monotonic_ms()))
+            self._wire.process.must_live()
+
+    def expire(self) -> None:
+        """Give up what has waited too long."""
+        now_ms = self._wire.clock.monotonic_ms()
+        self._resolve()
+        for record in self._outbox.waiting:
+            age_ms = now_ms - record.since_ms
+            if not self.counts.get(record.topic) and age_ms >= self._propagation_ms:
+                self.counts[record.topic] = 0
+                self._outbox.settle([record], self._why_unknown(record.topic))
+            elif age_ms >= self._timeout_ms:
+                self._outbox.settle([record], KafkaError(KafkaError._MSG_TIMED_OUT))
+
+    def _why_unknown(self, topic: str) -> KafkaError:
+        error = self._wire.server.topics.metadata(topic).topics[topic].error
+        return error or KafkaError(KafkaError._UNKNOWN_TOPIC)
+
+    def _resolve(self) -> None:
+        """Learn of topics that were not known when records for them were queued, and choose their partitions."""
+        server = self._wire.server
+        if not server.running:
+            return
+        for record in self._outbox.waiting:
+            if not self.counts.get(record.topic) and (count := server.topics.count(record.topic)):
+                self.counts[record.topic] = count
+            if record.partition < 0:
+                record.partition = self.choose(record.topic, record.draft.key)
+        for record in self._outbox.waiting:
+            if 0 < self.counts.get(record.topic, 0) <= record.partition:
+                self._outbox.settle([record], KafkaError(KafkaError._UNKNOWN_PARTITION))
+
+    def _send(self, place: Place) -> bool:
+        """Send one batch of a partition; whether there may be more to send."""
+        topic, partition = place
+        if partition < 0 or not self.counts.get(topic):
+            return False
+        batch = self._batch(place)
+        if not batch:
+            return False
+        topics = self._wire.server.topics
+        if topics.count(topic) and topics.of(topic).away:
+            self._announce(place)
+            return False
+        try:
+            first = self._wire.try_in_background("produce", partial(self._write, place, batch))
+        except (Unanswered, Busy):
+            return False
+        except AnswerLost:
+            # It is sent again, and found to be there already: the offset is all that is not known here.
+            self._outbox.settle(batch, None)
+        except Refused as refusal:
+            self._take_refusal(refusal, place, batch)
+        else:
+            self._outbox.settle(batch, None, first)
+        return True
+
+    def _announce(self, place: Place) -> None:
+        """The coordinator is told of a partition before anybody looks for its leader."""
+        if place in self._announced or not self._wire.server.running:
+            return
+        self._announced.add(place)
+        try:
+            self._admit(place)
+        except Busy:
+            self._announced.discard(place)
+        except Refused as refusal:
+            self._on_refusal(refusal, place)
+
+    def _batch(self, place: Place) -> list[Queued]:
+        batch: list[Queued] = []
+        size = 0
+        for record in self._outbox.waiting:
+            if record.place == place and not record.stranded:
+                size += record.draft.size
+                if batch and (size > self._batch_bytes or len(batch) >= self._batch_records):
+                    break
+                batch.append(record)
+        return batch
+
+    def _write(self, place: Place, batch: list[Queued]) -> int:
+        if place in self._gaps:
+            raise Refused(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        topics = self._wire.server.topics
+        topics.log(place)
+        producer = self._admit(place)
+        now_ms = self._wire.clock.now_ms()
+        return topics.of(place[0]).append(place[1], [record.draft for record in batch], producer, now_ms)
+
+    def _take_refusal(self, refusal: Refused, place: Place, batch: list[Queued]) -> None:
+        if refusal.code in _NOT_OF_THE_BATCH:
+            self._on_refusal(refusal, place)
+            return
+        self._gaps.add(place)
+        several = len(refusal.culprits) > 1
+        for at, record in enumerate(batch):
+            code = refusal.code
+            if several:
+                guilty = at in refusal.culprits
+                code = KafkaError.INVALID_RECORD if guilty else KafkaError._INVALID_DIFFERENT_RECORD
+            self._outbox.settle([record], KafkaError(code))
+        for _ in range(IN_FLIGHT - 1):
+            for record in self._batch(place):
+                record.stranded = True
+        self._on_refusal(refusal, place)

@@ -1,0 +1,209 @@
+"""Topics: their partitions, their configuration, and what they refuse."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from confluent_kafka import KafkaError
+from confluent_kafka.admin._metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
+
+from tarry.kafka.place import Place
+from tarry.testing.fake.log import BATCH_OVERHEAD_BYTES, Changes, Draft, PartitionLog
+from tarry.testing.fake.refusals import Refused
+
+DEFAULTS = {
+    "cleanup.policy": "delete",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "1",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+}
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_BROKER = 1
+
+
+class Topic:
+    """One topic.
+
+    Args:
+        name: of it.
+        partitions: how many.
+        config: Kafka's properties; the rest is Kafka's default.
+        changes: counts those of its logs.
+    """
+
+    def __init__(self, name: str, partitions: int, config: Mapping[str, str], changes: Changes) -> None:
+        self.name = name
+        self.config = {**DEFAULTS, **config}
+        self.logs = [PartitionLog(changes) for _ in range(partitions)]
+        self.away = False
+        """Whether its leaders are away."""
+        self.markers_wait = False
+        """Whether markers of transactions wait until they are back."""
+
+    def append(self, partition: int, drafts: list[Draft], producer: int | None, now_ms: int) -> int:
+        """Write a batch.
+
+        Returns:
+            The offset of its first record.
+
+        Raises:
+            Refused: as a whole.
+        """
+        self._check(drafts, now_ms)
+        stamp_ms = now_ms if self._stamps else None
+        return self.logs[partition].append(drafts, producer, stamp_ms)
+
+    @property
+    def _stamps(self) -> bool:
+        return self.config["message.timestamp.type"] == "LogAppendTime"
+
+    def _check(self, drafts: Sequence[Draft], now_ms: int) -> None:
+        size = BATCH_OVERHEAD_BYTES + sum(draft.size for draft in drafts)
+        if size > int(self.config["max.message.bytes"]):
+            raise Refused(KafkaError.MSG_SIZE_TOO_LARGE)
+        if "compact" in self.config["cleanup.policy"]:
+            keyless = [at for at, draft in enumerate(drafts) if draft.key is None]
+            if keyless:
+                raise Refused(KafkaError.INVALID_RECORD, keyless)
+        if not self._stamps:
+            latest_ms = now_ms + int(self.config["message.timestamp.after.max.ms"])
+            ahead = [at for at, draft in enumerate(drafts) if draft.timestamp_ms > latest_ms]
+            if ahead:
+                raise Refused(KafkaError.INVALID_TIMESTAMP, ahead)
+
+
+class Topics:
+    """All topics of the cluster.
+
+    Args:
+        on_change: told the name of a topic that was made, deleted or grown.
+    """
+
+    def __init__(self, on_change: Callable[[str], None]) -> None:
+        self._topics: dict[str, Topic] = {}
+        self._on_change = on_change
+        self.changes = Changes()
+        """Counts whatever a reader might notice."""
+
+    def make(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Make a topic.
+
+        Raises:
+            Refused: it exists, or cannot.
+        """
+        if not _is_name(name):
+            raise Refused(KafkaError.TOPIC_EXCEPTION)
+        if name in self._topics:
+            raise Refused(KafkaError.TOPIC_ALREADY_EXISTS)
+        if partitions < 1:
+            raise Refused(KafkaError.INVALID_PARTITIONS)
+        self._topics[name] = Topic(name, partitions, config, self.changes)
+        self._changed(name)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic with all that is in it."""
+        self.of(name)
+        del self._topics[name]
+        self._changed(name)
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Add partitions up to a number."""
+        topic = self.of(name)
+        if partitions <= len(topic.logs):
+            raise Refused(KafkaError.INVALID_PARTITIONS)
+        topic.logs += [PartitionLog(self.changes) for _ in range(partitions - len(topic.logs))]
+        self._changed(name)
+
+    def take_away(self, name: str, *, markers_wait: bool) -> None:
+        """Take a topic's leaders away."""
+        topic = self.of(name)
+        topic.away, topic.markers_wait = True, markers_wait
+        self.changes.count += 1
+
+    def bring_back(self, name: str) -> None:
+        """A topic's leaders are back."""
+        topic = self.of(name)
+        topic.away = topic.markers_wait = False
+        self.changes.count += 1
+
+    def of(self, name: str) -> Topic:
+        """A topic.
+
+        Raises:
+            Refused: there is none of that name.
+        """
+        if name not in self._topics:
+            raise Refused(KafkaError.UNKNOWN_TOPIC_OR_PART if _is_name(name) else KafkaError.TOPIC_EXCEPTION)
+        return self._topics[name]
+
+    def log(self, place: Place) -> PartitionLog:
+        """A partition's log.
+
+        Raises:
+            Refused: there is no such partition.
+        """
+        logs = self.of(place[0]).logs
+        if not 0 <= place[1] < len(logs):
+            raise Refused(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return logs[place[1]]
+
+    def led_log(self, place: Place) -> PartitionLog:
+        """A partition's log, where its leader is there.
+
+        Raises:
+            Refused: it is not.
+        """
+        if self.of(place[0]).away:
+            raise Refused(KafkaError.LEADER_NOT_AVAILABLE)
+        return self.log(place)
+
+    def find(self, place: Place) -> PartitionLog | None:
+        """A partition's log, or None."""
+        topic = self._topics.get(place[0])
+        return topic.logs[place[1]] if topic is not None and 0 <= place[1] < len(topic.logs) else None
+
+    def count(self, name: str) -> int:
+        """How many partitions a topic has: 0 where there is none of that name."""
+        topic = self._topics.get(name)
+        return len(topic.logs) if topic is not None else 0
+
+    def metadata(self, name: str | None) -> ClusterMetadata:
+        """What the cluster says of one topic, or of all."""
+        found = ClusterMetadata()
+        broker = BrokerMetadata()
+        broker.id = _BROKER
+        found.brokers[_BROKER] = broker
+        found.controller_id = found.orig_broker_id = _BROKER
+        for one in [name] if name is not None else list(self._topics):
+            found.topics[one] = self._metadata_of(one)
+        return found
+
+    def _changed(self, name: str) -> None:
+        self.changes.count += 1
+        self._on_change(name)
+
+    def _metadata_of(self, name: str) -> TopicMetadata:
+        found = TopicMetadata()
+        found.topic = name
+        try:
+            topic = self.of(name)
+        except Refused as refusal:
+            found.error = KafkaError(refusal.code)
+            return found
+        for number in range(len(topic.logs)):
+            partition = PartitionMetadata()
+            partition.id = number
+            partition.leader = -1 if topic.away else _BROKER
+            partition.replicas = [_BROKER]
+            partition.isrs = [] if topic.away else [_BROKER]
+            if topic.away:
+                partition.error = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+            found.partitions[number] = partition
+        return found
+
+
+def _is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and name not in {".", ".."}

@@ -1,0 +1,222 @@
+"""The coordinator of transactions: ids, epochs, and markers that reach each partition in their own time."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
+
+from confluent_kafka import KafkaError
+
+from tarry.kafka.place import Place
+from tarry.testing.fake.groups import Groups
+from tarry.testing.fake.refusals import Busy, Refused
+from tarry.testing.fake.topics import Topics
+from tarry.testing.manual_clock import ManualClock
+
+RETRY_MS = 50
+"""How long until a marker that could not be written is tried again."""
+
+
+class State(Enum):
+    """Of the transaction of one id."""
+
+    EMPTY = auto()
+    ONGOING = auto()
+    ENDING = auto()
+    """It is decided; its markers are on their way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """Who a request is from.
+
+    Attributes:
+        name: the transactional id.
+        id: of the producer.
+        epoch: of the producer.
+    """
+
+    name: str
+    id: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class Transaction:
+    """The transactions of one id, one after the other.
+
+    Attributes:
+        id: of the producer.
+        timeout_ms: after so long an open one is aborted.
+        epoch: of the producer.
+        state: of the one that is open.
+        commits: how it ends, or the last one ended; None where there was none in this epoch.
+        number: counts them.
+        places: partitions with records in it.
+        groups: with offsets in it.
+        markers: how many are still to be written.
+    """
+
+    id: int
+    timeout_ms: int
+    epoch: int = -1
+    state: State = State.EMPTY
+    commits: bool | None = None
+    number: int = 0
+    places: dict[Place, None] = field(default_factory=dict)
+    groups: dict[str, None] = field(default_factory=dict)
+    markers: int = 0
+
+
+class Transactions:
+    """All transactional ids.
+
+    Args:
+        clock: for time-outs and markers.
+        topics: take markers.
+        groups: take markers.
+        running: whether the cluster is.
+        draw_lag_ms: how long a marker takes.
+    """
+
+    def __init__(
+        self,
+        clock: ManualClock,
+        topics: Topics,
+        groups: Groups,
+        running: Callable[[], bool],
+        draw_lag_ms: Callable[[], int],
+    ) -> None:
+        self._clock = clock
+        self._topics = topics
+        self._groups = groups
+        self._running = running
+        self._draw_lag_ms = draw_lag_ms
+        self._transactions: dict[str, Transaction] = {}
+
+    def register(self, name: str, timeout_ms: int) -> Producer:
+        """Give a producer the next epoch; abort what an earlier one left open.
+
+        Raises:
+            Busy: until that is done.
+        """
+        found = self._transactions.setdefault(name, Transaction(len(self._transactions) + 1, timeout_ms))
+        if found.state is State.ONGOING:
+            found.epoch += 1
+            self._end(found, commit=False)
+        self._wait_for_markers(found)
+        found.timeout_ms = timeout_ms
+        found.epoch += 1
+        found.commits = None
+        return Producer(name, found.id, found.epoch)
+
+    def bump(self, producer: Producer) -> Producer:
+        """Give a producer that was not fenced its next epoch.
+
+        Raises:
+            Refused: it was fenced.
+            Busy: markers of its last transaction are on their way.
+        """
+        found = self.check(producer)
+        found.epoch += 1
+        found.commits = None
+        return Producer(producer.name, found.id, found.epoch)
+
+    def check(self, producer: Producer) -> Transaction:
+        """The transaction of a producer that may go on.
+
+        Raises:
+            Refused: it was fenced.
+            Busy: markers of its last transaction are on their way.
+        """
+        found = self._transactions[producer.name]
+        if found.epoch != producer.epoch:
+            raise Refused(KafkaError.INVALID_PRODUCER_EPOCH)
+        self._wait_for_markers(found)
+        return found
+
+    def add(self, producer: Producer, places: Iterable[Place] = (), groups: Iterable[str] = ()) -> None:
+        """Make partitions and groups part of the transaction; the first opens it.
+
+        Raises:
+            Refused: it was fenced.
+            Busy: markers of its last transaction are on their way.
+        """
+        found = self.check(producer)
+        if found.state is State.EMPTY:
+            found.state = State.ONGOING
+            found.number += 1
+            late_ms = self._clock.monotonic_ms() + found.timeout_ms
+            self._clock.call_at(late_ms, partial(self._time_out, found, found.number))
+        found.places.update(dict.fromkeys(places))
+        found.groups.update(dict.fromkeys(groups))
+
+    def end(self, producer: Producer, *, commit: bool) -> None:
+        """Decide the transaction.
+
+        Raises:
+            Refused: it was fenced, or none is open that could end so.
+            Busy: it is decided so already, and its markers are on their way.
+        """
+        found = self._transactions[producer.name]
+        if found.epoch != producer.epoch:
+            raise Refused(KafkaError.INVALID_PRODUCER_EPOCH)
+        if found.state is not State.ONGOING:
+            if found.commits is not commit:
+                raise Refused(KafkaError.INVALID_TXN_STATE)
+            self._wait_for_markers(found)
+            return
+        self._end(found, commit=commit)
+
+    @staticmethod
+    def _wait_for_markers(found: Transaction) -> None:
+        if found.state is State.ENDING:
+            raise Busy(KafkaError.CONCURRENT_TRANSACTIONS, lambda: found.state is not State.ENDING)
+
+    def _time_out(self, found: Transaction, number: int) -> None:
+        if found.state is not State.ONGOING or found.number != number:
+            return
+        if not self._running():
+            self._later(RETRY_MS, partial(self._time_out, found, number))
+            return
+        found.epoch += 1
+        self._end(found, commit=False)
+
+    def _end(self, found: Transaction, *, commit: bool) -> None:
+        found.state = State.ENDING
+        found.commits = commit
+        marks = [partial(self._mark_log, found, place, commit=commit) for place in found.places]
+        marks += [partial(self._mark_group, found, group, commit=commit) for group in found.groups]
+        found.markers = len(marks)
+        found.places, found.groups = {}, {}
+        for mark in marks:
+            lag_ms = self._draw_lag_ms()
+            if lag_ms:
+                self._later(lag_ms, mark)
+            else:
+                mark()
+
+    def _mark_log(self, found: Transaction, place: Place, *, commit: bool) -> None:
+        log = self._topics.find(place)
+        if not self._running() or (log is not None and self._topics.of(place[0]).markers_wait):
+            self._later(RETRY_MS, partial(self._mark_log, found, place, commit=commit))
+            return
+        if log is not None:
+            log.mark(found.id, self._clock.now_ms(), commit=commit)
+        self._count_marker(found)
+
+    def _mark_group(self, found: Transaction, group: str, *, commit: bool) -> None:
+        if not self._running():
+            self._later(RETRY_MS, partial(self._mark_group, found, group, commit=commit))
+            return
+        self._groups.of(group).offsets.end(found.id, commit=commit)
+        self._count_marker(found)
+
+    @staticmethod
+    def _count_marker(found: Transaction) -> None:
+        found.markers -= 1
+        if found.markers == 0:
+            found.state = State.EMPTY
+
+    def _later(self, ms: int, call: Callable[[], None]) -> None:
+        self._clock.call_at(self._clock.monotonic_ms() + ms, call)

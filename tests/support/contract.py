@@ -1,0 +1,249 @@
+"""One rule, two clusters: a real broker and the simulated one behind the same calls.
+
+What differs between the two is here, so that a rule reads the same for both: how time passes, where topics come from,
+and what a second process is. For the real broker that is one of the machine's, which can be killed and stopped; for the
+simulated one it is a name under which its clients were made.
+"""
+
+import multiprocessing
+import os
+import signal
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.cimpl import NewTopic
+
+from tarry.clock import Clock, SystemClock
+from tarry.errors import RetriableError
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.settings import Cluster
+from tarry.testing import FakeBroker, ManualClock
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+WITHIN_S = 20.0
+_LOOK_EVERY_S = 0.02
+_ANSWERS_WITHIN_S = 60.0
+_THERE_ANYWAY = "__transaction_state"
+
+Act = Callable[[], str]
+Life = Callable[[Cluster, Clock], Act]
+"""What another process does: brings its clients to where the rule needs them, and returns what it can be asked to do.
+
+A function of a module, or a `partial` of one: it is sent to a process.
+"""
+
+
+class Process(ABC):
+    """Another process with clients of its own, in the state to which its `Life` brought them."""
+
+    @abstractmethod
+    def ask(self) -> str:
+        """Have it do what its life returned, and return the answer."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it without a word to anybody."""
+
+    @abstractmethod
+    def freeze(self) -> None:
+        """Stop all of it, its clients' threads included."""
+
+    @abstractmethod
+    def thaw(self) -> None:
+        """Let it go on as if nothing had been."""
+
+
+class Kafka(ABC):
+    """A cluster for one rule.
+
+    Args:
+        cluster: how this process speaks to it.
+        clock: the time that passes in it.
+        until_the_end: closes what was opened here.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock, until_the_end: ExitStack) -> None:
+        self.cluster = cluster
+        self.clock = clock
+        self._until_the_end = until_the_end
+        self.admin: AdminClient = cluster.clients.admin(cluster.client())
+        self.offsets = Offsets(self.admin, self.name("asker"), cluster)
+        until_the_end.callback(self.offsets.close)
+
+    def name(self, prefix: str) -> str:
+        """A name that nothing else on the cluster has."""
+        return f"{prefix}.{uuid.uuid4().hex[:12]}"
+
+    def until(self, condition: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
+        """Return when `condition` holds; fail the test, naming `what`, if it does not within so much of this time."""
+        deadline_ms = self.clock.monotonic_ms() + int(within_s * 1000)
+        while not condition():
+            if self.clock.monotonic_ms() > deadline_ms:
+                pytest.fail(f"not within {within_s:g} s: {what}")
+            self.clock.sleep(_LOOK_EVERY_S)
+
+    def make_topic(self, partitions: int = 1, **config: object) -> str:
+        """A topic of this test's own, which answers; its settings are written with `_` for dots."""
+        topic = self.name("topic")
+        settings = {name.replace("_", "."): str(value) for name, value in config.items()}
+        self.admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(WITHIN_S)
+        self.until(lambda: self._answers(topic, partitions), f"{topic} answers")
+        return topic
+
+    def producer(self, transactional_id: str = "", **properties: object) -> Producer:
+        """A transactional producer that is registered; properties are written with `_` for dots."""
+        others = {name.replace("_", "."): value for name, value in properties.items()}
+        producer = self.cluster.clients.producer(
+            {**self.cluster.transactor(transactional_id or self.name("producer")), **others}
+        )
+        # Not its close(): one that was fenced would raise.
+        self._until_the_end.callback(producer.purge, in_flight=True, blocking=False)
+        # Without a connection the first look for the coordinator finds nothing, and the next is half a second later.
+        producer.list_topics(_THERE_ANYWAY, WITHIN_S)
+        producer.init_transactions(WITHIN_S)
+        return producer
+
+    def consumer(self, properties: dict[str, Any]) -> Consumer:
+        """A consumer that is closed after the test."""
+        consumer = self.cluster.clients.consumer(properties)
+        self.at_the_end(consumer.close)
+        return consumer
+
+    def at_the_end(self, call: Callable[[], object]) -> None:
+        """Call this after the test, and what was given last first."""
+        self._until_the_end.callback(call)
+
+    def ends(self, topic: str, partition: int = 0) -> tuple[int, int]:
+        """The last stable offset of a partition, and its high watermark."""
+        place = (topic, partition)
+        stable, high = (self.offsets.ends([place], committed=committed)[place] for committed in (True, False))
+        return stable, high
+
+    def settled_end(self, topic: str, partition: int = 0) -> int:
+        """The end of a partition in which no transaction is open, once all of its markers are written."""
+        self.until(
+            lambda: len(set(self.ends(topic, partition))) == 1, f"the markers of {topic}/{partition} are written"
+        )
+        return self.ends(topic, partition)[0]
+
+    @abstractmethod
+    def start(self, life: Life) -> Process:
+        """Start another process, and return when its life stands where it should."""
+
+    def _answers(self, topic: str, partitions: int) -> bool:
+        """Whether all leaders are known, and know themselves that they lead."""
+        try:
+            found = self.admin.list_topics(topic, timeout=WITHIN_S).topics[topic]
+            if len([one for one in found.partitions.values() if one.leader >= 0 and one.error is None]) < partitions:
+                return False
+            self.offsets.starts([(topic, partition) for partition in range(partitions)])
+        except (KafkaException, RetriableError):
+            return False
+        return True
+
+
+class RealKafka(Kafka):
+    """A broker that others use as well.
+
+    Args:
+        bootstrap: HOST:PORT.
+        until_the_end: closes what was opened here.
+    """
+
+    def __init__(self, bootstrap: str, until_the_end: ExitStack) -> None:
+        super().__init__(Cluster(bootstrap), SystemClock(), until_the_end)
+
+    def start(self, life: Life) -> Process:
+        process = _RealProcess(self.cluster.bootstrap_servers, life)
+        self._until_the_end.callback(process.kill)
+        process.ready()
+        return process
+
+
+class _RealProcess(Process):
+    def __init__(self, bootstrap: str, life: Life) -> None:
+        context = multiprocessing.get_context("spawn")  # a fork would copy the client library's locks as they stand
+        self._ours, theirs = context.Pipe()
+        self._process = context.Process(target=_live, args=(bootstrap, life, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def ready(self) -> None:
+        assert self._answer() == "ready"
+
+    def ask(self) -> str:
+        self._ours.send("act")
+        return self._answer()
+
+    def kill(self) -> None:
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join()
+
+    def freeze(self) -> None:
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self._pid, signal.SIGCONT)
+
+    def _answer(self) -> str:
+        assert self._ours.poll(_ANSWERS_WITHIN_S), "the other process has no answer"
+        return str(self._ours.recv())
+
+    @property
+    def _pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+
+def _live(bootstrap: str, life: Life, pipe: Connection) -> None:
+    act = life(Cluster(bootstrap), SystemClock())
+    pipe.send("ready")
+    while True:
+        pipe.recv()
+        pipe.send(act())
+
+
+class FakeKafka(Kafka):
+    """The simulated cluster, all of it in this thread.
+
+    Args:
+        seed: fixes its random choices.
+        until_the_end: closes what was opened here.
+    """
+
+    def __init__(self, seed: int, until_the_end: ExitStack) -> None:
+        self.clock = ManualClock()
+        self._broker = FakeBroker(self.clock, seed=seed, marker_lag_ms=(0, 50), latency_ms=(0, 5))
+        super().__init__(Cluster("fake", {}, self._broker.clients("main")), self.clock, until_the_end)
+
+    def start(self, life: Life) -> Process:
+        name = self.name("process")
+        return _FakeProcess(self._broker, name, life(Cluster("fake", {}, self._broker.clients(name)), self.clock))
+
+
+class _FakeProcess(Process):
+    def __init__(self, broker: FakeBroker, name: str, act: Act) -> None:
+        self._broker = broker
+        self._name = name
+        self._act = act
+
+    def ask(self) -> str:
+        return self._act()
+
+    def kill(self) -> None:
+        self._broker.kill(self._name)
+
+    def freeze(self) -> None:
+        self._broker.freeze(self._name)
+
+    def thaw(self) -> None:
+        self._broker.thaw(self._name)

@@ -1,0 +1,16 @@
+"""A fake cluster with one topic."""
+
+import pytest
+
+from tarry.testing import FakeBroker, ManualClock
+from tests.unit.testing.stage import Stage
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def stage(clock: ManualClock) -> Stage:
+    return Stage(clock, FakeBroker(clock))

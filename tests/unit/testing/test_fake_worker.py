@@ -1,0 +1,112 @@
+"""The service's own worker on the fake cluster."""
+
+from functools import partial
+from typing import Literal
+
+import pytest
+
+from tarry.core.checkpoint import Geometry
+from tarry.core.request import IntakePolicy, RequestReader
+from tarry.kafka.birth import Birth
+from tarry.kafka.settings import Cluster
+from tarry.kafka.topics import TopicAdmin, make_or_check
+from tarry.testing import FakeBroker, ManualClock, Step
+from tarry.worker import Plan, Worker
+from tarry.worker.plan import IntakePlan
+
+GEOMETRY = Geometry(20_000, 10, 0)
+Protocol = Literal["classic", "consumer"]
+both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+
+
+class Service:
+    """An intake of two partitions, a target of two, and workers."""
+
+    def __init__(self, seed: int, protocol: Protocol) -> None:
+        self.clock = ManualClock()
+        self.broker = FakeBroker(self.clock, seed=seed, marker_lag_ms=(0, 30), latency_ms=(0, 2))
+        self.steps: list[Step] = []
+        self.sent = 0
+        self._protocol: Protocol = protocol
+        cluster = Cluster("fake", {}, self.broker.clients("setup"))
+        admin = cluster.clients.admin(cluster.client())
+        give = partial(Birth(cluster, admin, "group", GEOMETRY, self.clock).give, "in", 2, adopt=False)
+        make_or_check(TopicAdmin(admin), "in", 2, 1, fixed_delay=False, before_intake=give)
+        self.broker.make_topic("out", 2)
+
+    def worker(self, name: str) -> Worker:
+        cluster = Cluster("fake", {}, self.broker.clients(name, self.steps.append))
+        plan = Plan(
+            cluster=cluster,
+            group="group",
+            member=cluster.member("group", self._protocol, None),
+            name=f"group.{name}",
+            intakes={"in": IntakePlan(RequestReader(IntakePolicy(topic="in")), False, GEOMETRY, 3_600_000)},
+            tick_ms=1,
+            wheel_size=64,
+            memory_budget_bytes=1 << 30,
+            interval_ms=5,
+            most=100,
+        )
+        return Worker(plan, self.clock, lambda: False, lambda _event, **_fields: None)
+
+    def send(self, count: int) -> None:
+        for number in range(self.sent, self.sent + count):
+            value = b"%d" % number
+            headers: list[tuple[str, bytes | None]] = [
+                ("tarry-target", b"out"),
+                ("tarry-delay-ms", b"%d" % (number % 7 * 300)),
+            ]
+            self.broker.append("in", value, value, headers, number % 2)
+        self.sent += count
+
+    def turn(self, *workers: Worker, until: int) -> None:
+        for _ in range(20_000):
+            for worker in workers:
+                worker.turn()
+            if len(self.delivered()) >= until:
+                return
+        raise AssertionError(f"{len(self.delivered())} of {until} were delivered")
+
+    def delivered(self) -> list[int]:
+        return sorted(int(one.value or b"-1") for partition in (0, 1) for one in self.broker.records("out", partition))
+
+
+@both_protocols
+def test_a_worker_takes_over_and_delivers_each_message_once(protocol: Protocol) -> None:
+    service = Service(1, protocol)
+    worker = service.worker("a")
+    service.send(200)
+    service.turn(worker, until=200)
+    service.clock.advance(1_000)
+    assert service.delivered() == list(range(200))
+    assert min(one.timestamp_ms for one in service.broker.records("out")) > 1_700_000_000_000
+
+
+@both_protocols
+def test_a_second_worker_takes_its_share_and_all_when_the_first_is_killed(protocol: Protocol) -> None:
+    service = Service(2, protocol)
+    first = service.worker("a")
+    service.send(100)
+    service.turn(first, until=50)
+    second = service.worker("b")
+    service.send(100)
+    service.turn(first, second, until=150)
+    assert {step.process for step in service.steps if step.call == "commit_transaction"} == {"a", "b"}
+    service.broker.kill("a")
+    service.send(100)
+    service.turn(second, until=300)
+    service.clock.advance(1_000)
+    assert service.delivered() == list(range(300))
+
+
+def test_the_same_seed_gives_the_same_run_step_by_step() -> None:
+    runs = []
+    for seed in (5, 5, 6):
+        service = Service(seed, "classic")
+        first, second = service.worker("a"), service.worker("b")
+        service.send(60)
+        service.turn(first, second, until=60)
+        runs.append((service.steps, service.clock.monotonic_ms()))
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
