@@ -1,0 +1,43 @@
+"""Simulation of the service: processes, a cluster, senders and readers in one thread, with one seed for all chance."""
+
+from tarry.testing.simulation.disturbances import At, Chance, Recorder
+from tarry.testing.simulation.oracle import Report, Seen, Sent, judge
+from tarry.testing.simulation.process import Crash, Disturbance, Process
+from tarry.testing.simulation.scenarios import (
+    SHAPES,
+    Outcome,
+    at_a_step,
+    by_chance,
+    crash,
+    crash_for_good,
+    freeze,
+    lose,
+    nap,
+    steps_of,
+)
+from tarry.testing.simulation.world import Shape, World
+
+__all__ = [
+    "SHAPES",
+    "At",
+    "Chance",
+    "Crash",
+    "Disturbance",
+    "Outcome",
+    "Process",
+    "Recorder",
+    "Report",
+    "Seen",
+    "Sent",
+    "Shape",
+    "World",
+    "at_a_step",
+    "by_chance",
+    "crash",
+    "crash_for_good",
+    "freeze",
+    "judge",
+    "lose",
+    "nap",
+    "steps_of",
+]

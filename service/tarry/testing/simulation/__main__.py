@@ -1,0 +1,37 @@
+"""`python -m tarry.testing.simulation`: run by chance, seed after seed, until something is wrong."""
+
+from typing import Annotated
+
+import typer
+
+from tarry.testing.simulation.scenarios import by_chance
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def hunt(
+    seed: Annotated[int, typer.Option(help="Of the first run; each further one has the next.")] = 1,
+    runs: Annotated[int, typer.Option(min=1, help="How many.")] = 100,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, the verdict alone.")] = False,
+) -> None:
+    """Run the service on a simulated cluster under random faults; end with 1 at the first broken promise.
+
+    \b
+    python -m tarry.testing.simulation --runs 1000
+    python -m tarry.testing.simulation --seed 4711 --runs 1     # repeat one
+    """  # noqa: D301 - typer's sign for "keep these lines"
+    judged = 0
+    for number in range(runs):
+        outcome = by_chance(seed + number)
+        judged += outcome.report.judged
+        if not outcome.report.is_clean:
+            typer.echo(str(outcome))
+            raise typer.Exit(1)
+        if not quiet and (number + 1) % 10 == 0:
+            typer.echo(f"{number + 1} of {runs} runs, nothing wrong", err=True)
+    typer.echo(f"{runs} runs from seed {seed}, nothing wrong; order judged for {judged} messages")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,154 @@
+"""The judge of a simulation: what was sent against what became visible, and when.
+
+It knows what no observer of a real cluster can: the exact moment at which the owner of a partition had read a message,
+and how far each target's log reached at that moment. So the order of every message can be judged without any grace.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tarry.kafka.place import Place
+
+EXAMPLES = 6
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message in the intake.
+
+    Attributes:
+        id: of the message.
+        place: the intake's partition.
+        offset: in it.
+        key: of the message.
+        target: where it is to arrive; None for one that can only become a dead letter.
+        due_ms: wall time.
+        value: of the message.
+        ends: how far the logs of the targets reached when its owner had read it in time; None while it has not.
+    """
+
+    id: bytes
+    place: Place
+    offset: int
+    key: bytes
+    target: str | None
+    due_ms: int
+    value: bytes
+    ends: Mapping[Place, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A record that a `read_committed` reader got.
+
+    Attributes:
+        id: of the message.
+        place: where it stands.
+        offset: in that partition.
+        stamp_ms: the record's timestamp.
+        wall_ms: when it was seen, wall time.
+        at_ms: when it was seen, monotonic time.
+        value: of the record.
+    """
+
+    id: bytes
+    place: Place
+    offset: int
+    stamp_ms: int
+    wall_ms: int
+    at_ms: int
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class Report:
+    """What is wrong, by kind, and how much was judged."""
+
+    sent: int = 0
+    judged: int = 0
+    """Messages that had a place in the order of their key."""
+    faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.faults
+
+    def __str__(self) -> str:
+        lines = [f"sent {self.sent}, order judged for {self.judged}"]
+        for kind, texts in sorted(self.faults.items()):
+            lines += [f"{kind} {len(texts)}", *(f"  {text}" for text in texts[:EXAMPLES])]
+        return "\n".join(lines)
+
+
+def judge(sent: Iterable[Sent], delivered: Iterable[Seen], dead: Iterable[Seen], results: Iterable[Seen]) -> Report:
+    """Compare.
+
+    Args:
+        sent: all that was acknowledged.
+        delivered: records of all targets.
+        dead: dead letters.
+        results: results; their `id` is the record's key.
+    """
+    report = Report()
+    by_id = {message.id: message for message in sent}
+    report.sent = len(by_id)
+    arrivals = _by_id(delivered)
+    letters = _by_id(dead)
+    outcomes = _by_id(results)
+    for message in by_id.values():
+        meant, other = (arrivals, letters) if message.target is not None else (letters, arrivals)
+        _count(report, message, len(meant.get(message.id, ())), "")
+        _count(report, message, len(outcomes.get(message.id, ())), " (its result)")
+        if message.id in other:
+            report.faults["misdirected"].append(f"{message}")
+        for one in meant.get(message.id, ()):
+            _judge_one(report, message, one)
+    for strange in arrivals.keys() - by_id.keys():
+        report.faults["unexpected"].append(f"{strange!r}")
+    _judge_order(report, by_id, arrivals)
+    return report
+
+
+def _by_id(seen: Iterable[Seen]) -> dict[bytes, list[Seen]]:
+    found: dict[bytes, list[Seen]] = {}
+    for one in seen:
+        found.setdefault(one.id, []).append(one)
+    return found
+
+
+def _count(report: Report, message: Sent, times: int, what: str) -> None:
+    if times == 0:
+        report.faults["lost"].append(f"{message}{what}")
+    elif times > 1:
+        report.faults["twice"].append(f"{times} times{what}: {message}")
+
+
+def _judge_one(report: Report, message: Sent, one: Seen) -> None:
+    if message.target is not None and min(one.stamp_ms, one.wall_ms) < message.due_ms:
+        report.faults["early"].append(f"{message.due_ms - min(one.stamp_ms, one.wall_ms)} ms: {message}")
+    if one.value != message.value or (message.target is not None and one.place[0] != message.target):
+        report.faults["damaged"].append(f"{message} at {one}")
+
+
+def _judge_order(report: Report, sent: Mapping[bytes, Sent], arrivals: Mapping[bytes, list[Seen]]) -> None:
+    """Each message read in time stands before all that rank behind it and were written after it was read."""
+    lines: dict[tuple[bytes, Place], list[tuple[int, Sent]]] = defaultdict(list)
+    for name, seen in arrivals.items():
+        if (message := sent.get(name)) is not None:
+            lines[message.key, seen[0].place].append((seen[0].offset, message))
+    for (_, place), line in lines.items():
+        line.sort(key=lambda pair: pair[0])
+        for at, (_, message) in enumerate(line):
+            if message.ends is None:
+                continue
+            report.judged += 1
+            for offset, ahead in line[:at]:
+                if offset >= message.ends[place] and _rank(ahead) > _rank(message):
+                    report.faults["out of order"].append(f"{message} behind {ahead}")
+                    break
+
+
+def _rank(message: Sent) -> tuple[int, int]:
+    return message.due_ms, message.offset

@@ -1,0 +1,50 @@
+"""A process disturbed at each of its steps: those of its take-over, of its transactions, and of its release.
+
+The suite takes the first step of every kind, before and after, and some by chance; the soak takes every step.
+"""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tarry.testing.simulation import SHAPES, Shape, at_a_step, crash, crash_for_good, freeze, lose, nap, steps_of
+from tarry.testing.simulation.scenarios import Deed
+
+BY_CHANCE = 8
+
+Pick = Callable[[int, Shape], list[int]]
+
+
+@pytest.fixture(params=[pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.soak)])
+def pick(request: pytest.FixtureRequest) -> Pick:
+    """Indices of the steps at which to disturb."""
+
+    def choose(seed: int, shape: Shape) -> list[int]:
+        steps = steps_of(seed, shape)
+        assert len(steps) > 50, "a run without steps shows nothing"
+        if request.param:
+            return list(range(len(steps)))
+        firsts: dict[tuple[str, str], int] = {}
+        for index, step in enumerate(steps):
+            firsts.setdefault((step.call, step.phase), index)
+        return sorted({*firsts.values(), *random.Random(seed).sample(range(len(steps)), BY_CHANCE)})
+
+    return choose
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize("deed", [crash, crash_for_good, freeze, nap, lose], ids=lambda deed: deed.__name__)
+def test_a_process_disturbed_at_any_step_breaks_no_promise(seed: int, shape: Shape, deed: Deed, pick: Pick) -> None:
+    for index in pick(seed, shape):
+        outcome = at_a_step(seed, shape, index, deed)
+        assert outcome.report.is_clean, outcome
+        assert outcome.report.judged > 0, outcome
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_a_second_crash_while_the_first_is_recovered_breaks_no_promise(seed: int, shape: Shape, pick: Pick) -> None:
+    choose = random.Random(seed)
+    for index in pick(seed, shape):
+        outcome = at_a_step(seed, shape, index, crash, then=(choose.randrange(40), crash))
+        assert outcome.report.is_clean, outcome
