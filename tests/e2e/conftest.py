@@ -1,18 +1,20 @@
 """What every end-to-end test needs: topics of its own, services and readers that are gone when it ends."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support.chaos import Watch
 from tests.support.checker import Report, all_accepted, check
-from tests.support.processes import Serve, ServeConfig
+from tests.support.dying import Step
+from tests.support.processes import SERVE, Serve, ServeConfig, unserved
 from tests.support.reader import Reader, reading
-from tests.support.workload import Outage, Target, Workload
+from tests.support.workload import Outage, Target, Workload, accepted_as_seen
 
 PARTITIONS: Final = 4
 
@@ -37,7 +39,8 @@ class Lab:
         self.targets = [Target(f"{name}.orders", PARTITIONS), Target(f"{name}.bills", 3)]
         self._directory = directory
         self._until_the_end = until_the_end
-        self._services = 0
+        self._services: list[Serve] = []
+        self._watches: list[Watch] = []
 
     def create(self, *targets: Target) -> None:
         """Make topics, and wait until the broker has them."""
@@ -46,19 +49,27 @@ class Lab:
         for future in made.values():
             future.result(timeout=30)
 
-    def serve(self, **settings: Any) -> Serve:
+    def serve(self, *, command: Sequence[str] = SERVE, **settings: Any) -> Serve:
         """A service on this lab's intake, not started; `settings` are fields of `ServeConfig`."""
         config = ServeConfig(
-            bootstrap=self.bootstrap,
-            intake=self.intake,
-            partitions=PARTITIONS,
-            group=self.group,
-            **settings,
+            **{
+                "bootstrap": self.bootstrap,
+                "intake": self.intake,
+                "partitions": PARTITIONS,
+                "group": self.group,
+                **settings,
+            }
         )
-        self._services += 1
-        serve = Serve(config, self._directory, f"serve-{self._services}")
+        serve = Serve(config, self._directory, f"{self.group}-{len(self._services) + 1}", command)
+        self._services.append(serve)
         self._until_the_end.callback(serve.close)
         return serve
+
+    def serve_until(
+        self, step: Step, *, count: int = 1, number: Literal["KILL", "STOP"] = "KILL", **settings: Any
+    ) -> Serve:
+        """A service of one process that stops by itself, after SIGUSR1; see `tests.support.dying`."""
+        return self.serve(command=("tests.support.dying", step, str(count), number), **settings)
 
     def read(self, *topics: str) -> Reader:
         """A reader of these topics, or of all targets."""
@@ -68,6 +79,28 @@ class Lab:
     def workload(self, **settings: Any) -> Workload:
         """A workload from the intake to all targets; `settings` are those of `Workload`."""
         return Workload(self.bootstrap, self.intake, PARTITIONS, self.targets, **{"seed": self.seed, **settings})
+
+    def watch(self, workload: Workload, reader: Reader) -> Watch:
+        """Notes the times of what is done to the services from outside."""
+        self._watches.append(Watch(workload, reader))
+        return self._watches[-1]
+
+    def clear(self) -> None:
+        """Delete its topics: a broker that many labs share has a disk to fill."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        mine = [self.intake, *(target.topic for target in self.targets)]
+        found = [topic for topic in admin.list_topics(timeout=30).topics if topic.startswith(tuple(mine))]
+        for future in admin.delete_topics(found).values():
+            future.result(timeout=30)
+
+    @property
+    def outages(self) -> list[Outage]:
+        """When, up to now, nobody could be sure that each partition was read: by the services' logs, and as noted."""
+        places = [f"{self.intake}/{partition}" for partition in range(PARTITIONS)]
+        return [
+            *unserved(self._services, places),
+            *(outage for watch in self._watches for outage in watch.outages),
+        ]
 
 
 def verdict(
@@ -95,13 +128,38 @@ def verdict(
     with suppress(AssertionError):  # the report says better what is missing
         reader.wait_for(len(produced), deadline_s)
     assert [serve.stop() for serve in services] == [0] * len(services)
-    return check(produced, reader.finish())
+    arrived = reader.finish()
+    return check(accepted_as_seen(produced, arrived), arrived)
+
+
+@contextmanager
+def laboratory(bootstrap: str, directory: Path, name: str, seed: int) -> Iterator[Lab]:
+    """A lab on a broker, HOST:PORT, under a name that no other has; what it started is gone at the end."""
+    with ExitStack() as until_the_end:
+        lab = Lab(bootstrap, directory, name, seed=seed, until_the_end=until_the_end)
+        lab.create(*lab.targets)
+        yield lab
 
 
 @pytest.fixture
-def lab(bootstrap: str, tmp_path: Path, unique_name: Callable[[str], str], seed: int) -> Iterator[Lab]:
-    """Targets are made; the intake is the service's to make."""
+def make_lab(tmp_path: Path, unique_name: Callable[[str], str], seed: int) -> Iterator[Callable[[str], Lab]]:
+    """Makes labs on brokers, given HOST:PORT. Targets are made; the intake is the service's to make."""
     with ExitStack() as until_the_end:
-        made = Lab(bootstrap, tmp_path, unique_name("e2e"), seed=seed, until_the_end=until_the_end)
-        made.create(*made.targets)
-        yield made
+        yield lambda bootstrap: until_the_end.enter_context(laboratory(bootstrap, tmp_path, unique_name("e2e"), seed))
+
+
+@pytest.fixture
+def lab(bootstrap: str, make_lab: Callable[[str], Lab]) -> Lab:
+    """A lab on the broker that all tests share."""
+    return make_lab(bootstrap)
+
+
+@pytest.fixture
+def tell(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Print a line that is seen also when the test passes: a figure, or how far it is."""
+
+    def print_line(line: str) -> None:
+        with capsys.disabled():
+            print(f"\n{line}", end="", flush=True)  # noqa: T201 (this is what it is for)
+
+    return print_line

@@ -3,6 +3,8 @@
 A process has a session of its own, so that a signal to the tests does not reach it, and so that whatever it
 started can be ended with it. Its stderr goes to a file, one for each start: JSON lines, among them
 `"event": "serving"` when all assigned partitions are recovered.
+
+From the logs of all services together `unserved` tells when a partition perhaps had no owner.
 """
 
 import json
@@ -11,15 +13,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from tests.support.workload import Outage
 
 SERVING: Final = "serving"
+GONE: Final = "gone"
+"""An event that the test adds to a service's history: from then on none of its processes runs."""
+
+SERVE: Final = ("tarry", "serve", "--config")
 READY_S: Final = 60.0
 HAND_OVER_S: Final = 10.0
 
@@ -38,6 +46,7 @@ class ServeConfig:
         service: more settings of `[service]`, by name.
         intake_settings: more settings of the intake, by name.
         overflow: settings of `[overflow]`, by name.
+        options: librdkafka's properties, by name.
     """
 
     bootstrap: str
@@ -49,6 +58,7 @@ class ServeConfig:
     service: Mapping[str, object] = field(default_factory=dict)
     intake_settings: Mapping[str, object] = field(default_factory=dict)
     overflow: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
     def toml(self) -> str:
         """The file's text."""
@@ -66,6 +76,7 @@ class ServeConfig:
         }
         tables: list[tuple[str, Mapping[str, object]]] = [
             ("[kafka]", {"bootstrap_servers": self.bootstrap}),
+            ("[kafka.options]", self.options),
             ("[service]", service),
             ("[overflow]", self.overflow),
             ("[[intake]]", intake),
@@ -74,8 +85,8 @@ class ServeConfig:
         lines = []
         for name, table in tables:
             if table:
-                # Scalars and lists of strings are written the same way in JSON and in TOML.
-                lines += [name, *(f"{key} = {json.dumps(value)}" for key, value in table.items()), ""]
+                # Names, scalars and lists of strings are written the same way in JSON and in TOML.
+                lines += [name, *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in table.items()), ""]
         return "\n".join(lines)
 
 
@@ -86,38 +97,43 @@ class Serve:
         config: its configuration.
         directory: where its `tarry.toml` and its logs go.
         name: tells several of them apart.
+        command: the module and its arguments, to which the configuration's path is added.
     """
 
-    def __init__(self, config: ServeConfig, directory: Path, name: str = "serve") -> None:
+    def __init__(
+        self, config: ServeConfig, directory: Path, name: str = "serve", command: Sequence[str] = SERVE
+    ) -> None:
+        self.name = name
         self._path = directory / f"{name}.toml"
         self._path.write_text(config.toml(), encoding="utf-8")
         self._directory = directory
-        self._name = name
-        self._lives = 0
+        self._command = [sys.executable, "-m", *command, str(self._path)]
+        self._logs: list[Path] = []
+        self._gone_ms: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
-        self._log = directory / f"{name}.0.log"
-        self._down_since_ms: int | None = None
-        self._outages: list[Outage] = []
 
     @property
     def pid(self) -> int:
         """The process's id."""
         return self._running().pid
 
+    @property
+    def workers(self) -> dict[int, int]:
+        """Process ids of the newest life of each process that it has started, by index."""
+        return {started["process"]: started["pid"] for started in self.events("process_started")}
+
     def start(self) -> "Serve":
         """Start it, and do not wait for it."""
         if self._process is not None:
-            raise AssertionError(f"{self._name} runs already")
-        self._lives += 1
-        self._log = self._directory / f"{self._name}.{self._lives}.log"
-        if self._down_since_ms is None:
-            self._down_since_ms = _now_ms()
-        with self._log.open("wb") as log:
+            raise AssertionError(f"{self.name} runs already")
+        self._logs.append(self._directory / f"{self.name}.{len(self._logs) + 1}.log")
+        with self._logs[-1].open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tarry", "serve", "--config", str(self._path)],
+                self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                cwd=Path(__file__).parents[2],
                 start_new_session=True,
                 env={**os.environ, "PYTHONFAULTHANDLER": "1"},  # a crash in C says where it was called from
             )
@@ -125,13 +141,12 @@ class Serve:
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         """The events of this life's log, all or those of one name, in order."""
-        found = []
-        for line in self._log.read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):  # the last line may be half written; librdkafka writes lines of its own
-                event = json.loads(line)
-                if isinstance(event, dict) and name in (None, event.get("event")):
-                    found.append(event)
-        return found
+        return [event for event in _events(self._logs[-1]) if name in {None, event["event"]}] if self._logs else []
+
+    def history(self) -> list[tuple[int, dict[str, Any]]]:
+        """The events of all lives with their times in epoch milliseconds, and `GONE` where one ended."""
+        found = [(_at_ms(event), event) for log in self._logs for event in _events(log)]
+        return sorted([*found, *((at_ms, {"event": GONE}) for at_ms in self._gone_ms)], key=lambda pair: pair[0])
 
     def wait_serving(self, times: int = 1, deadline_s: float = READY_S) -> None:
         """Wait until this life has said so many times that it serves.
@@ -142,24 +157,23 @@ class Serve:
         ends = time.monotonic() + deadline_s
         while len(self.events(SERVING)) < times:
             if self._running().poll() is not None:
-                raise AssertionError(f"{self._name} ended with {self._running().returncode}\n{self.tail()}")
+                raise AssertionError(f"{self.name} ended with {self._running().returncode}\n{self.tail()}")
             if time.monotonic() > ends:
-                raise AssertionError(f"{self._name} does not serve after {deadline_s:g} s\n{self.tail()}")
+                raise AssertionError(f"{self.name} does not serve after {deadline_s:g} s\n{self.tail()}")
             time.sleep(0.02)
-        self._up()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._running().send_signal(number)
 
     def kill(self) -> None:
         """kill -9."""
         process = self._running()
         if process.poll() is not None:
-            raise AssertionError(f"{self._name} ended by itself with {process.returncode}\n{self.tail()}")
-        if self.events(SERVING):
-            self._up()
-        if self._down_since_ms is None:
-            self._down_since_ms = _now_ms()
+            raise AssertionError(f"{self.name} ended by itself with {process.returncode}\n{self.tail()}")
         process.kill()
         process.wait()
-        self._process = None
+        self._is_gone()
 
     def stop(self, within_s: float = HAND_OVER_S) -> int:
         """SIGTERM, and wait for the end; return the exit code.
@@ -167,24 +181,25 @@ class Serve:
         Raises:
             AssertionError: it took longer.
         """
-        process = self._running()
-        process.send_signal(signal.SIGTERM)
-        try:
-            code = process.wait(within_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self._name} still runs {within_s:g} s after SIGTERM\n{self.tail()}") from None
-        self._process = None
-        return code
+        self.signal(signal.SIGTERM)
+        return self.wait_ended(within_s)
 
-    def outages(self) -> list[Outage]:
-        """When this process could not be sure to have read what was sent, its first start included."""
-        if self._down_since_ms is None:
-            return list(self._outages)
-        return [*self._outages, Outage(self._down_since_ms, _now_ms())]
+    def wait_ended(self, within_s: float = HAND_OVER_S) -> int:
+        """Wait until it ends; return the exit code, -n for signal n.
+
+        Raises:
+            AssertionError: it did not.
+        """
+        try:
+            code = self._running().wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} still runs after {within_s:g} s\n{self.tail()}") from None
+        self._is_gone()
+        return code
 
     def tail(self, lines: int = 30) -> str:
         """The end of this life's log."""
-        return "\n".join(self._log.read_text(encoding="utf-8").splitlines()[-lines:])
+        return "\n".join(self._logs[-1].read_text(encoding="utf-8").splitlines()[-lines:])
 
     def close(self) -> None:
         """Make sure that it is gone, and all that it started."""
@@ -194,15 +209,69 @@ class Serve:
             self._process.wait()
             self._process = None
 
-    def _up(self) -> None:
-        if self._down_since_ms is not None:
-            self._outages.append(Outage(self._down_since_ms, _now_ms()))
-            self._down_since_ms = None
+    def _is_gone(self) -> None:
+        self._gone_ms.append(_now_ms())
+        self._process = None
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            raise AssertionError(f"{self._name} does not run")
+            raise AssertionError(f"{self.name} does not run")
         return self._process
+
+
+def unserved(services: Collection[Serve], places: Collection[str]) -> list[Outage]:
+    """When no process said of one of the places that it serves it, the time before the first "serving" included.
+
+    A process that is given more, or begins anew, reads nothing until its next "serving". What the logs cannot
+    tell stands in no outage here: a process that is stopped or cut off, and one that is dead and not reaped.
+
+    Args:
+        services: all that own any of the places.
+        places: the intake's partitions, `TOPIC/PARTITION`.
+    """
+    wanted, outages = set(places), []
+    served: dict[tuple[str, int], set[str]] = defaultdict(set)
+    since_ms: int | None = 0
+    history = [(at_ms, serve.name, event) for serve in services for at_ms, event in serve.history()]
+    for at_ms, name, event in sorted(history, key=lambda entry: entry[0]):
+        _follow(served, name, event)
+        if wanted <= set().union(*served.values()):
+            if since_ms is not None:
+                outages.append(Outage(since_ms, at_ms))
+            since_ms = None
+        elif since_ms is None:
+            since_ms = at_ms
+    return outages if since_ms is None else [*outages, Outage(since_ms, _now_ms())]
+
+
+def _follow(served: dict[tuple[str, int], set[str]], name: str, event: Mapping[str, Any]) -> None:
+    """What each process serves after one more event."""
+    process = name, event.get("process", 0)
+    match event["event"]:
+        case "serving":
+            served[process] = set(event["partitions"])
+        case "assigned" if event["partitions"]:
+            served[process] = set()
+        case "revoked" | "lost":
+            served[process] -= set(event["partitions"])
+        case "begin_anew" | "process_ended":
+            served[process] = set()
+        case "gone":
+            for other in served:
+                if other[0] == name:
+                    served[other] = set()
+
+
+def _events(log: Path) -> Iterator[dict[str, Any]]:
+    for line in log.read_text(encoding="utf-8").splitlines():
+        with suppress(ValueError):  # the last line may be half written; a crash in C writes lines of its own
+            event = json.loads(line)
+            if isinstance(event, dict) and "event" in event:
+                yield event
+
+
+def _at_ms(event: Mapping[str, Any]) -> int:
+    return round(datetime.fromisoformat(event["timestamp"]).timestamp() * 1_000)
 
 
 def _now_ms() -> int:

@@ -28,6 +28,9 @@ from tests.support.checker import DUE_HEADER, ID_HEADER, SOURCE_HEADER, Arrived,
 FINISH_S: Final = 30.0
 STUCK: Final = 3
 _LENGTH: Final = struct.Struct(">I")
+_PASSING: Final = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
+"""What a broker that is away means to a client, which reads on by itself when it is back."""
+
 _OWN: Final = (ID_HEADER, DUE_HEADER, SOURCE_HEADER)
 
 
@@ -67,16 +70,18 @@ class Reader:
 
     def __init__(self, bootstrap: str, topics: Sequence[str], directory: Path) -> None:
         self.arrived: list[Arrived] = []
+        self.newest: dict[str, int] = {}
+        """The highest source offset that has arrived, by `TOPIC/PARTITION` of the intake."""
         self._interned = Interned()
         self._unread = bytearray()
         name = f"reader-{time.monotonic_ns()}"
-        path = directory / f"{name}.frames"
-        path.touch()
-        self._frames = path.open("rb")
+        self._path = directory / f"{name}.frames"
+        self._path.touch()
+        self._frames = self._path.open("rb")
         self._log = directory / f"{name}.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.reader", bootstrap, str(path), *topics],
+                [sys.executable, "-m", "tests.support.reader", bootstrap, str(self._path), *topics],
                 cwd=Path(__file__).parents[2],
                 stderr=log,
                 start_new_session=True,
@@ -91,7 +96,7 @@ class Reader:
                 break
             # The file was written by the process that this object started.
             for one in marshal.loads(self._unread[_LENGTH.size : end]):  # noqa: S302
-                self.arrived.append(self._shared(*one))
+                self._take(self._shared(*one))
             del self._unread[:end]
         return self.arrived
 
@@ -136,6 +141,13 @@ class Reader:
             self._process.kill()
             self._process.wait()
         self._frames.close()
+        self._path.unlink()
+
+    def _take(self, arrived: Arrived) -> None:
+        self.arrived.append(arrived)
+        place, _, offset = arrived.source.rpartition("/")
+        if offset.isdecimal():  # a source that is damaged is the checker's business
+            self.newest[place] = max(int(offset), self.newest.get(place, -1))
 
     def _shared(self, *one: Any) -> Arrived:
         arrived = Arrived(*one)
@@ -163,6 +175,9 @@ class _Reading:
             "group.id": "tests.reader",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            "reconnect.backoff.max.ms": 500,
+            "fetch.error.backoff.ms": 100,
+            "log_level": 2,  # or each refused connection is a line
         }
         self._consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
         # It sees behind an open transaction; a read_committed one would be told the last stable offset.
@@ -193,7 +208,7 @@ class _Reading:
             elif error.code() == KafkaError._PARTITION_EOF:
                 # The place behind the last transaction's marker, which is a record that no reader gets.
                 self._reached[place] = offset
-            else:
+            elif not error.retriable() and error.code() not in _PASSING:
                 raise SystemExit(f"reader: {error}")
         return arrived
 

@@ -11,17 +11,20 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.support.checker import Headers, Interned, Produced, digest
+from tests.support.checker import Arrived, Headers, Interned, Produced, digest
 
 NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "tarry")
 ACCEPT_GRACE_MS: Final = 500
+_HEAR_EVERY: Final = 20
 _OTHER_HEADERS: Final[tuple[Headers, ...]] = (
     (),
     (("trace", b"00-abc-01"),),
@@ -48,6 +51,39 @@ class Outage:
 
     from_ms: int
     to_ms: int
+
+
+ALWAYS: Final = (Outage(0, 1 << 62),)
+"""The outage of a service that cannot keep up: only what is proven to be read was accepted."""
+
+
+def merged(outages: Sequence[Outage]) -> list[Outage]:
+    """The same times in ascending order, none touching the next."""
+    apart: list[Outage] = []
+    for outage in sorted(outages, key=lambda each: each.from_ms):
+        if apart and outage.from_ms <= apart[-1].to_ms:
+            apart[-1] = Outage(apart[-1].from_ms, max(apart[-1].to_ms, outage.to_ms))
+        else:
+            apart.append(outage)
+    return apart
+
+
+def accepted_as_seen(produced: Sequence[Produced], arrived: Sequence[Arrived]) -> list[Produced]:
+    """The same records, each accepted at the latest when one from behind it in its partition was seen.
+
+    For that one had been read, and so had all in front of it: no assumption, and it holds in any outage.
+    """
+    by_place: dict[tuple[str, int], list[Produced]] = defaultdict(list)
+    for record in produced:
+        by_place[record.intake, record.partition].append(record)
+    seen_ms = {arrival.source: arrival.seen_ms for arrival in arrived}
+    accepted = []
+    for records in by_place.values():
+        read_ms = ALWAYS[0].to_ms
+        for record in sorted(records, key=lambda each: each.offset, reverse=True):
+            read_ms = min(read_ms, seen_ms.get(record.source, read_ms))
+            accepted.append(record if record.accepted_ms <= read_ms else replace(record, accepted_ms=read_ms))
+    return accepted
 
 
 @dataclass(slots=True)
@@ -80,7 +116,7 @@ class Workload:
         instant_every: one due time in four is rounded up to a multiple of so many milliseconds, so that many
             are due at the same instant.
 
-    Threads: `send` is called by one thread; `produced` when it has ended.
+    Threads: `send` and `keep_sending` are called by one thread; `produced` when they have ended; the others any time.
     """
 
     def __init__(
@@ -105,6 +141,7 @@ class Workload:
         self._interned = Interned()
         self._sent: list[_Sent] = []
         self._refused: list[str] = []
+        self._newest = [-1] * partitions
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -112,6 +149,11 @@ class Workload:
                 "max.in.flight.requests.per.connection": 1,
                 "partitioner": "murmur2_random",
                 "linger.ms": 5,
+                "queue.buffering.max.messages": 1_000_000,
+                # A broker may be away for a while: all that was sent is stored once in the end.
+                "delivery.timeout.ms": 600_000,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 2,  # or each refused connection is a line
             }
         )
 
@@ -124,21 +166,55 @@ class Workload:
         started = time.monotonic()
         for number in range(messages):
             self._send_one()
-            ahead = started + over_s * number / messages - time.monotonic()
-            if ahead > 0.001:
-                self._producer.poll(ahead)
-        self._producer.flush()
-        if self._refused:
-            raise AssertionError(f"{len(self._refused)} messages were refused, such as: {self._refused[0]}")
+            self._pace(number, started + over_s * number / messages)
+        self._finish()
+
+    def keep_sending(self, per_s: float, is_over: Callable[[], bool]) -> None:
+        """Send evenly until told that it is over, and wait until all are acknowledged.
+
+        Raises:
+            AssertionError: the broker refused one.
+        """
+        started, number = time.monotonic(), 0
+        while not is_over():
+            self._send_one()
+            number += 1
+            self._pace(number, started + number / per_s)
+        self._finish()
+
+    @property
+    def sent(self) -> int:
+        """How many messages were handed to the client so far."""
+        return len(self._sent)
+
+    @property
+    def newest(self) -> dict[str, int]:
+        """The highest offset acknowledged so far, by `TOPIC/PARTITION` of the intake; -1 where there is none."""
+        return {f"{self._intake}/{partition}": offset for partition, offset in enumerate(self._newest)}
 
     def produced(self, outages: Sequence[Outage] = (), grace_ms: int = ACCEPT_GRACE_MS) -> list[Produced]:
         """What must arrive.
 
         Args:
-            outages: when nobody can be sure to have read what was sent; in ascending order.
+            outages: when nobody can be sure to have read what was sent.
             grace_ms: how long after the acknowledgement, or after the outage, the owner may take to read.
         """
-        return [self._expected(each, outages, grace_ms) for each in self._sent]
+        apart = merged(outages)
+        ends_ms = [outage.to_ms for outage in apart]
+        return [self._expected(each, apart, ends_ms, grace_ms) for each in self._sent]
+
+    def _pace(self, number: int, until: float) -> None:
+        """Hear of acknowledgements, and wait for the next message's time if there is any to wait."""
+        ahead = until - time.monotonic()
+        if ahead > 0.001:
+            self._producer.poll(ahead)
+        elif number % _HEAR_EVERY == 0:  # behind: an acknowledgement that is heard late counts as late
+            self._producer.poll(0)
+
+    def _finish(self) -> None:
+        self._producer.flush()
+        if self._refused:
+            raise AssertionError(f"{len(self._refused)} messages were refused, such as: {self._refused[0]}")
 
     def _send_one(self) -> None:
         choose = self._random
@@ -171,6 +247,7 @@ class Workload:
                 return
             sent.partition, sent.offset = message.partition() or 0, message.offset() or 0
             sent.acknowledged_ms = time.time_ns() // 1_000_000
+            self._newest[sent.partition] = max(sent.offset, self._newest[sent.partition])
 
         self._sent.append(sent)
         self._producer.produce(self._intake, value, key, timestamp=now_ms, headers=headers, on_delivery=acknowledged)
@@ -206,7 +283,7 @@ class Workload:
         text = at.replace(microsecond=due_ms % 1_000 * 1_000).isoformat(timespec="milliseconds")
         return "tarry-deliver-at", text.replace("+00:00", "Z")
 
-    def _expected(self, sent: _Sent, outages: Sequence[Outage], grace_ms: int) -> Produced:
+    def _expected(self, sent: _Sent, outages: Sequence[Outage], ends_ms: Sequence[int], grace_ms: int) -> Produced:
         source = f"{self._intake}/{sent.partition}/{sent.offset}"
         to_partition = sent.to_partition
         if to_partition is None and sent.key is None:
@@ -214,9 +291,10 @@ class Workload:
         elif to_partition is None and sent.target.partitions == self._partitions:
             to_partition = sent.partition  # the same hash modulo the same number
         accepted_ms = sent.acknowledged_ms + grace_ms
-        for outage in outages:
-            if outage.from_ms <= accepted_ms and sent.acknowledged_ms <= outage.to_ms:
-                accepted_ms = max(accepted_ms, outage.to_ms + grace_ms)
+        at = bisect_left(ends_ms, sent.acknowledged_ms)
+        while at < len(outages) and outages[at].from_ms <= accepted_ms:
+            accepted_ms = max(accepted_ms, outages[at].to_ms + grace_ms)
+            at += 1
         return Produced(
             id=sent.id or str(uuid.uuid5(NAMESPACE, source)),
             key=sent.key,
@@ -239,8 +317,7 @@ class Sending:
     """
 
     def __init__(self, workload: Workload, messages: int, over_s: float) -> None:
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._send, args=(workload, messages, over_s), daemon=True)
+        self._begin(lambda: workload.send(messages, over_s))
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -256,8 +333,24 @@ class Sending:
         """Whether messages are still being sent."""
         return self._thread.is_alive()
 
-    def _send(self, workload: Workload, messages: int, over_s: float) -> None:
+    def _begin(self, send: Callable[[], None]) -> None:
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(send,), daemon=True)
+
+    def _run(self, send: Callable[[], None]) -> None:
         try:
-            workload.send(messages, over_s)
+            send()
         except BaseException as error:  # noqa: BLE001 - it is raised where the block ends
             self._error = error
+
+
+class Flow(Sending):
+    """A workload's `keep_sending` in a thread, until the block is left."""
+
+    def __init__(self, workload: Workload, per_s: float) -> None:
+        self._over = threading.Event()
+        self._begin(lambda: workload.keep_sending(per_s, self._over.is_set))
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+        super().__exit__(*exception)

@@ -36,12 +36,13 @@ class Limits:
     """How long things may take.
 
     Attributes:
-        silence_ms: the heartbeat's budget. More than the transaction timeout of 30 s: a broker's call that comes to an
-            end by itself is no hang.
+        silence_ms: the heartbeat's budget, above every time-out of a call. A commit waits for its answer without one,
+            and so does librdkafka for a coordinator that went away (#5456), at times long after it is back: whoever
+            waits so long is better off starting anew.
         hand_over_ms: from SIGTERM to SIGKILL. A little less than the 10 s that we promise for all of it.
     """
 
-    silence_ms: int = 60_000
+    silence_ms: int = 20_000
     hand_over_ms: int = 9_500
 
 

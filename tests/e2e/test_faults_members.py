@@ -1,0 +1,124 @@
+"""Services that come and go while messages fire, two that claim to be the same one, and a worker killed under load."""
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.conftest import Lab, verdict
+from tests.e2e.test_faults_transactions import wait_shared
+from tests.support.brokers import wait_until
+from tests.support.chaos import first_fired_ms, now_ms
+from tests.support.workload import ALWAYS, Flow
+
+PER_S = 1_000
+HEAVY_PER_S = 10_000
+BACK_S = 3.0
+BACK_WHEN_BUSY_S = 10.0
+
+
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+def test_services_that_join_and_leave_while_messages_fire_fence_nobody(lab: Lab, group_protocol: str) -> None:
+    stays = lab.serve(group_protocol=group_protocol).start()
+    stays.wait_serving()
+    guests = [lab.serve(group_protocol=group_protocol) for _ in range(2)]
+    reader = lab.read()
+    workload = lab.workload(delays_ms=(200, 4_000))
+    watch = lab.watch(workload, reader)
+    with Flow(workload, PER_S):
+        with watch.outage():
+            for guest in guests:
+                guest.start()
+            wait_shared(lab, [stays, *guests])
+        for left, stay in ((guests[0], guests[1:]), (guests[1], [])):
+            with watch.outage():
+                assert left.stop() == 0
+                wait_shared(lab, [stays, *stay])
+    report = verdict(workload, reader, [stays], outages=lab.outages)
+    report.assert_clean()
+    assert report.judged > 0, report
+    said = [event["event"] for serve in (stays, *guests) for _, event in serve.history()]
+    assert said.count("revoked") >= 4
+    assert "fencing" not in said, "who hands over in good order is not fenced"
+
+
+def test_of_two_services_with_one_instance_the_first_ends_with_one_line(lab: Lab) -> None:
+    first = lab.serve(instance="same").start()
+    first.wait_serving()
+    second = lab.serve(instance="same")
+    reader = lab.read()
+    workload = lab.workload(delays_ms=(200, 4_000))
+    watch = lab.watch(workload, reader)
+    with Flow(workload, PER_S):
+        watch.wait_served()
+        with watch.outage():
+            second.start()
+            assert first.wait_ended(20.0) == 1
+            second.wait_serving()
+    lines = [line for line in first.tail(1_000).splitlines() if not line.startswith("{")]
+    assert len(lines) == 1, lines
+    assert "out of its group" in lines[0]
+    report = verdict(workload, reader, [second], outages=lab.outages)
+    report.assert_clean()
+    assert report.judged > 0, report
+
+
+def test_of_two_services_with_one_instance_under_kip_848_the_second_waits_with_one_line_and_follows(lab: Lab) -> None:
+    first = lab.serve(instance="same", group_protocol="consumer").start()
+    first.wait_serving()
+    second = lab.serve(instance="same", group_protocol="consumer")
+    reader = lab.read()
+    workload = lab.workload(delays_ms=(200, 4_000))
+    watch = lab.watch(workload, reader)
+    with Flow(workload, PER_S):
+        second.start()
+        wait_until(lambda: bool(second.events("instance_in_use")), "it says that it waits", 30.0)
+        watch.wait_served()
+        assert not second.events("serving")
+        with watch.outage():
+            assert first.stop() == 0
+            second.wait_serving()
+    assert len(second.events("instance_in_use")) == 1
+    report = verdict(workload, reader, [second], outages=lab.outages)
+    report.assert_clean()
+    assert report.judged > 0, report
+
+
+@pytest.mark.parametrize(
+    ("kills", "within_s"),
+    [(1, BACK_WHEN_BUSY_S), pytest.param(5, BACK_S, marks=pytest.mark.soak)],
+    ids=["once", "often"],
+)
+def test_a_worker_killed_at_ten_thousand_messages_a_second_fires_again_in_time(
+    lab: Lab, kills: int, within_s: float, tell: Callable[[str], None]
+) -> None:
+    serve = lab.serve(instance="only").start()
+    serve.wait_serving()
+    reader = lab.read()
+    workload = lab.workload(keys=500, delays_ms=(200, 4_000))
+    watch = lab.watch(workload, reader)
+    killed: list[int] = []
+    with Flow(workload, HEAVY_PER_S):
+        watch.wait_served()
+        for left in reversed(range(kills)):
+            with watch.outage():
+                killed.append(now_ms())
+                os.kill(serve.workers[0], signal.SIGKILL)
+            if left:  # a supervisor gives who dies again within a minute longer and longer
+                with watch.outage():
+                    assert serve.stop() == 0
+                    serve.start()
+    # So much on a machine that everybody shares: what is read late is no fault here.
+    report = verdict(workload, reader, [serve], outages=ALWAYS, deadline_s=120.0)
+    history = serve.history()
+    back_s = []
+    for at_ms in killed:
+        again_ms = [seen_ms - at_ms for seen_ms in first_fired_ms(reader.arrived, workload.newest, at_ms).values()]
+        steps = [f"{event['event']} {then_ms - at_ms}" for then_ms, event in history if 0 <= then_ms - at_ms < 5_000]
+        tell(f"after kill -9 the first partition fires after {min(again_ms)} ms, all after {max(again_ms)}: {steps}")
+        back_s.append(min(again_ms) / 1_000)
+    tell(str(report))
+    report.assert_clean()
+    assert report.judged > 0, report
+    assert max(back_s) <= within_s

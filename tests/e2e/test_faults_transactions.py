@@ -1,0 +1,95 @@
+"""kill -9 at each step of a firing transaction, and its owner as a zombie: nothing lost, twice, early or out of order.
+
+`tests.support.dying` stops the process between two calls of the client library, where a signal from outside
+would hit one step or another.
+"""
+
+import random
+import signal
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tests.e2e.conftest import PARTITIONS, Lab, verdict
+from tests.support.brokers import wait_until
+from tests.support.chaos import first_fired_ms, now_ms
+from tests.support.dying import STEPS, Step
+from tests.support.processes import Serve
+from tests.support.workload import Flow
+
+TAKE_OVER_S = 10.0
+PER_S = 800
+
+
+def places_of(serve: Serve) -> list[str]:
+    """What it serves, by its last word on that."""
+    partitions: list[str] = serve.events("serving")[-1]["partitions"]
+    return partitions
+
+
+def wait_shared(lab: Lab, services: Sequence[Serve]) -> None:
+    """Wait until each partition is served, and each service serves some."""
+
+    def is_shared() -> bool:
+        if not all(serve.events("serving") for serve in services):
+            return False
+        served = sorted(place for serve in services for place in places_of(serve))
+        return served == [f"{lab.intake}/{partition}" for partition in range(PARTITIONS)]
+
+    wait_until(is_shared, "all partitions are served, by all services", 60.0)
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.soak)])
+def test_a_process_that_dies_at_any_step_of_a_transaction_is_followed_by_one_that_goes_on(lab: Lab, times: int) -> None:
+    choose = random.Random(lab.seed)
+    reader = lab.read()
+    workload = lab.workload(delays_ms=(200, 5_000))
+    first = lab.serve(instance="only").start()
+    first.wait_serving()
+    with Flow(workload, PER_S):
+        assert first.stop() == 0
+        for step in choose.sample(STEPS * times, len(STEPS) * times):
+            serve = lab.serve_until(step, count=choose.randint(1, 5), instance="only").start()
+            serve.wait_serving()
+            serve.signal(signal.SIGUSR1)
+            assert serve.wait_ended(20.0) == -signal.SIGKILL, step
+        last = lab.serve(instance="only").start()
+        last.wait_serving()
+        lab.watch(workload, reader).wait_served()
+    report = verdict(workload, reader, [last], outages=lab.outages)
+    report.assert_clean()
+    assert report.judged > 0, report
+
+
+@pytest.mark.parametrize(
+    ("group_protocol", "steps"),
+    [("classic", ["begun", "produced", "offsets"]), ("consumer", ["produced", "offsets", "committed"])],
+    ids=["classic", "consumer"],
+)
+def test_who_survives_fires_what_the_dead_had_in_mid_transaction(
+    lab: Lab, group_protocol: str, steps: list[Step], tell: Callable[[str], None]
+) -> None:
+    survivor = lab.serve(group_protocol=group_protocol)
+    dying = [lab.serve_until(step, count=3, group_protocol=group_protocol) for step in steps]
+    survivor.start().wait_serving()  # it makes the topics
+    for serve in dying:
+        serve.start()
+    wait_shared(lab, [survivor, *dying])
+    reader = lab.read()
+    workload = lab.workload(delays_ms=(200, 8_000))
+    watch = lab.watch(workload, reader)
+    with Flow(workload, PER_S):
+        watch.wait_served()
+        victims = {place for serve in dying for place in places_of(serve)}
+        with watch.outage():
+            for serve in dying:
+                serve.signal(signal.SIGUSR1)
+            assert [serve.wait_ended(20.0) for serve in dying] == [-signal.SIGKILL] * len(dying)
+            killed_ms = now_ms()
+    again_ms = first_fired_ms(reader.arrived, victims, killed_ms)
+    took_s = (max(again_ms.values()) - killed_ms) / 1_000
+    report = verdict(workload, reader, [survivor], outages=lab.outages)
+    tell(f"{group_protocol}: killed in mid-transaction; all of theirs is fired again after {took_s:.1f} s")
+    report.assert_clean()
+    assert report.judged > 0, report
+    assert took_s <= TAKE_OVER_S

@@ -1,0 +1,266 @@
+"""Harm to services and brokers, and the times in which it kept them from reading."""
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from tarry.devbroker import EmbeddedBroker
+from tarry.devbroker.ports import HOST, free_port
+from tarry.testing import PRODUCE, Fault, KafkaProxy
+from tarry.testing.proxy import Side
+from tests.support.brokers import is_alive
+from tests.support.checker import Arrived
+from tests.support.processes import Serve
+from tests.support.reader import Reader
+from tests.support.workload import Outage, Workload
+
+SERVED_WITHIN_S: Final = 60.0
+
+INIT_PRODUCER_ID: Final = 22
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
+END_TXN: Final = 26
+TXN_OFFSET_COMMIT: Final = 28
+"""Kafka's api keys."""
+
+TRANSACTION_REQUESTS: Final = (
+    PRODUCE,
+    INIT_PRODUCER_ID,
+    ADD_PARTITIONS_TO_TXN,
+    ADD_OFFSETS_TO_TXN,
+    END_TXN,
+    TXN_OFFSET_COMMIT,
+)
+
+
+class Watch:
+    """Tells by what arrives when every partition is read again, and notes when perhaps one was not.
+
+    A message that arrived shows that its partition's owner has read all in front of it. So an outage ends when
+    from each partition a message has arrived that was sent after the harm was over. That holds for harm of which
+    the services' logs say nothing: a stopped process, a broker or a connection that is gone.
+
+    Args:
+        workload: keeps sending to all partitions.
+        reader: reads all targets.
+    """
+
+    def __init__(self, workload: Workload, reader: Reader) -> None:
+        self.outages: list[Outage] = []
+        self._workload = workload
+        self._reader = reader
+
+    @contextmanager
+    def outage(self, within_s: float = SERVED_WITHIN_S) -> Iterator[None]:
+        """The block does harm, and makes good what does not mend by itself; leaving it waits until all is served.
+
+        Raises:
+            AssertionError: not within so many seconds.
+        """
+        from_ms = now_ms()
+        yield
+        self.wait_served(within_s)
+        self.outages.append(Outage(from_ms, now_ms()))
+
+    def wait_served(self, within_s: float = SERVED_WITHIN_S) -> None:
+        """Wait until every partition was read past what is in it now, and then once more.
+
+        Twice, because the first partitions may be moved on before the last one is served.
+
+        Raises:
+            AssertionError: not within so many seconds each.
+        """
+        for _ in range(2):
+            sent = self._workload.newest
+            arrived = self._reader.newest
+            self._reader.wait_until(
+                lambda _: all(arrived.get(place, -1) > offset for place, offset in sent.items()),  # noqa: B023 (called here)
+                f"message behind {sent}, and these are the last: {arrived}; none",
+                within_s,
+            )
+
+
+class Wire:
+    """Does harm to connections through a proxy; each lasts a moment, and the proxy is as before.
+
+    Args:
+        proxy: between the services and the broker.
+        choose: of all choices.
+    """
+
+    def __init__(self, proxy: KafkaProxy, choose: random.Random) -> None:
+        self._proxy = proxy
+        self._choose = choose
+
+    def harm(self) -> str:
+        """Do one at random; return which."""
+        harms = (self.cut, self.half_close, self.slow_down, self.stall, self.cut_at_a_request)
+        done = self._choose.choice(harms)
+        done()
+        return done.__name__
+
+    def cut(self) -> None:
+        """Reset all connections."""
+        self._proxy.cut()
+
+    def half_close(self) -> None:
+        """End one direction of all connections."""
+        self._proxy.half_close(self._choose.choice(list(Side)))
+
+    def slow_down(self) -> None:
+        """Delay every frame for a while."""
+        self._proxy.delay(self._choose.uniform(0.01, 0.3))
+        time.sleep(self._choose.uniform(0.5, 3))
+        self._proxy.delay(0)
+
+    def stall(self) -> None:
+        """Let nothing through for a while, which may be longer than a session."""
+        self._proxy.stall()
+        time.sleep(self._choose.uniform(0.5, 8))
+        self._proxy.resume()
+
+    def cut_at_a_request(self) -> None:
+        """Reset the connection of the next requests of a kind, before the broker has them or before it answers."""
+        fault = self._choose.choice((Fault.CUT_AT_REQUEST, Fault.CUT_AT_RESPONSE))
+        self._proxy.plan(fault, self._choose.choice(TRANSACTION_REQUESTS), self._choose.randint(1, 3))
+
+
+class Chaos:
+    """Does harm to services, to their broker and to their connections, and makes it good again.
+
+    Args:
+        services: they run.
+        broker: theirs alone.
+        wire: their connections.
+        choose: of all choices.
+    """
+
+    def __init__(self, services: Sequence[Serve], broker: EmbeddedBroker, wire: Wire, choose: random.Random) -> None:
+        self.done: Counter[str] = Counter()
+        self._services = list(services)
+        self._broker = broker
+        self._wire = wire
+        self._choose = choose
+
+    def strike(self) -> None:
+        """Do harm at random: a second one, one time in three, before the first is got over."""
+        for _ in range(self._choose.choice((1, 1, 2))):
+            harm = self._choose.choice(
+                (
+                    self.worker_killed,
+                    self.worker_killed,
+                    self.service_killed,
+                    self.worker_stopped,
+                    self.service_stopped,
+                    self.broker_killed,
+                    self.broker_restarted,
+                    self.services_rolled,
+                    self.connections_harmed,
+                    self.connections_harmed,
+                )
+            )
+            harm()
+            self.done[harm.__name__] += 1
+
+    def worker_killed(self) -> None:
+        """kill -9 of a process under its supervisor."""
+        if (pid := self._worker()) is not None:
+            os.kill(pid, signal.SIGKILL)
+
+    def service_killed(self) -> None:
+        """kill -9 of a supervisor, and so of all its processes."""
+        serve = self._choose.choice(self._services)
+        serve.kill()
+        time.sleep(self._choose.uniform(0, 4))
+        serve.start()
+
+    def worker_stopped(self) -> None:
+        """SIGSTOP of a process, for less than a session or for more."""
+        if (pid := self._worker()) is not None:
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(self._choose.uniform(0.5, 10))
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def service_stopped(self) -> None:
+        """SIGSTOP of a supervisor and all its processes."""
+        pid = self._choose.choice(self._services).pid
+        os.killpg(pid, signal.SIGSTOP)
+        time.sleep(self._choose.uniform(0.5, 10))
+        os.killpg(pid, signal.SIGCONT)
+
+    def broker_killed(self) -> None:
+        """kill -9 of the broker."""
+        self._broker.kill()
+        time.sleep(self._choose.uniform(0, 4))
+        self._broker.start()
+
+    def broker_restarted(self) -> None:
+        """The broker stops in order, and starts."""
+        self._broker.restart()
+
+    def services_rolled(self) -> None:
+        """One service after the other is ended in order and started again."""
+        for serve in self._services:
+            code = serve.stop()
+            if code != 0:
+                raise AssertionError(f"{serve.name} ended with {code} after SIGTERM\n{serve.tail()}")
+            serve.start().wait_serving()
+
+    def connections_harmed(self) -> None:
+        """Anything that `Wire` does."""
+        self.done[f"connections: {self._wire.harm()}"] += 1
+
+    def _worker(self) -> int | None:
+        """One of the processes that run, if any does."""
+        pids = [pid for serve in self._services for pid in serve.workers.values() if is_alive(pid)]
+        return self._choose.choice(pids) if pids else None
+
+
+@contextmanager
+def proxied_broker(start: Callable[..., EmbeddedBroker]) -> Iterator[tuple[KafkaProxy, EmbeddedBroker]]:
+    """A broker with a listener behind a proxy; its plain listener goes past the proxy.
+
+    Args:
+        start: starts an embedded broker, given its properties.
+    """
+    port = free_port()
+    with KafkaProxy(port) as proxy:
+        listener = {
+            "listeners": f"PROXIED://{HOST}:{port}",
+            "advertised.listeners": f"PROXIED://{proxy.address}",
+            "listener.security.protocol.map": "PROXIED:PLAINTEXT",
+        }
+        yield proxy, start(properties=listener)
+
+
+def first_fired_ms(arrived: Iterable[Arrived], places: Collection[str], after_ms: int) -> dict[str, int]:
+    """For each place of the intake, when the first message was seen that was due after a time; epoch milliseconds.
+
+    Raises:
+        AssertionError: there is none from one of the places.
+    """
+    first: dict[str, int] = {}
+    for arrival in arrived:
+        place = arrival.source.rpartition("/")[0]
+        if place in places and int(arrival.due_ms) > after_ms:
+            first[place] = min(arrival.seen_ms, first.get(place, arrival.seen_ms))
+    if missing := set(places).difference(first):
+        raise AssertionError(f"nothing that was due later has arrived from {sorted(missing)}")
+    return first
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "T"
+
+
+def now_ms() -> int:
+    """Wall time in epoch milliseconds."""
+    return time.time_ns() // 1_000_000
