@@ -87,7 +87,7 @@ class TakeOver:
         """
         committed = self._offsets.committed(places)
         found = {place: self._checkpoint(place, committed.get(place)) for place in places}
-        self._fence_writers([checkpoint for _, checkpoint in found.values() if checkpoint])
+        self._fence_writers(self._last_writers(found))
         committed = self._membership.committed(places)
         found = {place: self._checkpoint(place, committed.get(place)) for place in places}
         copies = self._last_copies([place for place, (_, checkpoint) in found.items() if checkpoint is None])
@@ -130,16 +130,24 @@ class TakeOver:
                 "set [overflow] back to it, or let them fire first"
             )
 
+    def _last_writers(self, found: Mapping[Place, tuple[int, Checkpoint | None]]) -> list[Checkpoint]:
+        """What the last writers have written: the group's offset, or where that is lost a copy in the journal.
+
+        What a dead writer left open hides the end of the journal and the offset that comes next: so for now a copy
+        has to do that can be read in spite of it.
+        """
+        lost = [place for place, (_, checkpoint) in found.items() if checkpoint is None]
+        copies = self._copies(lost, committed=True) if lost else {}
+        kept = [checkpoint for _, checkpoint in found.values() if checkpoint]
+        return [*kept, *(checkpoint for _, checkpoint in copies.values())]
+
     def _last_copies(self, places: Sequence[Place]) -> dict[Place, tuple[int, Checkpoint]]:
         """Where the group's offsets are lost, the journal's copies serve: the one with the highest watermark.
 
-        What a dead writer left open hides the end of the journal, and only a copy names that writer: so the copies
-        that can be read are read first, their writers fenced, and then the journal to its end.
+        By now its writers are fenced, and it is read to its end.
         """
         if not places:
             return {}
-        readable = self._copies(places, committed=True)
-        self._fence_writers([checkpoint for _, checkpoint in readable.values()])
         copies = self._copies(places, committed=False)
         for place in places:
             if place not in copies:

@@ -10,12 +10,16 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from tarry.errors import AbortableError, FatalError, RetriableError
+from tarry.errors import AbortableError, BrokerError, FatalError, RetriableError
 from tarry.kafka.errors import error_of, group_errors, producer_errors, translate
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.settings import BATCH_BYTES, Cluster
 
 INIT_TIMEOUT_S = 10.0
+
+HASTE_S = 0.1
+"""How long the first try to register may take."""
+
 _QUEUE_FULL_WAIT_S = 0.05
 _QUEUE_FULL_TRIES = 600
 _FLUSH_S = 0.05
@@ -58,9 +62,7 @@ class Transactor:
             FatalError: refused.
         """
         self.close()
-        producer = self._cluster.clients.producer(self._cluster.transactor(self.transactional_id, self.batch_bytes))
-        _register(producer, self.transactional_id)
-        self._producer = producer
+        self._producer = _registered(self._cluster, self.transactional_id, self.batch_bytes)
 
     def close(self) -> None:
         """Drop the producer; an open transaction stays open until it is fenced or times out."""
@@ -236,18 +238,32 @@ def fence(cluster: Cluster, transactional_ids: Sequence[str]) -> None:
 
 
 def _fence(cluster: Cluster, transactional_id: str) -> None:
-    producer = cluster.clients.producer(cluster.transactor(transactional_id))
+    _registered(cluster, transactional_id, BATCH_BYTES).close()
+
+
+def _registered(cluster: Cluster, transactional_id: str, batch_bytes: int) -> Producer:
+    """A new producer under an id, once the coordinator has aborted what the last one left open.
+
+    Until it has, which takes some milliseconds, it sends who registers away, and the client library waits for half a
+    second before it asks again. Another client asks at once.
+    """
     try:
-        _register(producer, transactional_id)
-    finally:
-        producer.close()
+        return _try_to_register(cluster, transactional_id, batch_bytes, HASTE_S)
+    except RetriableError:
+        return _try_to_register(cluster, transactional_id, batch_bytes, INIT_TIMEOUT_S)
 
 
-def _register(producer: Producer, transactional_id: str) -> None:
-    # Without a connection the first look for the coordinator finds nothing, and the next one is half a second later.
-    # The first answer tells the brokers' names, and the second comes over the connection that is then made to one.
-    with group_errors(f"reach the cluster to register {transactional_id}"):
-        for _ in range(2):
-            producer.list_topics(_THERE_ANYWAY, METADATA_TIMEOUT_S)
-    with producer_errors(f"register {transactional_id}"):
-        producer.init_transactions(INIT_TIMEOUT_S)
+def _try_to_register(cluster: Cluster, transactional_id: str, batch_bytes: int, timeout_s: float) -> Producer:
+    producer = cluster.clients.producer(cluster.transactor(transactional_id, batch_bytes))
+    try:
+        # Without a connection the first look for the coordinator finds nothing, and the next one is half a second
+        # later. The first answer tells the brokers' names, and the second comes over the connection that is then made.
+        with group_errors(f"reach the cluster to register {transactional_id}"):
+            for _ in range(2):
+                producer.list_topics(_THERE_ANYWAY, METADATA_TIMEOUT_S)
+        with producer_errors(f"register {transactional_id}"):
+            producer.init_transactions(timeout_s)
+    except BrokerError:
+        producer.purge(in_flight=True, blocking=False)
+        raise
+    return producer

@@ -8,6 +8,7 @@ since the last one.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS
 from tarry.testing.fake import Fate, Step
 from tarry.testing.simulation.process import Process
 from tarry.testing.simulation.world import World
@@ -129,6 +130,8 @@ class Chance:
         elif kind == "expire":
             self._note("offsets expire")
             world.broker.expire_offsets(world.group)
+            # Whose name is in no copy yet, and who crashes now, can't be fenced: the broker ends what it left open.
+            world.touch(TRANSACTION_TIMEOUT_MS)
         world.touch()
 
     def _away_or_back(self) -> None:
