@@ -22,7 +22,7 @@ FOUND_SOON = {
     "no-fencing": "stuck",
     "no-gate": "out of order",
 }
-"""What each of them breaks; the first few runs show it. Whichever it is, it may show first as messages that stay away."""
+"""What each of them breaks; the first few runs show it, or show messages that stay away, which may come first."""
 
 FOUND_LATE = {
     "journal-to-its-stable-end": "twice",

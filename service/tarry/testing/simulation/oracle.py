@@ -47,7 +47,7 @@ class Seen:
         place: where it stands.
         offset: in that partition.
         stamp_ms: the record's timestamp.
-        wall_ms: when it was seen, wall time.
+        wall_ms: the latest wall time by when it was seen; a clock that steps back makes nothing early.
         at_ms: when it was seen, monotonic time.
         value: of the record.
     """

@@ -117,6 +117,7 @@ class World:
         """Process, event, fields."""
         self.away: set[str] = set()
         """Targets without leaders."""
+        self._latest_ms = 0
         self.disturbed_ms = 0
         """Monotonic: when the last disturbance ended."""
         self._unread: dict[Place, list[Sent]] = {}
@@ -366,6 +367,7 @@ class World:
     def _watch(self) -> None:
         """Read what has become visible, and complain about what should have."""
         wall_ms, now_ms = self.clock.now_ms(), self.clock.monotonic_ms()
+        self._latest_ms = max(self._latest_ms, wall_ms)
         for record in self._reader.consume(1_000, 0):
             if record.error() is not None:
                 continue  # an end was reached
@@ -375,7 +377,7 @@ class World:
             id_: Any = record.key() if suffix == RESULTS else dict(headers or [])[ID]
             where = (topic, record.partition() or 0)
             value = record.value()
-            seen = Seen(id_, where, record.offset() or 0, record.timestamp()[1], wall_ms, now_ms, value)
+            seen = Seen(id_, where, record.offset() or 0, record.timestamp()[1], self._latest_ms, now_ms, value)
             self._seen[suffix].append(seen)
             if suffix != RESULTS:
                 self._waiting.pop(id_, None)
