@@ -1,10 +1,9 @@
 """Several processes under one supervisor: killed, ended, and asked how they are."""
 
-import http.client
 import os
 import signal
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 
 import pytest
 
@@ -26,22 +25,6 @@ def workers(serve: Serve) -> dict[int, int]:
     return {started["process"]: started["pid"] for started in serve.events("process_started")}
 
 
-def get(serve: Serve, path: str) -> tuple[int, str]:
-    """Ask the service, which listens already; nothing is answered while it makes its topics."""
-    wait_until(lambda: bool(serve.events("http_listening")), "it listens", 60.0)
-    port = serve.events("http_listening")[0]["port"]
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-
-
-def metric(serve: Serve, name: str) -> float:
-    """The sum of a metric's samples of this name, over all labels."""
-    lines = [line.rpartition(" ") for line in get(serve, "/metrics")[1].splitlines() if not line.startswith("#")]
-    return sum(float(value) for labelled, _, value in lines if labelled.partition("{")[0] == name)
-
-
 def test_two_processes_deliver_all_and_a_killed_one_is_back_in_time(lab: Lab) -> None:
     serve = lab.serve(instance="only", service={"processes": 2}).start()
     serve.wait_serving(times=2)
@@ -59,7 +42,7 @@ def test_two_processes_deliver_all_and_a_killed_one_is_back_in_time(lab: Lab) ->
     assert (after[0] != before[0], after[1]) == (True, before[1])
     [ended] = serve.events("process_ended")
     assert (ended["process"], ended["how"]) == (0, "SIGKILL")
-    assert metric(serve, "tarry_process_restarts_total") == 1
+    assert serve.metric("tarry_process_restarts_total") == 1
     report = verdict(workload, reader, [serve], outages=[outage])
     report.assert_clean()
     assert report.judged > 0, report
@@ -69,30 +52,28 @@ def test_two_processes_deliver_all_and_a_killed_one_is_back_in_time(lab: Lab) ->
 
 def test_metrics_agree_with_what_was_sent(lab: Lab) -> None:
     serve = lab.serve(service={"processes": 2}).start()
-    wait_until(lambda: get(serve, "/readyz")[0] == 200, "ready", 60.0)
+    wait_until(lambda: serve.get("/readyz")[0] == 200, "ready", 60.0)
     workload = lab.workload(delays_ms=(1_000, 1_500))
     bad = lab.workload(delays_ms=(90_000, 100_000))  # beyond the 60 s that the intake allows
     workload.send(2_000, 0.5)
     bad.send(20, 0.0)
-    wait_until(lambda: metric(serve, "tarry_waiting_messages") > 0, "messages wait")
-    wait_until(lambda: metric(serve, "tarry_fired_messages_total") == 2_000, "all are counted as fired")
-    wait_until(lambda: metric(serve, "tarry_waiting_messages") == 0, "none waits")
-    samples = get(serve, "/metrics")[1]
+    wait_until(lambda: serve.metric("tarry_waiting_messages") > 0, "messages wait")
+    wait_until(lambda: serve.metric("tarry_fired_messages_total") == 2_000, "all are counted as fired")
+    wait_until(lambda: serve.metric("tarry_waiting_messages") == 0, "none waits")
+    samples = serve.get("/metrics")[1]
     assert f'tarry_dead_messages_total{{code="beyond-max-delay",intake="{lab.intake}"}} 20.0' in samples
-    assert metric(serve, "tarry_received_messages_total") == 2_020
-    assert metric(serve, "tarry_placed_messages_total") == 2_020
-    assert metric(serve, "tarry_lateness_seconds_count") == 2_000
-    assert 0 < metric(serve, "tarry_lateness_seconds_sum") < 2_000 * 5
-    assert metric(serve, "tarry_transaction_messages_sum") == 2_020
-    assert metric(serve, "tarry_transaction_messages_count") == metric(
-        serve, "tarry_transaction_duration_seconds_count"
-    )
-    assert metric(serve, "tarry_assigned_partitions") == PARTITIONS
-    assert metric(serve, "tarry_takeovers_total") >= PARTITIONS
-    assert metric(serve, "tarry_takeover_duration_seconds_count") >= 1
-    assert metric(serve, "tarry_memory_budget_bytes") == 2 * 2**30
-    assert metric(serve, "tarry_held_bytes") == 0
-    wait_until(lambda: metric(serve, "tarry_position_lag_messages") <= PARTITIONS, "read to the end")
+    assert serve.metric("tarry_received_messages_total") == 2_020
+    assert serve.metric("tarry_placed_messages_total") == 2_020
+    assert serve.metric("tarry_lateness_seconds_count") == 2_000
+    assert 0 < serve.metric("tarry_lateness_seconds_sum") < 2_000 * 5
+    assert serve.metric("tarry_transaction_messages_sum") == 2_020
+    assert serve.metric("tarry_transaction_messages_count") == serve.metric("tarry_transaction_duration_seconds_count")
+    assert serve.metric("tarry_assigned_partitions") == PARTITIONS
+    assert serve.metric("tarry_takeovers_total") >= PARTITIONS
+    assert serve.metric("tarry_takeover_duration_seconds_count") >= 1
+    assert serve.metric("tarry_memory_budget_bytes") == 2 * 2**30
+    assert serve.metric("tarry_held_bytes") == 0
+    wait_until(lambda: serve.metric("tarry_position_lag_messages") <= PARTITIONS, "read to the end")
     keys = {label.split("=")[0] for line in samples.splitlines() for label in labels_of(line)}
     assert keys <= {"intake", "partition", "process", "code", "decision", "le", "version"}
     assert serve.stop() == 0
@@ -109,14 +90,14 @@ def test_processes_without_partitions_are_ready_too_and_sigterm_ends_all_in_time
     seen = set()
 
     def is_ready() -> bool:
-        status, why = get(serve, "/readyz")
+        status, why = serve.get("/readyz")
         seen.add(status)
         assert status == 200 or why.startswith("process ")
         return status == 200
 
     wait_until(is_ready, "ready", 60.0)
     assert seen == {200, 503}
-    assert get(serve, "/livez") == (200, "ok\n")
+    assert serve.get("/livez") == (200, "ok\n")
     pids = workers(serve).values()
     began = time.monotonic()
     assert serve.stop() == 0

@@ -86,6 +86,7 @@ def test_a_target_that_is_away_delays_its_own_messages_only(
             late = next(one for one in reader.arrived if one.value == digest(b"late"))
             assert late.seen_ms - sent_ms < 2_500
             assert not any(one.target == "away" for one in reader.arrived)
+            wait_until(lambda: serve.metric("tarry_parked_messages", target="away") == _ROUNDS, "they are counted")
             _allow_writing(admin, "away")
             reader.wait_until(
                 lambda arrived: sum(one.target == "away" for one in arrived) == _ROUNDS, "what was parked", 40
@@ -93,6 +94,7 @@ def test_a_target_that_is_away_delays_its_own_messages_only(
             parked = [one for one in reader.finish() if one.target == "away"]
         assert [one.value for one in parked] == [digest(b"%d" % round_) for round_ in range(_ROUNDS)]
         wait_until(lambda: bool(serve.events("target_back")), "the target back")
+        wait_until(lambda: "tarry_parked_messages{" not in serve.get("/metrics")[1], "none is counted any more")
         assert serve.stop() == 0
     finally:
         serve.close()

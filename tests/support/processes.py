@@ -7,6 +7,7 @@ started can be ended with it. Its stderr goes to a file, one for each start: JSO
 From the logs of all services together `unserved` tells when a partition perhaps had no owner.
 """
 
+import http.client
 import json
 import os
 import signal
@@ -15,12 +16,13 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.brokers import wait_until
 from tests.support.workload import Outage
 
 SERVING: Final = "serving"
@@ -161,6 +163,25 @@ class Serve:
             if time.monotonic() > ends:
                 raise AssertionError(f"{self.name} does not serve after {deadline_s:g} s\n{self.tail()}")
             time.sleep(0.02)
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask its HTTP port, once it listens: nothing is answered while it makes its topics."""
+        wait_until(lambda: bool(self.events("http_listening")), "it listens", READY_S)
+        port = self.events("http_listening")[-1]["port"]
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples of this name that have these labels."""
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        lines = [line.rpartition(" ") for line in self.get("/metrics")[1].splitlines() if not line.startswith("#")]
+        return sum(
+            float(value)
+            for labelled, _, value in lines
+            if labelled.partition("{")[0] == name and all(label in labelled for label in wanted)
+        )
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""

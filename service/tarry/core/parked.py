@@ -137,6 +137,10 @@ class Parked:
     def __contains__(self, topic: str) -> bool:
         return topic in self._queues
 
+    def by_target(self) -> dict[str, int]:
+        """How many messages are parked for each target that has any."""
+        return {topic: len(queue) for topic, queue in self._queues.items()}
+
     @property
     def whole_bytes(self) -> int:
         """How much memory the whole ones take."""

@@ -330,6 +330,10 @@ class PartitionState:
         """How many messages wait for targets that are away."""
         return len(self._parked)
 
+    def parked_by_target(self) -> dict[str, int]:
+        """How many of them wait for each target."""
+        return self._parked.by_target()
+
     def has_parked(self, topic: str) -> bool:
         """Whether any message waits for a target."""
         return topic in self._parked

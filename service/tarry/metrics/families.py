@@ -1,7 +1,7 @@
 """Every metric that there is: its name, what it means, its labels and its buckets.
 
 Names and units follow Prometheus's conventions: base units, `_total` for what only grows. No label takes a value that
-a sender may choose: no key, no id, no target.
+a sender may choose freely: no key, no id; a target only of a topic that exists, while messages for it are parked.
 """
 
 from dataclasses import dataclass
@@ -53,9 +53,9 @@ DEAD: Final = Family(
 WAITING: Final = Family("tarry_waiting_messages", "Messages held in memory until they are due.", "gauge", ("intake",))
 PARKED: Final = Family(
     "tarry_parked_messages",
-    "Messages of those waiting that are due, and whose targets are away.",
+    "Messages of those waiting that are due, and whose target is away or takes them apart from others.",
     "gauge",
-    ("intake",),
+    ("intake", "target"),
 )
 LATENESS: Final = Family(
     "tarry_lateness_seconds",

@@ -122,8 +122,9 @@ class Pulse:
         for place, state in view.states.items():
             waiting = (WAITING.name, place[0])
             gauges[waiting] = gauges.get(waiting, 0) + state.held
-            parked = (PARKED.name, place[0])
-            gauges[parked] = gauges.get(parked, 0) + state.parked
+            for target, messages in state.parked_by_target().items():
+                parked = (PARKED.name, place[0], target)
+                gauges[parked] = gauges.get(parked, 0) + messages
             if (end := self._ends.get(place)) is not None:
                 gauges[LAG.name, place[0], str(place[1])] = max(0, end - state.position)
         return gauges

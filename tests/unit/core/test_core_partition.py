@@ -369,6 +369,7 @@ def test_what_is_due_for_a_target_that_is_away_is_parked_and_holds_nobody_up() -
     assert state.settle(batch).low == 0
     state.confirm(batch)
     assert (state.parked, state.held, state.low) == (2, 2, 0)
+    assert state.parked_by_target() == {"orders": 2}
     tried = state.take_parked("orders", 1, NOW_MS)
     assert due_offsets(tried) == [0]
     assert decode_record(state.journal_of(tried)) == Done({INTAKE: [(0, 1)]})
