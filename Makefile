@@ -7,7 +7,7 @@ FOR    ?= 20s
 SOAK   ?= 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format soak bench lock clean
+.PHONY: help setup demo test check format soak slow bench lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,12 +37,16 @@ format: $(READY) ## put the code in form
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-soak: $(READY) ## what takes longer than the suite may
-	$(BIN)/python -m pytest -m soak --soak-for $(SOAK)
+soak: $(READY) ## random faults on a real broker and two services, for $(SOAK); says the seed
+	$(BIN)/python -m pytest tests/e2e/test_soak.py -m soak --soak-for $(SOAK)
+
+slow: $(READY) ## every other test that takes longer than the suite may
+	$(BIN)/python -m pytest -m soak --deselect tests/e2e/test_soak.py
 
 bench: $(READY) ## figures, as ratios in one run
 	$(BIN)/python -m benches.bench_wheel
 	$(BIN)/python -m benches.bench_relay
+	$(BIN)/python -m benches.bench_poison
 
 lock: $(READY) ## resolve the dependencies anew
 	$(BIN)/python -m pip install --quiet uv

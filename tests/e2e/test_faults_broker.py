@@ -44,7 +44,7 @@ def test_offsets_can_be_asked_for_again_after_the_broker_was_killed(
         offsets.close()
 
 
-@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("group_protocol", [pytest.param("classic", marks=pytest.mark.soak), "consumer"])
 def test_a_broker_that_is_killed_and_one_that_is_restarted_cost_time_and_no_message(
     embedded_broker: EmbeddedBroker, make_lab: Callable[[str], Lab], group_protocol: str, tell: Callable[[str], None]
 ) -> None:
@@ -71,7 +71,7 @@ def test_a_broker_that_is_killed_and_one_that_is_restarted_cost_time_and_no_mess
 
 @pytest.mark.parametrize(
     ("api_key", "stalled_s"),
-    [(TXN_OFFSET_COMMIT, 4.0), (ADD_OFFSETS_TO_TXN, 8.0)],
+    [pytest.param(TXN_OFFSET_COMMIT, 4.0, marks=pytest.mark.soak), (ADD_OFFSETS_TO_TXN, 8.0)],
     ids=["within-the-session", "beyond-the-session"],
 )
 def test_a_coordinator_that_is_away_as_offsets_are_sent_costs_time_and_no_message(
@@ -105,7 +105,7 @@ def test_a_coordinator_that_is_away_as_offsets_are_sent_costs_time_and_no_messag
     assert report.judged > 0, report
 
 
-@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("group_protocol", ["classic", pytest.param("consumer", marks=pytest.mark.soak)])
 def test_connections_that_end_stall_and_slow_down_at_random_cost_time_and_no_message(
     start_embedded_broker: Callable[..., EmbeddedBroker],
     make_lab: Callable[[str], Lab],
