@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
@@ -20,7 +21,7 @@ _AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
-_ROUNDS = 20
+_AT_FIRST = 20
 
 
 def _acl(topic: str, permission: AclPermissionType, operation: AclOperation) -> AclBinding:
@@ -52,8 +53,9 @@ def _allow_writing(admin: AdminClient, topic: str) -> None:
         future.result(timeout=30)
 
 
+@pytest.mark.parametrize("away_s", [3, pytest.param(120, marks=pytest.mark.soak)])
 def test_a_target_that_is_away_delays_its_own_messages_only(
-    start_embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
+    start_embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path, away_s: int
 ) -> None:
     bootstrap = start_embedded_broker(properties=_AUTHORIZER).bootstrap_servers
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -62,37 +64,44 @@ def test_a_target_that_is_away_delays_its_own_messages_only(
     _deny_writing(admin, "away")
     serve = Serve(ServeConfig(bootstrap=bootstrap, intake="intake", partitions=2), tmp_path, "serve")
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    sent = {"away": 0, "there": 0}
 
-    def send(target: str, delay_ms: int, value: bytes) -> None:
+    def send(target: str, delay_ms: int) -> None:
         headers: list[tuple[str, str | bytes | None]] = [("tarry-target", target), ("tarry-delay-ms", str(delay_ms))]
-        producer.produce("intake", value, b"key", headers=headers)
+        producer.produce("intake", b"%d" % sent[target], b"key", headers=headers)
         assert producer.flush(30) == 0
+        sent[target] += 1
+
+    def arrived(target: str) -> list[bytes | None]:
+        return [one.value for one in reader.arrived if one.target == target]
+
+    def all_of(target: str) -> list[bytes | None]:
+        return [digest(b"%d" % number) for number in range(sent[target])]
 
     try:
         serve.start()
         serve.wait_serving()
         with reading(bootstrap, ("away", "there"), tmp_path) as reader:
-            for round_ in range(_ROUNDS):
-                for target in ("away", "there"):
-                    send(target, 200 + 100 * round_, b"%d" % round_)
-            reader.wait_until(
-                lambda arrived: sum(one.target == "there" for one in arrived) == _ROUNDS, "what goes elsewhere", 30
-            )
+            for round_ in range(_AT_FIRST):
+                for target in sent:
+                    send(target, 200 + 100 * round_)
+            reader.wait_until(lambda _: arrived("there") == all_of("there"), "what goes elsewhere", 30)
             wait_until(lambda: bool(serve.events("target_away")), "a target that is away")
             # Once it is known to be away nothing else waits for it.
-            sent_ms = time.time_ns() // 1_000_000
-            send("there", 500, b"late")
-            reader.wait_until(lambda arrived: any(one.value == digest(b"late") for one in arrived), "one more", 10)
-            late = next(one for one in reader.arrived if one.value == digest(b"late"))
-            assert late.seen_ms - sent_ms < 2_500
-            assert not any(one.target == "away" for one in reader.arrived)
-            wait_until(lambda: serve.metric("tarry_parked_messages", target="away") == _ROUNDS, "they are counted")
+            for _ in range(away_s):
+                send("away", 500)
+                sent_ms = time.time_ns() // 1_000_000
+                send("there", 500)
+                reader.wait_until(lambda _: arrived("there") == all_of("there"), "one more", 10)
+                assert reader.arrived[-1].seen_ms - sent_ms < 2_500
+                time.sleep(max(0, sent_ms / 1_000 + 1 - time.time()))  # so long it is to be away
+            assert arrived("away") == []
+            wait_until(lambda: serve.metric("tarry_parked_messages", target="away") == sent["away"], "they are counted")
             _allow_writing(admin, "away")
-            reader.wait_until(
-                lambda arrived: sum(one.target == "away" for one in arrived) == _ROUNDS, "what was parked", 40
-            )
-            parked = [one for one in reader.finish() if one.target == "away"]
-        assert [one.value for one in parked] == [digest(b"%d" % round_) for round_ in range(_ROUNDS)]
+            reader.wait_until(lambda _: len(arrived("away")) == sent["away"], "what was parked", 40)
+            reader.finish()
+            assert arrived("away") == all_of("away")
+            assert arrived("there") == all_of("there")
         wait_until(lambda: bool(serve.events("target_back")), "the target back")
         wait_until(lambda: "tarry_parked_messages{" not in serve.get("/metrics")[1], "none is counted any more")
         assert serve.stop() == 0
