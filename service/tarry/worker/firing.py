@@ -168,16 +168,20 @@ class Firing:
 
     def _judge(self, fired: Fired) -> None:
         """Park what is for a target that has to go apart; turn what can never be delivered into dead letters."""
-        topics = {message.target for _, batch in fired for message in batch.due}
-        missing = self._learn(topics, fired)
+        missing = self._learn(fired)
         asked = max((message.target_partition for _, batch in fired for message in batch.due), default=-1)
-        if asked < 0 and not missing and not may_condemn(fired, topics - missing, self._targets):
+        if asked < 0 and not missing and not may_condemn(fired, _targets_of(fired), self._targets):
             return
-        missing |= self._learn_anew(fired)
+        if doubtful := self._doubtful(fired):
+            for topic in doubtful:
+                self._targets.forget(topic)
+            # All of them once more: while some are asked for, what is known of others may become old.
+            missing = self._learn(fired)
         judge(fired, missing, self._targets)
 
-    def _learn(self, topics: set[str], fired: Fired) -> set[str]:
+    def _learn(self, fired: Fired) -> set[str]:
         """Make sure of targets; those that do not exist. What is for those that have to go apart is parked."""
+        topics = _targets_of(fired)
         missing, obstacles = self._targets.learn(topics, self._clock.monotonic_ms())
         for topic, reason in obstacles.items():
             self._parking.send_away([topic], reason)
@@ -188,18 +192,15 @@ class Firing:
                 state.park(batch, apart)
         return missing
 
-    def _learn_anew(self, fired: Fired) -> set[str]:
-        """Ask once more where a partition seems not to exist: it may have been added since; what is gone now."""
+    def _doubtful(self, fired: Fired) -> set[str]:
+        """Targets of which a partition is asked for that does not seem to exist: it may have been added since."""
         counts = self._targets.partitions
-        doubtful = {
+        return {
             message.target
             for _, batch in fired
             for message in batch.due
             if message.target_partition >= counts.get(message.target, message.target_partition + 1)
         }
-        for topic in doubtful:
-            self._targets.forget(topic)
-        return self._learn(doubtful, fired)
 
     # -- 3 to 5 -----------------------------------------------------------------------------------------------------
 
@@ -238,7 +239,7 @@ class Firing:
         learned = False
         if aborted_by.code == _UNAUTHORIZED:
             # Here the client library names no record: the brokers say what we may not write to.
-            learned = self._learn_what_is_denied({message.target for _, batch in fired for message in batch.due})
+            learned = self._learn_what_is_denied(_targets_of(fired))
         cluster_is_away = self._own_failure is not None and self._own_failure.code() in _PASSING
         for topic, errors in self._blamed.items():
             codes = {error.code() for error in errors}
@@ -274,3 +275,7 @@ class Firing:
         if rest:
             self.resting_until_ms = self._clock.monotonic_ms() + BACKOFF_MS
         self._on_event("transaction_aborted", reason=str(error))
+
+
+def _targets_of(fired: Fired) -> set[str]:
+    return {message.target for _, batch in fired for message in batch.due}

@@ -53,7 +53,7 @@ def may_condemn(batches: Iterable[tuple[PartitionState, Batch]], topics: Iterabl
 
     Args:
         batches: taken, and not settled; those that ask for a partition are looked at anyway.
-        topics: all targets in them that exist.
+        topics: all targets in them.
         targets: what is known of these.
     """
     largest = max((state.largest_bytes for state, _ in batches), default=0)

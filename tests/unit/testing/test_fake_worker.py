@@ -13,6 +13,7 @@ from tarry.kafka.topics import TopicAdmin, make_or_check
 from tarry.testing import FakeBroker, ManualClock, Step
 from tarry.worker import Plan, Worker
 from tarry.worker.plan import IntakePlan
+from tarry.worker.targets import KEPT_MS
 
 GEOMETRY = Geometry(20_000, 10, 0)
 Protocol = Literal["classic", "consumer"]
@@ -59,6 +60,13 @@ class Service:
             ]
             self.broker.append("in", value, value, headers, number % 2)
         self.sent += count
+
+    def ask_for(self, target: bytes, partition: bytes | None = None) -> None:
+        """Send a message for another target, due at once."""
+        headers: list[tuple[str, bytes | None]] = [("tarry-target", target), ("tarry-delay-ms", b"0")]
+        if partition is not None:
+            headers.append(("tarry-partition", partition))
+        self.broker.append("in", target, target, headers, 0)
 
     def turn(self, *workers: Worker, until: int) -> None:
         for _ in range(20_000):
@@ -110,3 +118,23 @@ def test_the_same_seed_gives_the_same_run_step_by_step() -> None:
         runs.append((service.steps, service.clock.monotonic_ms()))
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]
+
+
+def test_what_is_known_of_targets_may_become_old_while_others_are_asked_for() -> None:
+    service = Service(3, "classic")
+    worker = service.worker("a")
+    service.send(20)
+    service.turn(worker, until=20)
+
+    def take_long(step: Step) -> None:
+        if (step.call, step.phase) == ("describe_topics", "after"):
+            service.clock.advance(KEPT_MS + 1)
+
+    service.broker.clients("a", take_long)
+    service.broker.make_topic("another", 1)
+    service.ask_for(b"another")
+    service.ask_for(b"out", b"9")
+    service.send(20)
+    service.turn(worker, until=40)
+    assert [one.value for one in service.broker.records("another")] == [b"another"]
+    assert [one.value for one in service.broker.records("in.dead")] == [b"out"]

@@ -23,7 +23,11 @@ def hunt(
     """  # noqa: D301 - typer's sign for "keep these lines"
     judged = 0
     for number in range(runs):
-        outcome = by_chance(seed + number)
+        try:
+            outcome = by_chance(seed + number)
+        except Exception:
+            typer.echo(f"seed {seed + number} ended with an error", err=True)
+            raise
         judged += outcome.report.judged
         if not outcome.report.is_clean:
             typer.echo(str(outcome))
