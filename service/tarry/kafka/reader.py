@@ -31,8 +31,8 @@ class Reader:
 
     def open(self, starts: Mapping[Place, int]) -> None:
         """Begin to read partitions at offsets."""
-        for topic in {topic for topic, _ in starts}:
-            self._connect(topic)
+        if not self._consumer.assignment():
+            self._connect(next(iter(starts))[0])
         with group_errors("begin to read"):
             self._consumer.incremental_assign([TopicPartition(*place, at) for place, at in starts.items()])
 
@@ -48,9 +48,11 @@ class Reader:
             self._on_warning(str(error_of(exception)))
 
     def shut(self, places: Iterable[Place]) -> None:
-        """Stop reading partitions."""
+        """Stop reading partitions. A pause is over, or it would outlive this, and whatever opens them next."""
+        partitions = [TopicPartition(*place) for place in places]
         with group_errors("stop reading"):
-            self._consumer.incremental_unassign([TopicPartition(*place) for place in places])
+            self._consumer.resume(partitions)
+            self._consumer.incremental_unassign(partitions)
 
     def read(self, most: int, timeout_s: float) -> tuple[Sequence[Message], Mapping[Place, int]]:
         """Wait until `most` records are there or the time is over.

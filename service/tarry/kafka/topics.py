@@ -16,7 +16,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.admin._topic import TopicDescription
 from confluent_kafka.cimpl import NewTopic
 
-from tarry.errors import UsageError
+from tarry.errors import RetriableError, UsageError
 from tarry.kafka.errors import error_of, group_errors, translate_group
 
 RESULTS, JOURNAL, DEAD = ".results", ".journal", ".dead"
@@ -149,10 +149,12 @@ class TopicAdmin:
                 error = error_of(exception)
                 if error.code() in _NO_TOPIC:
                     targets[name] = Target(0)
-                elif error.code() in _OF_THE_TOPIC:
-                    targets[name] = Target(1, obstacle=error.str())
+                elif isinstance(failure := translate_group(error, f"ask about {name}"), RetriableError) and (
+                    error.code() not in _OF_THE_TOPIC
+                ):
+                    raise failure from exception
                 else:
-                    raise translate_group(error, f"ask about {name}") from exception
+                    targets[name] = Target(1, obstacle=error.str())
         return {**targets, **self._limits(targets, timeout_s)}
 
     def _limits(self, targets: Mapping[str, Target], timeout_s: float) -> dict[str, Target]:

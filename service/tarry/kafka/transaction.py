@@ -5,6 +5,7 @@ producer is useless; `renew` builds the next one under the same id, which aborts
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ HASTE_S = 0.1
 _QUEUE_FULL_WAIT_S = 0.05
 _QUEUE_FULL_TRIES = 600
 _FLUSH_S = 0.05
+_NOT_OPEN = KafkaError(KafkaError.INVALID_TXN_STATE).name()
 _THERE_ANYWAY = "__transaction_state"
 
 METADATA_TIMEOUT_S = 5.0
@@ -183,19 +185,21 @@ class Transactor:
     def abort(self) -> None:
         """Abort, however long it takes.
 
-        Where that fails (as it does after a refused AddPartitionsToTxn, whose transaction the broker never opened), the
-        producer is registered anew: that aborts as well.
+        After a refused AddPartitionsToTxn, whose transaction the broker never opened, that fails; then the producer is
+        registered anew, which aborts as well. The broker knows it still, so this fences nobody.
 
         Raises:
-            FatalError: that failed too; `renew` is the next call.
+            FatalError: that failed too, or the producer is fenced; take over anew.
         """
         try:
             self._again("abort the transaction", lambda: self._live.abort_transaction(-1))
-        except FatalError:
+        except FatalError as error:
+            if error.code != _NOT_OPEN:
+                raise
             try:
                 self.renew()
-            except RetriableError as error:
-                raise FatalError(str(error), error.code) from error
+            except RetriableError as refused:
+                raise FatalError(str(refused), refused.code) from refused
 
     def _refresh(self, topic: str) -> None:
         """Have the client look at a topic anew: a partition may have been added since."""
@@ -247,10 +251,10 @@ def _registered(cluster: Cluster, transactional_id: str, batch_bytes: int) -> Pr
     Until it has, which takes some milliseconds, it sends who registers away, and the client library waits for half a
     second before it asks again. Another client asks at once.
     """
-    try:
+    # The first is gone before the second begins: it would go on asking, and fence the second.
+    with suppress(RetriableError):
         return _try_to_register(cluster, transactional_id, batch_bytes, HASTE_S)
-    except RetriableError:
-        return _try_to_register(cluster, transactional_id, batch_bytes, INIT_TIMEOUT_S)
+    return _try_to_register(cluster, transactional_id, batch_bytes, INIT_TIMEOUT_S)
 
 
 def _try_to_register(cluster: Cluster, transactional_id: str, batch_bytes: int, timeout_s: float) -> Producer:

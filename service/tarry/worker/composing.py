@@ -45,7 +45,7 @@ def verdicts_of(reports: Reports, *, alone: bool) -> Verdicts:
     """Who is to blame for a refusal, as far as that is sure.
 
     A batch that is refused as one (as too large, or by a broker that names no record) proves nothing against any of
-    its records.
+    its records. Where the broker has named some as invalid, the client says of the others that they were not.
 
     Args:
         reports: of one target.
@@ -53,8 +53,11 @@ def verdicts_of(reports: Reports, *, alone: bool) -> Verdicts:
     """
     verdicts = {}
     for of_partition in reports.values():
-        named = alone or len(of_partition) == 1 or any(error.code() == _OF_ANOTHER for _, _, error in of_partition)
-        for place, message, error in of_partition if named else ():
+        sure = alone or len(of_partition) == 1
+        some_named = any(error.code() == _OF_ANOTHER for _, _, error in of_partition)
+        for place, message, error in of_partition:
+            if not sure and not (some_named and error.code() == KafkaError.INVALID_RECORD):
+                continue
             verdict = verdict_of(error, message)
             if verdict is not None:
                 verdicts[place, message.sequence] = verdict

@@ -39,21 +39,17 @@ REPORT_WAIT_S = 0.05
 """How long after a failure the report is waited for that says whose it is."""
 
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
-_PASSING = frozenset(
+_FOLLOWING = frozenset(
     {
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.NOT_ENOUGH_REPLICAS,
-        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError._FENCED,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_TXN_STATE,
     }
 )
-"""What a target that is away answers: its messages wait, apart from the others."""
+"""What is said of records that went down with another. Any other error is the target's own: its messages go apart."""
 
 _UNAUTHORIZED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED).name()
 
@@ -106,8 +102,10 @@ class Firing:
             How many messages it completed; 0 where it aborted, and the batches are ready again.
 
         Raises:
+            RetriableError: no producer can be had for now.
             FatalError: the transaction's fate is not known: drop the states and take over anew.
         """
+        self._make_ready()
         now_ms = self._clock.now_ms()
         fired: Fired = []
         apart = self._parking.apart
@@ -149,8 +147,10 @@ class Firing:
 
         Raises:
             AbortableError: refused, and aborted.
+            RetriableError: no producer can be had for now.
             FatalError: refused, and the producer is lost.
         """
+        self._make_ready()
         self._transactor.begin()
         try:
             offsets: dict[Place, OffsetMetadata] = {}
@@ -164,20 +164,25 @@ class Firing:
             self._transactor.abort()
             raise
 
+    def _make_ready(self) -> None:
+        """Build the producer that could not be built after the last failure."""
+        if not self._transactor.started:
+            self._transactor.renew()
+
     # -- 2 ----------------------------------------------------------------------------------------------------------
 
     def _judge(self, fired: Fired) -> None:
         """Park what is for a target that has to go apart; turn what can never be delivered into dead letters."""
+        now_ms = self._clock.monotonic_ms()
         missing = self._learn(fired)
         asked = max((message.target_partition for _, batch in fired for message in batch.due), default=-1)
         if asked < 0 and not missing and not may_condemn(fired, _targets_of(fired), self._targets):
             return
-        if doubtful := self._doubtful(fired):
+        while doubtful := judge(fired, missing, self._targets, now_ms):
             for topic in doubtful:
                 self._targets.forget(topic)
             # All of them once more: while some are asked for, what is known of others may become old.
             missing = self._learn(fired)
-        judge(fired, missing, self._targets)
 
     def _learn(self, fired: Fired) -> set[str]:
         """Make sure of targets; those that do not exist. What is for those that have to go apart is parked."""
@@ -191,16 +196,6 @@ class Firing:
             for state, batch in fired:
                 state.park(batch, apart)
         return missing
-
-    def _doubtful(self, fired: Fired) -> set[str]:
-        """Targets of which a partition is asked for that does not seem to exist: it may have been added since."""
-        counts = self._targets.partitions
-        return {
-            message.target
-            for _, batch in fired
-            for message in batch.due
-            if message.target_partition >= counts.get(message.target, message.target_partition + 1)
-        }
 
     # -- 3 to 5 -----------------------------------------------------------------------------------------------------
 
@@ -240,7 +235,7 @@ class Firing:
         if aborted_by.code == _UNAUTHORIZED:
             # Here the client library names no record: the brokers say what we may not write to.
             learned = self._learn_what_is_denied(_targets_of(fired))
-        cluster_is_away = self._own_failure is not None and self._own_failure.code() in _PASSING
+        cluster_is_away = self._own_failure is not None and self._own_failure.code() not in _FOLLOWING
         for topic, errors in self._blamed.items():
             codes = {error.code() for error in errors}
             if refusal := next(filter(is_refusal, errors), None):
@@ -250,8 +245,8 @@ class Firing:
                 learned = True
             elif codes & _UNKNOWN:
                 self._targets.forget(topic)
-            elif codes & _PASSING and not cluster_is_away:
-                self._parking.send_away([topic], errors[0].str())
+            elif not cluster_is_away and (cause := next((e for e in errors if e.code() not in _FOLLOWING), None)):
+                self._parking.send_away([topic], cause.str())
                 learned = True
         if not learned:
             # A target that was deleted fails the transaction as a whole, and is not named.

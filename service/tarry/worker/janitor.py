@@ -3,8 +3,8 @@
 Questions to the brokers are asked without waiting; a later turn looks in on the answers.
 
 - every second: the ends of the journals, for the recovery pointers;
-- a minute after the last: a copy of the checkpoint into the journal of each partition that was busy; a day after the
-  last: of each partition, because committed offsets expire;
+- a minute after the last: a copy of the checkpoint into the journal of each partition that was busy, or is newly ours;
+  a day after the last: of each partition, because committed offsets expire;
 - after each copy: the journal is trimmed below the pointer that the copy names, the intake below the watermark as far
   as `keep` allows.
 """
@@ -26,10 +26,10 @@ RENEW_EVERY_MS = 24 * 3600 * 1000
 
 @dataclass(slots=True)
 class _Kept:
-    """When a partition's checkpoint was copied last, and at which watermark."""
+    """When a partition's checkpoint was copied last, and at which watermark: None before the first copy of ours."""
 
     at_ms: int
-    low: int
+    low: int | None
 
 
 class Janitor:
@@ -96,7 +96,7 @@ class Janitor:
     def _copy(self, states: Mapping[Place, PartitionState], now_ms: int) -> None:
         due = []
         for place, state in states.items():
-            kept = self._kept.setdefault(place, _Kept(now_ms, state.low))
+            kept = self._kept.setdefault(place, _Kept(now_ms, None))
             age_ms = now_ms - kept.at_ms
             if (age_ms >= COPY_EVERY_MS and state.low != kept.low) or age_ms >= RENEW_EVERY_MS:
                 due.append(state)
@@ -123,7 +123,8 @@ class Janitor:
             ages, self._ages = self._ages, None
             below = {}
             for place, first_kept in ages.answers().items():
-                if place in states and (kept := self._kept.get(place)) is not None:
+                kept = self._kept.get(place) if place in states else None
+                if kept is not None and kept.low is not None:
                     # Not the watermark of now: what is trimmed must lie below the one that is committed.
                     # -1: no record is as young as that, so all that is done may go.
                     below[place] = kept.low if first_kept < 0 else min(kept.low, first_kept)

@@ -26,26 +26,43 @@ def judge(
     batches: Iterable[tuple[PartitionState, Batch]],
     missing: Container[str],
     targets: Targets,
+    now_ms: int,
     refused: Mapping[tuple[Place, int], Verdict] = _NONE,
-) -> None:
+) -> set[str]:
     """Turn what can never be delivered into dead letters.
 
     Args:
         batches: taken, and not settled.
         missing: targets that do not exist.
         targets: what is known of the others.
+        now_ms: monotonic time, before the targets were made sure of.
         refused: what the brokers have refused before.
+
+    Returns:
+        Targets that are to be asked for anew first, because what condemns messages for them is no longer fresh. Where
+        there are any, nothing was done.
     """
+    doubtful: set[str] = set()
+    condemned: list[tuple[PartitionState, Batch, dict[int, Verdict]]] = []
     for state, batch in batches:
         place = (state.intake, state.partition)
         prefix = source_prefix(*place)
-        verdicts = {}
+        verdicts: dict[int, Verdict] = {}
         for message in batch.due:
-            verdict = refused.get((place, message.sequence)) or _on_target(message, prefix, missing, targets)
+            target = message.target
+            if (verdict := refused.get((place, message.sequence))) is None:
+                if target in missing:
+                    verdict = ErrorCode.UNKNOWN_TARGET, f"no topic of this name: {target}"
+                elif (verdict := _on_target(message, prefix, targets)) and not targets.is_fresh(target, now_ms):
+                    doubtful.add(target)
             if verdict is not None:
                 verdicts[message.sequence] = verdict
         if verdicts:
+            condemned.append((state, batch, verdicts))
+    if not doubtful:
+        for state, batch, verdicts in condemned:
             state.give_up(batch, verdicts)
+    return doubtful
 
 
 def may_condemn(batches: Iterable[tuple[PartitionState, Batch]], topics: Iterable[str], targets: Targets) -> bool:
@@ -60,10 +77,8 @@ def may_condemn(batches: Iterable[tuple[PartitionState, Batch]], topics: Iterabl
     return any(targets.needs_keys(topic) or largest >= (targets.refuses_from(topic) or largest + 1) for topic in topics)
 
 
-def _on_target(message: HeldMessage, prefix: bytes, missing: Container[str], targets: Targets) -> Verdict | None:
+def _on_target(message: HeldMessage, prefix: bytes, targets: Targets) -> Verdict | None:
     target = message.target
-    if target in missing:
-        return ErrorCode.UNKNOWN_TARGET, f"no topic of this name: {target}"
     count = targets.partitions[target]
     if message.target_partition >= count:
         return ErrorCode.BAD_PARTITION, f"{target} has {count} partitions, no {message.target_partition}"

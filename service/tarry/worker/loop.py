@@ -130,7 +130,7 @@ class Worker:
             owned.turn()
             self._reading.turn(owned.states, self._patience_ms())
             self._fire()
-            if owned.states and not any(state.replaying for state in owned.states.values()):
+            if owned.states:
                 self._parking.turn(list(owned.states.values()))
             self._janitor.turn(owned.states)
         except InstanceInUseError as error:

@@ -220,6 +220,7 @@ class Ownership:
             self._on_event,
         )
         try:
+            self._parking.settle()
             take_over.prove(places)
             # Only now: under a static instance's ids this fences whoever ran before, or runs still.
             cluster.clients.at_once([one.renew for one in self._edges.transactors if not one.started])

@@ -54,6 +54,9 @@ LOOK_MS = 1_000
 FEWEST = 50
 """A try that failed is followed by one of half as many messages, and no fewer than this."""
 
+SETTLE_S = 3.0
+"""How long a take-over or a release waits for a producer that is being built."""
+
 MOST_ALONE = 500
 """Messages of a transaction that sends each in a batch of its own: some thousands a second are the most that can be."""
 
@@ -67,7 +70,8 @@ class _Apart:
         try_at_ms: when that is due, monotonic.
         pause_ms: how long after a failure the next one is.
         stays_until_ms: it is not back before, monotonic.
-        is_away: whether it could not be written to when it was tried last.
+        is_doubtful: whether it is to be asked for anew, because it could not be written to, or because what is known of
+            it condemns messages and is no longer fresh.
         alone: whether each record goes in a batch of its own.
     """
 
@@ -75,7 +79,7 @@ class _Apart:
     try_at_ms: int
     pause_ms: int = FIRST_RETRY_MS
     stays_until_ms: int = 0
-    is_away: bool = False
+    is_doubtful: bool = False
     alone: bool = False
 
 
@@ -128,6 +132,7 @@ class Parking:
         self._composer = Composer(transactor, self._blame, self._fail)
         self._apart: dict[str, _Apart] = {}
         self._attempt: _Attempt | None = None
+        self._tries = 0
         self._is_open = False
         self._renewal: Future[None] | None = None
         self._verdicts: Verdicts = {}
@@ -141,7 +146,7 @@ class Parking:
         """Set targets apart that can't be written to at present."""
         for topic in topics:
             if topic not in self._apart:
-                self._apart[topic] = _Apart(self._most, self._clock.monotonic_ms() + FIRST_RETRY_MS, is_away=True)
+                self._apart[topic] = _Apart(self._most, self._clock.monotonic_ms() + FIRST_RETRY_MS, is_doubtful=True)
                 self._on_event("target_away", target=topic, reason=reason)
 
     def set_apart(self, topics: Iterable[str], reason: str) -> None:
@@ -163,14 +168,22 @@ class Parking:
         self._rereading.turn()
         if self._attempt is not None:
             self._look(self._attempt)
-        elif self._is_ready():
-            now_ms = self._clock.monotonic_ms()
-            # Who has waited longest comes first, or one with much to send would keep the others waiting.
-            due = [topic for topic, apart in self._apart.items() if apart.try_at_ms <= now_ms]
-            for topic in sorted(due, key=lambda topic: self._apart[topic].try_at_ms):
-                if self._begin(topic, states):
-                    break
+        elif self._apart and self._is_ready():
+            self._try(states)
         self._rereading.shed(states)
+
+    def settle(self) -> None:
+        """Wait until no producer is being built beside the loop: its id is to be registered by one at a time.
+
+        Raises:
+            RetriableError: it takes too long, or did not succeed.
+            FatalError: the producer is lost.
+        """
+        if not self._is_settled():
+            raise RetriableError("the producer of what is parked is still being built")
+        if self._renewal is not None:
+            renewal, self._renewal = self._renewal, None
+            renewal.result()
 
     def stop(self) -> None:
         """Abort the open attempt, so that its partitions can be given up; its messages are parked again.
@@ -179,8 +192,8 @@ class Parking:
             FatalError: the producer is lost.
         """
         self._rereading.stop()
-        if self._renewal is not None:
-            self._renewal.exception()  # waits; `_is_ready` looks at it
+        self._verdicts.clear()
+        self._is_settled()  # if not in time, what it may have open is aborted by who comes next
         if self._attempt is not None:
             self._park_again(self._attempt)
             self._transactor.abort()
@@ -209,6 +222,16 @@ class Parking:
             self._renew()
         return self._renewal is None
 
+    def _is_settled(self) -> bool:
+        """Whether nothing is being built, or was within `SETTLE_S`."""
+        if self._renewal is None:
+            return True
+        try:
+            self._renewal.exception(SETTLE_S)
+        except TimeoutError:
+            return False
+        return True
+
     def _renew(self) -> None:
         """Build the next producer: it aborts what this one has open, and fits all targets that are set apart.
 
@@ -235,33 +258,62 @@ class Parking:
 
     # -- 1 ----------------------------------------------------------------------------------------------------------
 
-    def _begin(self, topic: str, states: Sequence[PartitionState]) -> bool:
-        """Begin an attempt, if there is something to try; whether the producer is busy now."""
-        apart = self._apart[topic]
-        if not any(state.has_parked(topic) for state in states):
-            if self._clock.monotonic_ms() >= apart.stays_until_ms:
+    def _try(self, states: Sequence[PartitionState]) -> None:
+        """Begin an attempt for the target that has waited longest, or one with much to send would keep others waiting.
+
+        All that are due are asked for together, so that many that are away cost no more than one.
+        """
+        now_ms = self._clock.monotonic_ms()
+        due = self._due(states, now_ms)
+        if not due:
+            return
+        try:
+            missing, obstacles = self._targets.learn(due, now_ms)
+        except RetriableError as error:
+            for topic in due:
+                self._later(topic, str(error))
+            return
+        self._tries += 1
+        first = self._tries % len(states)
+        states = [*states[first:], *states[:first]]
+        for topic in sorted(due, key=lambda topic: self._apart[topic].try_at_ms):
+            if topic in obstacles:
+                # All at the same moments, so that they are asked for together.
+                self._apart[topic].try_at_ms = (now_ms // LOOK_MS + 1) * LOOK_MS
+            elif self._begin(topic, states, missing, now_ms):
+                return
+
+    def _due(self, states: Sequence[PartitionState], now_ms: int) -> list[str]:
+        """The targets to try now; those of which nothing is parked any more are back."""
+        due = []
+        for topic in [topic for topic, apart in self._apart.items() if apart.try_at_ms <= now_ms]:
+            apart = self._apart[topic]
+            if any(state.has_parked(topic) for state in states):
+                due.append(topic)
+                if apart.is_doubtful:
+                    apart.is_doubtful = False
+                    self._targets.forget(topic)
+            elif now_ms >= apart.stays_until_ms:
                 del self._apart[topic]
                 self._on_event("target_back", target=topic)
-            return False
-        if apart.is_away:
-            self._targets.forget(topic)
-        try:
-            missing, obstacles = self._targets.learn([topic], self._clock.monotonic_ms())
-        except RetriableError as error:
-            self._later(topic, str(error))
-            return False
-        if obstacles:
-            apart.try_at_ms = self._clock.monotonic_ms() + LOOK_MS
-            return False
+        return due
+
+    def _begin(self, topic: str, states: Sequence[PartitionState], missing: Container[str], now_ms: int) -> bool:
+        """Begin an attempt, if there is something to try; whether the producer is busy now."""
         if self._fitting_bytes() != self._transactor.batch_bytes:
             self._renew()
             return True
-        batches = self._take(topic, states, apart.most)
-        if not batches:
-            return False
-        judge(batches, missing, self._targets, self._verdicts)
-        self._send(_Attempt(topic, batches))
-        return True
+        batches = self._take(topic, states, self._apart[topic].most)
+        if batches:
+            attempt = _Attempt(topic, batches)
+            if judge(batches, missing, self._targets, now_ms, self._verdicts):
+                self._apart[topic].is_doubtful = True
+                self._park_again(attempt)
+                return False
+            self._send(attempt)
+        for state in states:
+            self._rereading.want(state, topic)
+        return bool(batches)
 
     def _take(self, topic: str, states: Sequence[PartitionState], most: int) -> list[tuple[PartitionState, Batch]]:
         now_ms = self._clock.now_ms()
@@ -271,7 +323,6 @@ class Parking:
             if room > 0 and (batch := state.take_parked(topic, room, now_ms)):
                 batches.append((state, batch))
                 room -= len(batch)
-            self._rereading.want(state, topic)
         return batches
 
     def _send(self, attempt: _Attempt) -> None:
@@ -314,8 +365,8 @@ class Parking:
                 self._verdicts.pop(((state.intake, state.partition), dead.offset), None)
         count_delivered(self._tally, attempt.batches, self._clock.now_ms())
         apart = self._apart[attempt.topic]
-        apart.try_at_ms, apart.pause_ms, apart.is_away = self._clock.monotonic_ms(), FIRST_RETRY_MS, False
-        apart.most = min(apart.most * 2, MOST_ALONE if apart.alone else self._most)
+        apart.try_at_ms, apart.pause_ms = self._clock.monotonic_ms(), FIRST_RETRY_MS
+        apart.most = min(apart.most * 2, self._most, MOST_ALONE if apart.alone else self._most)
 
     def _learn(self, attempt: _Attempt) -> None:
         """Records were refused for ever: keep the verdicts on those that are named, and try again at once."""
@@ -324,14 +375,15 @@ class Parking:
         self._verdicts.update(verdicts)
         if not verdicts:
             apart.alone, apart.most = True, min(apart.most, MOST_ALONE)
-        apart.stays_until_ms = self._clock.monotonic_ms() + KEPT_MS
+        apart.try_at_ms = self._clock.monotonic_ms()  # behind all others that are due
+        apart.stays_until_ms = apart.try_at_ms + KEPT_MS
         self._park_again(attempt)
         self._renew()
 
     def _give_back(self, attempt: _Attempt, reason: str) -> None:
         self._park_again(attempt)
         apart = self._apart[attempt.topic]
-        apart.is_away, apart.most = True, max(FEWEST, apart.most // 2)
+        apart.is_doubtful, apart.most = True, max(min(FEWEST, self._most), apart.most // 2)
         self._later(attempt.topic, reason)
         self._renew()
 

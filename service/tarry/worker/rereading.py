@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 READ_MOST = 5_000
 
-SHARE = 4
-"""Of the memory for messages held, one part in so many is for parked ones; as much of that is read again at once."""
+SHARE = 8
+"""Of the memory for messages held, one part in so many is for parked ones, and as much for those being read again."""
+
+MOST_PASSES = 4
+"""How many partitions are read again at a time."""
 
 
 class Rereading:
@@ -34,6 +37,7 @@ class Rereading:
     def __init__(self, new_reader: Callable[[], Reader], budget_bytes: int) -> None:
         self._new_reader = new_reader
         self._share_bytes = budget_bytes // SHARE
+        self._most_bytes = self._share_bytes // MOST_PASSES
         self._reader: Reader | None = None
         self._passes: dict[Place, tuple[PartitionState, Wanted]] = {}
 
@@ -41,18 +45,23 @@ class Rereading:
         """Keep what is parked within its share, which partitions divide evenly."""
         for state in states:
             state.shed_parked(self._share_bytes // len(states))
+        self._most_bytes = self._share_bytes // max(MOST_PASSES, len(states))
 
     def want(self, state: PartitionState, topic: str) -> None:
-        """Read again what comes next for a target in a partition, if that is kept by its place."""
+        """Read again what comes next for a target in a partition, if that is kept by its place and it is its turn.
+
+        Raises:
+            RetriableError: refused for now; ask again.
+        """
         place = (state.intake, state.partition)
-        if place in self._passes:
+        if place in self._passes or len(self._passes) >= MOST_PASSES:
             return
-        wanted = state.wanted(topic, self._share_bytes // SHARE)
+        wanted = state.wanted(topic, self._most_bytes)
         if wanted is not None:
             if self._reader is None:
                 self._reader = self._new_reader()
-            self._passes[place] = (state, wanted)
             self._reader.open({place: wanted.start})
+            self._passes[place] = (state, wanted)
 
     def turn(self) -> None:
         """Read on, without waiting.

@@ -7,8 +7,8 @@ from tarry.kafka.topics import Target
 KEPT_MS = 60_000
 """After so long a target is asked for anew: partitions may have been added, and limits changed."""
 
-MISSING_MS = 250
-"""So long a topic that does not exist is not asked for again: it may be made at any time, and each try costs a wait."""
+FRESH_MS = 250
+"""What condemns a message was asked for at most so long before: a topic may have been made or changed at any time."""
 
 
 class Targets:
@@ -24,6 +24,7 @@ class Targets:
         self._compresses = compresses
         self._emptied_ms = 0
         self._known: dict[str, Target] = {}
+        self._asked_ms: dict[str, int] = {}
         self._missing: dict[str, int] = {}
         self.partitions: dict[str, int] = {}
         """How many partitions those have that are known to exist."""
@@ -53,6 +54,7 @@ class Targets:
                 obstacles[topic] = target.obstacle
             else:
                 self._known[topic] = target
+                self._asked_ms[topic] = now_ms
                 self.partitions[topic] = target.partitions
         return wanted.intersection(self._missing), obstacles
 
@@ -71,20 +73,25 @@ class Targets:
         known = self._known.get(topic)
         return known is not None and known.compacted
 
+    def is_fresh(self, topic: str, now_ms: int) -> bool:
+        """Whether a target that is known to exist was asked for a moment ago, so that a message may die by it."""
+        return now_ms - self._asked_ms[topic] <= FRESH_MS
+
     def forget_all(self) -> None:
         """Ask for all of them anew."""
         self.partitions.clear()
         self._known.clear()
+        self._asked_ms.clear()
         self._missing.clear()
 
     def forget(self, topic: str) -> None:
         """Ask anew next time: what is known is in doubt."""
         if self.partitions.pop(topic, None) is not None:
-            del self._known[topic]
+            del self._known[topic], self._asked_ms[topic]
 
     def _let_go_of_old_answers(self, now_ms: int) -> None:
         if now_ms - self._emptied_ms > KEPT_MS:
             self.forget_all()
             self._emptied_ms = now_ms
         if self._missing:
-            self._missing = {topic: at_ms for topic, at_ms in self._missing.items() if now_ms - at_ms <= MISSING_MS}
+            self._missing = {topic: at_ms for topic, at_ms in self._missing.items() if now_ms - at_ms <= FRESH_MS}

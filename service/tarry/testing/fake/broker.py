@@ -61,6 +61,14 @@ class FakeBroker:
         """
         self._server.topics.make(name, partitions, {key.replace("_", "."): value for key, value in config.items()})
 
+    def grow(self, name: str, partitions: int) -> None:
+        """Add partitions to a topic, up to a number."""
+        self._server.topics.grow(name, partitions)
+
+    def configure(self, name: str, **config: str) -> None:
+        """Change properties of a topic, written with `_` for dots."""
+        self._server.topics.of(name).config.update({key.replace("_", "."): value for key, value in config.items()})
+
     def records(self, topic: str, partition: int = 0, *, committed: bool = True) -> list[Record]:
         """What a reader gets of a partition, from its start."""
         log = self._server.topics.log((topic, partition))
