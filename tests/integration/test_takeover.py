@@ -201,7 +201,11 @@ def test_an_intake_that_ends_in_aborted_records_lets_the_gate_open(stage: Stage,
 # -- where the checkpoint comes from -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("metadata", [None, "9|0|from|a|later|version|0||x"])
+@pytest.mark.parametrize(
+    "metadata",
+    [None, "1|0|4e20,a", "a consumer's own metadata", "9|0|from|a|later|version|0||x"],
+    ids=["absent", "cut-off", "foreign", "later"],
+)
 def test_where_the_metadata_is_no_checkpoint_the_journals_copy_serves(
     stage: Stage, place: Place, metadata: str | None
 ) -> None:

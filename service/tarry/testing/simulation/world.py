@@ -243,7 +243,8 @@ class World:
         for process in self.processes:
             process.stop()
         self.clock.advance(max(self.shape.marker_lag_ms) + 1)
-        self._watch()
+        while self._watch():
+            pass
         report = judge(self.sent, self._seen["delivered"], self._seen[DEAD], self._seen[RESULTS])
         if self._stuck:
             report.faults["stuck"] = self._stuck
@@ -364,11 +365,12 @@ class World:
             for partition in range(count)
         }
 
-    def _watch(self) -> None:
-        """Read what has become visible, and complain about what should have."""
+    def _watch(self) -> bool:
+        """Read what has become visible, and complain about what should have; whether there was anything to read."""
         wall_ms, now_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         self._latest_ms = max(self._latest_ms, wall_ms)
-        for record in self._reader.consume(1_000, 0):
+        records = self._reader.consume(1_000, 0)
+        for record in records:
             if record.error() is not None:
                 continue  # an end was reached
             topic = record.topic() or ""
@@ -382,7 +384,7 @@ class World:
             if suffix != RESULTS:
                 self._waiting.pop(id_, None)
         if self._paused:
-            return
+            return bool(records)
         for waiting in self._waiting.values():
             if waiting.message.due_ms > wall_ms or waiting.message.target in self.away:
                 waiting.due_since_ms = None
@@ -391,6 +393,7 @@ class World:
             elif not waiting.told and now_ms - max(waiting.due_since_ms, self.disturbed_ms) >= PATIENCE_MS:
                 waiting.told = True
                 self._stuck.append(f"{PATIENCE_MS} ms: {waiting.message}")
+        return bool(records)
 
     @staticmethod
     def _unforeseen(error: Exception) -> bool:
