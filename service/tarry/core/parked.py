@@ -31,12 +31,14 @@ class Wanted:
         topic: the target.
         due_ms: of each message, in order.
         offsets: of each in the intake.
+        size_bytes: what they will take.
     """
 
-    __slots__ = ("_due_ms", "_found", "_offsets", "end", "start", "topic")
+    __slots__ = ("_due_ms", "_found", "_offsets", "end", "size_bytes", "start", "topic")
 
-    def __init__(self, topic: str, due_ms: Sequence[int], offsets: Sequence[int]) -> None:
+    def __init__(self, topic: str, due_ms: Sequence[int], offsets: Sequence[int], size_bytes: int) -> None:
         self.topic = topic
+        self.size_bytes = size_bytes
         self._offsets = offsets
         self._due_ms = dict(zip(offsets, due_ms, strict=True))
         self._found: dict[int, HeldMessage] = {}
@@ -205,7 +207,7 @@ class Parked:
         if queue is None or queue.whole or not queue.offsets:
             return None
         many = max(1, sum(1 for _ in takewhile(lambda total: total <= limit_bytes, accumulate(queue.sizes))))
-        return Wanted(topic, queue.due_ms[:many], queue.offsets[:many])
+        return Wanted(topic, queue.due_ms[:many], queue.offsets[:many], sum(queue.sizes[:many]))
 
     def restore(self, wanted: Wanted) -> int:
         """Put back messages that were read again, all that were wanted; nothing where they are no longer next.

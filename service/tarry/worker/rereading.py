@@ -37,7 +37,7 @@ class Rereading:
     def __init__(self, new_reader: Callable[[], Reader], budget_bytes: int) -> None:
         self._new_reader = new_reader
         self._share_bytes = budget_bytes // SHARE
-        self._most_bytes = self._share_bytes // MOST_PASSES
+        self._most_bytes = self._share_bytes
         self._reader: Reader | None = None
         self._passes: dict[Place, tuple[PartitionState, Wanted]] = {}
 
@@ -45,7 +45,7 @@ class Rereading:
         """Keep what is parked within its share, which partitions divide evenly."""
         for state in states:
             state.shed_parked(self._share_bytes // len(states))
-        self._most_bytes = self._share_bytes // max(MOST_PASSES, len(states))
+        self._most_bytes = self._share_bytes // len(states)
 
     def want(self, state: PartitionState, topic: str) -> None:
         """Read again what comes next for a target in a partition, if that is kept by its place and it is its turn.
@@ -54,9 +54,10 @@ class Rereading:
             RetriableError: refused for now; ask again.
         """
         place = (state.intake, state.partition)
-        if place in self._passes or len(self._passes) >= MOST_PASSES:
+        room_bytes = self._share_bytes - sum(wanted.size_bytes for _, wanted in self._passes.values())
+        if place in self._passes or len(self._passes) >= MOST_PASSES or (self._passes and room_bytes <= 0):
             return
-        wanted = state.wanted(topic, self._most_bytes)
+        wanted = state.wanted(topic, min(self._most_bytes, room_bytes))
         if wanted is not None:
             if self._reader is None:
                 self._reader = self._new_reader()

@@ -126,7 +126,7 @@ def by_chance(seed: int, *, kinds: frozenset[str] = ALL_KINDS) -> Outcome:
         processes=choose.randint(1, 3),
         marker_lag_ms=marker_lag_ms,
         latency_ms=choose.choice(((0, 0), (0, 3))),
-        memory_budget_bytes=choose.choice((1 << 30, 1 << 30, 40_000)),
+        memory_budget_bytes=choose.choice((1 << 30, 1 << 30, 60_000)),
         # Ten messages in nearly a second would be a backlog that has no end in time, by nobody's fault.
         most=choose.choice((10, 50, 1_000) if marker_lag_ms[1] < 500 else (50, 1_000)),
     )
