@@ -5,6 +5,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from tarry.errors import AbortableError, FatalError
 from tarry.kafka.errors import translate, translate_group
+from tarry.kafka.group import GroupAdmin
 from tests.contracts.members import Group, Member
 from tests.contracts.steps import CALL_S, refused
 from tests.support.contract import Kafka
@@ -111,3 +112,16 @@ def test_an_instance_that_leaves_keeps_its_partitions_and_gets_them_back(group: 
     group.until_owned({second: 1, other: 1})
     assert second.owned == owned
     assert other.calls == told
+
+
+def test_an_instance_is_a_member_until_its_session_ends_whoever_it_is(kafka: Kafka, classic: Group) -> None:
+    asker = GroupAdmin(kafka.admin, classic.name)
+    assert not asker.has("one")
+    first = classic.joined("one")
+    assert asker.has("one")
+    assert not asker.has("two")
+    second = classic.joined("one")
+    assert FENCED in _until_error(kafka, first, second).str()
+    second.leave()
+    assert asker.has("one")
+    kafka.until(lambda: not asker.has("one"), "its session ends")

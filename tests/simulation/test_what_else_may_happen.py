@@ -107,3 +107,14 @@ def test_two_processes_of_one_instance_fight_and_harm_nothing(seed: int) -> None
     world.run(10_000)
     world.processes[1].stop()
     verify_clean(world, "a twin for ten seconds")
+
+
+def test_a_member_that_is_shut_out_by_its_own_late_request_comes_back(seed: int) -> None:
+    world = start_and_send(seed, Shape(static=True, processes=1))
+    world.broker.join_once_more(world.group, "p0")
+    world.touch()
+    world.send(20)
+    world.run(15_000)
+    assert "shut_out_by_itself" in [event for _, event, _ in world.events]
+    assert world.processes[0].errors == []
+    verify_clean(world, "joined once more, late")

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
 
-from tarry.errors import InstanceInUseError, MembershipLostError
+from tarry.errors import BrokerError, InstanceInUseError, MembershipLostError
 from tarry.kafka.clients import Clients, Properties
 from tarry.kafka.errors import group_errors, translate_group
 from tarry.kafka.offsets import ask_committed
@@ -81,9 +81,17 @@ class Membership:
         """
         return self._incremental and bool(self._consumer.consumer_group_metadata() != self._stranger)
 
+    @property
+    def static_instance(self) -> str | None:
+        """`service.instance` in the classic protocol, where who joins under it shuts out who was there; else None."""
+        return None if self._incremental else self._properties.get("group.instance.id")
+
     def rejoin(self) -> None:
-        """Begin as a new member, after `InstanceInUseError`."""
-        self.close()
+        """Begin as a new member, after `InstanceInUseError`, or where nobody else has our instance."""
+        try:
+            self.close()
+        except BrokerError as error:
+            self._on_warning(str(error))
         self.join(self._told)
 
     def poll(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tarry.errors import BrokerError
+from tarry.kafka.group import GroupAdmin
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.reader import Reader
@@ -18,6 +19,7 @@ class Edges:
 
     Attributes:
         topics: questions about topics.
+        group: questions about the group's members.
         offsets: questions about offsets.
         reader: of the intakes.
         membership: in the group.
@@ -26,6 +28,7 @@ class Edges:
     """
 
     topics: TopicAdmin
+    group: GroupAdmin
     offsets: Offsets
     reader: Reader
     membership: Membership
@@ -68,6 +71,7 @@ def open_edges(plan: Plan, on_warning: Callable[[str], None]) -> Edges:
     admin = cluster.clients.admin(cluster.admin())
     return Edges(
         TopicAdmin(admin),
+        GroupAdmin(admin, plan.group),
         Offsets(admin, plan.group, cluster),
         Reader(cluster, on_warning),
         Membership(cluster.clients, plan.member, list(plan.intakes), on_warning),

@@ -10,8 +10,16 @@ from functools import partial
 
 from tarry.clock import Clock
 from tarry.core.partition import PartitionState, Recovered
-from tarry.errors import AbortableError, BrokerError, FatalError, InstanceInUseError, RetriableError
+from tarry.errors import (
+    AbortableError,
+    BrokerError,
+    FatalError,
+    InstanceInUseError,
+    MembershipLostError,
+    RetriableError,
+)
 from tarry.kafka.place import Place
+from tarry.kafka.settings import SESSION_TIMEOUT_MS
 from tarry.kafka.takeover import Identity, TakeOver
 from tarry.kafka.transaction import fence
 from tarry.metrics.families import REBALANCES, TAKEOVERS
@@ -30,6 +38,9 @@ RETRY_MS = 100
 
 REJOIN_MS = 300
 """How long until a member whose instance is in use asks again."""
+
+TWIN_AFTER_MS = 2 * SESSION_TIMEOUT_MS
+"""A member that has our instance for longer than its session may be silent is a process that lives."""
 
 HAND_OVER_MS = 8_000
 """The budget of a release: what it does not reach, the next owner's fencing does."""
@@ -81,6 +92,8 @@ class Ownership:
         self._announced = False
         self._lost_producer: FatalError | None = None
         self._waits_for_instance = False
+        self._displaced: MembershipLostError | None = None
+        self._displaced_ms = 0
         self._joined = False
 
     def view(self) -> View:
@@ -97,11 +110,40 @@ class Ownership:
             MembershipLostError: this member is out for good.
             UsageError: a partition can be served by nobody; one line says why.
         """
-        self._edges.membership.poll()
+        self._serve_the_group()
         if self._lost_producer is not None:
             raise self._lost_producer
         if self._waiting and self._clock.monotonic_ms() >= self._retry_at_ms:
             self._take_over()
+
+    def _serve_the_group(self) -> None:
+        try:
+            if self._displaced is None:
+                self._edges.membership.poll()
+        except MembershipLostError as error:
+            self.lost(list(self.states))
+            self._displaced, self._displaced_ms = error, self._clock.monotonic_ms()
+        if self._displaced is not None:
+            self._find_out_who_is_in(self._displaced)
+
+    def _find_out_who_is_in(self, error: MembershipLostError) -> None:
+        """Another member has our static instance: end, unless that is nobody.
+
+        A request to join that was held up on its way, and arrives after the one that was sent in its place, makes the
+        group shut out the member that we are for one that nobody is. Nobody sends no heartbeats: it is gone when its
+        session ends, and then the instance is ours again.
+        """
+        now_ms = self._clock.monotonic_ms()
+        instance = self._edges.membership.static_instance
+        if instance is None or now_ms > self._displaced_ms + TWIN_AFTER_MS:
+            raise error
+        if now_ms < self._retry_at_ms:
+            return
+        self._retry_at_ms = now_ms + REJOIN_MS
+        if not self._edges.group.has(instance):
+            self._on_event("shut_out_by_itself", reason=str(error))
+            self._displaced = None
+            self._edges.membership.rejoin()
 
     def announce(self) -> None:
         """Say that all that is ours is served, once it is."""

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, Node, TopicPartition, TopicPartitionInfo, Uuid
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._config import ConfigEntry, ConfigResource
+from confluent_kafka.admin._group import ConsumerGroupDescription, MemberAssignment, MemberDescription
 from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec, TimestampSpec
 from confluent_kafka.admin._records import DeletedRecords
 from confluent_kafka.admin._resource import ResourceType
@@ -120,6 +121,21 @@ class FakeAdmin:
             return TopicDescription(name, Uuid(0, 0), False, partitions, given)  # type: ignore[arg-type]  # a list's variance
 
         return self._ask("describe_topics", {name: name for name in topics.topic_names}, describe, options)
+
+    def describe_consumer_groups(
+        self, group_ids: Sequence[str], **options: Any
+    ) -> dict[str, Future[ConsumerGroupDescription]]:
+        """Groups, and their members."""
+
+        def describe(group: str) -> ConsumerGroupDescription:
+            nothing = MemberAssignment([])
+            members = [
+                MemberDescription(seat.id, "rdkafka", "", nothing, seat.application.instance)
+                for seat in self._wire.server.groups.of(group).membership.seats()
+            ]
+            return ConsumerGroupDescription(group, False, members, "range", None, _BROKER)
+
+        return self._ask("describe_consumer_groups", {name: name for name in group_ids}, describe, options)
 
     def list_offsets(
         self,

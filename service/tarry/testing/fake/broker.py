@@ -6,9 +6,11 @@ raise carries the codes and the flags that librdkafka gives. The same contract t
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 from tarry.kafka.clients import Clients
+from tarry.testing.fake.classic_group import ClassicGroup
 from tarry.testing.fake.clients import FakeClients
 from tarry.testing.fake.log import Draft, Record
 from tarry.testing.fake.server import Server
@@ -137,6 +139,14 @@ class FakeBroker:
     def expire_offsets(self, group: str) -> None:
         """A group's committed offsets are gone."""
         self._server.groups.of(group).offsets.expire()
+
+    def join_once_more(self, group: str, instance: str) -> None:
+        """A request to join a classic group that was held up on its way arrives, behind the one sent in its place."""
+        membership = self._server.groups.of_kind(group, ClassicGroup)
+        for seat in list(membership.seats()):
+            if seat.application.instance == instance:
+                member = membership.join(replace(seat.application, member=""))
+                self._server.groups.expire(group, member, seat.application.session_ms)
 
     def coordinator_away(self, group: str, ms: int) -> None:
         """A group's coordinator does not answer for so long."""

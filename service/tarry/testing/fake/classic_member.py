@@ -53,7 +53,11 @@ class ClassicMember(Member):
         assigned, self._assigned = self._assigned, None
         if assigned is not None:
             self._wants.tell("lost" if self._lost else "revoke", assigned)
-        if self._id and not self._fatal and not self._is_static:
+        if not self._id or self._fatal:
+            return
+        if self._is_static:
+            self._wire.server.groups.expire(self._wants.group, self._id, self._wants.application.session_ms)
+        else:
             self._quietly("leave", partial(self._group().remove, self._id))
 
     def _end_session(self) -> None:

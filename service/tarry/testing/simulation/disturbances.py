@@ -71,7 +71,7 @@ class Chance:
     Attributes:
         world: where.
         most: disturbances of a run; the rest of it is calm.
-        kinds: which of crash, nap, freeze, lose, stop, twin, jump, away, coordinator, expire.
+        kinds: which of crash, nap, freeze, lose, stop, twin, ghost, jump, away, coordinator, expire.
     """
 
     world: World
@@ -116,6 +116,8 @@ class Chance:
             other = choose.choice(world.processes)
             self._note(f"twin of {other.handle}")
             world.newcomer(f"p{len(world.processes)}", instance=other.instance)
+        elif kind == "ghost":
+            self._join_once_more(choose.choice(world.processes))
         elif kind == "jump":
             by_ms = choose.choice((-5_000, -900, -40, 40, 900, 5_000))
             self._note(f"jump {by_ms} ms")
@@ -133,6 +135,11 @@ class Chance:
             # Whose name is in no copy yet, and who crashes now, can't be fenced: the broker ends what it left open.
             world.touch(TRANSACTION_TIMEOUT_MS)
         world.touch()
+
+    def _join_once_more(self, process: Process) -> None:
+        if process.instance is not None and self.world.shape.protocol == "classic":
+            self._note(f"{process.handle} joins once more, late")
+            self.world.broker.join_once_more(self.world.group, process.instance)
 
     def _away_or_back(self) -> None:
         world = self.world
