@@ -4,10 +4,18 @@ Event names are constants; what varies stands in fields. Never a payload, and no
 """
 
 import logging
+import re
 import sys
 from typing import Any, Literal
 
 import structlog
+
+AGAIN_AFTER_S = 10.0
+"""How soon a line of the client library that differs in numbers alone may come again."""
+
+MOST_KINDS = 1_000
+
+_VARYING = re.compile(r"[0-9]+")
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -31,7 +39,7 @@ def configure(level: Level = "info", **fields: object) -> Any:
     structlog.configure(
         processors=[*shared, structlog.processors.format_exc_info, render],
         wrapper_class=structlog.make_filtering_bound_logger(numeric),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
     logger = structlog.get_logger(**fields)
@@ -43,11 +51,26 @@ def configure(level: Level = "info", **fields: object) -> Any:
 
 
 class _Forward(logging.Handler):
-    """The client library's own lines, in our form."""
+    """The client library's own lines, in our form; a line that comes again and again is thinned out.
+
+    Where a broker is away, each client says so of each of its connections, several times a second.
+    """
 
     def __init__(self, logger: Any) -> None:
         super().__init__()
         self._logger = logger
+        self._said: dict[str, tuple[float, int]] = {}
+        """When each kind of line was forwarded last, and how many of it were left out since."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._logger.log(record.levelno, "librdkafka", text=record.getMessage())
+        text = record.getMessage()
+        kind = _VARYING.sub("", text)
+        last_s, left_out = self._said.get(kind, (-AGAIN_AFTER_S, 0))
+        if record.created - last_s < AGAIN_AFTER_S:
+            self._said[kind] = (last_s, left_out + 1)
+            return
+        if len(self._said) >= MOST_KINDS:
+            self._said.clear()
+        self._said[kind] = (record.created, 0)
+        more = {"left_out": left_out} if left_out else {}
+        self._logger.log(record.levelno, "librdkafka", text=text, **more)

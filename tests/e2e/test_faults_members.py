@@ -54,11 +54,12 @@ def test_of_two_services_with_one_instance_the_first_ends_with_one_line(lab: Lab
         watch.wait_served()
         with watch.outage():
             second.start()
-            assert first.wait_ended(20.0) == 1
             second.wait_serving()
+    assert first.wait_ended(60.0) == 1, "it waits whether it was shut out by itself"
+    assert [event["event"] for event in first.events()].count("shut_out") == 1
     lines = [line for line in first.tail(1_000).splitlines() if not line.startswith("{")]
     assert len(lines) == 1, lines
-    assert "out of its group" in lines[0]
+    assert "own service.instance" in lines[0]
     report = verdict(workload, reader, [second], outages=lab.outages)
     report.assert_clean()
     assert report.judged > 0, report

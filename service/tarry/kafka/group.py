@@ -4,7 +4,7 @@ from confluent_kafka.admin import AdminClient
 
 from tarry.kafka.errors import group_errors
 
-REQUEST_TIMEOUT_S = 10.0
+REQUEST_TIMEOUT_S = 3.0
 
 
 class GroupAdmin:

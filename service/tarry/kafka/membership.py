@@ -17,6 +17,7 @@ from tarry.kafka.offsets import ask_committed
 from tarry.kafka.place import OffsetMetadata, Place
 
 _IN_USE = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
+_FENCED = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
 
 
 class Rebalances(Protocol):
@@ -153,6 +154,12 @@ class Membership:
         # A fatal error comes wrapped: the reason is in its text alone.
         if _IN_USE in error.str():
             raise InstanceInUseError("another process of the same service.instance is still a member", error.name())
+        if _FENCED in error.str():
+            raise MembershipLostError(
+                f"another process has joined group {self._properties['group.id']} as "
+                f"{self._properties['group.instance.id']}: each service that runs needs its own service.instance",
+                error.name(),
+            )
         if error.fatal() or error.code() == KafkaError._FATAL:
             raise MembershipLostError(f"this process is out of its group: {error.str()}", error.name())
         self._on_warning(error.str())

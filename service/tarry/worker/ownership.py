@@ -39,8 +39,8 @@ RETRY_MS = 100
 REJOIN_MS = 300
 """How long until a member whose instance is in use asks again."""
 
-TWIN_AFTER_MS = 2 * SESSION_TIMEOUT_MS
-"""A member that has our instance for longer than its session may be silent is a process that lives."""
+TWIN_AFTER_MS = 5 * SESSION_TIMEOUT_MS
+"""Who has our instance for so long lives: nobody's session ends sooner, but the group may be busy with others first."""
 
 HAND_OVER_MS = 8_000
 """The budget of a release: what it does not reach, the next owner's fencing does."""
@@ -123,6 +123,7 @@ class Ownership:
         except MembershipLostError as error:
             self.lost(list(self.states))
             self._displaced, self._displaced_ms = error, self._clock.monotonic_ms()
+            self._on_event("shut_out", reason=str(error))
         if self._displaced is not None:
             self._find_out_who_is_in(self._displaced)
 
@@ -133,17 +134,19 @@ class Ownership:
         group shut out the member that we are for one that nobody is. Nobody sends no heartbeats: it is gone when its
         session ends, and then the instance is ours again.
         """
-        now_ms = self._clock.monotonic_ms()
         instance = self._edges.membership.static_instance
-        if instance is None or now_ms > self._displaced_ms + TWIN_AFTER_MS:
+        if instance is None:
             raise error
+        now_ms = self._clock.monotonic_ms()
         if now_ms < self._retry_at_ms:
             return
         self._retry_at_ms = now_ms + REJOIN_MS
         if not self._edges.group.has(instance):
-            self._on_event("shut_out_by_itself", reason=str(error))
+            self._on_event("shut_out_by_itself")
             self._displaced = None
             self._edges.membership.rejoin()
+        elif now_ms > self._displaced_ms + TWIN_AFTER_MS:
+            raise error
 
     def announce(self) -> None:
         """Say that all that is ours is served, once it is."""
