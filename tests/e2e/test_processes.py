@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from tarry.headers import ErrorCode
 from tests.e2e.conftest import PARTITIONS, Lab, verdict
 from tests.support.brokers import is_alive, wait_until
 from tests.support.processes import HAND_OVER_S, Serve
@@ -53,6 +54,10 @@ def test_two_processes_deliver_all_and_a_killed_one_is_back_in_time(lab: Lab) ->
 def test_metrics_agree_with_what_was_sent(lab: Lab) -> None:
     serve = lab.serve(service={"processes": 2}).start()
     wait_until(lambda: serve.get("/readyz")[0] == 200, "ready", 60.0)
+    none = [f'tarry_dead_messages_total{{code="{code}",intake="{lab.intake}"}} 0.0' for code in ErrorCode]
+    assert set(none) <= set(serve.get("/metrics")[1].splitlines()), (
+        "a rate does not see the first of what was not there"
+    )
     workload = lab.workload(delays_ms=(1_000, 1_500))
     bad = lab.workload(delays_ms=(90_000, 100_000))  # beyond the 60 s that the intake allows
     workload.send(2_000, 0.5)

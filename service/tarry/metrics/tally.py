@@ -70,6 +70,10 @@ class Tally:
             key = (family.name, *labels)
             self._counters[key] = self._counters.get(key, 0) + amount
 
+    def declare(self, family: Family, *labels: str) -> None:
+        """Show a counter as 0 before anything is counted: a rate does not see the first of what was not there."""
+        self._counters.setdefault((family.name, *labels), 0)
+
     def observe(self, family: Family, value: float, *labels: str) -> None:
         """Add one value to a histogram, in the family's unit."""
         values = self._histogram(family, labels)

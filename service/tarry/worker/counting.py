@@ -6,8 +6,23 @@ from collections.abc import Iterable, Sequence
 from confluent_kafka import Message
 
 from tarry.core.partition import Batch, PartitionState
+from tarry.headers import ErrorCode
 from tarry.metrics.families import DEAD, FIRED, PLACED, RECEIVED, TRANSACTION_MESSAGES, TRANSACTION_SECONDS
 from tarry.metrics.tally import Tally
+
+
+def declare_counters(tally: Tally, intakes: Iterable[str]) -> None:
+    """Show what is counted by intake as 0 from the start.
+
+    Args:
+        tally: counts.
+        intakes: all topics that are read.
+    """
+    for intake in intakes:
+        for family in (RECEIVED, PLACED, FIRED):
+            tally.declare(family, intake)
+        for code in ErrorCode:
+            tally.declare(DEAD, intake, code)
 
 
 def count_received(tally: Tally, intakes: Iterable[str], records: Sequence[Message]) -> None:

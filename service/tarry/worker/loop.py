@@ -10,6 +10,7 @@ from tarry.clock import Clock
 from tarry.errors import BrokerError, FatalError, InstanceInUseError, MembershipLostError, RetriableError
 from tarry.kafka.reader import Reader
 from tarry.metrics.tally import Tally
+from tarry.worker.counting import declare_counters
 from tarry.worker.edges import open_edges
 from tarry.worker.firing import Firing
 from tarry.worker.janitor import Janitor
@@ -50,6 +51,7 @@ class Worker:
         on_pulse: Callable[[Health], None] = lambda _health: None,
     ) -> None:
         tally = tally or Tally()
+        declare_counters(tally, plan.intakes)
         self._interval_ms = plan.interval_ms
         self._clock = clock
         self._stopping = stopping
