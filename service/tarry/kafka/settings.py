@@ -16,6 +16,13 @@ SESSION_TIMEOUT_MS = 6_000
 TRANSACTION_TIMEOUT_MS = 30_000
 """How long the broker keeps the open transaction of a process that nobody fences."""
 
+MAX_POLL_INTERVAL_MS = 45_000
+"""How long the loop may not look at the group, and a classic group waits for who does not join again.
+
+A request to join is waited for as long: on a connection that swallows what it is given, nobody serves until then. The
+supervisor ends a loop that stands still much sooner.
+"""
+
 MESSAGE_TIMEOUT_MS = 5_000
 """How long a target without a leader may hold a firing transaction."""
 
@@ -57,7 +64,7 @@ class Cluster:
             enable_auto_commit=False,
             enable_auto_offset_store=False,
             auto_offset_reset="error",
-            max_poll_interval_ms=120_000,
+            max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
             enable_partition_eof=False,
         )
         if protocol == "classic":
