@@ -8,7 +8,7 @@ KEPT_MS = 60_000
 """After so long a target is asked for anew: partitions may have been added, and limits changed."""
 
 FRESH_MS = 250
-"""What condemns a message was asked for at most so long before: a topic may have been made or changed at any time."""
+"""So long a topic that does not exist is not asked for again: it may be made at any time, and each try costs a wait."""
 
 
 class Targets:
@@ -74,8 +74,8 @@ class Targets:
         return known is not None and known.compacted
 
     def is_fresh(self, topic: str, now_ms: int) -> bool:
-        """Whether a target that is known to exist was asked for a moment ago, so that a message may die by it."""
-        return now_ms - self._asked_ms[topic] <= FRESH_MS
+        """Whether a target that is known to exist was asked for at `now_ms` or since: nothing dies by what is older."""
+        return self._asked_ms[topic] >= now_ms
 
     def forget_all(self) -> None:
         """Ask for all of them anew."""
