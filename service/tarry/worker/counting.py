@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 
 from confluent_kafka import Message
 
-from tarry.core.partition import Batch, PartitionState
+from tarry.core.partition import PartitionState
 from tarry.headers import ErrorCode
 from tarry.metrics.families import DEAD, FIRED, PLACED, RECEIVED, TRANSACTION_MESSAGES, TRANSACTION_SECONDS
 from tarry.metrics.tally import Tally
+from tarry.worker.batches import Batches
 
 
 def declare_counters(tally: Tally, intakes: Iterable[str]) -> None:
@@ -51,7 +52,7 @@ def count_placed(tally: Tally, states: Sequence[PartitionState], held_before: Se
         tally.count(PLACED, state.held - before, state.intake)
 
 
-def count_fired(tally: Tally, fired: Sequence[tuple[PartitionState, Batch]], now_ms: int, took_ms: int) -> None:
+def count_fired(tally: Tally, fired: Batches, now_ms: int, took_ms: int) -> None:
     """Count a firing transaction.
 
     Args:
@@ -65,7 +66,7 @@ def count_fired(tally: Tally, fired: Sequence[tuple[PartitionState, Batch]], now
     tally.observe(TRANSACTION_SECONDS, took_ms / 1000)
 
 
-def count_delivered(tally: Tally, fired: Sequence[tuple[PartitionState, Batch]], now_ms: int) -> None:
+def count_delivered(tally: Tally, fired: Batches, now_ms: int) -> None:
     """Count messages alone: those of a parked transaction, whose time says how long a target was away.
 
     Args:

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 
 from tarry.clock import Clock
 from tarry.core.message import HeldMessage
-from tarry.core.partition import Batch, PartitionState
+from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError, RetriableError
 from tarry.kafka.membership import Membership
 from tarry.kafka.place import OffsetMetadata, Place
@@ -26,6 +26,7 @@ from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.transaction import Transactor
 from tarry.metrics.families import ABORTED
 from tarry.metrics.tally import Tally
+from tarry.worker.batches import Batches, take_batches, targets_of
 from tarry.worker.composing import Composer, is_refusal
 from tarry.worker.counting import count_fired
 from tarry.worker.judging import judge, may_condemn
@@ -52,8 +53,6 @@ _FOLLOWING = frozenset(
 """What is said of records that went down with another. Any other error is the target's own: its messages go apart."""
 
 _UNAUTHORIZED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED).name()
-
-Fired = list[tuple[PartitionState, Batch]]
 
 
 class Firing:
@@ -107,13 +106,8 @@ class Firing:
         """
         self._make_ready()
         now_ms = self._clock.now_ms()
-        fired: Fired = []
         apart = self._parking.apart
-        room = self._most
-        for state in states:
-            if room > 0 and (batch := state.take(room, now_ms, apart)):
-                fired.append((state, batch))
-                room -= len(batch)
+        fired = take_batches(states, self._most, lambda state, room: state.take(room, now_ms, apart))
         if not fired:
             return 0
         try:
@@ -171,22 +165,22 @@ class Firing:
 
     # -- 2 ----------------------------------------------------------------------------------------------------------
 
-    def _judge(self, fired: Fired) -> None:
+    def _judge(self, fired: Batches) -> None:
         """Park what is for a target that has to go apart; turn what can never be delivered into dead letters."""
         now_ms = self._clock.monotonic_ms()
-        missing = self._learn(fired)
+        topics = targets_of(fired)
+        missing = self._learn(topics, fired)
         asked = max((message.target_partition for _, batch in fired for message in batch.due), default=-1)
-        if asked < 0 and not missing and not may_condemn(fired, _targets_of(fired), self._targets):
+        if asked < 0 and not missing and not may_condemn(fired, topics, self._targets):
             return
         while doubtful := judge(fired, missing, self._targets, now_ms):
             for topic in doubtful:
                 self._targets.forget(topic)
             # All of them once more: while some are asked for, what is known of others may become old.
-            missing = self._learn(fired)
+            missing = self._learn(targets_of(fired), fired)
 
-    def _learn(self, fired: Fired) -> set[str]:
+    def _learn(self, topics: set[str], fired: Batches) -> set[str]:
         """Make sure of targets; those that do not exist. What is for those that have to go apart is parked."""
-        topics = _targets_of(fired)
         missing, obstacles = self._targets.learn(topics, self._clock.monotonic_ms())
         for topic, reason in obstacles.items():
             self._parking.send_away([topic], reason)
@@ -199,7 +193,7 @@ class Firing:
 
     # -- 3 to 5 -----------------------------------------------------------------------------------------------------
 
-    def _transact(self, fired: Fired, now_ms: int) -> None:
+    def _transact(self, fired: Batches, now_ms: int) -> None:
         self._blamed.clear()
         self._own_failure = None
         self._transactor.begin()
@@ -229,12 +223,12 @@ class Firing:
     def _has_failed(self) -> bool:
         return bool(self._blamed) or self._own_failure is not None
 
-    def _learn_from_failures(self, fired: Fired, aborted_by: AbortableError) -> bool:
+    def _learn_from_failures(self, fired: Batches, aborted_by: AbortableError) -> bool:
         """Find the targets that are to blame; whether the next try will differ from this one."""
         learned = False
         if aborted_by.code == _UNAUTHORIZED:
             # Here the client library names no record: the brokers say what we may not write to.
-            learned = self._learn_what_is_denied(_targets_of(fired))
+            learned = self._learn_what_is_denied(targets_of(fired))
         cluster_is_away = self._own_failure is not None and self._own_failure.code() not in _FOLLOWING
         for topic, errors in self._blamed.items():
             codes = {error.code() for error in errors}
@@ -263,14 +257,10 @@ class Firing:
             self._parking.send_away([topic], reason)
         return bool(obstacles)
 
-    def _put_back(self, fired: Fired, error: Exception, *, rest: bool) -> None:
+    def _put_back(self, fired: Batches, error: Exception, *, rest: bool) -> None:
         for state, batch in fired:
             state.put_back(batch)
         self._tally.count(ABORTED)
         if rest:
             self.resting_until_ms = self._clock.monotonic_ms() + BACKOFF_MS
         self._on_event("transaction_aborted", reason=str(error))
-
-
-def _targets_of(fired: Fired) -> set[str]:
-    return {message.target for _, batch in fired for message in batch.due}

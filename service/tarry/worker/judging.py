@@ -4,14 +4,18 @@ What the brokers would refuse is found here where it can be: a record that they 
 """
 
 from collections.abc import Container, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from tarry.core.delivery import delivery_headers, source_prefix
 from tarry.core.message import HeldMessage
-from tarry.core.partition import Batch, PartitionState
 from tarry.core.wire import batch_bytes
 from tarry.headers import ErrorCode
 from tarry.kafka.place import Place
+from tarry.worker.batches import Batches
 from tarry.worker.targets import Targets
+
+if TYPE_CHECKING:
+    from tarry.core.partition import Batch, PartitionState
 
 Verdict = tuple[str, str]
 """An error code and one line for people."""
@@ -23,7 +27,7 @@ _NONE: Verdicts = {}
 
 
 def judge(
-    batches: Iterable[tuple[PartitionState, Batch]],
+    batches: Batches,
     missing: Container[str],
     targets: Targets,
     now_ms: int,
@@ -65,7 +69,7 @@ def judge(
     return doubtful
 
 
-def may_condemn(batches: Iterable[tuple[PartitionState, Batch]], topics: Iterable[str], targets: Targets) -> bool:
+def may_condemn(batches: Batches, topics: Iterable[str], targets: Targets) -> bool:
     """Whether a look at each message is worth its while: a glance at the batches that mostly says no.
 
     Args:

@@ -27,7 +27,7 @@ from confluent_kafka import KafkaError
 
 from tarry.clock import Clock
 from tarry.core.message import HeldMessage
-from tarry.core.partition import Batch, PartitionState
+from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError, RetriableError
 from tarry.kafka.clients import Clients
 from tarry.kafka.membership import Membership
@@ -36,6 +36,7 @@ from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.topics import JOURNAL
 from tarry.kafka.transaction import Transactor
 from tarry.metrics.tally import Tally
+from tarry.worker.batches import Batches, take_batches
 from tarry.worker.composing import Composer, Reports, is_refusal, verdicts_of
 from tarry.worker.counting import count_delivered
 from tarry.worker.judging import Verdicts, judge
@@ -88,7 +89,7 @@ class _Attempt:
     """An open transaction with messages for one target."""
 
     topic: str
-    batches: list[tuple[PartitionState, Batch]]
+    batches: Batches
     refusals: Reports = field(default_factory=dict)
     failure: str = ""
 
@@ -181,9 +182,7 @@ class Parking:
         """
         if not self._is_settled():
             raise RetriableError("the producer of what is parked is still being built")
-        if self._renewal is not None:
-            renewal, self._renewal = self._renewal, None
-            renewal.result()
+        self._end_renewal()
 
     def stop(self) -> None:
         """Abort the open attempt, so that its partitions can be given up; its messages are parked again.
@@ -213,11 +212,9 @@ class Parking:
 
     def _is_ready(self) -> bool:
         """Whether the producer stands; where it was given up, the next one is built beside the loop."""
-        if self._renewal is not None:
-            if not self._renewal.done():
-                return False
-            renewal, self._renewal = self._renewal, None
-            renewal.result()
+        if self._renewal is not None and not self._renewal.done():
+            return False
+        self._end_renewal()
         if not self._transactor.started:
             self._renew()
         return self._renewal is None
@@ -231,6 +228,12 @@ class Parking:
         except TimeoutError:
             return False
         return True
+
+    def _end_renewal(self) -> None:
+        """Raise what came of a renewal, if there was one."""
+        renewal, self._renewal = self._renewal, None
+        if renewal is not None:
+            renewal.result()
 
     def _renew(self) -> None:
         """Build the next producer: it aborts what this one has open, and fits all targets that are set apart.
@@ -303,7 +306,10 @@ class Parking:
         if self._fitting_bytes() != self._transactor.batch_bytes:
             self._renew()
             return True
-        batches = self._take(topic, states, self._apart[topic].most)
+        due_ms = self._clock.now_ms()
+        batches = take_batches(
+            states, self._apart[topic].most, lambda state, room: state.take_parked(topic, room, due_ms)
+        )
         if batches:
             attempt = _Attempt(topic, batches)
             if judge(batches, missing, self._targets, now_ms, self._verdicts):
@@ -314,16 +320,6 @@ class Parking:
         for state in states:
             self._rereading.want(state, topic)
         return bool(batches)
-
-    def _take(self, topic: str, states: Sequence[PartitionState], most: int) -> list[tuple[PartitionState, Batch]]:
-        now_ms = self._clock.now_ms()
-        batches: list[tuple[PartitionState, Batch]] = []
-        room = most
-        for state in states:
-            if room > 0 and (batch := state.take_parked(topic, room, now_ms)):
-                batches.append((state, batch))
-                room -= len(batch)
-        return batches
 
     def _send(self, attempt: _Attempt) -> None:
         self._attempt = attempt
