@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, Node, TopicPartition, TopicPartitionInfo, Uuid
@@ -18,6 +19,7 @@ from tarry.testing.fake.refusals import AnswerLost, Refused, Unanswered, failure
 from tarry.testing.fake.wire import FOR_EVER_MS, Wire
 
 REQUEST_TIMEOUT_S = 60.0
+AGAIN_AFTER_MS = 100
 
 _BROKER = Node(1, "fake", 9092)
 _BROKER_CONFIG = {"authorizer.class.name": "", "offset.metadata.max.bytes": "4096"}
@@ -192,28 +194,8 @@ class FakeAdmin:
         answers: dict[Any, Answer[Found]] = {key: Answer(self._wire) for key in asked}
         timeout_ms = round(float(options.get("request_timeout", REQUEST_TIMEOUT_S)) * 1000)
         ends_ms = self._wire.clock.monotonic_ms() + timeout_ms
-        if self._wire.server.running:
-            self._try(call, asked, do, answers, ends_ms)
-        else:
-            self._later(lambda: self._keep_trying(call, asked, do, answers, ends_ms))
+        self._try(call, asked, do, answers, ends_ms)
         return dict(answers)
-
-    def _keep_trying(
-        self,
-        call: str,
-        asked: Mapping[Any, Asked],
-        do: Callable[[Asked], Found],
-        answers: Mapping[Any, Answer[Found]],
-        ends_ms: int,
-    ) -> None:
-        if not self._wire.process.alive:
-            return
-        if self._wire.server.running:
-            self._try(call, asked, do, answers, ends_ms)
-        elif self._wire.clock.monotonic_ms() >= ends_ms:
-            _fail(answers, KafkaError._TIMED_OUT)
-        else:
-            self._later(lambda: self._keep_trying(call, asked, do, answers, ends_ms))
 
     def _try(
         self,
@@ -223,6 +205,13 @@ class FakeAdmin:
         answers: Mapping[Any, Answer[Found]],
         ends_ms: int,
     ) -> None:
+        """Ask, and while the cluster is away or does not answer, again every now and then."""
+        if not self._wire.process.alive:
+            return
+        if not self._wire.server.running and self._wire.clock.monotonic_ms() >= ends_ms:
+            _fail(answers, KafkaError._TIMED_OUT)
+            return
+
         def do_all() -> list[tuple[Any, Found | Refused]]:
             done: list[tuple[Any, Found | Refused]] = []
             for key, one in asked.items():
@@ -235,7 +224,8 @@ class FakeAdmin:
         try:
             done = self._wire.try_in_background(call, do_all)
         except Unanswered:
-            self._later(lambda: self._keep_trying(call, asked, do, answers, ends_ms))
+            again = partial(self._try, call, asked, do, answers, ends_ms)
+            self._wire.clock.call_at(self._wire.clock.monotonic_ms() + AGAIN_AFTER_MS, again)
             return
         except AnswerLost:
             self._wire.clock.call_at(ends_ms, lambda: _fail(answers, KafkaError._TIMED_OUT))
@@ -245,9 +235,6 @@ class FakeAdmin:
                 answers[key].set_exception(failure(outcome.code))
             else:
                 answers[key].set_result(outcome)
-
-    def _later(self, call: Callable[[], None]) -> None:
-        self._wire.clock.call_at(self._wire.clock.monotonic_ms() + 100, call)
 
 
 def _fail(answers: Mapping[Any, Answer[Any]], code: int) -> None:

@@ -1,6 +1,6 @@
 """A group by the classic protocol: everybody rejoins, one of them assigns, everybody is told."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -11,6 +11,7 @@ from tarry.kafka.place import Place
 from tarry.testing.fake.assigning import assign_ranges
 from tarry.testing.fake.membership import Application, GroupMetadata
 from tarry.testing.fake.refusals import Refused
+from tarry.testing.fake.seats import Seats
 from tarry.testing.manual_clock import ManualClock
 
 
@@ -42,38 +43,22 @@ class ClassicSeat:
     assignment: tuple[Place, ...] = ()
 
 
-class ClassicGroup:
-    """One group.
+class ClassicGroup(Seats[ClassicSeat]):
+    """One group; its members have some time to rejoin.
 
     Args:
-        clock: for the time that members have to rejoin.
-        count: how many partitions a topic has.
-        new_id: makes ids of members.
+        clock: see `Seats`.
+        count: see `Seats`.
+        new_id: see `Seats`.
     """
 
     def __init__(self, clock: ManualClock, count: Callable[[str], int], new_id: Callable[[], str]) -> None:
-        self._clock = clock
-        self._count = count
-        self._new_id = new_id
-        self._seats: dict[str, ClassicSeat] = {}
+        super().__init__(clock, count, new_id)
         self._leader = ""
         self._rebalances = 0
         self._counts: dict[str, int] = {}
         self.phase = Phase.EMPTY
         self.generation = 0
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it has no members."""
-        return not self._seats
-
-    def seats(self) -> Iterable[ClassicSeat]:
-        """The members."""
-        return list(self._seats.values())
-
-    def find(self, member: str) -> ClassicSeat | None:
-        """A member, or None."""
-        return self._seats.get(member)
 
     def join(self, application: Application) -> str:
         """Take in a member, or take one back into the next generation.
@@ -155,11 +140,6 @@ class ClassicGroup:
             self._let_the_leader_assign()
         elif self.phase is Phase.STABLE and self._counts != self._count_all():
             self._prepare()
-
-    def _holder(self, instance: str | None) -> ClassicSeat | None:
-        if instance is None:
-            return None
-        return next((seat for seat in self._seats.values() if seat.application.instance == instance), None)
 
     def _replace(self, held: ClassicSeat, application: Application) -> str:
         """A new process takes a static member's place: in a stable group nobody else is told."""

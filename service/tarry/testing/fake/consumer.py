@@ -77,10 +77,6 @@ class FakeConsumer:
         """What proves membership at this moment."""
         return self._member.metadata() if self._member is not None else GroupMetadata(self._group)
 
-    def memberid(self) -> str:
-        """The member's id; empty for none."""
-        return self.consumer_group_metadata().member
-
     def commit(
         self, message: Any = None, offsets: list[TopicPartition] | None = None, asynchronous: bool = True
     ) -> list[TopicPartition] | None:
@@ -184,11 +180,6 @@ class FakeConsumer:
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Go on with these."""
         self._reading.paused.difference_update(map(self._place, partitions))
-        self._reading.look_again()
-
-    def seek(self, partition: TopicPartition) -> None:
-        """Go on with a partition at another offset."""
-        self._reading.cursors[self._place(partition)] = Cursor(partition.offset)
         self._reading.look_again()
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:

@@ -10,6 +10,7 @@ from tarry.kafka.place import Place
 from tarry.testing.fake.assigning import assign_ranges
 from tarry.testing.fake.membership import Application, GroupMetadata
 from tarry.testing.fake.refusals import Refused
+from tarry.testing.fake.seats import Seats
 from tarry.testing.manual_clock import ManualClock
 
 
@@ -34,34 +35,18 @@ class ConsumerSeat:
     away: bool = False
 
 
-class ConsumerGroup:
-    """One group.
+class ConsumerGroup(Seats[ConsumerSeat]):
+    """One group; its members have some time to give something up.
 
     Args:
-        clock: for the time that members have to give something up.
-        count: how many partitions a topic has.
-        new_id: makes ids of members.
+        clock: see `Seats`.
+        count: see `Seats`.
+        new_id: see `Seats`.
     """
 
     def __init__(self, clock: ManualClock, count: Callable[[str], int], new_id: Callable[[], str]) -> None:
-        self._clock = clock
-        self._count = count
-        self._new_id = new_id
-        self._seats: dict[str, ConsumerSeat] = {}
+        super().__init__(clock, count, new_id)
         self._epoch = 0
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it has no members."""
-        return not self._seats
-
-    def seats(self) -> Iterable[ConsumerSeat]:
-        """The members."""
-        return list(self._seats.values())
-
-    def find(self, member: str) -> ConsumerSeat | None:
-        """A member, or None."""
-        return self._seats.get(member)
 
     def join(self, application: Application) -> str:
         """Take in a member.
@@ -73,7 +58,7 @@ class ConsumerGroup:
             Refused: its instance is still somebody else's.
         """
         member = application.member or self._new_id()
-        held = next((s for s in self._seats.values() if application.instance and self._holds(s, application)), None)
+        held = self._holder(application.instance)
         if held is not None and not held.away and held.id != member:
             raise Refused(KafkaError.UNRELEASED_INSTANCE_ID)
         seat = ConsumerSeat(member, application)
@@ -129,10 +114,6 @@ class ConsumerGroup:
             self._aim()
         else:
             self._settle()
-
-    @staticmethod
-    def _holds(seat: ConsumerSeat, application: Application) -> bool:
-        return seat.application.instance == application.instance
 
     def _assignment(self) -> dict[str, set[Place]]:
         ranked = sorted(self._seats.values(), key=lambda seat: seat.application.instance or seat.id)
