@@ -50,8 +50,7 @@ def test_a_worker_killed_three_times_in_mid_load_delivers_all_once_in_order(
     with Sending(workload, 10_000, 15.0):
         kill_and_start(serve, random.Random(lab.seed), times=3, longest_s=3.0)
     report = verdict(workload, reader, [serve], outages=lab.outages)
-    report.assert_clean()
-    assert report.judged > 0, report
+    report.assert_kept()
 
 
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
@@ -72,8 +71,7 @@ def test_one_of_two_services_killed_leaves_all_to_the_other(lab: Lab, group_prot
         took_ms = (time.monotonic() - killed) * 1_000
     assert took_ms <= TAKE_OVER_MS
     report = verdict(workload, reader, [survivor], outages=lab.outages)
-    report.assert_clean()
-    assert report.judged > 0, report
+    report.assert_kept()
 
 
 @pytest.mark.soak
@@ -99,5 +97,4 @@ def test_a_hundred_thousand_messages_a_minute_survive_ten_kills(
     report = verdict(workload, reader, [serve], outages=lab.outages, deadline_s=120)
     with capsys.disabled():
         print(f"\nseed {seed}, {settings}: {report}")  # noqa: T201
-    report.assert_clean()
-    assert report.judged > 0, report
+    report.assert_kept()

@@ -65,8 +65,7 @@ def test_a_broker_that_is_killed_and_one_that_is_restarted_cost_time_and_no_mess
     took_s = [(outage.to_ms - outage.from_ms) / 1_000 for outage in watch.outages]
     tell(f"{group_protocol}: all fires again {took_s} s after the broker was killed, restarted")
     report = verdict(workload, reader, [serve], outages=lab.outages)
-    report.assert_clean()
-    assert report.judged > 0, report
+    report.assert_kept()
 
 
 @pytest.mark.parametrize(
@@ -101,8 +100,7 @@ def test_a_coordinator_that_is_away_as_offsets_are_sent_costs_time_and_no_messag
         [outage] = watch.outages
         tell(f"coordinator away for {stalled_s:g} s: all fires again after {(outage.to_ms - outage.from_ms) / 1_000} s")
         report = verdict(workload, reader, [serve], outages=lab.outages)
-    report.assert_clean()
-    assert report.judged > 0, report
+    report.assert_kept()
 
 
 @pytest.mark.parametrize("group_protocol", ["classic", pytest.param("consumer", marks=pytest.mark.soak)])
@@ -127,5 +125,4 @@ def test_connections_that_end_stall_and_slow_down_at_random_cost_time_and_no_mes
                 harms = [wire.harm() for _ in range(8)]
         tell(f"{group_protocol}: {', '.join(harms)}; {proxy.struck} requests cut")
         report = verdict(workload, reader, services, outages=lab.outages)
-    report.assert_clean()
-    assert report.judged > 0, report
+    report.assert_kept()

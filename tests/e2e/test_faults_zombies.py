@@ -64,8 +64,7 @@ def test_a_zombie_that_wakes_in_mid_transaction_finds_its_partitions_gone_and_co
     tell(f"{group_protocol}: stopped in mid-transaction; all of its own is fired again after {took_s:.1f} s")
     assert zombie.events("lost"), zombie.tail()
     report = verdict(workload, reader, [other, zombie], outages=lab.outages)
-    report.assert_clean()
-    assert report.judged > 0, report
+    report.assert_kept()
     assert took_s <= TAKE_OVER_S
 
 
@@ -123,5 +122,4 @@ def test_one_that_sleeps_until_the_brokers_end_its_transaction_wakes_and_fires_i
     tell(f"{group_protocol}, {step}: the brokers ended its transaction after {slept_s:.1f} s; it said {said}")
     assert step == "committing" or "begin_anew" in said, said
     report = verdict(workload, reader, [sleeper], outages=lab.outages)
-    report.assert_clean()
-    assert report.judged > 0, report
+    report.assert_kept()

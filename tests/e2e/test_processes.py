@@ -45,8 +45,7 @@ def test_two_processes_deliver_all_and_a_killed_one_is_back_in_time(lab: Lab) ->
     assert (ended["process"], ended["how"]) == (0, "SIGKILL")
     assert serve.metric("tarry_process_restarts_total") == 1
     report = verdict(workload, reader, [serve], outages=[outage])
-    report.assert_clean()
-    assert report.judged > 0, report
+    report.assert_kept()
     assert {event["process"] for event in serve.events("serving")} == {0, 1}
     assert not any(is_alive(pid) for pid in {*before.values(), *after.values()})
 

@@ -159,6 +159,16 @@ class Report:
         if not self.is_clean:
             raise AssertionError(f"promises broken\n{self}")
 
+    def assert_kept(self) -> None:
+        """Do nothing if nothing is wrong, and an order was judged at all.
+
+        Raises:
+            AssertionError: something is wrong, or no message had a promised place; the text is the report.
+        """
+        self.assert_clean()
+        if not self.judged:
+            raise AssertionError(f"no order was judged\n{self}")
+
     def __str__(self) -> str:
         late = f"late p50 {self.lateness.p50_ms} p99 {self.lateness.p99_ms} max {self.lateness.max_ms} ms"
         lines = [

@@ -88,6 +88,15 @@ def test_a_clean_run_is_clean_and_fully_judged() -> None:
     assert (report.lateness.p50_ms, report.lateness.max_ms) == (5, 5)
 
 
+def test_an_order_that_nobody_could_judge_is_no_kept_one() -> None:
+    check(SENT, delivered(SENT)).assert_kept()
+    report = check(SENT[:1], delivered(SENT[:1]))
+    nobody = replace(report, judged=0)
+    nobody.assert_clean()
+    with pytest.raises(AssertionError, match="no order was judged"):
+        nobody.assert_kept()
+
+
 def test_nothing_produced_and_nothing_arrived_is_clean() -> None:
     report = check([], [])
     report.assert_clean()
