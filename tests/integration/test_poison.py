@@ -17,7 +17,7 @@ from tarry.headers import ErrorCode
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import HEADROOM_BYTES
 from tarry.worker.plan import IntakePlan
-from tarry.worker.targets import FRESH_MS
+from tarry.worker.targets import MISSING_MS
 from tests.support import poison
 from tests.support.stage import Inbox, Running, Stage
 
@@ -178,5 +178,5 @@ def test_a_topic_that_is_made_after_a_message_for_it_was_dead_gets_the_next_ones
         stage.send(b"in time", target=late)
         return bool(arrived.poll())
 
-    worker.until(some_arrive, "one arrives", FRESH_MS / 1_000 + 2)
+    worker.until(some_arrive, "one arrives", MISSING_MS / 1_000 + 2)
     assert error_codes(dead) == {"unknown-target": len(dead.records)}

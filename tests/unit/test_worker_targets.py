@@ -6,7 +6,7 @@ import pytest
 
 from tarry.errors import RetriableError
 from tarry.kafka.topics import Target
-from tarry.worker.targets import FRESH_MS, KEPT_MS, Targets
+from tarry.worker.targets import KEPT_MS, MISSING_MS, Targets
 
 NOTHING: tuple[set[str], dict[str, str]] = (set(), {})
 """Neither a topic that is missing, nor one that can't be written to."""
@@ -38,9 +38,9 @@ def test_a_topic_that_is_missing_is_asked_for_again_after_a_second_and_found_whe
     targets = Targets(cluster)
     assert targets.learn(["a"], 1) == ({"a"}, {})
     cluster.topics["a"] = Target(2)
-    assert targets.learn(["a"], 1 + FRESH_MS) == ({"a"}, {})
+    assert targets.learn(["a"], 1 + MISSING_MS) == ({"a"}, {})
     assert cluster.asked == [{"a"}]
-    assert targets.learn(["a"], 2 + FRESH_MS) == NOTHING
+    assert targets.learn(["a"], 2 + MISSING_MS) == NOTHING
     assert targets.partitions == {"a": 2}
 
 

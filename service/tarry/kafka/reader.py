@@ -45,7 +45,7 @@ class Reader:
         try:
             self._consumer.list_topics(topic, CONNECT_S)
         except KafkaException as exception:
-            self._on_warning(str(error_of(exception)))
+            self._on_warning(error_of(exception).str())
 
     def shut(self, places: Iterable[Place]) -> None:
         """Stop reading partitions. A pause is over, or it would outlive this, and whatever opens them next."""

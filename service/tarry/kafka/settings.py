@@ -27,7 +27,7 @@ MESSAGE_TIMEOUT_MS = 5_000
 """How long a target without a leader may hold a firing transaction."""
 
 BATCH_BYTES = 65_536
-"""The largest batch of several records: any topic of an intake takes it, and most targets. Larger ones gain nothing."""
+"""The largest batch of several records: any topic of an intake takes it, and most targets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from tarry.kafka.topics import Target
 KEPT_MS = 60_000
 """After so long a target is asked for anew: partitions may have been added, and limits changed."""
 
-FRESH_MS = 250
+MISSING_MS = 250
 """So long a topic that does not exist is not asked for again: it may be made at any time, and each try costs a wait."""
 
 
@@ -94,4 +94,4 @@ class Targets:
             self.forget_all()
             self._emptied_ms = now_ms
         if self._missing:
-            self._missing = {topic: at_ms for topic, at_ms in self._missing.items() if now_ms - at_ms <= FRESH_MS}
+            self._missing = {topic: at_ms for topic, at_ms in self._missing.items() if now_ms - at_ms <= MISSING_MS}
