@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from tarry.errors import FatalError
 from tarry.kafka.errors import translate
@@ -103,3 +103,23 @@ def test_the_id_of_a_timed_out_transaction_can_be_registered_anew(kafka: Kafka, 
     kafka.until(lambda: kafka.ends(topic) == (2, 2), "the brokers abort it")
     commit(kafka.producer(name), topic, b"a")
     assert Reading(kafka, {(topic, 0): 0}).until_end(topic, 4) == [b"a"]
+
+
+@pytest.mark.parametrize("serve", [Producer.poll.__name__, Producer.flush.__name__])
+def test_serving_reports_raises_once_the_producer_is_lost(kafka: Kafka, topic: str, serve: str) -> None:
+    name = kafka.name("id")
+    older = kafka.producer(name)
+    leave_open(older, topic, b"a")
+    kafka.producer(name)
+    older.produce(topic, b"zombie", partition=0)
+    seen: list[KafkaError] = []
+
+    def is_lost() -> bool:
+        try:
+            getattr(older, serve)(0.05)
+        except KafkaException as exception:
+            seen.append(exception.args[0])
+        return bool(seen)
+
+    kafka.until(is_lost, "it is told")
+    assert [(error.code(), error.fatal()) for error in seen] == [(KafkaError._FENCED, True)]

@@ -312,12 +312,19 @@ class PartitionState:
         self._pointer.trim(self._ledger.low)
         self.held_bytes -= sum(m.size_bytes for m in batch.due) + sum(m.size_bytes for m in batch.retired)
 
-    def put_back(self, batch: Batch) -> None:
-        """The batch's transaction aborted: all of it is ready again, in front of the rest."""
+    def put_back(self, batch: Batch, apart: Container[str] = ()) -> None:
+        """The batch's transaction aborted: all of it is ready again, in front of the rest.
+
+        Args:
+            batch: what was taken.
+            apart: targets that are set apart since: their messages are parked, so that it shows that some wait.
+        """
         self._ledger.unmark(batch.offsets())
         retired = {message.sequence for message in batch.retired}
-        self._ready.extendleft(sorted([*batch.due, *batch.retired], key=_BY_DUE, reverse=True))
         self._dead[:0] = [dead for dead in batch.dead if dead.offset not in retired]
+        batch.due = sorted([*batch.due, *batch.retired], key=_BY_DUE)
+        self.park(batch, apart)
+        self._ready.extendleft(reversed(batch.due))
 
     def close(self) -> None:
         """Let go of what is held: the wheel's rings refer to themselves, and full collections are switched off."""

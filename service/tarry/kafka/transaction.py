@@ -5,7 +5,7 @@ producer is useless; `renew` builds the next one under the same id, which aborts
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any
 
@@ -99,6 +99,7 @@ class Transactor:
 
         Raises:
             AbortableError: no room in the queue for too long; or the partition is not known, and no broker answers.
+            FatalError: the producer was found to be lost while room was waited for.
             KafkaException: this record can't be sent, and the transaction is as it was.
         """
         refreshed = False
@@ -115,17 +116,29 @@ class Transactor:
             else:
                 return
 
-    def poll(self, timeout_s: float = 0) -> None:
-        """Serve delivery reports; wait at most so long for the first."""
-        self._live.poll(timeout_s)
+    def poll(self, timeout_s: float = 0) -> int:
+        """Serve delivery reports; wait at most so long for the first.
+
+        Returns:
+            How many were served.
+
+        Raises:
+            FatalError: the producer is lost, as it is when it was fenced.
+        """
+        with _serving():
+            return self._live.poll(timeout_s)
 
     def deliver(self, has_failed: Callable[[], bool]) -> None:
         """Wait until all records are delivered, or until one has failed.
 
         A commit would wait for those that are queued behind the one that failed, until they time out.
+
+        Raises:
+            FatalError: the producer is lost.
         """
-        while self._live.flush(_FLUSH_S) and not has_failed():
-            pass
+        with _serving():
+            while self._live.flush(_FLUSH_S) and not has_failed():
+                pass
 
     def push(self) -> int:
         """Serve delivery reports and see to it that records are on their way, without waiting.
@@ -134,8 +147,12 @@ class Transactor:
 
         Returns:
             How many are neither delivered nor failed.
+
+        Raises:
+            FatalError: the producer is lost.
         """
-        return self._live.flush(0)
+        with _serving():
+            return self._live.flush(0)
 
     def produce_all(
         self, topic: str, partition: int, records: list[dict[str, bytes]], on_failure: OnFailure | None = None
@@ -215,7 +232,7 @@ class Transactor:
 
     def _make_room(self) -> None:
         for _ in range(_QUEUE_FULL_TRIES):
-            if self._live.poll(_QUEUE_FULL_WAIT_S):
+            if self.poll(_QUEUE_FULL_WAIT_S):
                 return
         raise AbortableError("the producer's queue stays full", "_QUEUE_FULL")
 
@@ -229,6 +246,11 @@ class Transactor:
                     raise error from exception
             else:
                 return
+
+
+def _serving() -> AbstractContextManager[None]:
+    """Whatever runs the client library's call-backs raises what has ended the client."""
+    return producer_errors("deliver records")
 
 
 def fence(cluster: Cluster, transactional_ids: Sequence[str]) -> None:

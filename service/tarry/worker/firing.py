@@ -259,7 +259,7 @@ class Firing:
 
     def _put_back(self, fired: Batches, error: Exception, *, rest: bool) -> None:
         for state, batch in fired:
-            state.put_back(batch)
+            state.put_back(batch, self._parking.apart)
         self._tally.count(ABORTED)
         if rest:
             self.resting_until_ms = self._clock.monotonic_ms() + BACKOFF_MS

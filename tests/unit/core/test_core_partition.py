@@ -380,6 +380,20 @@ def test_what_is_due_for_a_target_that_is_away_is_parked_and_holds_nobody_up() -
     assert (state.low, state.held, state.held_bytes) == (4, 0, 0)
 
 
+def test_what_a_batch_that_aborted_holds_for_a_target_that_went_away_meanwhile_is_parked_at_once() -> None:
+    state = taken_over()
+    for offset, target in enumerate((b"orders", b"bills", b"orders", b"bills")):
+        state.accept(offset, NOW_MS, None, None, [(TARGET, target), (DELAY_MS, b"0")], NOW_MS)
+    state.collect(NOW_MS)
+    batch = state.take(4, NOW_MS)
+    state.settle(batch)
+    state.give_up(batch, {0: ("too-large", "")})
+    state.put_back(batch, {"orders"})
+    assert state.has_parked("orders")
+    assert due_offsets(state.take(4, NOW_MS, {"orders"})) == [1, 3]
+    assert due_offsets(state.take_parked("orders", 4, NOW_MS)) == [0, 2]
+
+
 def test_what_is_parked_is_not_early_either_when_the_clock_goes_back() -> None:
     state = taken_over()
     send(state, 0, 0)

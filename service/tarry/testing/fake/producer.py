@@ -103,6 +103,7 @@ class FakeProducer:
                 self._sender.send_some()
             self._sender.expire()
             served = self._outbox.serve()
+            self._transacting.tell()
             left_ms = ends_ms - clock.monotonic_ms()
             if served or left_ms <= 0:
                 return served
@@ -112,6 +113,7 @@ class FakeProducer:
     def flush(self, timeout: float = -1) -> int:
         """Send all that is queued and serve all reports; how many records are left."""
         self._send_all(self._wire.clock.monotonic_ms() + _ms(timeout))
+        self._transacting.tell()
         return len(self._outbox)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:  # noqa: ARG002 - the client library's signature

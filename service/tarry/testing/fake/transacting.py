@@ -64,6 +64,7 @@ class Transacting:
         self._error: KafkaException | None = None
         self._requests = 0
         self._wants_epoch = False
+        self._is_told = True
         self.stage = Stage.NEW if name else Stage.PLAIN
 
     @property
@@ -82,6 +83,16 @@ class Transacting:
         if self.stage in {Stage.FATAL, Stage.ABORTABLE}:
             raise self._why
         raise failure(KafkaError._STATE, f"Operation not valid in state {self.stage.name}")
+
+    def tell(self) -> None:
+        """The client library's call-backs run: the loss of the producer is told by one of them, once.
+
+        Raises:
+            KafkaException: it is lost.
+        """
+        if not self._is_told:
+            self._is_told = True
+            raise self._why
 
     def init(self, timeout_ms: int | None) -> None:
         """Register, which fences an earlier producer and aborts what it left open."""
@@ -155,6 +166,7 @@ class Transacting:
             code = KafkaError._FENCED if fenced else refusal.code
             self.stage = Stage.FATAL
             self._error = failure(code, f"Failed to {doing}: {KafkaError(code).str()}", fatal=True)
+            self._is_told = False
             self._give_up()
         else:
             self.fail(refusal.code, f"Failed to {doing}: {KafkaError(refusal.code).str()}")
