@@ -54,7 +54,7 @@ def test_of_two_services_with_one_instance_the_first_ends_with_one_line(lab: Lab
         with watch.outage():
             second.start()
             second.wait_serving()
-    assert first.wait_ended(60.0) == 1, "it waits whether it was shut out by itself"
+    assert first.wait_ended(90.0) == 1, "it waits whether it was shut out by itself"
     assert [event["event"] for event in first.events()].count("shut_out") == 1
     lines = [line for line in first.tail(1_000).splitlines() if not line.startswith("{")]
     assert len(lines) == 1, lines

@@ -6,6 +6,7 @@ import pytest
 
 from tarry.testing.simulation import SHAPES, Outcome, Process, Shape, World, at_a_step, crash, freeze, steps_of
 from tarry.testing.simulation.scenarios import serving
+from tarry.worker.ownership import TWIN_AFTER_MS
 
 LAG_MS = (0, 900)
 
@@ -118,3 +119,21 @@ def test_a_member_that_is_shut_out_by_its_own_late_request_comes_back(seed: int)
     assert "shut_out_by_itself" in [event for _, event, _ in world.events]
     assert world.processes[0].errors == []
     verify_clean(world, "joined once more, late")
+
+
+def test_a_member_that_is_shut_out_by_itself_while_the_cluster_is_away_comes_back_after_it(seed: int) -> None:
+    world = start_and_send(seed, Shape(static=True, processes=1))
+    world.broker.join_once_more(world.group, "p0")
+    world.touch()
+    world.run(3_000)
+    assert world.events[-1][1] == "shut_out"
+    world.broker.stop()
+    # Longer than a twin is waited for: a session that began anew with the cluster proves nothing.
+    away_ms = TWIN_AFTER_MS + 10_000
+    world.clock.call_at(world.clock.monotonic_ms() + away_ms, world.broker.start)
+    world.touch(away_ms)
+    world.send(20)
+    world.run(away_ms + 20_000)
+    assert "shut_out_by_itself" in [event for _, event, _ in world.events]
+    assert world.processes[0].errors == []
+    verify_clean(world, "joined once more, late, and then the cluster went away")

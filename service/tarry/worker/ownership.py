@@ -19,7 +19,7 @@ from tarry.errors import (
     RetriableError,
 )
 from tarry.kafka.place import Place
-from tarry.kafka.settings import SESSION_TIMEOUT_MS
+from tarry.kafka.settings import MAX_POLL_INTERVAL_MS, SESSION_TIMEOUT_MS
 from tarry.kafka.takeover import Identity, TakeOver
 from tarry.kafka.transaction import fence
 from tarry.metrics.families import REBALANCES, TAKEOVERS
@@ -39,8 +39,12 @@ RETRY_MS = 100
 REJOIN_MS = 300
 """How long until a member whose instance is in use asks again."""
 
-TWIN_AFTER_MS = 5 * SESSION_TIMEOUT_MS
-"""Who has our instance for so long lives: nobody's session ends sooner, but the group may be busy with others first."""
+TWIN_AFTER_MS = MAX_POLL_INTERVAL_MS + 2 * SESSION_TIMEOUT_MS
+"""Who has our instance for so long lives.
+
+Nobody's session ends sooner, but while the group rebalances, which may take the first of these times, none does. A new
+coordinator begins all of them anew, so it is counted in answers without a gap.
+"""
 
 HAND_OVER_MS = 8_000
 """The budget of a release: what it does not reach, the next owner's fencing does."""
@@ -93,7 +97,7 @@ class Ownership:
         self._lost_producer: FatalError | None = None
         self._waits_for_instance = False
         self._displaced: MembershipLostError | None = None
-        self._displaced_ms = 0
+        self._held_since_ms: int | None = None
         self._joined = False
 
     def view(self) -> View:
@@ -122,7 +126,7 @@ class Ownership:
                 self._edges.membership.poll()
         except MembershipLostError as error:
             self.lost(list(self.states))
-            self._displaced, self._displaced_ms = error, self._clock.monotonic_ms()
+            self._displaced, self._held_since_ms = error, None
             self._on_event("shut_out", reason=str(error))
         if self._displaced is not None:
             self._find_out_who_is_in(self._displaced)
@@ -141,11 +145,14 @@ class Ownership:
         if now_ms < self._retry_at_ms:
             return
         self._retry_at_ms = now_ms + REJOIN_MS
+        held_since_ms, self._held_since_ms = self._held_since_ms, None
         if not self._edges.group.has(instance):
             self._on_event("shut_out_by_itself")
             self._displaced = None
             self._edges.membership.rejoin()
-        elif now_ms > self._displaced_ms + TWIN_AFTER_MS:
+            return
+        self._held_since_ms = now_ms if held_since_ms is None else held_since_ms
+        if now_ms > self._held_since_ms + TWIN_AFTER_MS:
             raise error
 
     def announce(self) -> None:

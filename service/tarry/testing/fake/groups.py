@@ -53,6 +53,7 @@ class Groups:
         self._random = random
         self._count = count
         self._running = running
+        self._began_ms = clock.monotonic_ms()
         self._groups: dict[str, Group] = {}
         self._members = 0
 
@@ -86,12 +87,16 @@ class Groups:
                     self._clock.call_at(self._clock.monotonic_ms() + session_ms - since_ms, ends)
 
     def expire(self, name: str, member: str, session_ms: int) -> None:
-        """A member id that nobody uses any more ends with its session; a cluster that was away begins it anew."""
-        at_ms = self._clock.monotonic_ms() + session_ms
-        if self._running():
-            self._clock.call_at(at_ms, partial(self.of(name).membership.remove, member))
-        else:
-            self._clock.call_at(at_ms, partial(self.expire, name, member, session_ms))
+        """A member id that nobody uses any more ends with its session."""
+
+        def ends() -> None:
+            self.of(name).membership.remove(member)
+
+        self._clock.call_at(self._clock.monotonic_ms() + session_ms, partial(self._end, session_ms, ends))
+
+    def begin_sessions(self) -> None:
+        """The cluster was away, and all sessions begin anew."""
+        self._began_ms = self._clock.monotonic_ms()
 
     def look_again(self) -> None:
         """Topics have changed, or processes have woken up."""
@@ -104,13 +109,17 @@ class Groups:
             group.offsets.forget(topic)
 
     def _end_session(self, membership: Membership, seat: Seat, process: Process, freezes: int) -> None:
-        if process.alive and not (process.frozen and process.freezes == freezes):
-            return
-        if self._running():
-            membership.remove(seat.id)
+        if not process.alive or (process.frozen and process.freezes == freezes):
+            self._end(seat.application.session_ms, partial(membership.remove, seat.id))
+
+    def _end(self, session_ms: int, ends: Callable[[], None]) -> None:
+        """A session is over, unless it began anew with a cluster that was away."""
+        now_ms = self._clock.monotonic_ms()
+        over_ms = self._began_ms + session_ms if self._running() else now_ms + session_ms
+        if now_ms >= over_ms:
+            ends()
         else:
-            ends = partial(self._end_session, membership, seat, process, freezes)
-            self._clock.call_at(self._clock.monotonic_ms() + seat.application.session_ms, ends)
+            self._clock.call_at(over_ms, partial(self._end, session_ms, ends))
 
     def _new(self, kind: type[Kind]) -> Kind:
         return kind(self._clock, self._count, self._new_id)

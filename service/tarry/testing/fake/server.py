@@ -99,6 +99,7 @@ class Server:
     def start(self) -> None:
         """Answer again."""
         self.running = True
+        self.groups.begin_sessions()
 
     def _topic_changed(self, name: str) -> None:
         if self.topics.count(name) == 0:
