@@ -110,9 +110,10 @@ def test_two_processes_of_one_instance_fight_and_harm_nothing(seed: int) -> None
     verify_clean(world, "a twin for ten seconds")
 
 
-def test_a_member_that_is_shut_out_by_its_own_late_request_comes_back(seed: int) -> None:
+@pytest.mark.parametrize("answered", [False, True], ids=["unanswered", "answered"])
+def test_a_member_that_is_shut_out_by_its_own_late_request_comes_back(seed: int, answered: bool) -> None:
     world = start_and_send(seed, Shape(static=True, processes=1))
-    world.broker.join_once_more(world.group, "p0")
+    world.broker.join_once_more(world.group, "p0", answered=answered)
     world.touch()
     world.send(20)
     world.run(15_000)

@@ -137,8 +137,11 @@ class Membership:
         """Leave the group; `revoked` is called for what is still owned."""
         if self._member is None:
             return
-        with group_errors("leave the group"):
-            self._member.close()
+        try:
+            with group_errors("leave the group"):
+                self._member.close()
+        finally:
+            self._member = None
 
     @property
     def _consumer(self) -> Consumer:

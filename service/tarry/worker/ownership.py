@@ -126,10 +126,18 @@ class Ownership:
                 self._edges.membership.poll()
         except MembershipLostError as error:
             self.lost(list(self.states))
+            self._fall_silent()
             self._displaced, self._held_since_ms = error, None
             self._on_event("shut_out", reason=str(error))
         if self._displaced is not None:
             self._find_out_who_is_in(self._displaced)
+
+    def _fall_silent(self) -> None:
+        """Close the client: after a fatal error it may go on to send heartbeats, as the very member that is in."""
+        try:
+            self._edges.membership.close()
+        except BrokerError as error:
+            self._on_event("not_left", reason=str(error))
 
     def _find_out_who_is_in(self, error: MembershipLostError) -> None:
         """Another member has our static instance: end, unless that is nobody.

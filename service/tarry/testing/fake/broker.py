@@ -140,13 +140,24 @@ class FakeBroker:
         """A group's committed offsets are gone."""
         self._server.groups.of(group).offsets.expire()
 
-    def join_once_more(self, group: str, instance: str) -> None:
-        """A request to join a classic group that was held up on its way arrives, behind the one sent in its place."""
+    def join_once_more(self, group: str, instance: str, *, answered: bool = False) -> None:
+        """A request to join a classic group that was held up on its way arrives, behind the one sent in its place.
+
+        Args:
+            group: the group.
+            instance: of the member that sent it.
+            answered: whether its client takes the answer: then it sends heartbeats under the new member id, although a
+                fatal error, the answer to what it sent under the old one, has ended it for the application.
+        """
+
+        def lives() -> bool:
+            return answered and any(member.still_is(group, instance) for member in self._server.members)
+
         membership = self._server.groups.of_kind(group, ClassicGroup)
         for seat in list(membership.seats()):
             if seat.application.instance == instance:
                 member = membership.join(replace(seat.application, member=""))
-                self._server.groups.expire(group, member, seat.application.session_ms)
+                self._server.groups.expire(group, member, seat.application.session_ms, lives)
 
     def coordinator_away(self, group: str, ms: int) -> None:
         """A group's coordinator does not answer for so long."""

@@ -86,11 +86,14 @@ class Groups:
                     since_ms = self._random.randint(0, session_ms // HEARTBEATS_A_SESSION)
                     self._clock.call_at(self._clock.monotonic_ms() + session_ms - since_ms, ends)
 
-    def expire(self, name: str, member: str, session_ms: int) -> None:
-        """A member id that nobody uses any more ends with its session."""
+    def expire(self, name: str, member: str, session_ms: int, lives: Callable[[], bool] = lambda: False) -> None:
+        """A member id that nobody uses any more ends with its session; while somebody `lives`, it goes on."""
 
         def ends() -> None:
-            self.of(name).membership.remove(member)
+            if lives():
+                self.expire(name, member, session_ms, lives)
+            else:
+                self.of(name).membership.remove(member)
 
         self._clock.call_at(self._clock.monotonic_ms() + session_ms, partial(self._end, session_ms, ends))
 

@@ -69,6 +69,11 @@ class Member(ABC):
         """Whether a fatal error has ended it."""
         return self._fatal
 
+    def still_is(self, group: str, instance: str) -> bool:
+        """Whether it sends heartbeats for an instance, as a client does until it is closed, fatal error or not."""
+        open_ = self._wire.process.responds and not self._closed
+        return open_ and (self._wants.group, self._wants.application.instance) == (group, instance)
+
     def poll(self) -> KafkaError | None:
         """Serve one thing that the group has to say; an error is for the application."""
         self._polled_ms = self._wire.clock.monotonic_ms()
