@@ -17,11 +17,13 @@ from tarry import __version__
 from tarry.clock import SystemClock
 from tarry.config import Config, Intake
 from tarry.core.checkpoint import Geometry
+from tarry.core.levels import levels_for
 from tarry.core.request import IntakePolicy, RequestReader
 from tarry.http import listen
 from tarry.kafka.birth import Birth
+from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import TopicAdmin, make_or_check
+from tarry.kafka.topics import TopicAdmin
 from tarry.logs import Level
 from tarry.metrics import Tally, Totals
 from tarry.supervisor import Beat, Channel, ChildProcess, StopSignals, Supervisor
@@ -43,9 +45,12 @@ def cluster_of(config: Config) -> Cluster:
     return Cluster(str(properties.pop("bootstrap.servers")), properties)
 
 
-def geometry_of(config: Config) -> Geometry:
-    """The shape of the overflow wheel: no levels before there is one."""
-    return Geometry(config.overflow.width_ms, config.overflow.size, 0)
+def geometry_of(config: Config, intake: Intake) -> Geometry:
+    """The shape of an intake's overflow wheel: no levels where memory holds whatever its delays allow."""
+    overflow, longest_ms = config.overflow, intake.longest_delay_ms
+    fits = longest_ms <= overflow.from_ms
+    levels = 0 if fits else levels_for(overflow.width_ms, overflow.size, longest_ms)
+    return Geometry(overflow.width_ms, overflow.size, levels)
 
 
 def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
@@ -61,15 +66,17 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
     """
     cluster = cluster_of(config)
     admin = cluster.clients.admin(cluster.admin())
-    birth = Birth(cluster, admin, config.service.group, geometry_of(config), SystemClock())
+    birth = Birth(cluster, admin, config.service.group, SystemClock())
     for intake in config.intakes:
+        geometry = geometry_of(config, intake)
         made = make_or_check(
             TopicAdmin(admin),
             intake.topic,
             intake.partitions,
             intake.replication,
+            geometry,
             fixed_delay=intake.is_fixed,
-            before_intake=partial(birth.give, intake.topic, intake.partitions, adopt=adopt),
+            before_intake=partial(birth.give, intake.topic, intake.partitions, geometry, adopt=adopt),
         )
         if made:
             on_event("topics_made", topics=made)
@@ -77,13 +84,10 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
 
 def policy_of(config: Config, intake: Intake) -> IntakePolicy:
     """What an intake accepts."""
-    longest_ms = intake.longest_delay_ms
     return IntakePolicy(
         topic=intake.topic,
         targets=intake.targets,
         max_delay_ms=intake.max_delay_ms,
-        # There is no overflow wheel yet: what is due later than the hot window reaches is dead.
-        horizon_ms=config.overflow.from_ms if longest_ms > config.overflow.from_ms else None,
         fixed_delay_ms=intake.delay_ms,
         fixed_target=intake.target,
         tick_ms=config.wheel.tick_ms,
@@ -110,7 +114,7 @@ def plan_of(config: Config, index: int) -> Plan:
             intake.topic: IntakePlan(
                 RequestReader(policy_of(config, intake)),
                 intake.is_fixed,
-                geometry_of(config),
+                geometry_of(config, intake),
                 intake.keep_ms,
             )
             for intake in config.intakes
@@ -207,4 +211,4 @@ def work(orders: Orders, channel: Channel, on_event: Log) -> None:
     ).run()
 
 
-__all__: Sequence[str] = ("cluster_of", "plan_of", "policy_of", "prepare", "serve", "work")
+__all__: Sequence[str] = ("cluster_of", "geometry_of", "plan_of", "policy_of", "prepare", "serve", "work")

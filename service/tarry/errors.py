@@ -6,7 +6,8 @@ TarryError
 ├── UsageError         a command cannot do what it was asked: one line, exit 1
 └── BrokerError        Kafka said no; `code` keeps librdkafka's name of the error
     ├── RetriableError    the same call may go through later
-    │   └── InstanceInUseError    a process with the same `service.instance` is still a member: join again later
+    │   └── RejoinError           this process is no member: join anew
+    │       └── InstanceInUseError    a process with the same `service.instance` is still one: join again later
     ├── AbortableError    the open transaction is lost, the producer is not
     └── FatalError        the client is lost: build a new one
         └── MembershipLostError    another process took this one's place in the group: end
@@ -48,7 +49,11 @@ class RetriableError(BrokerError):
     """The same call may go through later."""
 
 
-class InstanceInUseError(RetriableError):
+class RejoinError(RetriableError):
+    """The group does not know this process, or not any more: join anew."""
+
+
+class InstanceInUseError(RejoinError):
     """A process with the same `service.instance` has not left the group, or its session has not ended yet."""
 
 

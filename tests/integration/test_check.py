@@ -18,6 +18,8 @@ from tarry.devbroker.ports import HOST, free_port
 from tests.support.processes import Serve, ServeConfig
 
 SUFFIXES = ("", ".results", ".journal", ".dead")
+WHEELS = (".wheel-1", ".wheel-2")
+"""What a delay of up to an hour takes, by default."""
 
 
 def check(directory: Path, toml: str, **environment: str) -> tuple[int, list[str]]:
@@ -52,16 +54,24 @@ def test_a_broker_that_is_away_is_one_failing_line_within_ten_seconds(tmp_path: 
 def test_before_the_first_start_all_would_be_made_and_after_it_all_is_as_it_must_be(
     bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    config = ServeConfig(bootstrap, unique_name("check"), partitions=2, group=unique_name("group"))
+    config = ServeConfig(
+        bootstrap,
+        unique_name("check"),
+        partitions=2,
+        group=unique_name("group"),
+        intake_settings={"max_delay": "1h"},
+    )
     code, before = check(tmp_path, config.toml())
     assert code == 0
     assert before[1].startswith(f"ok    broker {bootstrap}: answers (1 broker, cluster ")
     assert before[2] == "ok    broker 1: offset.metadata.max.bytes=4096"
-    assert before[3:7] == [
-        f"ok    topic {config.intake}{suffix}: not there; `tarry serve` would make it (2 partitions, replication 1)"
-        for suffix in SUFFIXES
+    partitions = dict.fromkeys(SUFFIXES, 2) | dict.fromkeys(WHEELS, 2 * 22)
+    assert before[3:9] == [
+        f"ok    topic {config.intake}{suffix}: not there; `tarry serve` would make it "
+        f"({count} partitions, replication 1)"
+        for suffix, count in partitions.items()
     ]
-    assert before[7:] == ["ok    ACLs: no authorizer: everybody may do everything"]
+    assert before[9:] == ["ok    ACLs: no authorizer: everybody may do everything"]
 
     serve = Serve(config, tmp_path)
     try:
@@ -71,8 +81,11 @@ def test_before_the_first_start_all_would_be_made_and_after_it_all_is_as_it_must
         serve.close()
     code, after = check(tmp_path, config.toml())
     assert code == 0
-    assert after[3:7] == [f"ok    topic {config.intake}{suffix}: 2 partitions, as it must be" for suffix in SUFFIXES]
-    assert before[:3] + before[7:] == after[:3] + after[7:]
+    assert after[3:9] == [
+        f"ok    topic {config.intake}{suffix}: {count} partitions, as it must be"
+        for suffix, count in partitions.items()
+    ]
+    assert before[:3] + before[9:] == after[:3] + after[9:]
 
 
 def test_each_fault_of_a_topic_is_a_line_of_its_own(
@@ -138,7 +151,8 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
             admin.create_acls([binding])[binding].result(30)
 
     # The first start makes topics and the topic of offsets, as the superuser of the plain listener.
-    config = ServeConfig(broker.bootstrap_servers, "checked", partitions=2, intake_settings={"targets": ["orders"]})
+    settings = {"targets": ["orders"], "max_delay": "2m"}
+    config = ServeConfig(broker.bootstrap_servers, "checked", partitions=2, intake_settings=settings)
     serve = Serve(config, tmp_path)
     try:
         serve.start().wait_serving()
@@ -152,12 +166,13 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
         "TARRY_KAFKA__OPTIONS__SASL_USERNAME": "service",
         "TARRY_KAFKA__OPTIONS__SASL_PASSWORD": "secret",
     }
-    for suffix in SUFFIXES:
+    for suffix in (*SUFFIXES, ".wheel-1"):
         allow(ResourceType.TOPIC, f"checked{suffix}", AclOperation.DESCRIBE_CONFIGS)
     allow(ResourceType.TOPIC, "checked", AclOperation.READ)
     allow(ResourceType.TOPIC, "checked.results", AclOperation.WRITE)
     allow(ResourceType.TOPIC, "checked.journal", AclOperation.WRITE, AclOperation.DELETE)
     allow(ResourceType.TOPIC, "checked.dead", AclOperation.DESCRIBE)
+    allow(ResourceType.TOPIC, "checked.wheel-1", AclOperation.READ, AclOperation.DELETE)
 
     code, lines = check(tmp_path, toml, **login_as)
     assert code == 1
@@ -167,6 +182,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
         "ok    ACLs of topic checked.results: WRITE",
         "FAIL  ACLs of topic checked.journal: READ needed, and not granted",
         "FAIL  ACLs of topic checked.dead: WRITE needed, and not granted",
+        "FAIL  ACLs of topic checked.wheel-1: WRITE needed, and not granted",
         "note  ACLs of topic orders: not there, or hidden from this user; making it needs CREATE",
         "FAIL  ACLs of group tarry: READ needed, and not granted",
     }
@@ -174,10 +190,12 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
     allow(ResourceType.TOPIC, "checked", AclOperation.DELETE)
     allow(ResourceType.TOPIC, "checked.journal", AclOperation.READ)
     allow(ResourceType.TOPIC, "checked.dead", AclOperation.WRITE)
+    allow(ResourceType.TOPIC, "checked.wheel-1", AclOperation.WRITE)
     allow(ResourceType.GROUP, "tarry", AclOperation.READ)
     code, lines = check(tmp_path, toml, **login_as)
     assert code == 0
     assert "ok    ACLs of topic checked.journal: DELETE, READ, WRITE" in lines
+    assert "ok    ACLs of topic checked.wheel-1: DELETE, READ, WRITE" in lines
     assert "ok    ACLs of group tarry: READ" in lines
 
     code, lines = check(tmp_path, toml, **(login_as | {"TARRY_KAFKA__OPTIONS__SASL_PASSWORD": "wrong"}))

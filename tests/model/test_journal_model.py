@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tarry.core.done_set import DoneSet
-from tarry.core.journal import INTAKE, Done, Range, Source, decode, encode_done
+from tarry.core.journal import Done, Range, decode, encode_done
 from tarry.core.ledger import Ledger
 from tarry.core.pointer import JournalPointer
+from tarry.core.source import INTAKE, Source
 
 BUCKET = Source(1, 3)
 

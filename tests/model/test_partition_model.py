@@ -15,15 +15,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tarry.core.batch import Batch, Settlement
 from tarry.core.checkpoint import Checkpoint, Geometry
 from tarry.core.checkpoint import decode as decode_checkpoint
 from tarry.core.done_set import DoneSet
-from tarry.core.journal import INTAKE, Copy, Done, encode_copy
+from tarry.core.journal import Copy, Done, encode_copy
 from tarry.core.journal import decode as decode_record
 from tarry.core.message import Headers, HeldMessage
 from tarry.core.parked import Wanted
-from tarry.core.partition import Batch, PartitionState, Recovered, Settlement
+from tarry.core.partition import PartitionState, Recovered
 from tarry.core.request import IntakePolicy, RequestReader
+from tarry.core.source import INTAKE
 from tarry.headers import DELAY_MS, DELIVER_AT, ID, TARGET
 from tarry.timer import TimingWheel
 
@@ -354,16 +356,16 @@ class Partition(RuleBasedStateMachine):
     def want_what_was_shed(self, limit_bytes: int) -> None:
         self.wanted = self.state.wanted(TO, limit_bytes)
         if self.wanted is not None:
-            self.reread_from = self.wanted.start
+            self.reread_from, self.reread_end = self.wanted.spans[INTAKE]
 
     @precondition(lambda self: self.wanted is not None)
     @rule(most=st.integers(1, 20))
     def read_on_what_was_shed(self, most: int) -> None:
         assert self.wanted is not None
-        at_hand = [offset for offset in self.log if self.reread_from <= offset < self.wanted.end][:most]
+        at_hand = [offset for offset in self.log if self.reread_from <= offset < self.reread_end][:most]
         for offset in at_hand:
             sent = self.log[offset]
-            self.state.read_again(self.wanted, offset, sent.timestamp_ms, sent.key, b"v", sent.headers)
+            self.state.read_again(self.wanted, INTAKE, offset, sent.timestamp_ms, sent.key, b"v", sent.headers)
             self.reread_from = offset + 1
         if self.wanted.is_complete:
             self.state.restore(self.wanted)

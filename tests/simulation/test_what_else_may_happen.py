@@ -138,3 +138,15 @@ def test_a_member_that_is_shut_out_by_itself_while_the_cluster_is_away_comes_bac
     assert "shut_out_by_itself" in [event for _, event, _ in world.events]
     assert world.processes[0].errors == []
     verify_clean(world, "joined once more, late, and then the cluster went away")
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_a_group_that_its_coordinator_has_lost_is_joined_anew(seed: int, static: bool) -> None:
+    world = start_and_send(seed, Shape(protocol="consumer", static=static))
+    world.broker.lose_group(world.group)
+    world.touch()
+    world.send(20)
+    world.run(5_000)
+    assert [event for _, event, _ in world.events].count("group_gone") == 2
+    assert all(process.errors == [] for process in world.processes)
+    verify_clean(world, "the group lost")

@@ -1,6 +1,7 @@
 """Messages that can never be delivered: one kind for each error code that a plain Kafka has a cause for.
 
-`rejected-by-broker` has none there: it stands for what brokers of other makers refuse.
+`rejected-by-broker` has none there: it stands for what brokers of other makers refuse. Nor has `beyond-horizon`, for an
+intake holds whatever its longest delay allows.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,8 @@ TARGETS: Final = ("*.out", "*.in*", "*.small", "*.compact", "*.both", "*.missing
 
 SMALL_MAX_BYTES: Final = 2_000
 MAX_DELAY_MS: Final = 3_600_000
-HORIZON_MS: Final = 1_800_000
+HORIZON_MS: Final = MAX_DELAY_MS
+"""How far ahead memory reaches, for a service that is to need no overflow wheel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Kind:
 
 def policy(intake: str) -> IntakePolicy:
     """What an intake accepts that is to refuse all kinds."""
-    return IntakePolicy(topic=intake, targets=TARGETS, max_delay_ms=MAX_DELAY_MS, horizon_ms=HORIZON_MS)
+    return IntakePolicy(topic=intake, targets=TARGETS, max_delay_ms=MAX_DELAY_MS)
 
 
 def make_targets(stage: Stage) -> None:
@@ -88,7 +90,6 @@ def by_headers(target: str) -> list[Kind]:
         kind(ErrorCode.INTERNAL_TARGET, ("tarry-target", f"{intake}.results".encode()), at_once),
         kind(ErrorCode.BAD_PARTITION, to, at_once, ("tarry-partition", b"first")),
         kind(ErrorCode.BEYOND_MAX_DELAY, to, ("tarry-delay-ms", b"%d" % (MAX_DELAY_MS + 1))),
-        kind(ErrorCode.BEYOND_HORIZON, to, ("tarry-delay-ms", b"%d" % MAX_DELAY_MS)),
         kind(ErrorCode.REPEATED_HEADER, to, to, at_once),
         kind(ErrorCode.BAD_HANDLE, to, ("tarry-cancel", b"no handle")),
     ]

@@ -19,6 +19,7 @@ from tarry.core.checkpoint import Geometry
 from tarry.core.partition import PartitionState, Recovered
 from tarry.core.request import IntakePolicy, RequestReader
 from tarry.kafka.birth import Birth
+from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets, ask_committed
 from tarry.kafka.patience import patiently
@@ -26,7 +27,7 @@ from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
 from tarry.kafka.takeover import Identity, TakeOver
-from tarry.kafka.topics import TopicAdmin, make_or_check
+from tarry.kafka.topics import TopicAdmin
 from tarry.kafka.transaction import Transactor, fence
 from tarry.timer import TimingWheel
 from tarry.worker import Plan, Worker
@@ -116,6 +117,7 @@ class Stage:
             self.intake,
             self.partitions,
             1,
+            GEOMETRY,
             fixed_delay=fixed_delay,
             before_intake=lambda: self.bear(adopt=False) if born else None,
         )
@@ -123,8 +125,8 @@ class Stage:
         self.make_topic(self.target)
 
     def bear(self, *, adopt: bool) -> None:
-        birth = Birth(self.cluster, self.admin, self.group, GEOMETRY, SystemClock())
-        birth.give(self.intake, self.partitions, adopt=adopt)
+        birth = Birth(self.cluster, self.admin, self.group, SystemClock())
+        birth.give(self.intake, self.partitions, GEOMETRY, adopt=adopt)
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -249,6 +251,7 @@ class Process:
             journal,
             Identity((self.transactor.transactional_id,), {self.stage.intake: GEOMETRY}),
             partial(fence, self.stage.cluster),
+            SystemClock(),
             self.events,
         )
         try:

@@ -2,24 +2,22 @@
 
 import pytest
 
-from tarry.kafka.topics import (
-    DEAD,
+from tarry.core.checkpoint import Geometry
+from tarry.kafka.intake_topics import (
     DEFAULT_MAX_MESSAGE_BYTES,
     HEADROOM_BYTES,
-    JOURNAL,
-    RESULTS,
-    Found,
-    Topic,
     faults,
     max_bytes_of,
     topics_of,
 )
+from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, Found, Topic, wheel_topic
 
 MAX_BYTES = 2_000_000
+WHEEL_1, WHEEL_2 = wheel_topic("in", 1), wheel_topic("in", 2)
 
 
-def topics(*, fixed_delay: bool = False) -> dict[str, Topic]:
-    made = topics_of("in", 4, 3, fixed_delay=fixed_delay, max_bytes=MAX_BYTES)
+def topics(*, levels: int = 2, fixed_delay: bool = False) -> dict[str, Topic]:
+    made = topics_of("in", 4, 3, Geometry(20_000, 10, levels), fixed_delay=fixed_delay, max_bytes=MAX_BYTES)
     return {topic.name: topic for topic in made}
 
 
@@ -29,19 +27,28 @@ def as_made(topic: Topic, **changes: str) -> Found:
 
 
 def test_the_intake_comes_last_behind_all_that_belongs_to_it() -> None:
-    assert list(topics()) == ["in" + RESULTS, "in" + JOURNAL, "in" + DEAD, "in"]
-    assert {topic.partitions for topic in topics().values()} == {4}
+    assert list(topics()) == ["in" + RESULTS, "in" + JOURNAL, "in" + DEAD, "in.wheel-1", "in.wheel-2", "in"]
     assert {topic.replication for topic in topics().values()} == {3}
 
 
-@pytest.mark.parametrize("name", ["in", "in" + JOURNAL, "in" + DEAD])
+def test_without_an_overflow_wheel_there_are_no_topics_for_it() -> None:
+    assert list(topics(levels=0)) == ["in" + RESULTS, "in" + JOURNAL, "in" + DEAD, "in"]
+
+
+def test_each_partition_of_the_intake_has_one_beside_it_and_a_ring_of_buckets_in_each_level() -> None:
+    partitions = {name: topic.partitions for name, topic in topics().items()}
+    assert {partitions.pop(name) for name in (WHEEL_1, WHEEL_2)} == {4 * 22}
+    assert set(partitions.values()) == {4}
+
+
+@pytest.mark.parametrize("name", ["in", "in" + JOURNAL, "in" + DEAD, WHEEL_1, WHEEL_2])
 def test_what_a_recovery_or_a_person_needs_is_kept_for_ever(name: str) -> None:
     config = topics()[name].config
     assert (config["cleanup.policy"], config["retention.ms"], config["retention.bytes"]) == ("delete", "-1", "-1")
 
 
 def test_a_record_of_the_largest_size_fits_the_topics_beside_with_headers_added() -> None:
-    for name in ("in" + JOURNAL, "in" + DEAD):
+    for name in ("in" + JOURNAL, "in" + DEAD, WHEEL_1, WHEEL_2):
         assert topics()[name].extra["max.message.bytes"] == str(MAX_BYTES + HEADROOM_BYTES)
     assert HEADROOM_BYTES == 65_536
 
@@ -54,7 +61,13 @@ def test_results_are_kept_for_a_week_unless_an_operator_says_otherwise() -> None
 
 def test_only_an_intake_with_a_fixed_delay_stamps_by_itself() -> None:
     assert topics(fixed_delay=True)["in"].config["message.timestamp.type"] == "LogAppendTime"
-    assert all("message.timestamp.type" not in topic.config for topic in topics().values())
+    assert "message.timestamp.type" not in topics()["in"].config
+
+
+def test_a_bucket_keeps_a_message_as_it_came() -> None:
+    for level in (topics(fixed_delay=fixed_delay)[WHEEL_1] for fixed_delay in (False, True)):
+        assert level.config["message.timestamp.type"] == "CreateTime"
+        assert level.extra["compression.type"] == "producer"
 
 
 @pytest.mark.parametrize("name", list(topics()))
@@ -66,6 +79,13 @@ def test_a_topic_as_it_is_made_has_no_faults(name: str) -> None:
 def test_another_number_of_partitions_is_a_fault() -> None:
     topic = topics()["in"]
     assert faults(topic, Found(3, as_made(topic).config)) == ["in has 3 partitions, and 4 are configured"]
+
+
+def test_another_number_of_buckets_tells_what_was_changed() -> None:
+    topic = topics()[WHEEL_1]
+    (line,) = faults(topic, Found(4 * 12, as_made(topic).config))
+    assert line.startswith("in.wheel-1 has 48 partitions, and 88 are configured: ")
+    assert line.endswith(": it was made for another overflow.size, or for another number of partitions of in")
 
 
 def test_a_setting_that_would_lose_records_is_a_fault_with_the_command_that_mends_it() -> None:
@@ -89,11 +109,19 @@ def test_stamps_of_the_producers_are_a_fault_where_the_delay_is_fixed() -> None:
     assert faults(plain, as_made(plain, message_timestamp_type="CreateTime")) == []
 
 
+def test_stamps_of_the_log_are_a_fault_in_a_bucket() -> None:
+    topic = topics(fixed_delay=True)[WHEEL_2]
+    (line,) = faults(topic, as_made(topic, message_timestamp_type="LogAppendTime"))
+    assert "in.wheel-2 has message.timestamp.type=LogAppendTime; it must be CreateTime" in line
+
+
+@pytest.mark.parametrize("name", ["in" + JOURNAL, "in" + DEAD, WHEEL_2])
 @pytest.mark.parametrize(("limit", "is_fault"), [(MAX_BYTES + 65_536, False), (MAX_BYTES + 65_535, True)])
-def test_a_limit_below_what_a_dead_letter_needs_is_a_fault(limit: int, *, is_fault: bool) -> None:
-    topic = topics()["in" + DEAD]
-    found = as_made(topic, max_message_bytes=str(limit))
-    lines = faults(topic, found, min_max_bytes=MAX_BYTES + HEADROOM_BYTES)
+def test_a_limit_below_what_a_message_with_headers_added_needs_is_a_fault(
+    name: str, limit: int, *, is_fault: bool
+) -> None:
+    topic = topics()[name]
+    lines = faults(topic, as_made(topic, max_message_bytes=str(limit)))
     assert bool(lines) is is_fault
     assert all(f"it must be at least {MAX_BYTES + HEADROOM_BYTES}" in line for line in lines)
 

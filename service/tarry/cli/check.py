@@ -22,14 +22,14 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from tarry.app import cluster_of
+from tarry.app import cluster_of, geometry_of
 from tarry.config import Config, Intake, load
 from tarry.config.sources import DEFAULT_PATH, PATH_VARIABLE
-from tarry.core.checkpoint import LIMIT
+from tarry.core.checkpoint import LIMIT, Geometry
 from tarry.errors import BrokerError, ConfigError
 from tarry.kafka.errors import error_of
-from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, TopicAdmin
-from tarry.kafka.topics import check as check_topics
+from tarry.kafka.intake_topics import check as check_topics
+from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, TopicAdmin, wheel_topic
 
 ANSWER_WITHIN_S = 8.0
 """How long a broker may take to answer: people wait for this command."""
@@ -121,7 +121,7 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
         open_to_all = has is not None and has.get(AUTHORIZER) == ""
     there: set[str] = set(cluster.topics)
     for intake in settings.intakes:
-        yield from _topics(admin, intake, brokers)
+        yield from _topics(admin, intake, geometry_of(settings, intake), brokers)
         if intake.target is not None and intake.target not in there:
             yield Finding(
                 FAIL,
@@ -191,22 +191,22 @@ def _metadata_limit(broker: int, has: Mapping[str, str] | None) -> Finding:
     return Finding(OK, f"broker {broker}: {METADATA_LIMIT}={allowed}")
 
 
-def _topics(admin: AdminClient, intake: Intake, brokers: int) -> Iterator[Finding]:
+def _topics(admin: AdminClient, intake: Intake, geometry: Geometry, brokers: int) -> Iterator[Finding]:
     """The topics of an intake, one line for each that is right, and one for each fault."""
     name = intake.topic
     try:
-        wrong, missing = check_topics(
-            TopicAdmin(admin), name, intake.partitions, intake.replication, fixed_delay=intake.is_fixed
+        checked = check_topics(
+            TopicAdmin(admin), name, intake.partitions, intake.replication, geometry, fixed_delay=intake.is_fixed
         )
     except BrokerError as error:
         yield Finding(FAIL, f"topic {name}: {error}")
         return
-    for topic in (name, name + RESULTS, name + JOURNAL, name + DEAD):
-        faults = [line.removeprefix(f"{topic} ") for line in wrong if line.startswith(f"{topic} ")]
-        if faults:
-            yield from (Finding(FAIL, f"topic {topic}: {fault}") for fault in faults)
-        elif topic not in {one.name for one in missing}:
-            yield Finding(OK, f"topic {topic}: {_counted(intake.partitions, 'partition')}, as it must be")
+    for one in sorted(checked, key=lambda one: one.topic.name != name):  # the intake first, the others as they come
+        topic, partitions = one.topic.name, _counted(one.topic.partitions, "partition")
+        if one.faults:
+            yield from (Finding(FAIL, f"topic {topic}: {fault.removeprefix(f'{topic} ')}") for fault in one.faults)
+        elif one.exists:
+            yield Finding(OK, f"topic {topic}: {partitions}, as it must be")
         elif intake.replication > brokers:
             yield Finding(
                 FAIL,
@@ -214,11 +214,8 @@ def _topics(admin: AdminClient, intake: Intake, brokers: int) -> Iterator[Findin
                 f"and there is {_counted(brokers, 'broker')}",
             )
         else:
-            yield Finding(
-                OK,
-                f"topic {topic}: not there; `tarry serve` would make it "
-                f"({_counted(intake.partitions, 'partition')}, replication {intake.replication})",
-            )
+            shape = f"{partitions}, replication {intake.replication}"
+            yield Finding(OK, f"topic {topic}: not there; `tarry serve` would make it ({shape})")
 
 
 # -- rights -----------------------------------------------------------------------------------------------------------
@@ -250,6 +247,8 @@ def _needed(settings: Config) -> dict[str, set[AclOperation]]:
         needed.setdefault(name + RESULTS, set()).add(_WRITE)
         needed.setdefault(name + JOURNAL, set()).update({_READ, _WRITE, _DELETE})
         needed.setdefault(name + DEAD, set()).add(_WRITE)
+        for level in range(1, geometry_of(settings, intake).levels + 1):
+            needed.setdefault(wheel_topic(name, level), set()).update({_READ, _WRITE, _DELETE})
         for target in (intake.target,) if intake.target else intake.targets:
             if not set(target) & set("*?["):
                 needed.setdefault(target, set()).add(_WRITE)

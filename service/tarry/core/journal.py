@@ -13,23 +13,14 @@ Form: no key; one byte for the kind, `D` or `C`, one for the version, then
     offsets 5, 6, 7, 10 of the intake  ->  D 1 | 0 0 5 3 | 3 2 1
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tarry.core import varint
+from tarry.core.source import Offsets, Source
 
 _DONE, _COPY, _VERSION = b"D", b"C", 1
 
-
-class Source(NamedTuple):
-    """Where records come from: the intake, which is level 0, or a bucket of the overflow wheel."""
-
-    level: int
-    slot: int
-
-
-INTAKE = Source(0, 0)
 
 Range = tuple[int, int]
 """Offsets from the first to below the second."""
@@ -50,7 +41,7 @@ class Copy:
     checkpoint: str
 
 
-def encode_done(done: Mapping[Source, Sequence[int]]) -> bytes:
+def encode_done(done: Offsets) -> bytes:
     """Write a done record.
 
     Args:

@@ -1,10 +1,15 @@
-"""What a partition holds in memory: one compact object a message."""
+"""What a partition holds in memory: one compact object a message.
+
+A message's `sequence` is its offset in the intake, wherever it is read from: with the due time it gives the order, and
+it is unique among what a partition holds.
+"""
 
 # marshal is the quickest way to one object and back, and what it packs never leaves the process.
 from marshal import dumps as pack
 from marshal import loads as unpack
 from typing import NamedTuple
 
+from tarry.core.source import INTAKE, Source
 from tarry.headers import TAKEN_OFF
 from tarry.timer import TimerTaskEntry
 
@@ -59,6 +64,16 @@ class HeldMessage(TimerTaskEntry):
         self.id = message_id
 
     @property
+    def source(self) -> Source:
+        """The log that it was read from."""
+        return INTAKE
+
+    @property
+    def offset(self) -> int:
+        """Where in that log it stands."""
+        return self.sequence
+
+    @property
     def original_headers(self) -> Headers:
         """The headers as they came."""
         return unpack(self.packed_headers) if self.packed_headers else []  # noqa: S302 - packed above
@@ -79,20 +94,31 @@ class HeldMessage(TimerTaskEntry):
         )
 
 
+class FiledMessage(HeldMessage):
+    """A message that waits to be filed to a bucket of the overflow wheel, or that was read from one."""
+
+    __slots__ = ("offset", "source")
+
+    source: Source
+    offset: int
+
+
 class DeadMessage(NamedTuple):
     """A record that can never be delivered, with all that it came with.
 
     Attributes:
-        offset: in the intake.
+        sequence: its offset in the intake.
         headers: the original ones, request headers included.
         code: an error code of the header convention.
         detail: one line for people.
         id: 36 ASCII characters: its own where it is readable, else the one derived from its place.
         due_ms: where it is known.
         target: where it is known.
+        source: the log that it was read from.
+        offset: where in that log it stands.
     """
 
-    offset: int
+    sequence: int
     key: bytes | None
     value: bytes | None
     headers: Headers
@@ -101,3 +127,5 @@ class DeadMessage(NamedTuple):
     id: bytes
     due_ms: int | None
     target: str | None
+    source: Source
+    offset: int

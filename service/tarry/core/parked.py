@@ -1,8 +1,8 @@
 """Messages that were due and wait for their target: whole in memory, and beyond a share of it by their place alone.
 
-A queue for each target, in the order of (due time, offset). Its first part is whole; from some message on,
-only due time, offset and size are kept, and what is parked behind them goes there too. When the whole part has been
-delivered, the next stretch of places is read again from the intake and becomes the whole part:
+A queue for each target, in the order of (due time, offset in the intake). Its first part is whole; from some message
+on, only due time, place and size are kept, and what is parked behind them goes there too. When the whole part has been
+delivered, the next stretch of places is read again from the intake, or the buckets, and becomes the whole part:
 
     park     5 6 7 8                      whole 5 6 7 8
     shed     no room for more than two    whole 5 6       places 7 8
@@ -11,17 +11,21 @@ delivered, the next stretch of places is read again from the intake and becomes 
     wanted   room for two                 7 8 are to be read again
     restore  7 8                          whole 7 8       places 9
 
-Cost: 24 bytes a place; parking and taking are O(1), shedding and restoring one copy of the target's places.
+Cost: 36 bytes a place; parking and taking are O(1), shedding and restoring one copy of the target's places.
 """
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, takewhile
 
 from tarry.core.message import HeldMessage
+from tarry.core.source import Source
 
-PLACE_BYTES = 24
+Origin = tuple[Source, int]
+"""The log that a message stands in, and where in it."""
+
+PLACE_BYTES = 36
 
 
 class Wanted:
@@ -29,76 +33,117 @@ class Wanted:
 
     Args:
         topic: the target.
-        due_ms: of each message, in order.
-        offsets: of each in the intake.
-        size_bytes: what they will take.
+        places: of the messages, in order.
     """
 
-    __slots__ = ("_due_ms", "_found", "_offsets", "end", "size_bytes", "start", "topic")
+    __slots__ = ("_due_ms", "_found", "_order", "size_bytes", "spans", "topic")
 
-    def __init__(self, topic: str, due_ms: Sequence[int], offsets: Sequence[int], size_bytes: int) -> None:
+    def __init__(self, topic: str, places: "_Places") -> None:
         self.topic = topic
-        self.size_bytes = size_bytes
-        self._offsets = offsets
-        self._due_ms = dict(zip(offsets, due_ms, strict=True))
-        self._found: dict[int, HeldMessage] = {}
-        self.start = min(offsets)
-        """Where in the intake to begin to read."""
-        self.end = max(offsets) + 1
-        """Where to end."""
+        self.size_bytes = sum(places.sizes)
+        self._order = list(places.origins())
+        self._due_ms = dict(zip(self._order, places.due_ms, strict=True))
+        self._found: dict[Origin, HeldMessage] = {}
+        self.spans: dict[Source, tuple[int, int]] = {}
+        """Where to begin to read each log, and where to end."""
+        for source, offset in self._order:
+            start, end = self.spans.get(source, (offset, 0))
+            self.spans[source] = min(start, offset), max(end, offset + 1)
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self._order)
 
-    def due_ms(self, offset: int) -> int | None:
+    def due_ms(self, source: Source, offset: int) -> int | None:
         """When the message at an offset is due; None where it is not wanted."""
-        return self._due_ms.get(offset)
+        return self._due_ms.get((source, offset))
 
     def put(self, message: HeldMessage) -> None:
         """Take in a message that was read again."""
-        self._found[message.sequence] = message
+        self._found[message.source, message.offset] = message
 
     @property
     def is_complete(self) -> bool:
         """Whether all were read."""
-        return len(self._found) == len(self._offsets)
+        return len(self._found) == len(self._order)
 
     def messages(self) -> list[HeldMessage]:
         """All of them in their order, once it is complete."""
-        return [self._found[offset] for offset in self._offsets]
+        return [self._found[origin] for origin in self._order]
+
+
+class _Places:
+    """Of messages in order: when each is due, its place among equals, the log that it stands in and where, its size."""
+
+    __slots__ = ("due_ms", "levels", "offsets", "sequences", "sizes", "slots")
+
+    def __init__(self) -> None:
+        self.due_ms = array("q")
+        self.sequences = array("q")
+        self.levels = array("h")
+        self.slots = array("h")
+        self.offsets = array("q")
+        self.sizes = array("q")
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def at(self, index: int) -> tuple[int, int]:
+        """Due time and sequence."""
+        return self.due_ms[index], self.sequences[index]
+
+    def origins(self) -> Iterator[Origin]:
+        """The log of each, and its offset there."""
+        return zip(map(Source, self.levels, self.slots), self.offsets, strict=True)
+
+    def insert(self, at: int, messages: Sequence[HeldMessage]) -> None:
+        """Put the places of messages where they belong."""
+        self.due_ms[at:at] = array("q", [message.due_ms for message in messages])
+        self.sequences[at:at] = array("q", [message.sequence for message in messages])
+        self.levels[at:at] = array("h", [message.source.level for message in messages])
+        self.slots[at:at] = array("h", [message.source.slot for message in messages])
+        self.offsets[at:at] = array("q", [message.offset for message in messages])
+        self.sizes[at:at] = array("q", [message.size_bytes for message in messages])
+
+    def first(self, many: int) -> "_Places":
+        """The first of them."""
+        few = _Places()
+        for name in self.__slots__:
+            setattr(few, name, getattr(self, name)[:many])
+        return few
+
+    def drop(self, many: int) -> None:
+        """Forget the first of them."""
+        for name in self.__slots__:
+            del getattr(self, name)[:many]
 
 
 class _Queue:
     """What is parked for one target."""
 
-    __slots__ = ("due_ms", "offsets", "sizes", "whole", "whole_bytes")
+    __slots__ = ("places", "whole", "whole_bytes")
 
     def __init__(self) -> None:
         self.whole: deque[HeldMessage] = deque()
         self.whole_bytes = 0
-        self.due_ms = array("q")
-        self.offsets = array("q")
-        self.sizes = array("q")
+        self.places = _Places()
 
     def __len__(self) -> int:
-        return len(self.whole) + len(self.offsets)
+        return len(self.whole) + len(self.places)
 
     @property
     def first(self) -> tuple[int, int] | None:
-        """Due time and offset of what comes next."""
+        """Due time and sequence of what comes next."""
         if self.whole:
             return _place(self.whole[0])
-        return (self.due_ms[0], self.offsets[0]) if self.offsets else None
+        return self.places.at(0) if self.places else None
 
     def put(self, message: HeldMessage) -> int:
         """Put a message where it is due, which is the end but for a clock that stepped back; the memory it frees."""
-        at = len(self.offsets)
-        while at and (self.due_ms[at - 1], self.offsets[at - 1]) > (message.due_ms, message.sequence):
+        at = len(self.places)
+        while at and self.places.at(at - 1) > _place(message):
             at -= 1
-        if at or (self.offsets and not self.whole):
-            self.due_ms.insert(at, message.due_ms)
-            self.offsets.insert(at, message.sequence)
-            self.sizes.insert(at, message.size_bytes)
+        if at or (self.places and not self.whole):
+            self.places.insert(at, [message])
             return message.size_bytes - PLACE_BYTES
         at = len(self.whole)
         while at and _place(self.whole[at - 1]) > _place(message):
@@ -117,9 +162,7 @@ class _Queue:
             self.whole_bytes -= message.size_bytes
             freed += message.size_bytes - PLACE_BYTES
         gone.reverse()
-        self.due_ms[:0] = array("q", [message.due_ms for message in gone])
-        self.offsets[:0] = array("q", [message.sequence for message in gone])
-        self.sizes[:0] = array("q", [message.size_bytes for message in gone])
+        self.places.insert(0, gone)
         return freed
 
 
@@ -204,10 +247,10 @@ class Parked:
             None where there are whole ones, or no places.
         """
         queue = self._queues.get(topic)
-        if queue is None or queue.whole or not queue.offsets:
+        if queue is None or queue.whole or not queue.places:
             return None
-        many = max(1, sum(1 for _ in takewhile(lambda total: total <= limit_bytes, accumulate(queue.sizes))))
-        return Wanted(topic, queue.due_ms[:many], queue.offsets[:many], sum(queue.sizes[:many]))
+        many = max(1, sum(1 for _ in takewhile(lambda total: total <= limit_bytes, accumulate(queue.places.sizes))))
+        return Wanted(topic, queue.places.first(many))
 
     def restore(self, wanted: Wanted) -> int:
         """Put back messages that were read again, all that were wanted; nothing where they are no longer next.
@@ -218,9 +261,9 @@ class Parked:
         queue = self._queues.get(wanted.topic)
         many = len(wanted)
         messages = wanted.messages()
-        if queue is None or queue.offsets[:many] != array("q", [message.sequence for message in messages]):
+        if queue is None or queue.places.sequences[:many] != array("q", [message.sequence for message in messages]):
             return 0
-        del queue.due_ms[:many], queue.offsets[:many], queue.sizes[:many]
+        queue.places.drop(many)
         queue.whole.extend(messages)
         size = sum(message.size_bytes for message in messages)
         queue.whole_bytes += size

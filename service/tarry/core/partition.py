@@ -17,48 +17,28 @@ what is overdue comes out in due order, as if there had been no crash.
 """
 
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import cast
 
+from tarry.core.batch import Batch, Filing, Settlement, offsets_of
 from tarry.core.checkpoint import Checkpoint
 from tarry.core.done_set import DoneSet
-from tarry.core.journal import INTAKE, encode_copy, encode_done
+from tarry.core.filed import read_filed
+from tarry.core.journal import encode_copy, encode_done
 from tarry.core.ledger import Ledger
-from tarry.core.message import DeadMessage, Headers, HeldMessage
+from tarry.core.levels import Bucket
+from tarry.core.log_order import LogOrder
+from tarry.core.message import OVERHEAD_BYTES, DeadMessage, FiledMessage, Headers, HeldMessage
+from tarry.core.overflow import Buckets, Overflow
 from tarry.core.parked import Parked, Wanted
 from tarry.core.pointer import JournalPointer
 from tarry.core.request import Rejection, RequestReader
+from tarry.core.source import INTAKE, Offsets, Source
 from tarry.timer import TimingWheel
 
 _BY_DUE = attrgetter("due_ms", "sequence")
-
-
-@dataclass(slots=True)
-class Batch:
-    """What one transaction does for one partition."""
-
-    due: list[HeldMessage] = field(default_factory=list)
-    dead: list[DeadMessage] = field(default_factory=list)
-    retired: list[HeldMessage] = field(default_factory=list)
-    """Messages of `dead` that were due: they were found undeliverable when they fired."""
-
-    def __len__(self) -> int:
-        return len(self.due) + len(self.dead)
-
-    def offsets(self) -> list[int]:
-        """The offsets in the intake that the transaction completes."""
-        return [m.sequence for m in self.due] + [m.offset for m in self.dead]
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """What is committed with a batch: the group's offset, its metadata, and the journal's record."""
-
-    low: int
-    metadata: str
-    journal: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +50,14 @@ class Recovered:
         checkpoint: committed with it, and already in the name of this process.
         done: what the journal says is done above `low`.
         replay_end: the intake's end when the take-over began.
+        buckets: what was found of its overflow wheel.
     """
 
     low: int
     checkpoint: Checkpoint
     done: DoneSet
     replay_end: int
+    buckets: Buckets = field(default_factory=Buckets)
 
 
 class PartitionState:
@@ -106,9 +88,14 @@ class PartitionState:
         self.held_bytes = 0
         self.largest_bytes = 0
         """The most that a single message has taken so far."""
+        self._counted = self._counted_bytes = 0
         self._reader = reader
         self._new_wheel = new_wheel
-        self._wheel = new_wheel(now_ms)
+        self._overflow = Overflow(recovered.checkpoint, recovered.buckets)
+        self._levels = self._overflow.levels
+        self._hot_below_ms = self._levels.hot_below_ms
+        self._to_file: list[FiledMessage] = []
+        self._wheel = new_wheel(self._gated(now_ms))
         self._now_ms = now_ms
         self._ledger = Ledger(recovered.low)
         self._pointer = JournalPointer(recovered.low, recovered.checkpoint.pointer, recovered.done.end)
@@ -119,10 +106,9 @@ class PartitionState:
         self._late: list[HeldMessage] = []
         self._ready: deque[HeldMessage] = deque()
         self._parked = Parked()
+        self._is_noted = self._overflow.noted()
         self._dead: list[DeadMessage] = []
-        self._keeps_order = keeps_order
-        self._last_due_ms = recovered.checkpoint.due_below_ms or 0
-        self._due_below_ms = recovered.checkpoint.due_below_ms
+        self._order = LogOrder(recovered.checkpoint.due_below_ms) if keeps_order else None
         self.reach(recovered.low)
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -134,8 +120,8 @@ class PartitionState:
 
     @property
     def replaying(self) -> bool:
-        """Whether the gate is closed: the replay has not reached its end."""
-        return self._replay_end is not None
+        """Whether the gate is closed: the replay has not reached its end, in the intake and in level 1."""
+        return self._replay_end is not None or self._overflow.is_recovering
 
     def accept(
         self,
@@ -151,7 +137,7 @@ class PartitionState:
         if offset < ledger.position:
             return
         known_done = self._done is not None and offset in self._done
-        if known_done and not self._keeps_order:
+        if known_done and self._order is None:
             ledger.reach(offset + 1)
             return
         request = self._reader.read(self.partition, offset, timestamp_ms, headers, now_ms)
@@ -163,21 +149,34 @@ class PartitionState:
             self._reject(offset, key, value, headers, request)
             return
         due_ms, target, target_partition, message_id, carries = request
-        if self._keeps_order:
-            # Log-append time can step back when a partition's leader moves; the order of the log may not.
-            due_ms = self._last_due_ms = max(due_ms, self._last_due_ms)
+        if self._order is not None:
+            due_ms = self._order.next(offset, due_ms)
             if known_done:
-                self._due_below_ms = due_ms
                 ledger.reach(offset + 1)
                 return
         ledger.read(offset)
-        message = HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
+        if due_ms < self._hot_below_ms:
+            message = HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
+            self._count(message)
+            self._hold(message, now_ms)
+        else:
+            filed = FiledMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
+            filed.source, filed.offset = INTAKE, offset
+            self._count(filed)
+            self._to_file.append(filed)
+
+    def _count(self, message: HeldMessage) -> None:
         size = message.size_bytes
         self.held_bytes += size
+        self._counted += 1
+        self._counted_bytes += size
         if size > self.largest_bytes:  # noqa: PLR1730 - max() costs a call a message
             self.largest_bytes = size
+
+    def _hold(self, message: HeldMessage, now_ms: int) -> None:
+        """Put a message into the wheel, which stands still before the gate."""
         if not self._wheel.add(message):
-            if due_ms > now_ms:
+            if message.due_ms > now_ms:
                 self._turn_back(now_ms)
                 self._wheel.add(message)
             else:
@@ -203,11 +202,14 @@ class PartitionState:
     def note_journal_end(self, end: int) -> None:
         """Note an end of the journal that was asked for earlier, for the recovery pointer."""
         self._pointer.note(self._ledger.position, end)
+        self._overflow.note_journal_end(end)
 
     def _reject(
         self, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, why: Rejection
     ) -> None:
-        dead = DeadMessage(offset, key, value, headers or [], why.code, why.detail, why.id, why.due_ms, why.target)
+        dead = DeadMessage(
+            offset, key, value, headers or [], why.code, why.detail, why.id, why.due_ms, why.target, INTAKE, offset
+        )
         self._dead.append(dead)
 
     # -- time -------------------------------------------------------------------------------------------------------
@@ -215,15 +217,17 @@ class PartitionState:
     @property
     def held(self) -> int:
         """How many messages are held, ready ones included."""
-        return len(self._wheel) + len(self._late) + len(self._ready) + len(self._dead) + self.parked
+        waiting = len(self._wheel) + len(self._late) + len(self._to_file)
+        return waiting + len(self._ready) + len(self._dead) + self.parked
 
     def next_due_ms(self) -> int | None:
         """When `collect` has something to do next: 0 for now, None for never while nothing is read."""
-        if self._replay_end is not None:
+        if self.replaying:
             return None
         if self._ready or self._late or self._dead:
             return 0
-        return self._wheel.next_due_ms
+        due_ms = self._wheel.next_due_ms
+        return due_ms if due_ms is not None and due_ms < self._levels.gate_ms else None
 
     def collect(self, now_ms: int) -> bool:
         """Make ready what is due by now; nothing while the gate is closed.
@@ -233,12 +237,12 @@ class PartitionState:
         """
         if self._replay_end is not None:
             self.reach(self._ledger.position)
-            if self._replay_end is not None:
-                return False
+        if self.replaying:
+            return False
         if now_ms < self._now_ms:
             self._turn_back(now_ms)
         self._now_ms = now_ms
-        due = cast("list[HeldMessage]", self._wheel.advance(now_ms))
+        due = cast("list[HeldMessage]", self._wheel.advance(self._gated(now_ms)))
         if self._late:
             due = sorted(due + self._late, key=_BY_DUE)
             self._late = []
@@ -254,8 +258,12 @@ class PartitionState:
         messages.sort(key=_BY_DUE)
         self._ready.clear()
         self._wheel.close()
-        self._wheel = self._new_wheel(now_ms)
+        self._wheel = self._new_wheel(self._gated(now_ms))
         self._late = [message for message in messages if not self._wheel.add(message)]
+
+    def _gated(self, now_ms: int) -> int:
+        """How far time may move: what is due at the gate or behind it does not fire."""
+        return min(now_ms, self._levels.gate_ms - 1)
 
     # -- firing -----------------------------------------------------------------------------------------------------
 
@@ -300,16 +308,15 @@ class PartitionState:
     def settle(self, batch: Batch) -> Settlement:
         """Mark the batch as done, tentatively, and say what its transaction commits."""
         offsets = batch.offsets()
-        self._ledger.mark(offsets)
+        self._mark(offsets)
         low = self._ledger.low
-        checkpoint = self._checkpoint(low, self._due_below(batch))
-        return Settlement(low, checkpoint.encode(), encode_done({INTAKE: offsets}))
+        self._is_noted = self._overflow.noted()
+        return Settlement(low, self._checkpoint(low).encode(), encode_done(offsets))
 
     def confirm(self, batch: Batch) -> None:
         """The batch's transaction committed."""
-        self._due_below_ms = self._due_below(batch)
-        self._ledger.trim()
-        self._pointer.trim(self._ledger.low)
+        self.confirm_rest()
+        self._trim()
         self.held_bytes -= sum(m.size_bytes for m in batch.due) + sum(m.size_bytes for m in batch.retired)
 
     def put_back(self, batch: Batch, apart: Container[str] = ()) -> None:
@@ -319,9 +326,9 @@ class PartitionState:
             batch: what was taken.
             apart: targets that are set apart since: their messages are parked, so that it shows that some wait.
         """
-        self._ledger.unmark(batch.offsets())
+        self._unmark(batch.offsets())
         retired = {message.sequence for message in batch.retired}
-        self._dead[:0] = [dead for dead in batch.dead if dead.offset not in retired]
+        self._dead[:0] = [dead for dead in batch.dead if dead.sequence not in retired]
         batch.due = sorted([*batch.due, *batch.retired], key=_BY_DUE)
         self.park(batch, apart)
         self._ready.extendleft(reversed(batch.due))
@@ -329,6 +336,130 @@ class PartitionState:
     def close(self) -> None:
         """Let go of what is held: the wheel's rings refer to themselves, and full collections are switched off."""
         self._wheel.close()
+
+    # -- the overflow wheel -----------------------------------------------------------------------------------------
+
+    @property
+    def slots(self) -> int:
+        """How many slots each level of its overflow wheel has; 0 where there is none."""
+        return self._levels.slots if self._base.geometry.levels else 0
+
+    @property
+    def to_file(self) -> int:
+        """How many messages wait to be filed."""
+        return len(self._to_file)
+
+    def take_to_file(self, limit: int, now_ms: int) -> Filing:
+        """Take up to `limit` messages to file, with the bucket of each; what has become hot meanwhile is held."""
+        taken, self._to_file = self._to_file[:limit], self._to_file[limit:]
+        filing: Filing = []
+        for message in taken:
+            bucket = self._levels.place(message.due_ms)
+            if bucket is None:
+                self._hold(message, now_ms)
+            else:
+                self._overflow.fill(self._overflow.source_of(bucket))
+                filing.append((message, bucket))
+        return filing
+
+    def source_of(self, bucket: Bucket) -> Source:
+        """The slot that a bucket is."""
+        return self._overflow.source_of(bucket)
+
+    def confirm_filed(self, filing: Filing) -> None:
+        """The transaction that filed them committed."""
+        self._mark(offsets_of(filing))
+        self._trim()
+        self.held_bytes -= sum(message.size_bytes for message, _ in filing)
+
+    def put_back_filed(self, filing: Filing) -> None:
+        """The transaction that filed them aborted."""
+        self._to_file[:0] = [message for message, _ in filing]
+
+    def to_ask(self, now_ms: int) -> list[Source]:
+        """The slots whose high watermarks `close_buckets` needs next; none where nothing is to be closed."""
+        return [] if self.replaying else self._overflow.to_ask(now_ms)
+
+    def close_buckets(self, ends: Mapping[Source, int], room_bytes: int, now_ms: int) -> bool:
+        """Close the buckets whose time has come, as far as it is known what lies in them.
+
+        Args:
+            ends: the high watermarks of slots, asked while nothing is being filed.
+            room_bytes: of memory.
+            now_ms: wall time.
+
+        Returns:
+            Whether there were any: that is to be committed before anything is filed by it.
+        """
+        if self.replaying or not self._overflow.close(ends, room_bytes // self._typical_bytes, now_ms):
+            return False
+        self._moved_on(now_ms)
+        return True
+
+    @property
+    def _typical_bytes(self) -> int:
+        return self._counted_bytes // self._counted if self._counted else OVERHEAD_BYTES
+
+    def _moved_on(self, now_ms: int) -> None:
+        """What waits to be filed may be hot by now, and must be held before the gate opens."""
+        self._hot_below_ms = self._levels.hot_below_ms
+        waiting, self._to_file = self._to_file, []
+        for message in waiting:
+            if message.due_ms < self._hot_below_ms:
+                self._hold(message, now_ms)
+            else:
+                self._to_file.append(message)
+
+    def unread(self) -> Iterable[tuple[Source, int, int]]:
+        """The closed slots that are to be read: where from, and to which end."""
+        return self._overflow.unread()
+
+    def window_ms(self, source: Source) -> tuple[int, int]:
+        """The time that a closed slot covers."""
+        return self._overflow.window_ms(source)
+
+    def drain(
+        self, source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, now_ms: int
+    ) -> None:
+        """Take in a record of a closed slot, to be held, or to be filed anew."""
+        if not self._overflow.read(source, offset):
+            return
+        try:
+            message = read_filed(source, offset, key, value, headers)
+        except ValueError as error:
+            self._dead.append(self._foreign(source, offset, key, value, headers, str(error)))
+            return
+        self._count(message)
+        if message.due_ms < self._hot_below_ms:
+            self._hold(message, now_ms)
+        else:
+            self._to_file.append(message)
+
+    def reach_in(self, source: Source, position: int) -> None:
+        """Take note of the reader's position in a closed slot, past markers and aborted records."""
+        self._overflow.reach(source, position)
+
+    def _foreign(
+        self, source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, why: str
+    ) -> DeadMessage:
+        place = f"slot {source.slot} of level {source.level} of {self.intake}/{self.partition}, offset {offset}"
+        known = self._reader.unreadable(self.partition, offset)
+        return DeadMessage(
+            offset, key, value, headers or [], known.code, f"{place}: {why}", known.id, None, None, source, offset
+        )
+
+    @property
+    def is_unnoted(self) -> bool:
+        """Whether slots are done that the last committed checkpoint still needs."""
+        return self._overflow.is_unnoted
+
+    def to_empty(self) -> dict[Source, int]:
+        """Slots to be emptied, and up to where."""
+        return self._overflow.to_empty()
+
+    def emptied(self, source: Source, end: int) -> None:
+        """A slot was emptied up to an offset."""
+        self._overflow.emptied(source, end)
 
     # -- parked messages --------------------------------------------------------------------------------------------
 
@@ -364,7 +495,7 @@ class PartitionState:
 
     def journal_of(self, batch: Batch) -> bytes:
         """The journal's record of a batch whose transaction commits no offset of the intake."""
-        return encode_done({INTAKE: batch.offsets()})
+        return encode_done(batch.offsets())
 
     def park_again(self, topic: str, batch: Batch) -> None:
         """The batch's transaction aborted: park it again, in front of what is parked for its target."""
@@ -372,8 +503,9 @@ class PartitionState:
 
     def confirm_parked(self, batch: Batch) -> None:
         """The batch's transaction committed. Only now it counts as done: other transactions went on meanwhile."""
-        self._ledger.mark(batch.offsets())
-        self.confirm(batch)
+        self._mark(batch.offsets())
+        self._trim()
+        self.held_bytes -= sum(m.size_bytes for m in batch.due) + sum(m.size_bytes for m in batch.retired)
 
     def shed_parked(self, limit_bytes: int) -> None:
         """Keep no more parked messages whole than fit into so many bytes; of the others only their places."""
@@ -386,21 +518,26 @@ class PartitionState:
     def read_again(
         self,
         wanted: Wanted,
+        source: Source,
         offset: int,
         timestamp_ms: int,
         key: bytes | None,
         value: bytes | None,
         headers: Headers | None,
     ) -> None:
-        """Take in a record of the intake once more, if it is wanted."""
-        due_ms = wanted.due_ms(offset)
-        if due_ms is not None:
-            # Its due time is the one that it had: a fixed delay may have put it off, and the horizon is behind it.
-            request = self._reader.read(self.partition, offset, timestamp_ms, headers, due_ms)
-            if type(request) is Rejection:
-                raise ValueError(f"offset {offset} was accepted once, and is refused now: {request.detail}")
-            _, target, target_partition, message_id, carries = request
-            wanted.put(HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id))
+        """Take in a record of the intake, or of a bucket, once more, if it is wanted."""
+        due_ms = wanted.due_ms(source, offset)
+        if due_ms is None:
+            return
+        if source != INTAKE:
+            wanted.put(read_filed(source, offset, key, value, headers))
+            return
+        # Its due time is the one that it had: a fixed delay may have put it off, and the horizon is behind it.
+        request = self._reader.read(self.partition, offset, timestamp_ms, headers, due_ms)
+        if type(request) is Rejection:
+            raise ValueError(f"offset {offset} was accepted once, and is refused now: {request.detail}")
+        _, target, target_partition, message_id, carries = request
+        wanted.put(HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id))
 
     def restore(self, wanted: Wanted) -> None:
         """All that was wanted has been read again: it can be taken."""
@@ -415,8 +552,9 @@ class PartitionState:
 
     @property
     def pointer(self) -> int:
-        """Where a recovery from the low watermark would begin to read the journal."""
-        return self._pointer.at(self._ledger.low)
+        """Where a recovery would begin to read the journal: of the intake, and of what is closed."""
+        own, of_buckets = self._pointer.at(self._ledger.low), self._overflow.pointer
+        return own if of_buckets is None else min(own, of_buckets)
 
     def rest(self, *, released: bool = False) -> Settlement:
         """What is committed where nothing fires: to renew the checkpoint, or to release the partition.
@@ -424,16 +562,45 @@ class PartitionState:
         The journal's record is a copy of the checkpoint.
         """
         low = self._ledger.low
-        text = replace(self._checkpoint(low, self._due_below_ms), released=released).encode()
+        self._is_noted = self._overflow.noted()
+        text = replace(self._checkpoint(low), released=released).encode()
         return Settlement(low, text, encode_copy(low, text))
 
-    def _checkpoint(self, low: int, due_below_ms: int | None) -> Checkpoint:
-        return replace(self._base, pointer=self._pointer.at(low), due_below_ms=due_below_ms)
+    def confirm_rest(self) -> None:
+        """The checkpoint of the last settlement is committed."""
+        self._is_noted()
 
-    def _due_below(self, batch: Batch) -> int | None:
-        """With a fixed delay messages fire in the order of the log: the last one is the one below the watermark."""
-        fired = [*batch.due, *batch.retired] if self._keeps_order else []
-        return max((message.due_ms for message in fired), default=self._due_below_ms)
+    def _checkpoint(self, low: int) -> Checkpoint:
+        draining, emptying = self._overflow.entries()
+        return replace(
+            self._base,
+            closed_ms=self._levels.closed_ms,
+            draining=draining,
+            emptying=emptying,
+            pointer=self._pointer.at(low),
+            due_below_ms=self._order.below(low) if self._order is not None else None,
+        )
+
+    def _mark(self, offsets: Offsets) -> None:
+        for source, of in offsets.items():
+            if source == INTAKE:
+                self._ledger.mark(of)
+            else:
+                self._overflow.mark(source, of)
+
+    def _unmark(self, offsets: Offsets) -> None:
+        for source, of in offsets.items():
+            if source == INTAKE:
+                self._ledger.unmark(of)
+            else:
+                self._overflow.unmark(source, of)
+
+    def _trim(self) -> None:
+        self._ledger.trim()
+        self._pointer.trim(self._ledger.low)
+        if self._order is not None:
+            self._order.trim(self._ledger.low)
+        self._overflow.trim()
 
 
 _NEVER_MS = 1 << 62
@@ -450,4 +617,6 @@ def _as_dead(message: HeldMessage, code: str, detail: str) -> DeadMessage:
         message.id,
         message.due_ms,
         message.target,
+        message.source,
+        message.offset,
     )

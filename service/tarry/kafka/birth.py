@@ -29,23 +29,22 @@ class Birth:
         cluster: where.
         admin: an admin client.
         group: the consumer group.
-        geometry: of the overflow wheel.
         clock: for the bound on waiting until topics just made answer.
     """
 
-    def __init__(self, cluster: Cluster, admin: AdminClient, group: str, geometry: Geometry, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, admin: AdminClient, group: str, clock: Clock) -> None:
         self._clock = clock
         self._cluster = cluster
         self._topics = TopicAdmin(admin)
         self._offsets = Offsets(admin, group, cluster)
-        self._geometry = geometry
 
-    def give(self, intake: str, partitions: int, *, adopt: bool) -> None:
+    def give(self, intake: str, partitions: int, geometry: Geometry, *, adopt: bool) -> None:
         """Write a copy for each partition that has none, no offset, and no records either.
 
         Args:
             intake: its name; the topic may not exist yet, its journal does.
             partitions: how many it has, or will have.
+            geometry: of its overflow wheel.
             adopt: also for partitions that hold records: they begin at the first of these.
 
         Raises:
@@ -56,7 +55,7 @@ class Birth:
         if self._topics.find([intake]):
             begin = self._beginnings(places, adopt=adopt)
         unborn = patiently(lambda: self._unborn(places, adopt=adopt), self._clock, PATIENCE_S)
-        self._write({place: low for place, low in begin.items() if place in unborn})
+        self._write({place: low for place, low in begin.items() if place in unborn}, geometry)
 
     def _beginnings(self, places: list[Place], *, adopt: bool) -> dict[Place, int]:
         starts = self._offsets.starts(places)
@@ -70,7 +69,7 @@ class Birth:
         journals = self._offsets.ends([(topic + JOURNAL, p) for topic, p in places], committed=False)
         return {p for p in places if p not in committed and journals[p[0] + JOURNAL, p[1]] == 0}
 
-    def _write(self, lows: dict[Place, int]) -> None:
+    def _write(self, lows: dict[Place, int], geometry: Geometry) -> None:
         if not lows:
             return
         failures: list[str] = []
@@ -81,7 +80,7 @@ class Birth:
 
         producer = self._cluster.clients.producer(self._cluster.client(enable_idempotence=True, acks="all"))
         for (intake, partition), low in lows.items():
-            checkpoint = Checkpoint(writer=(), released=True, geometry=self._geometry).encode()
+            checkpoint = Checkpoint(writer=(), released=True, geometry=geometry).encode()
             copy = encode_copy(low, checkpoint)
             producer.produce(intake + JOURNAL, value=copy, partition=partition, on_delivery=report)
         left = producer.flush(FLUSH_TIMEOUT_S)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
 
-from tarry.errors import BrokerError, InstanceInUseError, MembershipLostError
+from tarry.errors import BrokerError, InstanceInUseError, MembershipLostError, RejoinError
 from tarry.kafka.clients import Clients, Properties
 from tarry.kafka.errors import group_errors, translate_group
 from tarry.kafka.offsets import ask_committed
@@ -18,6 +18,8 @@ from tarry.kafka.place import OffsetMetadata, Place
 
 _IN_USE = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _FENCED = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
+# A group of KIP-848 that a broker had lost after kill -9: fatal to the client, and the next one makes it anew.
+_GONE = KafkaError(KafkaError.GROUP_ID_NOT_FOUND).str()
 
 
 class Rebalances(Protocol):
@@ -88,7 +90,7 @@ class Membership:
         return None if self._incremental else self._properties.get("group.instance.id")
 
     def rejoin(self) -> None:
-        """Begin as a new member, after `InstanceInUseError`, or where nobody else has our instance."""
+        """Begin as a new member, after `RejoinError`, or where nobody else has our instance."""
         try:
             self.close()
         except BrokerError as error:
@@ -99,6 +101,7 @@ class Membership:
         """Serve what the group has to say, without waiting.
 
         Raises:
+            RejoinError: the group has forgotten us: `rejoin`.
             InstanceInUseError: a process with the same instance has not left, or its session not ended: `rejoin`.
             MembershipLostError: this member is out for good, such as by a second process with the same instance.
         """
@@ -157,6 +160,8 @@ class Membership:
         # A fatal error comes wrapped: the reason is in its text alone.
         if _IN_USE in error.str():
             raise InstanceInUseError("another process of the same service.instance is still a member", error.name())
+        if _GONE in error.str():
+            raise RejoinError(f"group {self._properties['group.id']} does not know this process any more", error.name())
         if _FENCED in error.str():
             raise MembershipLostError(
                 f"another process has joined group {self._properties['group.id']} as "

@@ -122,6 +122,10 @@ class Pending:
             if future.done() and future.exception() is None
         }
 
+    def succeeded(self) -> list[Place]:
+        """Of which the answer came."""
+        return [(p.topic, p.partition) for p, one in self._futures.items() if one.done() and one.exception() is None]
+
     def failures(self) -> list[str]:
         """One line for each that failed."""
         lines = []

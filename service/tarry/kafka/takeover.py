@@ -9,7 +9,7 @@ The order is what makes it exactly once, so each step is numbered as in `docs/ar
 2. Commit the same offset and checkpoint in the name of this process. Only then may a transaction touch the partition.
 3. Capture the journal's end, read_uncommitted, and read committed records up to it: markers reach the journal and the
    offsets independently, so its last stable offset may lag behind a commit that is already visible.
-4. Capture the intake's last stable offset: the replay's end.
+4. Capture the intake's last stable offset: the replay's end; and where the logs of the overflow wheel begin and end.
 
 A refusal (`RetriableError`) anywhere means: poll on, and begin at 0 again.
 """
@@ -17,17 +17,23 @@ A refusal (`RetriableError`) anywhere means: poll on, and begin at 0 again.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from confluent_kafka import Message
+
+from tarry.clock import Clock
 from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
 from tarry.core.done_set import DoneSet
-from tarry.core.journal import INTAKE, Copy, Done, Range
+from tarry.core.journal import Copy, Done, Range
 from tarry.core.journal import decode as decode_record
+from tarry.core.levels import first_closed_ms, slots_of
+from tarry.core.overflow import Buckets
 from tarry.core.partition import Recovered
+from tarry.core.source import INTAKE, Source
 from tarry.errors import UsageError
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
-from tarry.kafka.topics import JOURNAL
+from tarry.kafka.topics import JOURNAL, wheel_topic
 
 READ_MOST = 1_000
 READ_TIMEOUT_S = 0.1
@@ -55,6 +61,7 @@ class TakeOver:
         journal: a reader that is free for this.
         identity: who takes over.
         fence: shuts out the processes behind transactional ids.
+        clock: wall time.
         on_event: takes an event's name and fields, for the log.
     """
 
@@ -65,6 +72,7 @@ class TakeOver:
         journal: Reader,
         identity: Identity,
         fence: Callable[[Sequence[str]], None],
+        clock: Clock,
         on_event: Callable[..., None],
     ) -> None:
         self._membership = membership
@@ -72,6 +80,7 @@ class TakeOver:
         self._journal = journal
         self._identity = identity
         self._fence = fence
+        self._clock = clock
         self._on_event = on_event
 
     def prove(self, places: Sequence[Place]) -> None:
@@ -95,14 +104,21 @@ class TakeOver:
         checkpoints: dict[Place, Checkpoint] = {}
         for place, (low, checkpoint) in found.items():
             lows[place], base = (low, checkpoint) if checkpoint else copies[place]
-            self._check_geometry(place, base)
-            checkpoints[place] = replace(
-                base, writer=self._identity.writer, released=False, geometry=self._identity.geometry[place[0]]
-            )
+            checkpoints[place] = replace(self._shaped(place, base), writer=self._identity.writer, released=False)
         self._membership.commit({place: (lows[place], checkpoints[place].encode()) for place in places})
-        done = self._read_journals({place: checkpoints[place].pointer for place in places}, lows)
+        done, journal_ends = self._read_journals(checkpoints, lows)
         ends = self._offsets.ends(places, committed=True)
-        return {place: Recovered(lows[place], checkpoints[place], done[place], ends[place]) for place in places}
+        spans = self._spans({place: self._identity.geometry[place[0]] for place in places})
+        return {
+            place: Recovered(
+                lows[place],
+                checkpoints[place],
+                done[place].pop(INTAKE),
+                ends[place],
+                Buckets(spans[place], done[place], journal_ends[_journal_of(place)]),
+            )
+            for place in places
+        }
 
     def _checkpoint(self, place: Place, committed: OffsetMetadata | None) -> tuple[int, Checkpoint | None]:
         if committed is None:
@@ -122,13 +138,42 @@ class TakeOver:
             self._on_event("fencing", transactional_ids=others)
         self._fence(others)
 
-    def _check_geometry(self, place: Place, checkpoint: Checkpoint) -> None:
-        wanted = self._identity.geometry[place[0]]
-        if checkpoint.geometry != wanted and (checkpoint.draining or checkpoint.emptying):
+    def _shaped(self, place: Place, checkpoint: Checkpoint) -> Checkpoint:
+        """The checkpoint with the overflow wheel that is configured: a new one, where it has another shape so far."""
+        wanted, had = self._identity.geometry[place[0]], checkpoint.geometry
+        if had == wanted and len(checkpoint.closed_ms) == wanted.levels:
+            return checkpoint
+        if had.levels and (checkpoint.draining or self._holds_any(place, had)):
             raise UsageError(
-                f"{place[0]}/{place[1]} has messages in an overflow wheel of another shape ({checkpoint.geometry}): "
-                "set [overflow] back to it, or let them fire first"
+                f"{place[0]}/{place[1]} has messages in an overflow wheel of another shape (width {had.width_ms} ms, "
+                f"size {had.size}, {had.levels} levels): set [overflow] and max_delay back to it until they have fired"
             )
+        closed_ms = first_closed_ms(wanted, self._clock.now_ms())
+        return replace(checkpoint, geometry=wanted, closed_ms=closed_ms, draining=(), emptying=())
+
+    def _holds_any(self, place: Place, geometry: Geometry) -> bool:
+        """Whether any bucket holds a message; what is left in a log of markers alone does not count."""
+        starts = {
+            _slot_of(place, geometry, source): start
+            for source, (start, end) in self._spans({place: geometry})[place].items()
+            if start < end
+        }
+        return any(True for _ in self._read(starts, committed=True))
+
+    def _spans(self, geometries: Mapping[Place, Geometry]) -> dict[Place, dict[Source, tuple[int, int]]]:
+        """For each slot of each partition the first offset that its log holds, and its end."""
+        slots = {
+            _slot_of(place, geometry, source): (place, source)
+            for place, geometry in geometries.items()
+            for source in _sources(geometry)
+        }
+        spans: dict[Place, dict[Source, tuple[int, int]]] = {place: {} for place in geometries}
+        if slots:
+            starts = self._offsets.starts(slots)
+            ends = self._offsets.ends(slots, committed=False)
+            for at, (place, source) in slots.items():
+                spans[place][source] = (starts[at], ends[at])
+        return spans
 
     def _last_writers(self, found: Mapping[Place, tuple[int, Checkpoint | None]]) -> list[Checkpoint]:
         """What the last writers have written: the group's offset, or where that is lost a copy in the journal.
@@ -169,39 +214,63 @@ class TakeOver:
         except CheckpointError as error:
             raise UsageError(f"a copy of a checkpoint in {places[0][0]}{JOURNAL}: {error}") from error
 
-    def _read_journals(self, pointers: Mapping[Place, int], lows: Mapping[Place, int]) -> dict[Place, DoneSet]:
-        ranges: dict[Place, list[Range]] = {place: [] for place in pointers}
-        for place, record in self._records(pointers, committed=False):
+    def _read_journals(
+        self, checkpoints: Mapping[Place, Checkpoint], lows: Mapping[Place, int]
+    ) -> tuple[dict[Place, dict[Source, DoneSet]], dict[Place, int]]:
+        """What is done of each log that a recovery reads, and the ends of the journals."""
+        journal_ends = self._offsets.ends([_journal_of(place) for place in checkpoints], committed=False)
+        below = {
+            place: {INTAKE: lows[place], **{Source(one.level, one.slot): one.done_below for one in checkpoint.draining}}
+            for place, checkpoint in checkpoints.items()
+        }
+        ranges: dict[Place, dict[Source, list[Range]]] = {
+            place: {source: [] for source in sources} for place, sources in below.items()
+        }
+        begin = {
+            place: min([checkpoint.pointer, *(one.pointer for one in checkpoint.draining)])
+            for place, checkpoint in checkpoints.items()
+        }
+        for place, record in self._records(begin, committed=False):
             if not isinstance(record, Copy):
-                ranges[place].extend(record.ranges.get(INTAKE, ()))
-        return {place: DoneSet(found, lows[place]) for place, found in ranges.items()}
+                for source, found in record.ranges.items():
+                    if source in ranges[place]:
+                        ranges[place][source].extend(found)
+        done = {
+            place: {source: DoneSet(ranges[place][source], low) for source, low in sources.items()}
+            for place, sources in below.items()
+        }
+        return done, journal_ends
 
     def _records(self, starts: Mapping[Place, int], *, committed: bool) -> Iterator[tuple[Place, Done | Copy]]:
         """Read journals, each from an offset to the end that it has now: its last stable one, or all."""
         begin = {_journal_of(place): at for place, at in starts.items()}
-        waiting = self._captured_ends(begin, committed=committed)
-        if not waiting:
+        for journal, record in self._read(self._readable(begin, committed=committed), committed=committed):
+            yield _place_of(journal), self._decoded(journal, record.offset() or 0, record.value())
+
+    def _read(self, starts: Mapping[Place, int], *, committed: bool) -> Iterator[tuple[Place, Message]]:
+        """Read logs, each from an offset to the end that it has now: its last stable one, or all."""
+        if not starts:
             return
+        waiting = self._offsets.ends(starts, committed=committed)
         opened = list(waiting)
-        self._journal.open({journal: begin[journal] for journal in opened})
+        self._journal.open({place: starts[place] for place in opened})
         try:
             while waiting:
                 records, reached = self._journal.read(READ_MOST, READ_TIMEOUT_S)
                 progress = dict(reached)
                 for record in records:
-                    journal = (record.topic() or "", record.partition() or 0)
-                    offset = record.offset() or 0
-                    if journal in waiting:
-                        yield _place_of(journal), self._decoded(journal, offset, record.value())
-                        progress[journal] = max(offset + 1, progress.get(journal, 0))
-                for journal, position in progress.items():
-                    if journal in waiting and position >= waiting[journal]:
-                        del waiting[journal]
+                    place = (record.topic() or "", record.partition() or 0)
+                    if place in waiting:
+                        yield place, record
+                        progress[place] = max((record.offset() or 0) + 1, progress.get(place, 0))
+                for place, position in progress.items():
+                    if place in waiting and position >= waiting[place]:
+                        del waiting[place]
         finally:
             self._journal.shut(opened)
 
-    def _captured_ends(self, begin: Mapping[Place, int], *, committed: bool) -> dict[Place, int]:
-        """The ends of journals that hold anything from where a recovery begins."""
+    def _readable(self, begin: Mapping[Place, int], *, committed: bool) -> dict[Place, int]:
+        """The journals that hold anything from where a recovery begins."""
         ends = self._offsets.ends(begin, committed=committed)
         firsts = self._offsets.starts(begin)
         for journal, at in begin.items():
@@ -210,7 +279,7 @@ class TakeOver:
                     f"{journal[0]}/{journal[1]} holds offsets {firsts[journal]} to {ends[journal]}, and {at} is where "
                     "a recovery begins: records of the journal were deleted, and what was delivered is not known"
                 )
-        return {journal: ends[journal] for journal, at in begin.items() if at < ends[journal]}
+        return {journal: at for journal, at in begin.items() if at < ends[journal]}
 
     def _decoded(self, journal: Place, offset: int, value: bytes | None) -> Done | Copy:
         try:
@@ -221,6 +290,16 @@ class TakeOver:
 
 def _journal_of(place: Place) -> Place:
     return place[0] + JOURNAL, place[1]
+
+
+def _sources(geometry: Geometry) -> Iterator[Source]:
+    for level in range(1, geometry.levels + 1):
+        for slot in range(slots_of(geometry)):
+            yield Source(level, slot)
+
+
+def _slot_of(place: Place, geometry: Geometry, source: Source) -> Place:
+    return wheel_topic(place[0], source.level), place[1] * slots_of(geometry) + source.slot
 
 
 def _place_of(journal: Place) -> Place:

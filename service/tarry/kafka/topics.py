@@ -1,11 +1,9 @@
-"""The topics of an intake: made where they are missing, checked where they are not.
+"""Topics: what those beside an intake are called, and the admin that finds topics, looks at them and makes them.
 
-`I` takes what is sent; `I.results`, `I.journal` and `I.dead` stand beside it with as many partitions, so that all that
-belongs to partition p stands in partitions p. A record of the intake with the headers of a dead letter must fit, so
-the limits on a message's size are the intake's and 64 KiB.
+What the topics of an intake must be like is in `intake_topics`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -19,10 +17,9 @@ from confluent_kafka.cimpl import NewTopic
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.errors import error_of, group_errors, translate_group
 
-RESULTS, JOURNAL, DEAD = ".results", ".journal", ".dead"
+RESULTS, JOURNAL, DEAD, WHEEL = ".results", ".journal", ".dead", ".wheel-"
+"""What the names of topics beside an intake end with; a level's number stands behind the last."""
 
-HEADROOM_BYTES = 64 * 1024
-DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 REQUEST_TIMEOUT_S = 30.0
 
 _NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
@@ -30,10 +27,6 @@ _OF_THE_TOPIC = frozenset(
     {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE}
 )
 """What a request about several topics says of one of them."""
-
-_FOREVER = {"retention.ms": "-1", "retention.bytes": "-1"}
-_MUST_BE = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
-RESULTS_RETENTION_MS = 7 * 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +39,8 @@ class Topic:
         replication: how many copies, where it is made here.
         config: properties that are checked.
         extra: properties that it is made with, and that an operator may change.
+        least_max_bytes: its limit on a batch of messages must be so much; None where nobody needs to know.
+        partitions_note: what another number of partitions tells, to be said with it.
     """
 
     name: str
@@ -53,6 +48,8 @@ class Topic:
     replication: int
     config: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, str] = field(default_factory=dict)
+    least_max_bytes: int | None = None
+    partitions_note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +77,9 @@ class Target:
     compacted: bool = False
 
 
-def topics_of(intake: str, partitions: int, replication: int, *, fixed_delay: bool, max_bytes: int) -> list[Topic]:
-    """The topics that an intake needs, the intake itself last.
-
-    Args:
-        intake: its name.
-        partitions: of the intake, and of those beside it.
-        replication: copies of each.
-        fixed_delay: its records' timestamps must be the log's own.
-        max_bytes: the intake's limit on a batch of messages.
-    """
-    room = {"max.message.bytes": str(max_bytes + HEADROOM_BYTES)}
-    kept = {"cleanup.policy": "delete", **_FOREVER}
-    stamp = {"message.timestamp.type": "LogAppendTime"} if fixed_delay else {}
-    results = {"retention.ms": str(RESULTS_RETENTION_MS)}
-    return [
-        Topic(intake + RESULTS, partitions, replication, {"cleanup.policy": "delete"}, results),
-        Topic(intake + JOURNAL, partitions, replication, kept, room),
-        Topic(intake + DEAD, partitions, replication, kept, room),
-        # Said, not left to the brokers' default: the others are made to hold what this one takes.
-        Topic(intake, partitions, replication, {**kept, **stamp}, {"max.message.bytes": str(max_bytes)}),
-    ]
+def wheel_topic(intake: str, level: int) -> str:
+    """The topic of a level of an intake's overflow wheel; the lowest is 1."""
+    return f"{intake}{WHEEL}{level}"
 
 
 class TopicAdmin:
@@ -207,86 +186,3 @@ def _target(seen: TopicDescription) -> Target:
     if not all(partition.leader for partition in seen.partitions):
         return Target(partitions, "not all of its partitions have a leader")
     return Target(partitions)
-
-
-def faults(topic: Topic, found: Found, *, min_max_bytes: int | None = None) -> list[str]:
-    """What is wrong with a topic that exists, one line each.
-
-    Args:
-        topic: as it should be.
-        found: as it is.
-        min_max_bytes: the least limit on a message's size that it needs.
-    """
-    lines = []
-    if found.partitions != topic.partitions:
-        lines.append(f"{topic.name} has {found.partitions} partitions, and {topic.partitions} are configured")
-    lines += [
-        f"{topic.name} has {name}={found.config.get(name)}; it must be {topic.config[name]} "
-        f"(kafka-configs --alter --topic {topic.name} --add-config {name}={topic.config[name]})"
-        for name in _MUST_BE
-        if name in topic.config and found.config.get(name) != topic.config[name]
-    ]
-    if min_max_bytes is not None and int(found.config.get("max.message.bytes", "0")) < min_max_bytes:
-        lines.append(
-            f"{topic.name} has max.message.bytes={found.config.get('max.message.bytes')}; "
-            f"it must be at least {min_max_bytes}"
-        )
-    return lines
-
-
-def max_bytes_of(found: Found | None) -> int:
-    """A topic's limit on a message's size; Kafka's default where it does not exist."""
-    return int(found.config["max.message.bytes"]) if found else DEFAULT_MAX_MESSAGE_BYTES
-
-
-def make_or_check(
-    admin: TopicAdmin,
-    intake: str,
-    partitions: int,
-    replication: int,
-    *,
-    fixed_delay: bool,
-    before_intake: Callable[[], None],
-) -> list[str]:
-    """Make the topics of an intake that are missing, the intake last; check those that are there.
-
-    Args:
-        admin: makes and finds topics.
-        intake: its name.
-        partitions: of it, and of those beside it.
-        replication: copies of each, where they are made here.
-        fixed_delay: its records' timestamps must be the log's own.
-        before_intake: called when all others stand and before the intake is made.
-
-    Returns:
-        Those that were made.
-
-    Raises:
-        UsageError: one is not as it must be, or cannot be made.
-    """
-    wrong, missing = check(admin, intake, partitions, replication, fixed_delay=fixed_delay)
-    if wrong:
-        raise UsageError(wrong[0])
-    made = admin.make(topic for topic in missing if topic.name != intake)
-    before_intake()
-    return made + admin.make(topic for topic in missing if topic.name == intake)
-
-
-def check(
-    admin: TopicAdmin, intake: str, partitions: int, replication: int, *, fixed_delay: bool
-) -> tuple[list[str], list[Topic]]:
-    """Hold the topics of an intake against what they must be.
-
-    Returns:
-        What is wrong, one line each, and the topics that do not exist.
-    """
-    found = admin.find([intake, *(intake + suffix for suffix in (RESULTS, JOURNAL, DEAD))])
-    max_bytes = max_bytes_of(found.get(intake))
-    wanted = topics_of(intake, partitions, replication, fixed_delay=fixed_delay, max_bytes=max_bytes)
-    wrong: list[str] = []
-    for topic in wanted:
-        if topic.name in found:
-            roomy = topic.name.removeprefix(intake) in (JOURNAL, DEAD)
-            least = max_bytes + HEADROOM_BYTES if roomy else None
-            wrong += faults(topic, found[topic.name], min_max_bytes=least)
-    return wrong, [topic for topic in wanted if topic.name not in found]

@@ -47,6 +47,12 @@ PLACED: Final = Family(
     ("intake",),
 )
 FIRED: Final = Family("tarry_fired_messages", "Messages delivered to their targets.", "counter", ("intake",))
+FILED: Final = Family(
+    "tarry_filed_messages",
+    "Messages written to a bucket of the overflow wheel; one that goes down a level counts again.",
+    "counter",
+    ("intake",),
+)
 DEAD: Final = Family(
     "tarry_dead_messages", "Messages written to the intake's dead letters.", "counter", ("intake", "code")
 )
@@ -112,6 +118,7 @@ HANGS: Final = Family("tarry_process_hangs", "Times that processes were killed b
 FAMILIES: Final = (
     RECEIVED,
     PLACED,
+    FILED,
     FIRED,
     DEAD,
     WAITING,

@@ -6,9 +6,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
+from tarry.core.batch import Batch
 from tarry.core.delivery import OutHeaders, dead_headers, dead_result, delivery_headers, fired_result, source_prefix
 from tarry.core.message import HeldMessage
-from tarry.core.partition import Batch, PartitionState
+from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError
 from tarry.headers import ErrorCode
 from tarry.kafka.errors import error_of
@@ -127,7 +128,7 @@ class Composer:
         if refused:
             state.give_up(batch, refused)
         for dead in batch.dead:
-            source = prefix + b"%d" % dead.offset
+            source = prefix + b"%d" % dead.sequence
             self.add(state.intake + DEAD, own, dead.key, dead.value, dead_headers(dead))
             outcomes.append({"key": dead.id, "value": dead_result(dead, source, now_ms)})
         self._transactor.produce_all(state.intake + RESULTS, own, outcomes, self._report_own)

@@ -7,7 +7,7 @@ from confluent_kafka import Message
 
 from tarry.core.partition import PartitionState
 from tarry.headers import ErrorCode
-from tarry.metrics.families import DEAD, FIRED, PLACED, RECEIVED, TRANSACTION_MESSAGES, TRANSACTION_SECONDS
+from tarry.metrics.families import DEAD, FILED, FIRED, PLACED, RECEIVED, TRANSACTION_MESSAGES, TRANSACTION_SECONDS
 from tarry.metrics.tally import Tally
 from tarry.worker.batches import Batches
 
@@ -20,7 +20,7 @@ def declare_counters(tally: Tally, intakes: Iterable[str]) -> None:
         intakes: all topics that are read.
     """
     for intake in intakes:
-        for family in (RECEIVED, PLACED, FIRED):
+        for family in (RECEIVED, PLACED, FILED, FIRED):
             tally.declare(family, intake)
         for code in ErrorCode:
             tally.declare(DEAD, intake, code)

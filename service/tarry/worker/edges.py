@@ -24,6 +24,7 @@ class Edges:
         reader: of the intakes.
         membership: in the group.
         firing: the producer of what fires.
+        filing: the producer of what goes to buckets.
         parking: the producer of what was parked.
     """
 
@@ -33,12 +34,13 @@ class Edges:
     reader: Reader
     membership: Membership
     firing: Transactor
+    filing: Transactor
     parking: Transactor
 
     @property
     def transactors(self) -> tuple[Transactor, ...]:
         """All producers: together they are the writer that a checkpoint names."""
-        return self.firing, self.parking
+        return self.firing, self.filing, self.parking
 
     def close(self) -> None:
         """Leave the group, and close the others.
@@ -76,5 +78,6 @@ def open_edges(plan: Plan, on_warning: Callable[[str], None]) -> Edges:
         Reader(cluster, on_warning),
         Membership(cluster.clients, plan.member, list(plan.intakes), on_warning),
         Transactor(cluster, f"{plan.name}-fire"),
+        Transactor(cluster, f"{plan.name}-file"),
         Transactor(cluster, f"{plan.name}-park"),
     )

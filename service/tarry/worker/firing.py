@@ -157,6 +157,8 @@ class Firing:
         except AbortableError:
             self._transactor.abort()
             raise
+        for state in states:
+            state.confirm_rest()
 
     def _make_ready(self) -> None:
         """Build the producer that could not be built after the last failure."""

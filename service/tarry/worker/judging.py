@@ -15,7 +15,8 @@ from tarry.worker.batches import Batches
 from tarry.worker.targets import Targets
 
 if TYPE_CHECKING:
-    from tarry.core.partition import Batch, PartitionState
+    from tarry.core.batch import Batch
+    from tarry.core.partition import PartitionState
 
 Verdict = tuple[str, str]
 """An error code and one line for people."""

@@ -7,11 +7,13 @@ would slow both down by orders of magnitude.
 from collections.abc import Callable
 
 from tarry.clock import Clock
-from tarry.errors import BrokerError, FatalError, InstanceInUseError, MembershipLostError, RetriableError
+from tarry.errors import BrokerError, FatalError, MembershipLostError, RejoinError, RetriableError
 from tarry.kafka.reader import Reader
 from tarry.metrics.tally import Tally
 from tarry.worker.counting import declare_counters
+from tarry.worker.draining import Draining
 from tarry.worker.edges import open_edges
+from tarry.worker.filing import Filer
 from tarry.worker.firing import Firing
 from tarry.worker.janitor import Janitor
 from tarry.worker.ownership import Ownership
@@ -24,6 +26,9 @@ from tarry.worker.targets import Targets
 
 READ_WAIT_MS = 10
 """The longest a turn waits for records: short, since the client library waits for all that were asked for."""
+
+DRAIN_WAIT_MS = 1
+"""The same while buckets are read that are soon due."""
 
 METADATA_TIMEOUT_S = 5.0
 """How long the loop waits to be told about a target."""
@@ -90,6 +95,17 @@ class Worker:
             lambda states: self._firing.commit_rest(states, released=False),
             on_event,
         )
+        self._filer = Filer(edges.filing, plan.cluster.clients, edges.membership, clock, plan.most, on_event, tally)
+        self._draining = Draining(
+            edges.offsets,
+            edges.membership,
+            lambda: Reader(plan.cluster, self._warn),
+            self._filer,
+            lambda states: self._firing.commit_rest(states, released=False),
+            plan.memory_budget_bytes,
+            clock,
+            on_event,
+        )
         self._pulse = Pulse(clock, tally, plan.memory_budget_bytes, edges.offsets, self.look, on_pulse)
         self._reading = Reading(edges.reader, plan.intakes, plan.memory_budget_bytes, clock, tally, on_event)
         self._owned = Ownership(
@@ -98,6 +114,8 @@ class Worker:
             edges,
             self._reading,
             self._firing,
+            self._filer,
+            self._draining,
             self._parking,
             self._janitor,
             self._pulse,
@@ -131,11 +149,14 @@ class Worker:
         try:
             owned.turn()
             self._reading.turn(owned.states, self._patience_ms())
+            self._draining.turn(owned.states)
             self._fire()
             if owned.states:
-                self._parking.turn(list(owned.states.values()))
+                states = list(owned.states.values())
+                self._filer.turn(states, self._draining.held_up)
+                self._parking.turn(states)
             self._janitor.turn(owned.states)
-        except InstanceInUseError as error:
+        except RejoinError as error:
             owned.join_again(error)
         except RetriableError as error:
             self._warn(str(error))
@@ -155,6 +176,7 @@ class Worker:
         """Leave the group, which gives up what is still ours, and close the clients."""
         try:
             self._edges.close()
+            self._draining.close()
         except BrokerError as error:
             self._on_event("not_left", reason=str(error))
 
@@ -164,7 +186,7 @@ class Worker:
 
     def _patience_ms(self) -> int:
         """How long to wait for records: no longer than until the next transaction has something to do."""
-        wait_ms = READ_WAIT_MS
+        wait_ms = DRAIN_WAIT_MS if self._draining.is_busy else READ_WAIT_MS
         now_ms = self._clock.now_ms()
         for state in self._owned.states.values():
             due_ms = state.next_due_ms()

@@ -16,6 +16,7 @@ from tarry.errors import (
     FatalError,
     InstanceInUseError,
     MembershipLostError,
+    RejoinError,
     RetriableError,
 )
 from tarry.kafka.place import Place
@@ -25,7 +26,9 @@ from tarry.kafka.transaction import fence
 from tarry.metrics.families import REBALANCES, TAKEOVERS
 from tarry.metrics.tally import Tally
 from tarry.timer import TimingWheel
+from tarry.worker.draining import Draining
 from tarry.worker.edges import Edges
+from tarry.worker.filing import Filer
 from tarry.worker.firing import Firing
 from tarry.worker.janitor import Janitor
 from tarry.worker.parking import Parking
@@ -59,6 +62,8 @@ class Ownership:
         edges: its clients.
         reading: reads what is ours.
         firing: commits what is released.
+        filer: is stopped before anything is given up.
+        draining: forgets what is not ours.
         parking: is stopped before anything is given up.
         janitor: forgets what is not ours.
         pulse: is told of take-overs.
@@ -73,6 +78,8 @@ class Ownership:
         edges: Edges,
         reading: Reading,
         firing: Firing,
+        filer: Filer,
+        draining: Draining,
         parking: Parking,
         janitor: Janitor,
         pulse: Pulse,
@@ -84,6 +91,8 @@ class Ownership:
         self._edges = edges
         self._reading = reading
         self._firing = firing
+        self._filer = filer
+        self._draining = draining
         self._parking = parking
         self._janitor = janitor
         self._pulse = pulse
@@ -110,7 +119,7 @@ class Ownership:
         Raises:
             RetriableError: a broker does not answer; go on.
             FatalError: a producer was lost: `begin_anew`.
-            InstanceInUseError: `join_again`.
+            RejoinError: `join_again`.
             MembershipLostError: this member is out for good.
             UsageError: a partition can be served by nobody; one line says why.
         """
@@ -188,7 +197,7 @@ class Ownership:
 
     def revoked(self, places: Sequence[Place]) -> None:
         """Commit these as released and drop them. No transaction is open: the loop finishes each before it polls."""
-        self._stop_parking()
+        self._stop_side_producers()
         states = [self.states[place] for place in places if place in self.states]
         if states or self._waiting.intersection(places):  # at the end they are given up before the group asks
             self._tally.count(REBALANCES, 1, "revoked")
@@ -199,16 +208,17 @@ class Ownership:
 
     def lost(self, places: Sequence[Place]) -> None:
         """Drop these: they are somebody else's."""
-        self._stop_parking()
+        self._stop_side_producers()
         self._drop(places)
         self._tally.count(REBALANCES, 1, "lost")
         self._on_event("lost", partitions=_text(places))
 
-    def _stop_parking(self) -> None:
-        try:
-            self._parking.stop()
-        except FatalError as error:
-            self._lost_producer = error
+    def _stop_side_producers(self) -> None:
+        for stop in (self._filer.stop, self._parking.stop):
+            try:
+                stop()
+            except FatalError as error:
+                self._lost_producer = error
 
     def _release(self, states: Sequence[PartitionState]) -> None:
         deadline_ms = self._clock.monotonic_ms() + HAND_OVER_MS
@@ -232,6 +242,7 @@ class Ownership:
         held = [place for place in places if place in self.states]
         if held:
             self._reading.shut(held)
+        self._draining.forget(held)
         for place in held:
             self.states.pop(place).close()
         self._waiting.difference_update(places)
@@ -244,6 +255,7 @@ class Ownership:
         self._on_event("begin_anew", reason=str(error), code=error.code)
         self._lost_producer = None
         places = list(self.states)
+        self._filer.forget()
         self._parking.forget()
         self._drop(places)
         for transactor in self._edges.transactors:
@@ -253,9 +265,12 @@ class Ownership:
         self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
         self._announced = False
 
-    def join_again(self, error: InstanceInUseError) -> None:
-        """Under KIP-848 a member that died keeps its instance until its session ends: wait for that."""
-        if not self._waits_for_instance:
+    def join_again(self, error: RejoinError) -> None:
+        """Join as a new member; under KIP-848 one that died keeps its instance until its session ends: wait for it."""
+        if not isinstance(error, InstanceInUseError):
+            self._on_event("group_gone", reason=str(error))
+            self.lost(list(self.states))
+        elif not self._waits_for_instance:
             self._on_event("instance_in_use", reason=str(error))
             self._waits_for_instance = True
         self._clock.sleep(REJOIN_MS / 1000)
@@ -277,9 +292,11 @@ class Ownership:
                 {topic: intake.geometry for topic, intake in self._plan.intakes.items()},
             ),
             partial(fence, cluster),
+            self._clock,
             self._on_event,
         )
         try:
+            self._filer.settle()
             self._parking.settle()
             take_over.prove(places)
             # Only now: under a static instance's ids this fences whoever ran before, or runs still.

@@ -21,7 +21,7 @@ batch of its own.
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import KafkaError
 
@@ -41,10 +41,8 @@ from tarry.worker.composing import Composer, Reports, is_refusal, verdicts_of
 from tarry.worker.counting import count_delivered
 from tarry.worker.judging import Verdicts, judge
 from tarry.worker.rereading import Rereading
+from tarry.worker.side_producer import SideProducer
 from tarry.worker.targets import KEPT_MS, Targets
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 FIRST_RETRY_MS = 500
 LAST_RETRY_MS = 10_000
@@ -54,9 +52,6 @@ LOOK_MS = 1_000
 
 FEWEST = 50
 """A try that failed is followed by one of half as many messages, and no fewer than this."""
-
-SETTLE_S = 3.0
-"""How long a take-over or a release waits for a producer that is being built."""
 
 MOST_ALONE = 500
 """Messages of a transaction that sends each in a batch of its own: some thousands a second are the most that can be."""
@@ -122,11 +117,10 @@ class Parking:
         tally: Tally | None = None,
     ) -> None:
         self._tally = tally or Tally()
-        self._transactor = transactor
+        self._producer = SideProducer(transactor, clients, self._fitting_bytes)
         self._membership = membership
         self._targets = targets
         self._rereading = rereading
-        self._clients = clients
         self._clock = clock
         self._most = most
         self._on_event = on_event
@@ -134,8 +128,6 @@ class Parking:
         self._apart: dict[str, _Apart] = {}
         self._attempt: _Attempt | None = None
         self._tries = 0
-        self._is_open = False
-        self._renewal: Future[None] | None = None
         self._verdicts: Verdicts = {}
 
     @property
@@ -169,7 +161,7 @@ class Parking:
         self._rereading.turn()
         if self._attempt is not None:
             self._look(self._attempt)
-        elif self._apart and self._is_ready():
+        elif self._apart and self._producer.is_ready():
             self._try(states)
         self._rereading.shed(states)
 
@@ -180,9 +172,7 @@ class Parking:
             RetriableError: it takes too long, or did not succeed.
             FatalError: the producer is lost.
         """
-        if not self._is_settled():
-            raise RetriableError("the producer of what is parked is still being built")
-        self._end_renewal()
+        self._producer.settle()
 
     def stop(self) -> None:
         """Abort the open attempt, so that its partitions can be given up; its messages are parked again.
@@ -192,72 +182,16 @@ class Parking:
         """
         self._rereading.stop()
         self._verdicts.clear()
-        self._is_settled()  # if not in time, what it may have open is aborted by who comes next
         if self._attempt is not None:
             self._park_again(self._attempt)
-            self._transactor.abort()
-            self._is_open = False
+        self._producer.stop()
 
     def forget(self) -> None:
         """The states and the producer are gone: nothing is open. Who was set apart still is."""
         self._rereading.stop()
-        if self._renewal is not None:
-            self._renewal.exception()  # waits: whatever came of it, the producer is built anew
-            self._renewal = None
+        self._producer.forget()
         self._attempt = None
-        self._is_open = False
         self._verdicts.clear()
-
-    # -- the producer -----------------------------------------------------------------------------------------------
-
-    def _is_ready(self) -> bool:
-        """Whether the producer stands; where it was given up, the next one is built beside the loop."""
-        if self._renewal is not None and not self._renewal.done():
-            return False
-        self._end_renewal()
-        if not self._transactor.started:
-            self._renew()
-        return self._renewal is None
-
-    def _is_settled(self) -> bool:
-        """Whether nothing is being built, or was within `SETTLE_S`."""
-        if self._renewal is None:
-            return True
-        try:
-            self._renewal.exception(SETTLE_S)
-        except TimeoutError:
-            return False
-        return True
-
-    def _end_renewal(self) -> None:
-        """Raise what came of a renewal, if there was one."""
-        renewal, self._renewal = self._renewal, None
-        if renewal is not None:
-            renewal.result()
-
-    def _renew(self) -> None:
-        """Build the next producer: it aborts what this one has open, and fits all targets that are set apart.
-
-        After a refusal there is no way around it: the record leaves a gap in the sequence that the next transaction
-        would wait behind.
-        """
-        self._transactor.batch_bytes = self._fitting_bytes()
-        self._renewal = self._clients.in_background(self._abort_and_renew)
-
-    def _abort_and_renew(self) -> None:
-        if self._is_open:
-            # Else the broker does it, and has the registration wait.
-            self._transactor.abort()
-            self._is_open = False
-        self._transactor.renew()
-
-    def _fitting_bytes(self) -> int:
-        """The largest batch that none refuses for its size of all targets that are set apart."""
-        fitting = BATCH_BYTES
-        for topic, apart in self._apart.items():
-            limit = 1 if apart.alone else self._targets.max_bytes(topic)
-            fitting = min(fitting, limit or fitting)
-        return fitting
 
     # -- 1 ----------------------------------------------------------------------------------------------------------
 
@@ -303,8 +237,8 @@ class Parking:
 
     def _begin(self, topic: str, states: Sequence[PartitionState], missing: Container[str], now_ms: int) -> bool:
         """Begin an attempt, if there is something to try; whether the producer is busy now."""
-        if self._fitting_bytes() != self._transactor.batch_bytes:
-            self._renew()
+        if not self._producer.fits():
+            self._producer.renew()
             return True
         due_ms = self._clock.now_ms()
         batches = take_batches(
@@ -324,8 +258,7 @@ class Parking:
     def _send(self, attempt: _Attempt) -> None:
         self._attempt = attempt
         now_ms = self._clock.now_ms()
-        self._transactor.begin()
-        self._is_open = True
+        self._producer.begin()
         try:
             for state, batch in attempt.batches:
                 self._composer.write(state, batch, self._targets.partitions, now_ms)
@@ -334,10 +267,15 @@ class Parking:
             # It may only follow from a refusal, which the next look finds.
             attempt.failure = str(error)
 
+    def _fitting_bytes(self) -> int:
+        """The largest batch that none refuses for its size of all targets that are set apart."""
+        limits = [1 if apart.alone else self._targets.max_bytes(topic) for topic, apart in self._apart.items()]
+        return min([BATCH_BYTES, *filter(None, limits)])
+
     # -- 2 ----------------------------------------------------------------------------------------------------------
 
     def _look(self, attempt: _Attempt) -> None:
-        queued = self._transactor.push()
+        queued = self._producer.transactor.push()
         if attempt.refusals:
             self._learn(attempt)
             return
@@ -348,17 +286,16 @@ class Parking:
             return
         places = {(state.intake + JOURNAL, state.partition): (0, "") for state, _ in attempt.batches}
         try:
-            self._transactor.send_offsets(places, self._membership.metadata())
-            self._transactor.commit()
+            self._producer.transactor.send_offsets(places, self._membership.metadata())
+            self._producer.commit()
         except AbortableError as error:
             self._give_back(attempt, str(error))
             return
         self._attempt = None
-        self._is_open = False
         for state, batch in attempt.batches:
             state.confirm_parked(batch)
             for dead in batch.dead:
-                self._verdicts.pop(((state.intake, state.partition), dead.offset), None)
+                self._verdicts.pop(((state.intake, state.partition), dead.sequence), None)
         count_delivered(self._tally, attempt.batches, self._clock.now_ms())
         apart = self._apart[attempt.topic]
         apart.try_at_ms, apart.pause_ms = self._clock.monotonic_ms(), FIRST_RETRY_MS
@@ -374,14 +311,14 @@ class Parking:
         apart.try_at_ms = self._clock.monotonic_ms()  # behind all others that are due
         apart.stays_until_ms = apart.try_at_ms + KEPT_MS
         self._park_again(attempt)
-        self._renew()
+        self._producer.renew()
 
     def _give_back(self, attempt: _Attempt, reason: str) -> None:
         self._park_again(attempt)
         apart = self._apart[attempt.topic]
         apart.is_doubtful, apart.most = True, max(min(FEWEST, self._most), apart.most // 2)
         self._later(attempt.topic, reason)
-        self._renew()
+        self._producer.renew()
 
     def _park_again(self, attempt: _Attempt) -> None:
         self._attempt = None

@@ -10,6 +10,7 @@ from tarry.core.partition import PartitionState
 from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
 from tarry.metrics.tally import Tally
+from tarry.worker.batches import is_behind
 from tarry.worker.counting import count_placed, count_received
 
 if TYPE_CHECKING:
@@ -67,13 +68,16 @@ class Reading:
         self._reader.shut(places)
 
     def turn(self, states: Mapping[Place, PartitionState], wait_ms: int) -> None:
-        """Read what is there, or wait for it.
+        """Read what is there, or wait for it; not while much that was read waits to be filed.
 
         Args:
             states: what takes the records.
             wait_ms: the longest wait.
         """
         self._mind_the_budget(states)
+        if is_behind(states.values()):
+            self._clock.sleep(wait_ms / 1000)
+            return
         records, reached = self._reader.read(READ_MOST, wait_ms / 1000)
         if not records and not reached:
             return

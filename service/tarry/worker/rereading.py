@@ -1,21 +1,23 @@
 """What is parked stays within its share of memory: beyond it only places are kept, and read again in their turn.
 
 A message holds its partition's low watermark until it is done, and the intake is trimmed below that alone: so its
-record is still there. A reader of its own goes over the stretch of the intake in which the places lie, one stretch a
-partition, a little in every turn of the loop, and never waits.
+record is still there; and so is that of a bucket. A reader of its own goes over the stretches of these logs in which
+the places lie, of one target of a partition at a time, a little in every turn of the loop, and never waits.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tarry.core.partition import PartitionState
 from tarry.errors import UsageError
 from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
+from tarry.worker.logs import log_of
 
 if TYPE_CHECKING:
     from tarry.core.message import Headers
     from tarry.core.parked import Wanted
+    from tarry.core.source import Source
 
 READ_MOST = 5_000
 
@@ -39,7 +41,8 @@ class Rereading:
         self._share_bytes = budget_bytes // SHARE
         self._most_bytes = self._share_bytes
         self._reader: Reader | None = None
-        self._passes: dict[Place, tuple[PartitionState, Wanted]] = {}
+        self._passes: dict[PartitionState, Wanted] = {}
+        self._logs: dict[Place, tuple[PartitionState, Source, int]] = {}
 
     def shed(self, states: Sequence[PartitionState]) -> None:
         """Keep what is parked within its share, which partitions divide evenly."""
@@ -53,64 +56,73 @@ class Rereading:
         Raises:
             RetriableError: refused for now; ask again.
         """
-        place = (state.intake, state.partition)
-        room_bytes = self._share_bytes - sum(wanted.size_bytes for _, wanted in self._passes.values())
-        if place in self._passes or len(self._passes) >= MOST_PASSES or (self._passes and room_bytes <= 0):
+        room_bytes = self._share_bytes - sum(wanted.size_bytes for wanted in self._passes.values())
+        if state in self._passes or len(self._passes) >= MOST_PASSES or (self._passes and room_bytes <= 0):
             return
         wanted = state.wanted(topic, min(self._most_bytes, room_bytes))
         if wanted is not None:
             if self._reader is None:
                 self._reader = self._new_reader()
-            self._reader.open({place: wanted.start})
-            self._passes[place] = (state, wanted)
+            logs = {log_of(state, source): (source, span) for source, span in wanted.spans.items()}
+            self._reader.open({log: start for log, (_, (start, _)) in logs.items()})
+            self._passes[state] = wanted
+            self._logs.update({log: (state, source, end) for log, (source, (_, end)) in logs.items()})
 
     def turn(self) -> None:
         """Read on, without waiting.
 
         Raises:
             RetriableError: refused for now; go on.
-            UsageError: the intake no longer holds a record that is wanted.
+            UsageError: a log no longer holds a record that is wanted.
         """
         if self._reader is None or not self._passes:
             return
         records, reached = self._reader.read(READ_MOST, 0)
         for record in records:
-            place = (record.topic() or "", record.partition() or 0)
-            if place not in self._passes:
+            log = (record.topic() or "", record.partition() or 0)
+            if log not in self._logs:
                 continue
-            state, wanted = self._passes[place]
+            state, source, end = self._logs[log]
+            wanted = self._passes[state]
             offset = record.offset() or 0
-            if wanted.due_ms(offset) is not None:
+            if wanted.due_ms(source, offset) is not None:
                 headers: Headers | None = record.headers()  # type: ignore[assignment]  # bytes, from the wire
-                state.read_again(wanted, offset, record.timestamp()[1], record.key(), record.value(), headers)
+                state.read_again(wanted, source, offset, record.timestamp()[1], record.key(), record.value(), headers)
             if wanted.is_complete:
-                self._end(place)
-            elif offset >= wanted.end:
-                self._miss(place)
-        for place, position in reached.items():
-            if place in self._passes and position >= self._passes[place][1].end:
-                self._miss(place)
+                self._end(state)
+                state.restore(wanted)
+            elif offset + 1 >= end:
+                self._reached(log)
+        for log, position in reached.items():
+            if log in self._logs and position >= self._logs[log][2]:
+                self._reached(log)
 
     def stop(self) -> None:
         """Let go of what is being read: the partitions are given up, or all is taken over anew."""
         self._passes.clear()
+        self._logs.clear()
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
 
-    def _end(self, place: Place) -> None:
-        state, wanted = self._passes.pop(place)
-        self._shut([place])
-        state.restore(wanted)
-
-    def _miss(self, place: Place) -> None:
-        wanted = self._passes.pop(place)[1]
-        self._shut([place])
+    def _reached(self, log: Place) -> None:
+        """A log was read to its end; where it was the last of its partition, something is missing."""
+        state = self._logs[log][0]
+        self._shut([log])
+        if any(other is state for other, _, _ in self._logs.values()):
+            return
+        wanted = self._passes.pop(state)
         raise UsageError(
-            f"{place[0]}/{place[1]} no longer holds all records from {wanted.start} to {wanted.end - 1}, "
-            "which are not delivered yet: was its data deleted?"
+            f"{state.intake}/{state.partition} and its buckets no longer hold all of {len(wanted)} messages for "
+            f"{wanted.topic}, which are not delivered yet: was data deleted?"
         )
 
-    def _shut(self, places: Iterable[Place]) -> None:
+    def _end(self, state: PartitionState) -> None:
+        del self._passes[state]
+        self._shut([log for log, (one, _, _) in self._logs.items() if one is state])
+
+    def _shut(self, logs: Sequence[Place]) -> None:
+        for log in logs:
+            del self._logs[log]
         if self._reader is not None:
-            self._reader.shut(places)
+            self._reader.shut(logs)

@@ -14,6 +14,7 @@ from tarry.core.delivery import (
     source_prefix,
 )
 from tarry.core.message import DeadMessage, Headers, HeldMessage
+from tarry.core.source import INTAKE
 from tarry.headers import DUE_MS, ERROR, ERROR_DETAIL, ID, SOURCE, TARGET, ErrorCode
 
 MESSAGE_ID = b"6f1c1d2e-0000-4000-8000-000000000001"
@@ -58,7 +59,7 @@ def test_the_result_of_a_delivery_says_what_the_convention_says() -> None:
 
 
 def dead(headers: Headers, *, due_ms: int | None = None, target: str | None = None, detail: str = "why") -> DeadMessage:
-    return DeadMessage(42, None, None, headers, ErrorCode.NO_TARGET, detail, MESSAGE_ID, due_ms, target)
+    return DeadMessage(42, None, None, headers, ErrorCode.NO_TARGET, detail, MESSAGE_ID, due_ms, target, INTAKE, 42)
 
 
 def test_a_dead_letter_keeps_every_header_and_gets_the_reason_behind_them() -> None:

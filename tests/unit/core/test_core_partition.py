@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from tarry.core.batch import Batch
 from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
 from tarry.core.done_set import DoneSet
-from tarry.core.journal import INTAKE, Copy, Done
+from tarry.core.journal import Copy, Done
 from tarry.core.journal import decode as decode_record
 from tarry.core.message import Headers, HeldMessage
-from tarry.core.partition import Batch, PartitionState, Recovered
+from tarry.core.partition import PartitionState, Recovered
 from tarry.core.request import IntakePolicy, RequestReader
+from tarry.core.source import INTAKE
 from tarry.headers import DELAY_MS, TARGET, derived_id
 from tarry.timer import TimingWheel
 
@@ -131,7 +133,7 @@ def test_an_aborted_batch_is_ready_again_in_front_with_its_dead_letters() -> Non
     held_bytes = state.held_bytes
     state.collect(NOW_MS + 10)
     batch = state.take(3, NOW_MS + 10)
-    assert (batch.offsets(), len(batch)) == ([1, 2, 0], 3)
+    assert (batch.offsets(), len(batch)) == ({INTAKE: [1, 2, 0]}, 3)
     state.give_up(batch, {1: ("too-large", "too large")})
     assert (due_offsets(batch), [dead.offset for dead in batch.dead]) == ([2], [0, 1])
     assert state.settle(batch).low == 3

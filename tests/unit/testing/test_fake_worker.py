@@ -8,8 +8,9 @@ import pytest
 from tarry.core.checkpoint import Geometry
 from tarry.core.request import IntakePolicy, RequestReader
 from tarry.kafka.birth import Birth
+from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import TopicAdmin, make_or_check
+from tarry.kafka.topics import TopicAdmin
 from tarry.testing import FakeBroker, ManualClock, Step
 from tarry.worker import Plan, Worker
 from tarry.worker.plan import IntakePlan
@@ -31,8 +32,8 @@ class Service:
         self._protocol: Protocol = protocol
         cluster = Cluster("fake", {}, self.broker.clients("setup"))
         admin = cluster.clients.admin(cluster.client())
-        give = partial(Birth(cluster, admin, "group", GEOMETRY, self.clock).give, "in", 2, adopt=False)
-        make_or_check(TopicAdmin(admin), "in", 2, 1, fixed_delay=False, before_intake=give)
+        give = partial(Birth(cluster, admin, "group", self.clock).give, "in", 2, GEOMETRY, adopt=False)
+        make_or_check(TopicAdmin(admin), "in", 2, 1, GEOMETRY, fixed_delay=False, before_intake=give)
         self.broker.make_topic("out", 2)
 
     def worker(self, name: str) -> Worker:

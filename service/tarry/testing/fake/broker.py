@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+from confluent_kafka import KafkaError
+
 from tarry.kafka.clients import Clients
 from tarry.testing.fake.classic_group import ClassicGroup
 from tarry.testing.fake.clients import FakeClients
@@ -158,6 +160,12 @@ class FakeBroker:
             if seat.application.instance == instance:
                 member = membership.join(replace(seat.application, member=""))
                 self._server.groups.expire(group, member, seat.application.session_ms, lives)
+
+    def lose_group(self, group: str) -> None:
+        """A KIP-848 group's members are lost, as a coordinator may lose them that was killed; its offsets are kept."""
+        for member in self._server.members:
+            if member.forget(group, KafkaError.GROUP_ID_NOT_FOUND):
+                self._server.groups.of(group).membership.remove(member.id)
 
     def coordinator_away(self, group: str, ms: int) -> None:
         """A group's coordinator does not answer for so long."""

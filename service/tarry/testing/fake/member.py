@@ -69,6 +69,18 @@ class Member(ABC):
         """Whether a fatal error has ended it."""
         return self._fatal
 
+    @property
+    def id(self) -> str:
+        """Its member id."""
+        return self._id
+
+    def forget(self, group: str, code: int) -> bool:
+        """Its next heartbeat is refused for good, if it is of that group; whether it is."""
+        if self._closed or self._fatal or self._wants.group != group:
+            return False
+        self._die(code, "ConsumerGroupHeartbeat fatal error")
+        return True
+
     def still_is(self, group: str, instance: str) -> bool:
         """Whether it sends heartbeats for an instance, as a client does until it is closed, fatal error or not."""
         open_ = self._wire.process.responds and not self._closed

@@ -24,6 +24,19 @@ class Member(Protocol):
         """The cluster has stopped; end the session when it does not answer in time."""
         ...
 
+    @property
+    def id(self) -> str:
+        """Its member id."""
+        ...
+
+    def forget(self, group: str, code: int) -> bool:
+        """Its next heartbeat is refused for good, if it is of that group; whether it is."""
+        ...
+
+    def still_is(self, group: str, instance: str) -> bool:
+        """Whether it sends heartbeats for an instance."""
+        ...
+
 
 class Server:
     """Logs, groups, transactions, and the processes whose clients ask for them.

@@ -9,7 +9,7 @@ from tarry.testing.fake import Fate, Step
 from tarry.testing.simulation.disturbances import SESSION_MS, At, Chance, Recorder
 from tarry.testing.simulation.oracle import Report
 from tarry.testing.simulation.process import Process
-from tarry.testing.simulation.world import Shape, World
+from tarry.testing.simulation.world import LARGE_LEVELS, NO_LEVELS, SMALL_LEVELS, Shape, World
 
 SHAPES: Final = {
     "classic-static": Shape(static=True),
@@ -127,7 +127,8 @@ def by_chance(seed: int, *, kinds: frozenset[str] = ALL_KINDS) -> Outcome:
         marker_lag_ms=marker_lag_ms,
         latency_ms=choose.choice(((0, 0), (0, 3))),
         memory_budget_bytes=choose.choice((1 << 30, 1 << 30, 60_000)),
-        # Ten messages in nearly a second would be a backlog that has no end in time, by nobody's fault.
+        geometry=choose.choice((NO_LEVELS, SMALL_LEVELS if marker_lag_ms[1] < 500 else LARGE_LEVELS)),
+        # Ten messages in nearly a second, or a bucket, would be a backlog that has no end in time, by nobody's fault.
         most=choose.choice((10, 50, 1_000) if marker_lag_ms[1] < 500 else (50, 1_000)),
     )
     world = World(seed, shape)

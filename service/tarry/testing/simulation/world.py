@@ -14,13 +14,15 @@ from typing import Any, Literal
 from confluent_kafka import Consumer, TopicPartition
 
 from tarry.core.checkpoint import Geometry
+from tarry.core.levels import slots_of
 from tarry.core.request import IntakePolicy, RequestReader
 from tarry.errors import MembershipLostError
 from tarry.headers import DELAY_MS, DELIVER_AT, ID, TARGET
 from tarry.kafka.birth import Birth
+from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.place import Place
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import DEAD, RESULTS, TopicAdmin, make_or_check
+from tarry.kafka.topics import DEAD, RESULTS, TopicAdmin, wheel_topic
 from tarry.testing.fake import FakeBroker, Fate, Step
 from tarry.testing.manual_clock import ManualClock
 from tarry.testing.simulation.oracle import Report, Seen, Sent, judge
@@ -29,12 +31,22 @@ from tarry.worker.plan import IntakePlan
 
 INTAKE = "in"
 GROUP = "group"
-GEOMETRY = Geometry(20_000, 10, 0)
+NO_LEVELS = Geometry(20_000, 10, 0)
+SMALL_LEVELS = Geometry(400, 2, 3)
+"""Three levels, with buckets of 0.4, 0.8 and 1.6 s: all of them turn within seconds."""
+
+LARGE_LEVELS = Geometry(2_000, 2, 2)
+"""Two levels, for a cluster whose transactions take up to a second each."""
+
 KEYS = 6
 IDLE_MS = 10
 PATIENCE_MS = 14_000
 """How long a message that is due may take to be seen while nothing disturbs: a session's 6 s, and a take-over."""
+CATCH_UP_MS = 45_000
+"""And longer where buckets are to be closed one after the other, each by a commit or two that take a second."""
 SETTLE_MS = 90_000
+EMPTIED_MS = 12_000
+"""By then every bucket's time is over, and it is emptied."""
 REQUEST_TIMEOUT_MS = 10_000
 """How long a client of the service waits for an answer before it asks again."""
 
@@ -55,6 +67,7 @@ class Shape:
         most: messages a transaction.
         memory_budget_bytes: of a process.
         poison: the share of messages that can only become dead letters.
+        geometry: of the overflow wheel.
     """
 
     protocol: Literal["classic", "consumer"] = "classic"
@@ -68,6 +81,7 @@ class Shape:
     most: int = 20
     memory_budget_bytes: int = 1 << 30
     poison: float = 0.05
+    geometry: Geometry = NO_LEVELS
 
 
 def nothing(_process: Process, _step: Step) -> None:
@@ -134,7 +148,7 @@ class World:
             self.clock,
             GROUP,
             shape.protocol,
-            {INTAKE: IntakePlan(reader, False, GEOMETRY, 3_600_000)},
+            {INTAKE: IntakePlan(reader, False, shape.geometry, 3_600_000)},
             shape.most,
             shape.memory_budget_bytes,
         )
@@ -147,11 +161,12 @@ class World:
     def _build(self) -> None:
         cluster = Cluster("fake", {}, self.broker.clients("setup"))
         admin = cluster.clients.admin(cluster.admin())
-        birth = Birth(cluster, admin, GROUP, GEOMETRY, self.clock)
-        give = partial(birth.give, INTAKE, self.shape.partitions, adopt=False)
-        make_or_check(TopicAdmin(admin), INTAKE, self.shape.partitions, 1, fixed_delay=False, before_intake=give)
-        for topic, partitions in self.shape.targets:
-            self.broker.make_topic(topic, partitions)
+        birth = Birth(cluster, admin, GROUP, self.clock)
+        partitions, geometry = self.shape.partitions, self.shape.geometry
+        give = partial(birth.give, INTAKE, partitions, geometry, adopt=False)
+        make_or_check(TopicAdmin(admin), INTAKE, partitions, 1, geometry, fixed_delay=False, before_intake=give)
+        for topic, count in self.shape.targets:
+            self.broker.make_topic(topic, count)
 
     def _read(self) -> Consumer:
         cluster = Cluster("fake", {}, self.broker.clients("watcher"))
@@ -239,19 +254,28 @@ class World:
             if process.worker is None and not any(restart.process is process for restart in self._restarts):
                 self.restart(process, 0)
         self.run_until(lambda: not self._waiting and not self._restarts, SETTLE_MS)
-        self.run(1_000)
+        self.run(EMPTIED_MS if self.shape.geometry.levels else 1_000)
         for process in self.processes:
             process.stop()
         self.clock.advance(max(self.shape.marker_lag_ms) + 1)
         while self._watch():
             pass
         report = judge(self.sent, self._seen["delivered"], self._seen[DEAD], self._seen[RESULTS])
+        if left := self._left_behind():
+            report.faults["left behind"] = left
         if self._stuck:
             report.faults["stuck"] = self._stuck
         refused = [f"{p.name}: {error}" for p in self.processes for error in p.errors if self._unforeseen(error)]
         if refused:
             report.faults["refused"] = refused
         return report
+
+    def _left_behind(self) -> list[str]:
+        """Records in buckets when nothing waits any more."""
+        geometry = self.shape.geometry
+        slots = slots_of(geometry) * self.shape.partitions
+        places = [(wheel_topic(INTAKE, level), p) for level in range(1, geometry.levels + 1) for p in range(slots)]
+        return [f"{topic}/{p}: {records}" for topic, p in places if (records := len(self.broker.records(topic, p)))]
 
     def unseen(self) -> list[Sent]:
         """Messages that have not arrived."""
@@ -390,10 +414,14 @@ class World:
                 waiting.due_since_ms = None
             elif waiting.due_since_ms is None:
                 waiting.due_since_ms = now_ms
-            elif not waiting.told and now_ms - max(waiting.due_since_ms, self.disturbed_ms) >= PATIENCE_MS:
+            elif not waiting.told and now_ms - max(waiting.due_since_ms, self.disturbed_ms) >= self._patience_ms:
                 waiting.told = True
-                self._stuck.append(f"{PATIENCE_MS} ms: {waiting.message}")
+                self._stuck.append(f"{self._patience_ms} ms: {waiting.message}")
         return bool(records)
+
+    @property
+    def _patience_ms(self) -> int:
+        return PATIENCE_MS if self.shape.geometry != LARGE_LEVELS else PATIENCE_MS + CATCH_UP_MS
 
     @staticmethod
     def _unforeseen(error: Exception) -> bool:

@@ -1,0 +1,260 @@
+"""What a partition has in its overflow wheel: what is closed and not done, slot by slot.
+
+Kafka holds the messages, `Levels` says where each belongs; this says how far each slot is done. A slot goes round:
+
+    open      messages are filed to it
+    closed    read from where it was done last to the end that it had when it was closed, each record placed anew
+    drained   level 1: all of it is in memory; above: all of it lies one level lower, committed
+    done      each record has fired, is dead, or lies in another slot, committed
+    emptied   its records are deleted up to that end
+
+A slot of level 1 is drained long before it is done, and may come round again meanwhile, where a target is away for
+longer than the ring lasts: then the two turns are one stretch, with the first one's begin and the second one's end.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tarry.core.checkpoint import Checkpoint, Draining, Emptying
+from tarry.core.done_set import DoneSet
+from tarry.core.ledger import Ledger
+from tarry.core.levels import Bucket, Levels
+from tarry.core.source import Source
+
+_NOTHING = DoneSet((), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """What a take-over found in a partition's slots.
+
+    Attributes:
+        spans: for each slot the first offset that its log holds, and its end.
+        done: what the journal says is done of those being drained.
+        journal_end: the journal's end when the take-over began.
+    """
+
+    spans: Mapping[Source, tuple[int, int]] = field(default_factory=dict)
+    done: Mapping[Source, DoneSet] = field(default_factory=dict)
+    journal_end: int = 0
+
+
+class _Slot:
+    """A stretch of a slot that is closed and not done."""
+
+    __slots__ = ("bucket", "done", "end", "ledger", "pointer")
+
+    def __init__(self, bucket: Bucket, begin: int, end: int, pointer: int, done: DoneSet = _NOTHING) -> None:
+        self.bucket = bucket
+        self.end = end
+        self.pointer = pointer
+        self.done = done
+        self.ledger = Ledger(begin)
+
+    @property
+    def is_read(self) -> bool:
+        return self.ledger.position >= self.end
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_read and self.ledger.low >= self.end
+
+
+class Overflow:
+    """The overflow wheel of one partition.
+
+    Args:
+        checkpoint: of the take-over.
+        buckets: what it found beside.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, buckets: Buckets) -> None:
+        self._slots: dict[Source, _Slot] = {}
+        self._emptying = {Source(one.level, one.slot): one.end for one in checkpoint.emptying}
+        self._noted = dict(self._emptying)
+        self._journal_end = buckets.journal_end
+        self._begins: dict[Source, int] = {}
+        self._filled: set[Source] = set()
+        for source, (start, end) in buckets.spans.items():
+            self._begins[source] = max(start, self._emptying.get(source, 0))
+            if end > self._begins[source]:
+                self._filled.add(source)
+        self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms)
+        recovered = []
+        for entry in checkpoint.draining:
+            source = Source(entry.level, entry.slot)
+            bucket = self.levels.last_turn(*source)
+            done = buckets.done.get(source, _NOTHING)
+            self._slots[source] = _Slot(bucket, entry.done_below, entry.end, entry.pointer, done)
+            if buckets.spans.get(source, (0, 0))[1] <= entry.end:
+                self._filled.discard(source)
+            recovered.append(bucket)
+        self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms, recovered)
+        self._recovering = {source for source in self._slots if source.level == 1}
+        for source in list(self._slots):
+            self._look_at(source)
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether something of level 1 that a take-over found closed is not read yet: it may all be overdue."""
+        return bool(self._recovering)
+
+    @property
+    def pointer(self) -> int | None:
+        """Where a recovery of what is closed must begin to read the journal."""
+        return min((slot.pointer for slot in self._slots.values()), default=None)
+
+    def note_journal_end(self, end: int) -> None:
+        """Note an end of the journal that was asked for earlier: the pointer of what is closed from now on."""
+        self._journal_end = max(self._journal_end, end)
+
+    # -- filing -----------------------------------------------------------------------------------------------------
+
+    def source_of(self, bucket: Bucket) -> Source:
+        """The slot that a bucket is."""
+        return Source(bucket.level, self.levels.slot(bucket))
+
+    def fill(self, source: Source) -> None:
+        """Take note that a slot is filed to: it is to be asked for its end when it is closed."""
+        self._filled.add(source)
+
+    # -- closing ----------------------------------------------------------------------------------------------------
+
+    def to_ask(self, now_ms: int) -> list[Source]:
+        """The slots whose ends are to be known before more can be closed; none where nothing is to be closed."""
+        bucket = self.levels.next_to_close(now_ms)
+        return [] if bucket is None or self.source_of(bucket) not in self._filled else sorted(self._filled)
+
+    def close(self, ends: Mapping[Source, int], room: int, now_ms: int) -> bool:
+        """Close the buckets whose time has come, as far as is known what lies in them; the others close later.
+
+        Args:
+            ends: the high watermarks of slots; nothing is being filed to them.
+            room: how many messages of level 1 memory has room for; one bucket may hold more than that.
+            now_ms: wall time.
+
+        Returns:
+            Whether any was closed: that is to be committed before anything is filed by it.
+        """
+        some = False
+        while (bucket := self.levels.next_to_close(now_ms)) is not None:
+            source = self.source_of(bucket)
+            if source not in self._filled:
+                self.levels.close(bucket)
+                self.levels.drained(bucket)
+            elif source in ends:
+                room -= self._unread_below(source, ends[source]) if source.level == 1 else 0
+                if room < 0 and source.level == 1 and any(one.level == 1 for one in self.levels.draining):
+                    break
+                self._close(source, bucket, ends[source])
+            else:
+                break
+            some = True
+        return some
+
+    def _unread_below(self, source: Source, end: int) -> int:
+        slot = self._slots.get(source)
+        return end - (self._begins.get(source, 0) if slot is None else slot.ledger.position)
+
+    def _close(self, source: Source, bucket: Bucket, end: int) -> None:
+        self._filled.discard(source)
+        self.levels.close(bucket)
+        slot = self._slots.get(source)
+        if slot is None:
+            self._slots[source] = _Slot(bucket, self._begins.get(source, 0), end, self._journal_end)
+        else:
+            slot.bucket, slot.end = bucket, max(slot.end, end)
+        self._look_at(source)
+
+    # -- draining ---------------------------------------------------------------------------------------------------
+
+    def unread(self) -> Iterator[tuple[Source, int, int]]:
+        """The slots that are to be read: where from, and to which end."""
+        for source, slot in self._slots.items():
+            if not slot.is_read:
+                yield source, slot.ledger.position, slot.end
+
+    def window_ms(self, source: Source) -> tuple[int, int]:
+        """The time that a closed slot covers."""
+        bucket = self._slots[source].bucket
+        return bucket.start_ms, self.levels.end_ms(bucket)
+
+    def read(self, source: Source, offset: int) -> bool:
+        """Take note of a record that was read; whether it is new, within the stretch, and not done."""
+        slot = self._slots.get(source)
+        if slot is None or not slot.ledger.position <= offset < slot.end:
+            return False
+        if offset in slot.done:
+            slot.ledger.reach(offset + 1)
+            return False
+        slot.ledger.read(offset)
+        return True
+
+    def reach(self, source: Source, position: int) -> None:
+        """Take note of the reader's position, and of the end when it is reached."""
+        slot = self._slots.get(source)
+        if slot is not None:
+            slot.ledger.reach(min(position, slot.end))
+            self._look_at(source)
+
+    # -- what is done -----------------------------------------------------------------------------------------------
+
+    def mark(self, source: Source, offsets: Sequence[int]) -> None:
+        """Count offsets as done, tentatively."""
+        self._slots[source].ledger.mark(offsets)
+
+    def unmark(self, source: Source, offsets: Sequence[int]) -> None:
+        """Take marks back."""
+        self._slots[source].ledger.unmark(offsets)
+
+    def trim(self) -> None:
+        """The marks are committed: what is done is to be emptied."""
+        for source in list(self._slots):
+            self._slots[source].ledger.trim()
+            self._look_at(source)
+
+    def _look_at(self, source: Source) -> None:
+        slot = self._slots[source]
+        if slot.is_read:
+            self._recovering.discard(source)
+        is_drained = slot.is_done if source.level > 1 else slot.is_read
+        if is_drained and slot.bucket in self.levels.draining:
+            self.levels.drained(slot.bucket)
+        if slot.is_done:
+            del self._slots[source]
+            self._begins[source] = slot.end
+            self._emptying[source] = slot.end
+
+    # -- emptying ---------------------------------------------------------------------------------------------------
+
+    def noted(self) -> Callable[[], None]:
+        """What is to be called once a checkpoint of now is committed."""
+        emptying = dict(self._emptying)
+
+        def confirm() -> None:
+            self._noted = emptying
+
+        return confirm
+
+    @property
+    def is_unnoted(self) -> bool:
+        """Whether something is done, and may be emptied once a checkpoint says so."""
+        return any(self._noted.get(source) != end for source, end in self._emptying.items())
+
+    def to_empty(self) -> dict[Source, int]:
+        """Slots to be emptied, and up to where: the last committed checkpoint does not need them any more."""
+        return {source: end for source, end in self._emptying.items() if self._noted.get(source) == end}
+
+    def emptied(self, source: Source, end: int) -> None:
+        """A slot was emptied up to an offset."""
+        if self._emptying.get(source) == end:
+            del self._emptying[source]
+
+    # -- the checkpoint ---------------------------------------------------------------------------------------------
+
+    def entries(self) -> tuple[tuple[Draining, ...], tuple[Emptying, ...]]:
+        """What a checkpoint says of the slots."""
+        draining = tuple(
+            Draining(*source, slot.ledger.low, slot.end, slot.pointer) for source, slot in self._slots.items()
+        )
+        return draining, tuple(Emptying(*source, end) for source, end in self._emptying.items())

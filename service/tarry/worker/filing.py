@@ -1,0 +1,207 @@
+"""Messages that are due beyond the hot window go to buckets of the overflow wheel, in transactions of their own.
+
+    1. begin    take what waits to be filed, open a transaction, hand the records to the client library
+    2. look     every turn, without waiting: delivered → offsets and commit; failed → abort, and try again later
+
+A filing commits no offset of the intake: it may not say anything about what others hold. It commits one of the journal,
+which nobody reads, so that the broker checks our membership; what it moved is in the journal's record and counts as
+done from its commit on.
+
+A bucket is closed only between two filings of its partition: so its end is sure, and nothing is filed to a bucket that
+is closed.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tarry.clock import Clock
+from tarry.core.batch import Filing, offsets_of
+from tarry.core.filed import filed_headers
+from tarry.core.journal import encode_done
+from tarry.core.partition import PartitionState
+from tarry.errors import AbortableError
+from tarry.kafka.clients import Clients
+from tarry.kafka.errors import error_of
+from tarry.kafka.membership import Membership
+from tarry.kafka.topics import JOURNAL
+from tarry.kafka.transaction import Transactor
+from tarry.metrics.families import FILED
+from tarry.metrics.tally import Tally
+from tarry.worker.logs import log_of
+from tarry.worker.side_producer import SideProducer
+
+if TYPE_CHECKING:
+    from tarry.core.levels import Bucket
+    from tarry.kafka.place import Place
+
+FILE_EVERY_MS = 50
+"""The least time from the start of one filing to the next: what waits longer than a minute is in no hurry."""
+
+BACKOFF_MS = 500
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """An open transaction."""
+
+    filings: list[tuple[PartitionState, Filing]]
+    failure: str = ""
+
+
+class Filer:
+    """Files messages.
+
+    Args:
+        transactor: a producer of its own.
+        clients: who waits for brokers in the background.
+        membership: whose metadata proves that the partitions are still ours.
+        clock: wall and monotonic time.
+        most: messages a transaction.
+        on_event: takes an event's name and fields, for the log.
+        tally: counts.
+    """
+
+    def __init__(
+        self,
+        transactor: Transactor,
+        clients: Clients,
+        membership: Membership,
+        clock: Clock,
+        most: int,
+        on_event: Callable[..., None],
+        tally: Tally,
+    ) -> None:
+        self._producer = SideProducer(transactor, clients)
+        self._transactor = transactor
+        self._membership = membership
+        self._clock = clock
+        self._most = most
+        self._on_event = on_event
+        self._tally = tally
+        self._attempt: _Attempt | None = None
+        self._next_ms = 0
+        self._turns = 0
+
+    def is_filing(self, state: PartitionState) -> bool:
+        """Whether messages of a partition are being filed."""
+        return self._attempt is not None and any(one is state for one, _ in self._attempt.filings)
+
+    def turn(self, states: Sequence[PartitionState], held_up: Sequence[PartitionState]) -> None:
+        """Look after the transaction that is open, or begin one; never waits.
+
+        Args:
+            states: all partitions.
+            held_up: those of which nothing is to be filed now.
+
+        Raises:
+            RetriableError: no producer can be had for now.
+            FatalError: a transaction's fate is not known: drop the states and take over anew.
+        """
+        if self._attempt is not None:
+            self._look(self._attempt)
+            return
+        now_ms = self._clock.monotonic_ms()
+        waiting = [state for state in states if state.to_file and state not in held_up]
+        if waiting and now_ms >= self._next_ms and self._producer.is_ready():
+            self._next_ms = now_ms + FILE_EVERY_MS
+            self._begin(waiting)
+
+    def settle(self) -> None:
+        """Wait until no producer is being built beside the loop.
+
+        Raises:
+            RetriableError: it takes too long, or did not succeed.
+            FatalError: the producer is lost.
+        """
+        self._producer.settle()
+
+    def stop(self) -> None:
+        """Abort what is open, so that its partitions can be given up.
+
+        Raises:
+            FatalError: the producer is lost.
+        """
+        if self._attempt is not None:
+            self._put_back(self._attempt)
+        self._producer.stop()
+
+    def forget(self) -> None:
+        """The states and the producer are gone: nothing is open."""
+        self._attempt = None
+        self._producer.forget()
+
+    # -- 1 ----------------------------------------------------------------------------------------------------------
+
+    def _begin(self, states: Sequence[PartitionState]) -> None:
+        self._turns += 1
+        first = self._turns % len(states)
+        room, now_ms = self._most, self._clock.now_ms()
+        filings = []
+        for state in [*states[first:], *states[:first]]:
+            filing = state.take_to_file(room, now_ms)
+            room -= len(filing)
+            if filing:
+                filings.append((state, filing))
+            if room <= 0:
+                break
+        if not filings:
+            return
+        attempt = self._attempt = _Attempt(filings)
+        self._producer.begin()
+        try:
+            for state, filing in filings:
+                self._write(state, filing)
+        except AbortableError as error:
+            attempt.failure = str(error)
+        except KafkaException as exception:
+            attempt.failure = error_of(exception).str()
+
+    def _write(self, state: PartitionState, filing: Filing) -> None:
+        produce, failed = self._transactor.produce, self._failed
+        places: dict[Bucket, Place] = {}
+        for message, bucket in filing:
+            place = places.get(bucket)
+            if place is None:
+                place = places[bucket] = log_of(state, state.source_of(bucket))
+            produce(*place, message.key, message.value, filed_headers(message), failed)
+        record = encode_done(offsets_of(filing))
+        produce(state.intake + JOURNAL, state.partition, None, record, [], failed)
+
+    def _failed(self, error: KafkaError | None, _record: Any) -> None:
+        if error is not None and self._attempt is not None:
+            self._attempt.failure = self._attempt.failure or error.str()
+
+    # -- 2 ----------------------------------------------------------------------------------------------------------
+
+    def _look(self, attempt: _Attempt) -> None:
+        queued = self._transactor.push()
+        if attempt.failure:
+            self._give_up(attempt, attempt.failure)
+            return
+        if queued:
+            return
+        journals = {(state.intake + JOURNAL, state.partition): (0, "") for state, _ in attempt.filings}
+        try:
+            self._transactor.send_offsets(journals, self._membership.metadata())
+            self._producer.commit()
+        except AbortableError as error:
+            self._give_up(attempt, str(error))
+            return
+        self._attempt = None
+        for state, filing in attempt.filings:
+            state.confirm_filed(filing)
+            self._tally.count(FILED, len(filing), state.intake)
+
+    def _give_up(self, attempt: _Attempt, reason: str) -> None:
+        self._on_event("filing_aborted", reason=reason)
+        self._put_back(attempt)
+        self._next_ms = self._clock.monotonic_ms() + BACKOFF_MS
+        self._producer.renew()
+
+    def _put_back(self, attempt: _Attempt) -> None:
+        self._attempt = None
+        for state, filing in attempt.filings:
+            state.put_back_filed(filing)
