@@ -404,9 +404,18 @@ class Inbox:
 
 
 @contextmanager
-def inbox(cluster: Cluster, topics: Sequence[str], starts: Mapping[Place, int] | None = None) -> Iterator[Inbox]:
-    """Read topics, or partitions from an offset each, as a read_committed reader does."""
-    consumer = Consumer(cluster.reader())
+def inbox(
+    cluster: Cluster, topics: Sequence[str], starts: Mapping[Place, int] | None = None, *, trimmed: bool = False
+) -> Iterator[Inbox]:
+    """Read topics, or partitions from an offset each, as a read_committed reader does.
+
+    Args:
+        cluster: where.
+        topics: what.
+        starts: partitions and offsets; else all from the beginning.
+        trimmed: whether records may be deleted meanwhile: then it goes on behind them.
+    """
+    consumer = Consumer({**cluster.reader(), **({"auto.offset.reset": "earliest"} if trimmed else {})})
     try:
         if starts is None:
             found = {topic: consumer.list_topics(topic, timeout=10).topics[topic].partitions for topic in topics}

@@ -43,7 +43,7 @@ class Limits:
     """
 
     silence_ms: int = 20_000
-    hand_over_ms: int = 9_500
+    hand_over_ms: int = 9_000
 
 
 class Supervisor:
