@@ -46,6 +46,7 @@ slow: $(READY) ## every other test that takes longer than the suite may
 bench: $(READY) ## figures, as ratios in one run
 	$(BIN)/python -m benches.bench_wheel
 	$(BIN)/python -m benches.bench_relay
+	$(BIN)/python -m benches.bench_overflow
 	$(BIN)/python -m benches.bench_poison
 
 lock: $(READY) ## resolve the dependencies anew

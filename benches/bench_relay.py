@@ -21,24 +21,21 @@ arrived when a read_committed reader could read it.
 import argparse
 import json
 import os
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
-from benches.support_kafka import Progress, Topics, delete_topics, preload, stamps
-from benches.support_process import Contender, now_ms, prepare, running
+from benches.support_kafka import preload
+from benches.support_process import Contender, now_ms, running
+from benches.support_run import Run
 from tarry.devbroker import EmbeddedBroker
 
 BOTH: Final[tuple[Contender, ...]] = ("relay", "service")
@@ -116,18 +113,16 @@ class Bench:
     def __init__(
         self, bootstrap: str, plan: Plan, contenders: Sequence[Contender], directory: Path, console: Console
     ) -> None:
+        self._run = Run(bootstrap, directory, console)
         self._bootstrap = bootstrap
         self._plan = plan
         self._contenders = contenders
         self._directory = directory
-        self._console = console
-        self._number = 0
-        self._until_the_end = ExitStack()
         self.figures: dict[Contender, Figures] = {name: Figures() for name in contenders}
 
     def run(self) -> None:
         """Measure everything, the contenders taking turns."""
-        with self._until_the_end:
+        with self._run:
             self._measure()
 
     def _measure(self) -> None:
@@ -146,28 +141,20 @@ class Bench:
             self._memory()
 
     def _relay_backlog(self, *, is_warm_up: bool = False) -> None:
-        """N messages wait; the relay is started. Once before all else: the broker's JVM must have seen the work."""
         herd = self._plan.herd
-        with self._topics("relay") as (topics, progress):
-            preload(self._bootstrap, topics, (now_ms() for _ in range(herd)))
-            with running("relay", self._bootstrap, topics, self._directory) as relay:
-                first_ms, cpu_s = relay.first_batch_ms(), relay.cpu_s()
-                done_ms = progress.settled(1.5, 120)[-1][0]
-                cpu_us = (relay.cpu_s() - cpu_s) / herd * 1e6
-            self._all_arrived(topics, herd)
-            rate = herd / (done_ms - first_ms) * 1_000
+        found = self._run.relay_backlog(herd)
         if not is_warm_up:
             figures = self.figures["relay"]
-            figures.herd_per_s.append(rate)
-            figures.whole_way_per_s.append(rate)
-            figures.cpu_us.append(cpu_us)
+            figures.herd_per_s.append(found.per_s)
+            figures.whole_way_per_s.append(found.per_s)
+            figures.cpu_us.append(found.cpu_us)
         what = "warm-up" if is_warm_up else f"backlog of {herd:,}"
-        self._say(f"relay, {what}: {rate:,.0f} msg/s, {cpu_us:.1f} us/msg")
+        self._run.say(f"relay, {what}: {found.per_s:,.0f} msg/s, {found.cpu_us:.1f} us/msg")
 
     def _service_herd(self) -> None:
         """N messages are held, and due at one instant. CPU is taken in two parts: the wait between costs none."""
         herd = self._plan.herd
-        with self._topics("service") as (topics, progress):
+        with self._run.topics("service") as (topics, progress):
             with running("service", self._bootstrap, topics, self._directory) as service:
                 cpu_s = service.cpu_s()
                 # Long enough to be produced, read and held before it; checked below.
@@ -180,27 +167,27 @@ class Bench:
                 cpu_s -= service.cpu_s()
                 done_ms = progress.settled(1.5, 120)[-1][0]
                 cpu_s += service.cpu_s()
-            self._all_arrived(topics, herd)
+            self._run.all_arrived(topics, herd)
             rate = herd / max(1, done_ms - due_ms) * 1_000
             self.figures["service"].herd_per_s.append(rate)
             self.figures["service"].cpu_us.append(cpu_s / herd * 1e6)
             warning = "" if held else " (not idle before the instant: part of it was still being read)"
-            self._say(f"service, herd of {herd:,}: {rate:,.0f} msg/s, {cpu_s / herd * 1e6:.1f} us/msg{warning}")
+            self._run.say(f"service, herd of {herd:,}: {rate:,.0f} msg/s, {cpu_s / herd * 1e6:.1f} us/msg{warning}")
 
     def _service_whole_way(self) -> None:
         """N overdue messages wait; the service is started, and read from when it has its partitions."""
         herd = self._plan.herd
-        with self._topics("service") as (topics, progress):
+        with self._run.topics("service") as (topics, progress):
             with running("service", self._bootstrap, topics, self._directory):
                 pass  # it has made its topics
             preload(self._bootstrap, topics, (now_ms() for _ in range(herd)))
             with running("service", self._bootstrap, topics, self._directory) as service:
                 done_ms = progress.settled(1.5, 120)[-1][0]
                 way_ms = done_ms - service.taken_over_ms()
-            self._all_arrived(topics, herd)
+            self._run.all_arrived(topics, herd)
             rate = herd / way_ms * 1_000
             self.figures["service"].whole_way_per_s.append(rate)
-            self._say(f"service, whole way of {herd:,}: {rate:,.0f} msg/s")
+            self._run.say(f"service, whole way of {herd:,}: {rate:,.0f} msg/s")
 
     def _steady(self) -> None:
         """Climb the ladder, the contenders in turns, each until it no longer keeps up."""
@@ -215,7 +202,7 @@ class Bench:
                     figures.steady_per_s = max(figures.steady_per_s, offered)
                 else:
                     climbing.remove(name)
-                self._say(
+                self._run.say(
                     f"{name}, offered {offered:,.0f} msg/s: {out:,.0f} msg/s out, the last {late_ms} ms late, "
                     f"{'keeps up' if keeps_up else 'falls behind'}"
                 )
@@ -223,12 +210,12 @@ class Bench:
     def _rung(self, name: Contender, rate: int) -> tuple[float, float, int]:
         """Offer a rate; return the rate that came out meanwhile, the rate really offered, and the last's lateness."""
         delay_ms = STEADY_DELAY_MS if name == "service" else 0
-        with self._topics(name) as (topics, progress):
+        with self._run.topics(name) as (topics, progress):
             with running(name, self._bootstrap, topics, self._directory):
-                load = self._load(topics, rate, self._plan.steady_s, (delay_ms, delay_ms))
+                load = self._run.load(topics, rate, self._plan.steady_s, (delay_ms, delay_ms))
                 moves = progress.settled(2.0, self._plan.steady_s + 120, every_s=0.02)
-                sent = self._told(load)
-            arrived = self._all_arrived(topics, sent["sent"])
+                sent = self._run.told(load)
+            arrived = self._run.all_arrived(topics, sent["sent"])
             offered = sent["sent"] / (sent["last_ms"] - sent["first_ms"]) * 1_000
             # What came out while it was offered, without the first second: nothing is warm then.
             from_ms, to_ms = sent["first_ms"] + delay_ms + 1_000, sent["last_ms"] + delay_ms
@@ -237,24 +224,23 @@ class Bench:
 
     def _lateness(self, name: Contender) -> None:
         delays_ms = LATENESS_DELAYS_MS if name == "service" else (0, 0)
-        with self._topics(name) as (topics, progress):
+        with self._run.topics(name) as (topics, progress):
             with running(name, self._bootstrap, topics, self._directory) as contender:
-                reader = self._child("support_reader", topics.target, "--skip-ms", "3000")
+                reader = self._run.read_lateness(topics)
                 cpu_s = contender.cpu_s()
-                load = self._load(topics, LATENESS_RATE, self._plan.lateness_s, delays_ms)
+                load = self._run.load(topics, LATENESS_RATE, self._plan.lateness_s, delays_ms)
                 progress.settled(2.0, self._plan.lateness_s + 120, every_s=0.1)
                 cpu_s = contender.cpu_s() - cpu_s
-                sent = self._told(load)["sent"]
-                reader.send_signal(signal.SIGTERM)
+                sent = self._run.told(load)["sent"]
                 figures = self.figures[name]
-                figures.lateness = self._told(reader)
+                figures.lateness = self._run.ask_lateness(reader)
                 figures.cpu_us_at_rate = cpu_s / sent * 1e6
-            self._all_arrived(topics, sent)
-            self._say(f"{name}, at {LATENESS_RATE:,} msg/s: {figures.lateness}")
+            self._run.all_arrived(topics, sent)
+            self._run.say(f"{name}, at {LATENESS_RATE:,} msg/s: {figures.lateness}")
 
     def _memory(self) -> None:
         held = self._plan.held
-        with self._topics("service") as (topics, _):
+        with self._run.topics("service") as (topics, _):
             with running("service", self._bootstrap, topics, self._directory) as service:
                 figures = self.figures["service"]
                 figures.idle_rss_mib = service.peak_rss_bytes() / 2**20
@@ -263,48 +249,9 @@ class Bench:
                 if not service.wait_idle(120):
                     raise SystemExit("the service is busy with messages that are not due")
                 figures.peak_rss_mib = service.peak_rss_bytes() / 2**20
-            self._say(
+            self._run.say(
                 f"service, {held:,} held: peak {figures.peak_rss_mib:,.0f} MiB, {figures.idle_rss_mib:,.0f} before"
             )
-
-    @contextmanager
-    def _topics(self, name: Contender) -> Iterator[tuple[Topics, Progress]]:
-        """One measurement's topics; they are removed after it, so that none is slower for the ones before."""
-        self._number += 1
-        topics = Topics(f"bench-{self._number}-{name}")
-        prepare(name, self._bootstrap, topics)
-        with Progress(self._bootstrap, topics.target) as progress:
-            yield topics, progress
-            progress.check_settled()
-        delete_topics(self._bootstrap, topics.name)
-
-    def _all_arrived(self, topics: Topics, messages: int) -> list[int]:
-        """When each was produced to the target; a bench of what is lost or doubled is worth nothing."""
-        arrived = stamps(self._bootstrap, topics.target)
-        if len(arrived) != messages:
-            raise SystemExit(f"{topics.name}: {messages:,} were sent, {len(arrived):,} arrived")
-        return arrived
-
-    def _load(self, topics: Topics, rate: int, seconds: float, delays_ms: tuple[int, int]) -> subprocess.Popen[str]:
-        arguments = ("--rate", str(rate), "--seconds", str(seconds), "--delays", *map(str, delays_ms))
-        return self._child("support_load", topics.name, *arguments)
-
-    def _child(self, module: str, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", f"benches.{module}", self._bootstrap, *arguments]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self._until_the_end.callback(process.kill)  # which does nothing to one that has ended
-        return process
-
-    @staticmethod
-    def _told(process: subprocess.Popen[str]) -> dict[str, Any]:
-        told, _ = process.communicate(timeout=120)
-        if process.returncode:
-            raise SystemExit(f"a process of the bench ended with {process.returncode}: {process.args!r}")
-        figures: dict[str, Any] = json.loads(told)
-        return figures
-
-    def _say(self, line: str) -> None:
-        self._console.print(line, highlight=False, soft_wrap=True)
 
 
 def ratios(figures: dict[Contender, Figures]) -> dict[str, float]:

@@ -9,15 +9,18 @@ contender for them.
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 KEYS: Final = [b"key-%04d" % number for number in range(1_000)]
 VALUE: Final = bytes(range(32, 96)) * 4  # 256 bytes
 PARTITIONS: Final = 4
+MARK: Final = "bench-mark"
+_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def load_producer(bootstrap: str) -> Producer:
     )
 
 
-def produce(producer: Producer, topics: Topics, number: int, when: tuple[str, str]) -> None:
+def produce(producer: Producer, topics: Topics, number: int, when: tuple[str, str], mark: str | None = None) -> None:
     """Queue one message of the bench: 256 B, a key, and headers for target, time and id.
 
     Args:
@@ -82,12 +85,15 @@ def produce(producer: Producer, topics: Topics, number: int, when: tuple[str, st
         topics: of this measurement.
         number: which message; id and key come from it.
         when: the header that says when it is due, such as `("tarry-delay-ms", "1000")`.
+        mark: of what kind it is, for whoever reads it; in the header `MARK`.
     """
     headers: list[tuple[str, str | bytes | None]] = [
         ("tarry-target", topics.target),
         when,
         ("tarry-id", f"{number:08x}-0000-4000-8000-000000000000"),
     ]
+    if mark is not None:
+        headers.append((MARK, mark))
     while True:
         try:
             producer.produce(topics.intake, VALUE, KEYS[number % 1_000], headers=headers)
@@ -108,18 +114,12 @@ def preload(bootstrap: str, topics: Topics, due_ms: Iterable[int]) -> float:
 
 
 class Progress:
-    """How far a topic has come, for read_committed readers."""
+    """How far a topic has come, for read_committed readers: one question for all its partitions."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "bench.progress",
-                "isolation.level": "read_committed",
-            }
-        )
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._settled: int | None = None
-        self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
+        self._latest = {TopicPartition(topic, number): _LATEST for number in range(partitions)}
         self._wait_for_leaders(topic)
 
     def _wait_for_leaders(self, topic: str) -> None:
@@ -127,7 +127,7 @@ class Progress:
         ends = time.monotonic() + 30
         while True:
             try:
-                self._consumer.list_topics(topic, timeout=30)
+                self._admin.list_topics(topic, timeout=30)
                 self.stable()
             except KafkaException:
                 if time.monotonic() > ends:
@@ -138,15 +138,24 @@ class Progress:
 
     def stable(self) -> int:
         """The sum of last stable offsets; transaction markers count."""
-        return sum(self._consumer.get_watermark_offsets(each, timeout=30)[1] for each in self._partitions)
+        found = self._admin.list_offsets(self._latest, isolation_level=IsolationLevel.READ_COMMITTED)
+        return sum(future.result(timeout=30).offset for future in found.values())
 
-    def settled(self, quiet_s: float, deadline_s: float, every_s: float = 0.005) -> list[tuple[int, int]]:
+    def settled(
+        self, quiet_s: float, deadline_s: float, every_s: float = 0.005, since: int | None = None
+    ) -> list[tuple[int, int]]:
         """Watch until nothing has moved for `quiet_s` (having moved at all), or `deadline_s` has passed.
+
+        Args:
+            quiet_s: how long nothing moves when all is there.
+            deadline_s: how long to watch at most.
+            every_s: the pause between two looks.
+            since: the sum of stable offsets before anything moved, where that may have begun already.
 
         Returns:
             Pairs of wall time in milliseconds and the sum of stable offsets then, one for each change.
         """
-        start = self.stable()
+        start = self.stable() if since is None else since
         seen = [(time.time_ns() // 1_000_000, start)]
         ends = time.monotonic() + deadline_s
         moved = time.monotonic()
@@ -165,12 +174,6 @@ class Progress:
         """After the contender's end: `settled` must not have taken a pause for the end, or its time is too good."""
         if self._settled is not None and self.stable() != self._settled:
             raise SystemExit("messages still came after they were taken to be all there")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
 
 
 def stamps(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> list[int]:

@@ -15,8 +15,16 @@ from benches.support_kafka import Topics, load_producer, produce
 TICK_S = 0.005
 
 
-def offer(bootstrap: str, topics: Topics, rate: int, seconds: float, delays_ms: tuple[int, int]) -> None:
-    """Send `rate` messages a second for so long, due after a delay between two bounds."""
+def offer(
+    bootstrap: str,
+    topics: Topics,
+    rate: int,
+    seconds: float,
+    delays_ms: tuple[int, int],
+    first: int = 0,
+    mark: str | None = None,
+) -> None:
+    """Send `rate` messages a second for so long, due after a delay between two bounds, numbered from `first` on."""
     producer = load_producer(bootstrap)
     producer.list_topics(topics.intake, timeout=30)
     choose = random.Random(1)
@@ -29,7 +37,7 @@ def offer(bootstrap: str, topics: Topics, rate: int, seconds: float, delays_ms: 
         now_ms = time.time_ns() // 1_000_000
         for number in range(sent, upto):
             due_ms = now_ms + shortest_ms + int(choose.random() * spread_ms)
-            produce(producer, topics, number, ("tarry-deliver-at", str(due_ms)))
+            produce(producer, topics, first + number, ("tarry-deliver-at", str(due_ms)), mark)
         sent = upto
         producer.poll(0)
         time.sleep(max(0.0, started + (sent / rate) - time.monotonic(), TICK_S if sent < total else 0.0))
@@ -45,10 +53,13 @@ def main() -> None:
     parser.add_argument("--rate", type=int, required=True, help="messages a second")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--delays", type=int, nargs=2, required=True, metavar="MS")
+    parser.add_argument("--first", type=int, default=0, help="number of the first; ids of two loads must differ")
+    parser.add_argument("--mark", help="of what kind they are: told apart by the reader")
     arguments = parser.parse_args()
     shortest_ms, longest_ms = arguments.delays
     topics = Topics(arguments.name)
-    offer(arguments.bootstrap, topics, arguments.rate, arguments.seconds, (shortest_ms, longest_ms))
+    delays_ms = (shortest_ms, longest_ms)
+    offer(arguments.bootstrap, topics, arguments.rate, arguments.seconds, delays_ms, arguments.first, arguments.mark)
 
 
 if __name__ == "__main__":

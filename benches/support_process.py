@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +24,23 @@ Contender = Literal["relay", "service"]
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 WINDOW: Final = "10m"  # messages due within it are held in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which delays the service takes, and what its overflow wheel is like.
+
+    Args:
+        max_delay: the longest delay, such as "10m".
+        overflow: settings of `[overflow]`, by name.
+    """
+
+    max_delay: str
+    overflow: Mapping[str, object]
+
+
+ALL_HOT: Final = Shape(WINDOW, {"from": WINDOW})
+"""No overflow wheel: memory holds all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +65,8 @@ class Running:
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def peak_rss_bytes(self) -> int:
-        """The largest resident set so far (VmHWM)."""
-        for line in Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-        raise SystemExit(f"{self.name} has ended")
+        """The largest resident set so far."""
+        return memory_bytes(self.pid, "VmHWM")
 
     def first_batch_ms(self) -> int:
         """When the relay had its first batch at hand; waits for that."""
@@ -64,6 +78,12 @@ class Running:
             raise TypeError("only the service takes over")
         first = self.serve.events("taken_over")[0]
         return round(datetime.fromisoformat(first["timestamp"]).timestamp() * 1_000)
+
+    def newest(self) -> "Running":
+        """The service's process that runs now, where the supervisor has started one anew."""
+        if self.serve is None:
+            raise TypeError("nothing starts the relay anew")
+        return Running(self.name, _worker(self.serve), serve=self.serve)
 
     def wait_idle(self, deadline_s: float, below: float = 0.1) -> bool:
         """Wait until it has used less than a share of one core for a second; whether that came to be."""
@@ -78,8 +98,18 @@ class Running:
         return False
 
 
+def memory_bytes(pid: int, field: str = "VmRSS") -> int:
+    """A field of a process's memory in `/proc`: VmRSS, the resident set now, or VmHWM, the largest so far."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise SystemExit(f"process {pid} has ended")
+
+
 @contextlib.contextmanager
-def running(name: Contender, bootstrap: str, topics: Topics, directory: Path) -> Iterator[Running]:
+def running(
+    name: Contender, bootstrap: str, topics: Topics, directory: Path, shape: Shape = ALL_HOT
+) -> Iterator[Running]:
     """Start a contender, and end it in good order.
 
     Args:
@@ -87,12 +117,13 @@ def running(name: Contender, bootstrap: str, topics: Topics, directory: Path) ->
         bootstrap: the broker, HOST:PORT.
         topics: of this measurement; the target must exist, and the relay's own topics too.
         directory: for configuration and logs.
+        shape: of the service's overflow wheel.
     """
     if name == "relay":
         with _relay(bootstrap, topics) as relay:
             yield relay
     else:
-        with _service(bootstrap, topics, directory) as service:
+        with _service(bootstrap, topics, directory, shape) as service:
             yield service
 
 
@@ -121,7 +152,7 @@ def _relay(bootstrap: str, topics: Topics) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def _service(bootstrap: str, topics: Topics, directory: Path) -> Iterator[Running]:
+def _service(bootstrap: str, topics: Topics, directory: Path, shape: Shape) -> Iterator[Running]:
     config = ServeConfig(
         bootstrap=bootstrap,
         intake=topics.intake,
@@ -129,18 +160,22 @@ def _service(bootstrap: str, topics: Topics, directory: Path) -> Iterator[Runnin
         group=topics.name,
         instance="bench",
         service={"memory_budget": "4GiB"},
-        intake_settings={"max_delay": WINDOW},
-        overflow={"from": WINDOW},
+        intake_settings={"max_delay": shape.max_delay},
+        overflow=shape.overflow,
     )
     serve = Serve(config, directory, topics.name)
     try:
         serve.start().wait_serving(deadline_s=300)
-        worker = serve.events("process_started")[-1]["pid"]  # not the supervisor that started it
-        yield Running("service", worker, serve=serve)
+        yield Running("service", _worker(serve), serve=serve)
         if code := serve.stop(within_s=60):
             raise SystemExit(f"the service ended with {code}\n{serve.tail()}")
     finally:
         serve.close()
+
+
+def _worker(serve: Serve) -> int:
+    """The process that does the work, not the supervisor that started it."""
+    return int(serve.events("process_started")[-1]["pid"])
 
 
 def now_ms() -> int:

@@ -1,7 +1,8 @@
 """A read_committed reader in a process of its own that tells how late messages are.
 
 Lateness is the wall time at which the reader has a message, less its due time: `tarry-due-ms`, or for the
-relay, which writes none, what the producer asked for. On SIGTERM it tells the figures on stdout, as JSON.
+relay, which writes none, what the producer asked for. On SIGTERM it tells the figures on stdout, as JSON:
+of all, and under `marked` of those of each mark, where messages have any.
 """
 
 import argparse
@@ -9,11 +10,12 @@ import json
 import signal
 import sys
 import time
+from collections import defaultdict
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from benches.support_kafka import PARTITIONS
+from benches.support_kafka import MARK, PARTITIONS
 from tests.support.checker import percentile
 
 
@@ -21,6 +23,18 @@ def lateness_of(headers: Any, seen_ms: int) -> int:
     """How late a message is, in milliseconds."""
     named = dict(headers)
     return seen_ms - int(named.get("tarry-due-ms") or named["tarry-deliver-at"])
+
+
+def figures_of(late_ms: list[int]) -> dict[str, Any]:
+    """The figures of one kind of messages."""
+    late_ms.sort()
+    return {
+        "judged": len(late_ms),
+        "early": sum(late < 0 for late in late_ms),
+        "p50_ms": percentile(late_ms, 50),
+        "p99_ms": percentile(late_ms, 99),
+        "max_ms": late_ms[-1] if late_ms else None,
+    }
 
 
 def main() -> None:
@@ -47,6 +61,7 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, stop)
     late_ms: list[int] = []
+    marked: dict[str, list[int]] = defaultdict(list)
     seen = 0
     from_ms: int | None = None
     while running:
@@ -59,17 +74,16 @@ def main() -> None:
         from_ms = from_ms or seen_ms + arguments.skip_ms
         seen += len(messages)
         if seen_ms >= from_ms:
-            late_ms += [lateness_of(message.headers(), seen_ms) for message in messages]
+            for message in messages:
+                headers: Any = message.headers()
+                late = lateness_of(headers, seen_ms)
+                late_ms.append(late)
+                if mark := dict(headers).get(MARK):
+                    marked[mark.decode()].append(late)
     reader.close()
-    late_ms.sort()
-    figures = {
-        "seen": seen,
-        "judged": len(late_ms),
-        "early": sum(late < 0 for late in late_ms),
-        "p50_ms": percentile(late_ms, 50),
-        "p99_ms": percentile(late_ms, 99),
-        "max_ms": late_ms[-1] if late_ms else None,
-    }
+    figures = {"seen": seen, **figures_of(late_ms)}
+    if marked:
+        figures["marked"] = {mark: figures_of(late) for mark, late in marked.items()}
     sys.stdout.write(json.dumps(figures) + "\n")
 
 

@@ -92,6 +92,7 @@ def policy_of(config: Config, intake: Intake) -> IntakePolicy:
         fixed_target=intake.target,
         tick_ms=config.wheel.tick_ms,
         intakes=frozenset(other.topic for other in config.intakes),
+        dialect=intake.dialect,
     )
 
 

@@ -5,6 +5,7 @@ levels. The same checker as everywhere; and in the end no bucket holds anything.
 """
 
 import random
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.support.reader import Reader
 from tests.support.stage import inbox
 from tests.support.workload import Sending, Workload
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "intake_settings": {"max_delay": "40s"},
     "overflow": {"from": "2s", "width": "1s", "size": 3},
 }

@@ -21,6 +21,7 @@ FOUND_SOON = {
     "no-journal": "twice",
     "no-fencing": "stuck",
     "no-gate": "out of order",
+    "gate-ignores-buckets": "out of order",
 }
 """What each of them breaks; the first few runs show it, or show messages that stay away, which may come first."""
 

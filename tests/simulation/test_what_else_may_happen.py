@@ -6,7 +6,7 @@ import pytest
 
 from tarry.testing.simulation import SHAPES, Outcome, Process, Shape, World, at_a_step, crash, freeze, steps_of
 from tarry.testing.simulation.scenarios import serving
-from tarry.worker.ownership import TWIN_AFTER_MS
+from tarry.worker.ownership import LOST_MS, TWIN_AFTER_MS
 
 LAG_MS = (0, 900)
 
@@ -150,3 +150,13 @@ def test_a_group_that_its_coordinator_has_lost_is_joined_anew(seed: int, static:
     assert [event for _, event, _ in world.events].count("group_gone") == 2
     assert all(process.errors == [] for process in world.processes)
     verify_clean(world, "the group lost")
+
+
+def test_members_whose_client_library_does_nothing_after_a_loss_join_anew(seed: int) -> None:
+    world = start_and_send(seed, Shape(protocol="consumer"))
+    world.broker.wedge_members(world.group)
+    world.touch(LOST_MS)
+    world.send(20)
+    world.run(LOST_MS + 5_000)
+    assert [event for _, event, _ in world.events].count("joining_anew") == 2
+    verify_clean(world, "wedged")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.request import Header, IntakePolicy, Rejection, Request, RequestReader
+from tarry.core.request import CancelRequest, Header, IntakePolicy, Rejection, Request, RequestReader
 from tarry.headers import DELAY_MS, DELIVER_AT, REQUEST_HEADERS, ErrorCode, derived_id
 from tarry.units import MAX_EPOCH_MS
 
@@ -24,7 +24,7 @@ def _read(
     *,
     timestamp_ms: int = _NOW_MS,
     now_ms: int = _NOW_MS,
-) -> Request | Rejection:
+) -> Request | CancelRequest | Rejection:
     return RequestReader(policy or IntakePolicy(_TOPIC)).read(3, 42, timestamp_ms, headers, now_ms)
 
 
@@ -84,6 +84,8 @@ def test_the_same_target_is_the_same_object() -> None:
         for offset in range(2)
     ]
     first, second = decisions
+    assert isinstance(first, Request)
+    assert isinstance(second, Request)
     assert first.target is second.target
 
 
@@ -244,12 +246,36 @@ def test_a_request_header_that_stands_twice_is_rejected_also_with_equal_values(n
     assert _rejected([(name, b"1"), *base, (name, b"1")]).code == ErrorCode.REPEATED_HEADER
 
 
-def test_a_cancel_is_not_served_yet_and_its_other_headers_are_ignored() -> None:
-    cancel: Header = ("tarry-cancel", b"1.tarry.delayed.0.1.x")
-    rejection = _rejected([_TARGET, _TARGET, ("tarry-id", b"bad"), cancel])
-    assert rejection.code == ErrorCode.BAD_HANDLE
-    assert "not served" in rejection.detail
+def _cancel(handle: str) -> Header:
+    return "tarry-cancel", handle.encode()
+
+
+def test_a_cancel_asks_for_its_handle_and_its_other_headers_are_ignored() -> None:
+    cancel = _cancel(f"1.{_TOPIC}.3.{_NOW_MS + 5_000}.{_ID.decode().upper()}")
+    assert _read([_TARGET, _TARGET, ("tarry-id", b"bad"), cancel]) == CancelRequest(_NOW_MS + 5_000, _ID)
     assert _rejected([cancel, cancel]).code == ErrorCode.REPEATED_HEADER
+
+
+@pytest.mark.parametrize(
+    ("handle", "why"),
+    [
+        ("1.tarry.delayed.0.1.x", "not a handle"),
+        (f"1.{_TOPIC}.4.1767225605000.{_ID.decode()}", "this is tarry.delayed/3"),
+        (f"1.other.3.1767225605000.{_ID.decode()}", "of a message in other/3"),
+        (f"1.{_TOPIC}.3.{_NOW_MS + 31 * 86_400_000}.{_ID.decode()}", "no message may wait until"),
+    ],
+)
+def test_a_cancel_that_can_be_of_no_message_here_is_rejected(handle: str, why: str) -> None:
+    rejection = _rejected([_cancel(handle)])
+    assert rejection.code == ErrorCode.BAD_HANDLE
+    assert why in rejection.detail
+    assert rejection.id == derived_id(_TOPIC, 3, 42)
+
+
+def test_nothing_is_cancelled_in_an_intake_with_a_fixed_delay() -> None:
+    policy = IntakePolicy(_TOPIC, fixed_delay_ms=30_000, fixed_target="orders")
+    rejection = _rejected([_cancel(f"1.{_TOPIC}.3.{_NOW_MS}.{_ID.decode()}")], policy)
+    assert (rejection.code, "fixed delay" in rejection.detail) == (ErrorCode.BAD_HANDLE, True)
 
 
 def test_the_first_fault_in_the_documented_order_names_the_error() -> None:
@@ -363,7 +389,7 @@ def test_any_bytes_in_any_header_give_a_decision(
     if isinstance(decision, Rejection):
         assert decision.detail.isprintable()
         assert len(decision.detail.encode()) < 1_000
-    else:
+    elif isinstance(decision, Request):
         assert decision.due_ms % tick_ms == 0
         taken_off = REQUEST_HEADERS | {"tarry-due-ms", "tarry-source"}
         assert decision.carries == any(name not in taken_off for name, _ in headers or [])

@@ -12,10 +12,13 @@ from typer.exceptions import TyperException
 
 from tarry import __version__
 from tarry.cli.broker import broker
+from tarry.cli.cancel import cancel
 from tarry.cli.check import check
 from tarry.cli.demo import demo
+from tarry.cli.pending import pending
 from tarry.cli.send import send
 from tarry.cli.serve import serve
+from tarry.cli.status import status
 from tarry.errors import ConfigError, HeaderError, TarryError
 from tarry.logs import Level
 
@@ -61,6 +64,9 @@ def common(
 app.command("broker")(broker)
 app.command("serve")(serve)
 app.command("send")(send)
+app.command("status")(status)
+app.command("cancel")(cancel)
+app.command("pending")(pending)
 app.command("check")(check)
 app.command("demo")(demo)
 

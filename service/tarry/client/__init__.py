@@ -2,6 +2,6 @@
 
 from tarry.client.outcome import OutcomeReader
 from tarry.client.producer import DelayedProducer
-from tarry.client.receipt import DelayedMessage, Receipt
+from tarry.client.receipt import CancelReceipt, DelayedMessage, Receipt
 
-__all__ = ["DelayedMessage", "DelayedProducer", "OutcomeReader", "Receipt"]
+__all__ = ["CancelReceipt", "DelayedMessage", "DelayedProducer", "OutcomeReader", "Receipt"]

@@ -1,17 +1,19 @@
-"""Waiting for what became of a message: reads an intake's results.
+"""Waiting for what became of a message, or of a cancel: reads an intake's results.
 
 Results are partition-aligned with the intake, so one partition is enough; and a result cannot stand before the
 place where the partition ended when its message had not been sent yet.
 """
 
 import json
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from tarry.client.receipt import Receipt
+from tarry.client.receipt import CancelReceipt, Receipt
 from tarry.errors import UsageError
 from tarry.headers import Outcome
 from tarry.kafka.errors import error_of, translate_group
@@ -65,11 +67,43 @@ class OutcomeReader:
         handle = receipt.handle
         message_id = receipt.id.encode()
         source = f"{handle.topic}/{handle.partition}/{receipt.offset}"
-        start = TopicPartition(self._topic, handle.partition, self._ends.get(handle.partition, 0))
+        for key, value in self._records(handle.partition):
+            if key == message_id:
+                result = _result_of(value, source)
+                if result is not None:
+                    return result
+        raise AssertionError("results have no end")
+
+    def of_cancel(self, receipt: CancelReceipt, timeout_s: float) -> Iterator[dict[str, Any]]:
+        """Wait for what comes of a cancel that was sent after this was made.
+
+        Args:
+            receipt: of the cancel.
+            timeout_s: how long to wait in all.
+
+        Yields:
+            Its results, as the service wrote them: `cancel-filed`, where the message is still beyond the hot window;
+            then the definite one: `cancelled`, `cancel-too-late`, or `dead` where the handle is none of the intake's.
+            Nothing more once the time is over.
+
+        Raises:
+            BrokerError: the results can't be read.
+        """
+        ends = time.monotonic() + timeout_s
+        for _, value in self._records(receipt.handle.partition, ends):
+            result = _cancel_result_of(value, receipt.source)
+            if result is not None:
+                yield result
+                if result["outcome"] != Outcome.CANCEL_FILED:
+                    return
+
+    def _records(self, partition: int, ends: float = math.inf) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Keys and values of a partition, from where it ended at the start, until a monotonic time."""
+        start = TopicPartition(self._topic, partition, self._ends.get(partition, 0))
         try:
             self._consumer.assign([start])
-            while True:
-                record = self._consumer.poll(_POLL_S)
+            while (left := ends - time.monotonic()) > 0:
+                record = self._consumer.poll(min(_POLL_S, left))
                 if record is None:
                     continue
                 error = record.error()
@@ -78,10 +112,7 @@ class OutcomeReader:
                         raise translate_group(error, f"read {self._topic}")
                     # The end of the partition, or what the client gets over by itself.
                     continue
-                if record.key() == message_id:
-                    result = _result_of(record.value(), source)
-                    if result is not None:
-                        return result
+                yield record.key(), record.value()
         except KafkaException as exception:
             raise translate_group(error_of(exception), f"read {self._topic}") from exception
 
@@ -114,10 +145,22 @@ class OutcomeReader:
 
 def _result_of(value: bytes | None, source: str) -> dict[str, Any] | None:
     """A record's result, if it is the definite one of the message from `source`."""
+    result = _json_of(value)
+    return result if result.get("source") == source and result.get("outcome") in _DEFINITE else None
+
+
+def _cancel_result_of(value: bytes | None, source: str) -> dict[str, Any] | None:
+    """A record's result, if it is one of the cancel from `source`; one that is dead is its own source."""
+    if value is None or source.encode() not in value:
+        return None
+    result = _json_of(value)
+    is_dead = result.get("source") == source and result.get("outcome") == Outcome.DEAD
+    return result if result.get("cancel_source") == source or is_dead else None
+
+
+def _json_of(value: bytes | None) -> dict[str, Any]:
     try:
         result = json.loads(value or b"null")
     except ValueError:
-        return None
-    if not isinstance(result, dict) or result.get("source") != source or result.get("outcome") not in _DEFINITE:
-        return None
-    return result
+        return {}
+    return result if isinstance(result, dict) else {}

@@ -15,12 +15,12 @@ from uuid import UUID
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
-from tarry.client.receipt import DelayedMessage, MessageHeaders, Receipt
+from tarry.client.receipt import CancelReceipt, DelayedMessage, MessageHeaders, Receipt
 from tarry.client.record import IntakeRecord, to_record
 from tarry.clock import Clock, SystemClock
 from tarry.errors import BrokerError, ConfigError, FatalError, HeaderError, RetriableError
 from tarry.handle import Handle
-from tarry.headers import is_legal_topic
+from tarry.headers import CANCEL, is_legal_topic
 from tarry.kafka.errors import error_of, translate
 from tarry.kafka.settings import Cluster
 from tarry.units import shown
@@ -29,6 +29,8 @@ from tarry.units import shown
 _WINDOW = 10_000
 #: Reports are served as they come; this bounds the wait only where none comes.
 _POLL_S = 0.1
+#: librdkafka's number for: let the partitioner decide.
+_BY_KEY = -1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_OPTIONS: Mapping[str, str | int | float | bool] = MappingProxyType({})
 
@@ -206,6 +208,26 @@ class DelayedProducer:
         while waiting:
             yield self._receipt(waiting.popleft())
 
+    def cancel(self, handle: Handle | str) -> CancelReceipt:
+        """Ask for a message to be cancelled, and wait until the broker has that.
+
+        The service decides: it is cancelled if it has not fired. `OutcomeReader.of_cancel` waits for the answer, which
+        comes at once or, where the message is still beyond the hot window, shortly before it is due.
+
+        Args:
+            handle: from the message's receipt; of any intake.
+
+        Raises:
+            HeaderError: it is no handle.
+            RetriableError: not acknowledged in time: it may or may not have been sent.
+            BrokerError: Kafka refused it.
+        """
+        parsed = Handle.parse(str(handle))
+        record = IntakeRecord(None, None, [(CANCEL, str(parsed).encode())], parsed.id, None, parsed.due_ms)
+        pending = self._hand_over(record, parsed.topic, parsed.partition)
+        self._await(pending, parsed.topic)
+        return CancelReceipt(parsed, pending.offset)
+
     def close(self) -> None:
         """Wait for what is still on its way, and end. A second call does nothing.
 
@@ -232,16 +254,20 @@ class DelayedProducer:
         self.close()
 
     def _produce(self, message: DelayedMessage) -> _Pending:
-        """Hand a message to librdkafka, waiting while its queue is full."""
+        """Hand a message to librdkafka."""
+        return self._hand_over(to_record(message, self._clock.now_ms()), self._intake)
+
+    def _hand_over(self, record: IntakeRecord, topic: str, partition: int = _BY_KEY) -> _Pending:
+        """Hand a record to librdkafka, waiting while its queue is full."""
         timestamp_ms = self._clock.now_ms()
-        pending = _Pending(to_record(message, timestamp_ms), timestamp_ms)
-        record = pending.record
+        pending = _Pending(record, timestamp_ms)
         while True:
             try:
                 self._open_producer().produce(
-                    self._intake,
+                    topic,
                     record.value,
                     record.key,
+                    partition,
                     on_delivery=pending.report,
                     timestamp=timestamp_ms,
                     headers=list(record.headers),
@@ -249,16 +275,13 @@ class DelayedProducer:
             except BufferError:
                 self._poll(_POLL_S)
             except KafkaException as exception:
-                raise self._refusal(error_of(exception)) from exception
+                raise self._refusal(error_of(exception), topic) from exception
             else:
                 return pending
 
     def _receipt(self, pending: _Pending) -> Receipt:
         """Wait for a message's report."""
-        while not pending.is_reported:
-            self._poll(_POLL_S)
-        if pending.error is not None:
-            raise self._refusal(pending.error)
+        self._await(pending, self._intake)
         due_ms = pending.record.due_ms(pending.timestamp_ms, self._tick_ms)
         return Receipt(
             id=pending.record.id,
@@ -266,6 +289,12 @@ class DelayedProducer:
             due=_EPOCH + timedelta(milliseconds=due_ms),
             offset=pending.offset,
         )
+
+    def _await(self, pending: _Pending, topic: str) -> None:
+        while not pending.is_reported:
+            self._poll(_POLL_S)
+        if pending.error is not None:
+            raise self._refusal(pending.error, topic)
 
     def _poll(self, timeout_s: float) -> None:
         self._open_producer().poll(timeout_s)
@@ -275,9 +304,9 @@ class DelayedProducer:
             raise FatalError("the producer is closed")
         return self._producer
 
-    def _refusal(self, error: KafkaError) -> BrokerError:
+    def _refusal(self, error: KafkaError, topic: str) -> BrokerError:
         """Kafka's refusal of one message; the producer lives on, unless the error says otherwise."""
-        doing = f"send to {self._intake}"
+        doing = f"send to {topic}"
         if error.code() == KafkaError._MSG_TIMED_OUT:
             return RetriableError(
                 f"could not {doing}: not acknowledged within {self._timeout_s:g} s; it may or may not be there",

@@ -37,6 +37,24 @@ class DelayedMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelReceipt:
+    """The broker has acknowledged a cancel: what comes of it, the intake's results tell.
+
+    Args:
+        handle: of the message to be cancelled.
+        offset: the cancel's place in the intake's partition `handle.partition`.
+    """
+
+    handle: Handle
+    offset: int
+
+    @property
+    def source(self) -> str:
+        """Its place as results name it, in `cancel_source`."""
+        return f"{self.handle.topic}/{self.handle.partition}/{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """The broker has acknowledged a message: it will be delivered, or be found in the intake's dead letters.
 

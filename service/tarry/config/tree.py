@@ -129,6 +129,14 @@ class Overflow(_Section):
         return self
 
 
+SAYS_WHERE_TO = {
+    "etf1": "scheduler-target-topic",
+    "karafka": "schedule_target_topic",
+    "timebridge": "X-Timebridge-Where",
+}
+"""The dialects with a header for the target."""
+
+
 class Intake(_Section):
     """`[[intake]]`: a topic whose messages wait.
 
@@ -140,7 +148,8 @@ class Intake(_Section):
         targets: globs; a message for any other topic is dead.
         keep_ms: how long done records stay in the intake.
         delay_ms: a fixed delay for every record, without headers; None: headers say.
-        target: where they all go; set together with `delay_ms`.
+        target: where they all go; set together with `delay_ms`, or beside a dialect without a header for it.
+        dialect: another scheduler's headers, which count instead of ours.
     """
 
     topic: IntakeTopic
@@ -151,6 +160,7 @@ class Intake(_Section):
     keep_ms: Annotated[int, duration("0ms", "36500d")] = Field(default=7 * 86_400_000, alias="keep")
     delay_ms: Annotated[int, duration("1ms", "36500d")] | None = Field(default=None, alias="delay")
     target: Topic | None = None
+    dialect: Literal["etf1", "karafka", "timebridge", "rabbitmq"] | None = None
 
     @field_validator("targets")
     @classmethod
@@ -165,9 +175,10 @@ class Intake(_Section):
     @model_validator(mode="after")
     def _check_fixed_delay(self) -> Self:
         if self.delay_ms is None:
-            if self.target is not None:
-                raise FieldError("delay", "needed where target is set: a fixed target comes with a fixed delay")
+            self._check_target_without_delay()
             return self
+        if self.dialect is not None:
+            raise FieldError("dialect", "may not be set beside delay: a fixed delay needs no headers")
         if self.target is None:
             raise FieldError("target", "needed where delay is set: a fixed delay comes with a fixed target")
         if "targets" in self.model_fields_set:
@@ -175,6 +186,16 @@ class Intake(_Section):
         if "max_delay_ms" in self.model_fields_set:
             raise FieldError("max_delay", "may not be set beside delay")
         return self
+
+    def _check_target_without_delay(self) -> None:
+        if self.target is None:
+            return
+        if self.dialect is None:
+            raise FieldError("delay", "needed where target is set: a fixed target comes with a fixed delay")
+        if name := SAYS_WHERE_TO.get(self.dialect):
+            raise FieldError("target", f"may not be set beside dialect {self.dialect}: {name} says where to")
+        if "targets" in self.model_fields_set:
+            raise FieldError("targets", "may not be set beside target")
 
     @property
     def is_fixed(self) -> bool:

@@ -1,36 +1,60 @@
 """What one transaction does for one partition."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tarry.core.levels import Bucket
 from tarry.core.message import DeadMessage, FiledMessage, HeldMessage
 from tarry.core.source import INTAKE, Source
+from tarry.headers import Outcome as Result
 
 Filing = list[tuple[FiledMessage, Bucket]]
 """Messages that one transaction files, and where each goes."""
 
 
+class Outcome(NamedTuple):
+    """What became of a message, or of a cancel, that is not delivered.
+
+    Attributes:
+        result: cancelled, duplicate, or a cancel that came too late.
+        message: the message; where there was none to cancel, the cancel.
+        cancel: what cancelled it.
+    """
+
+    result: Result
+    message: HeldMessage
+    cancel: HeldMessage | None = None
+
+    @property
+    def records(self) -> tuple[HeldMessage, ...]:
+        """What is done with it."""
+        return (self.message,) if self.cancel is None else (self.message, self.cancel)
+
+
 @dataclass(slots=True)
 class Batch:
-    """What one transaction delivers, or finds undeliverable."""
+    """What one transaction delivers, finds undeliverable, or settles without a delivery."""
 
     due: list[HeldMessage] = field(default_factory=list)
     dead: list[DeadMessage] = field(default_factory=list)
     retired: list[HeldMessage] = field(default_factory=list)
     """Messages of `dead` that were due: they were found undeliverable when they fired."""
+    outcomes: list[Outcome] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self.due) + len(self.dead)
+        return len(self.due) + len(self.dead) + len(self.outcomes)
 
     def offsets(self) -> dict[Source, list[int]]:
         """The offsets that the transaction completes, by the log that they stand in."""
         offsets: dict[Source, list[int]] = {INTAKE: []}
         own = offsets[INTAKE]
         for message in self.due:
-            if type(message) is FiledMessage and message.source is not INTAKE:
+            if type(message) is not HeldMessage and message.source is not INTAKE:
                 offsets.setdefault(message.source, []).append(message.offset)
             else:
                 own.append(message.sequence)
+        for record in (record for outcome in self.outcomes for record in outcome.records):
+            offsets.setdefault(record.source, []).append(record.offset)
         for dead in self.dead:
             offsets.setdefault(dead.source, []).append(dead.offset)
         return offsets

@@ -7,8 +7,10 @@ need no quoting, and topic names come quoted from `quoted`.
 import json
 from functools import lru_cache
 
-from tarry.core.message import DeadMessage, HeldMessage
+from tarry.core.batch import Outcome
+from tarry.core.message import DeadMessage, HeldCancel, HeldMessage
 from tarry.headers import DUE_MS, ERROR, ERROR_DETAIL, ID, SOURCE
+from tarry.headers import Outcome as Result
 
 OutHeaders = list[tuple[str, str | bytes | None]]
 
@@ -52,6 +54,39 @@ def dead_result(message: DeadMessage, source: bytes, at_ms: int) -> bytes:
         "target": message.target,
         "reason": message.code,
     }
+    return json.dumps(result, separators=(",", ":")).encode()
+
+
+def outcome_result(outcome: Outcome, prefix: bytes, at_ms: int) -> bytes:
+    """The result of what is settled without a delivery.
+
+    Args:
+        outcome: what became of it.
+        prefix: from `source_prefix`.
+        at_ms: now.
+    """
+    return _result(outcome.result, outcome.message, outcome.cancel, prefix, at_ms)
+
+
+def filed_cancel_result(cancel: HeldCancel, prefix: bytes, at_ms: int) -> bytes:
+    """The result of a cancel whose message is still beyond the hot window: the definite one comes later."""
+    return _result(Result.CANCEL_FILED, cancel, None, prefix, at_ms)
+
+
+def _result(kind: Result, message: HeldMessage, cancel: HeldMessage | None, prefix: bytes, at_ms: int) -> bytes:
+    result = {
+        "v": 1,
+        "outcome": kind.value,
+        "id": message.id.decode(),
+        "source": (prefix + b"%d" % message.sequence).decode(),
+        "due_ms": message.due_ms,
+        "at_ms": at_ms,
+        "target": message.target or None,
+    }
+    if isinstance(message, HeldCancel):
+        cancel = message
+    if cancel is not None:
+        result["cancel_source"] = (prefix + b"%d" % cancel.sequence).decode()
     return json.dumps(result, separators=(",", ":")).encode()
 
 

@@ -67,6 +67,10 @@ class Ledger:
         if gap > 0:
             self._done.extend(b"\x01" * gap)
 
+    def is_done(self, offset: int) -> bool:
+        """Whether an offset below the position is done."""
+        return offset < self._base or bool(self._done[offset - self._base])
+
     def mark(self, offsets: Iterable[int]) -> None:
         """Count offsets that were read as done."""
         base, done = self._base, self._done

@@ -79,12 +79,6 @@ class Levels:
         return self._closed[0] if self._closed else FOR_EVER_MS
 
     @property
-    def gate_ms(self) -> int:
-        """What is due at or after it must not fire yet."""
-        starts = [bucket.start_ms for bucket in self._draining if bucket.level == 1]
-        return min(starts, default=self.hot_below_ms)
-
-    @property
     def draining(self) -> list[Bucket]:
         """The buckets that are closed and not drained, the lowest level first."""
         return sorted(self._draining)

@@ -74,6 +74,11 @@ class HeldMessage(TimerTaskEntry):
         return self.sequence
 
     @property
+    def original_key(self) -> bytes | None:
+        """The key as it came."""
+        return self.key
+
+    @property
     def original_headers(self) -> Headers:
         """The headers as they came."""
         return unpack(self.packed_headers) if self.packed_headers else []  # noqa: S302 - packed above
@@ -101,6 +106,12 @@ class FiledMessage(HeldMessage):
 
     source: Source
     offset: int
+
+
+class HeldCancel(FiledMessage):
+    """A cancel that waits for its message; its due time and id are the handle's, and it has no target."""
+
+    __slots__ = ()
 
 
 class DeadMessage(NamedTuple):

@@ -19,7 +19,12 @@ from tarry.core.checkpoint import Checkpoint, Draining, Emptying
 from tarry.core.done_set import DoneSet
 from tarry.core.ledger import Ledger
 from tarry.core.levels import Bucket, Levels
+from tarry.core.message import HeldMessage
+from tarry.core.passes import Key, Passes
 from tarry.core.source import Source
+
+LEAST_OF_A_PASS = 10
+"""Messages, where memory is full of others: it goes on, if slowly."""
 
 _NOTHING = DoneSet((), 0)
 
@@ -30,7 +35,7 @@ class Buckets:
 
     Attributes:
         spans: for each slot the first offset that its log holds, and its end.
-        done: what the journal says is done of those being drained.
+        done: what the journal says is done of each.
         journal_end: the journal's end when the take-over began.
     """
 
@@ -42,18 +47,24 @@ class Buckets:
 class _Slot:
     """A stretch of a slot that is closed and not done."""
 
-    __slots__ = ("bucket", "done", "end", "ledger", "pointer")
+    __slots__ = ("bucket", "done", "end", "is_begun", "ledger", "passes", "pointer")
 
-    def __init__(self, bucket: Bucket, begin: int, end: int, pointer: int, done: DoneSet = _NOTHING) -> None:
+    def __init__(self, bucket: Bucket, begin: int, end: int, pointer: int, done: DoneSet) -> None:
         self.bucket = bucket
         self.end = end
         self.pointer = pointer
         self.done = done
         self.ledger = Ledger(begin)
+        self.is_begun = False
+        self.passes: Passes | None = None
 
     @property
     def is_read(self) -> bool:
-        return self.ledger.position >= self.end
+        return self.ledger.position >= self.end and self.passes is None
+
+    @property
+    def gate(self) -> Key:
+        return (self.bucket.start_ms, -1) if self.passes is None else self.passes.gate
 
     @property
     def is_done(self) -> bool:
@@ -73,6 +84,7 @@ class Overflow:
         self._emptying = {Source(one.level, one.slot): one.end for one in checkpoint.emptying}
         self._noted = dict(self._emptying)
         self._journal_end = buckets.journal_end
+        self._found_done = buckets.done
         self._begins: dict[Source, int] = {}
         self._filled: set[Source] = set()
         for source, (start, end) in buckets.spans.items():
@@ -84,8 +96,9 @@ class Overflow:
         for entry in checkpoint.draining:
             source = Source(entry.level, entry.slot)
             bucket = self.levels.last_turn(*source)
-            done = buckets.done.get(source, _NOTHING)
-            self._slots[source] = _Slot(bucket, entry.done_below, entry.end, entry.pointer, done)
+            # A copy of a checkpoint may be older than what has been emptied since.
+            begin = min(max(entry.done_below, self._begins.get(source, 0)), entry.end)
+            self._slots[source] = self._new_slot(source, bucket, begin, entry.end, entry.pointer)
             if buckets.spans.get(source, (0, 0))[1] <= entry.end:
                 self._filled.discard(source)
             recovered.append(bucket)
@@ -156,23 +169,55 @@ class Overflow:
         slot = self._slots.get(source)
         return end - (self._begins.get(source, 0) if slot is None else slot.ledger.position)
 
+    def _new_slot(self, source: Source, bucket: Bucket, begin: int, end: int, pointer: int) -> _Slot:
+        # After a recovery from an old copy, a slot that it holds for open may have been drained in part.
+        return _Slot(bucket, begin, end, pointer, self._found_done.get(source, _NOTHING))
+
     def _close(self, source: Source, bucket: Bucket, end: int) -> None:
         self._filled.discard(source)
         self.levels.close(bucket)
         slot = self._slots.get(source)
         if slot is None:
-            self._slots[source] = _Slot(bucket, self._begins.get(source, 0), end, self._journal_end)
+            self._slots[source] = self._new_slot(source, bucket, self._begins.get(source, 0), end, self._journal_end)
         else:
             slot.bucket, slot.end = bucket, max(slot.end, end)
         self._look_at(source)
 
     # -- draining ---------------------------------------------------------------------------------------------------
 
-    def unread(self) -> Iterator[tuple[Source, int, int]]:
-        """The slots that are to be read: where from, and to which end."""
+    @property
+    def gate(self) -> Key:
+        """What stands at it or behind it, by due time and offset in the intake, must not fire yet."""
+        gate = (self.levels.hot_below_ms, -1)
+        for slot in self._slots.values():
+            if slot.bucket.level == 1 and not slot.is_read:
+                gate = min(gate, slot.gate)
+        return gate
+
+    def unread(self, room: int, typical_bytes: int) -> Iterator[tuple[Source, int, int]]:
+        """The slots that are to be read: where from, and to which end.
+
+        Args:
+            room: how many messages memory has room for: a slot of level 1 that holds more is read in passes.
+            typical_bytes: of a message.
+        """
         for source, slot in self._slots.items():
-            if not slot.is_read:
+            if slot.passes is not None:
+                if slot.passes.is_scanning:
+                    yield source, slot.ledger.low, slot.end
+            elif not slot.is_read:
+                if source.level == 1 and not slot.is_begun and slot.end - slot.ledger.position > room:
+                    # What a recovery found may be of an earlier turn too.
+                    start_ms = 0 if source in self._recovering else slot.bucket.start_ms
+                    slot.passes = Passes(start_ms, max(room, LEAST_OF_A_PASS) * typical_bytes)
+                slot.is_begun = True
                 yield source, slot.ledger.position, slot.end
+
+    def begin_passes(self, room: int, typical_bytes: int) -> None:
+        """All that passes have handed out has fired, or is parked: begin the next ones."""
+        for slot in self._slots.values():
+            if slot.passes is not None and not slot.passes.is_scanning:
+                slot.passes.begin(max(room, LEAST_OF_A_PASS) * typical_bytes)
 
     def window_ms(self, source: Source) -> tuple[int, int]:
         """The time that a closed slot covers."""
@@ -182,20 +227,44 @@ class Overflow:
     def read(self, source: Source, offset: int) -> bool:
         """Take note of a record that was read; whether it is new, within the stretch, and not done."""
         slot = self._slots.get(source)
-        if slot is None or not slot.ledger.position <= offset < slot.end:
+        if slot is None or offset >= slot.end:
             return False
+        if offset < slot.ledger.position:
+            return slot.passes is not None and not slot.ledger.is_done(offset)
         if offset in slot.done:
             slot.ledger.reach(offset + 1)
             return False
         slot.ledger.read(offset)
         return True
 
-    def reach(self, source: Source, position: int) -> None:
-        """Take note of the reader's position, and of the end when it is reached."""
+    def passes_of(self, source: Source) -> Passes | None:
+        """The passes over a slot that is too large for memory."""
         slot = self._slots.get(source)
-        if slot is not None:
-            slot.ledger.reach(min(position, slot.end))
-            self._look_at(source)
+        return slot.passes if slot else None
+
+    def is_new(self, source: Source, offset: int) -> bool:
+        """Whether a record of a slot has not been read before."""
+        slot = self._slots.get(source)
+        return slot is not None and slot.ledger.position <= offset
+
+    def reach(self, source: Source, position: int) -> list[HeldMessage]:
+        """Take note of the reader's position, and of the end when it is reached.
+
+        Returns:
+            What a pass that ends with it hands out.
+        """
+        slot = self._slots.get(source)
+        if slot is None:
+            return []
+        slot.ledger.reach(min(position, slot.end))
+        messages: list[HeldMessage] = []
+        if slot.passes is not None and position >= slot.end:
+            messages, is_last = slot.passes.end()
+            self._recovering.discard(source)
+            if is_last:
+                slot.passes = None
+        self._look_at(source)
+        return messages
 
     # -- what is done -----------------------------------------------------------------------------------------------
 

@@ -16,29 +16,31 @@ is dropped and the partition is taken over anew.
 what is overdue comes out in due order, as if there had been no crash.
 """
 
-from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import cast
 
-from tarry.core.batch import Batch, Filing, Settlement, offsets_of
+from tarry.core.batch import Batch, Filing, Outcome, Settlement, offsets_of
 from tarry.core.checkpoint import Checkpoint
 from tarry.core.done_set import DoneSet
 from tarry.core.filed import read_filed
+from tarry.core.hot_window import BY_DUE, HotWindow
 from tarry.core.journal import encode_copy, encode_done
 from tarry.core.ledger import Ledger
 from tarry.core.levels import Bucket
 from tarry.core.log_order import LogOrder
-from tarry.core.message import OVERHEAD_BYTES, DeadMessage, FiledMessage, Headers, HeldMessage
+from tarry.core.matching import Matching
+from tarry.core.message import OVERHEAD_BYTES, DeadMessage, FiledMessage, Headers, HeldCancel, HeldMessage
 from tarry.core.overflow import Buckets, Overflow
 from tarry.core.parked import Parked, Wanted
 from tarry.core.pointer import JournalPointer
-from tarry.core.request import Rejection, RequestReader
+from tarry.core.request import CancelRequest, Rejection, Request, RequestReader
 from tarry.core.source import INTAKE, Offsets, Source
+from tarry.core.translated import TranslatedMessage
+from tarry.headers import Outcome as Result
 from tarry.timer import TimingWheel
 
-_BY_DUE = attrgetter("due_ms", "sequence")
+_size_bytes = attrgetter("size_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +92,19 @@ class PartitionState:
         """The most that a single message has taken so far."""
         self._counted = self._counted_bytes = 0
         self._reader = reader
-        self._new_wheel = new_wheel
-        self._overflow = Overflow(recovered.checkpoint, recovered.buckets)
+        overflow = self._overflow = Overflow(recovered.checkpoint, recovered.buckets)
         self._levels = self._overflow.levels
         self._hot_below_ms = self._levels.hot_below_ms
         self._to_file: list[FiledMessage] = []
-        self._wheel = new_wheel(self._gated(now_ms))
-        self._now_ms = now_ms
+        self._hot = HotWindow(lambda: overflow.gate, new_wheel, now_ms)  # not a method of ours: that would be a cycle
+        self._matching = Matching(recovered.checkpoint.geometry.width_ms)
+        self._outcomes: list[Outcome] = []
         self._ledger = Ledger(recovered.low)
         self._pointer = JournalPointer(recovered.low, recovered.checkpoint.pointer, recovered.done.end)
         self._base = recovered.checkpoint
         self._done: DoneSet | None = recovered.done if len(recovered.done) else None
         # An end asked of a new leader may lag behind what was read, and delivered, before.
         self._replay_end: int | None = max(recovered.replay_end, recovered.done.end)
-        self._late: list[HeldMessage] = []
-        self._ready: deque[HeldMessage] = deque()
         self._parked = Parked()
         self._is_noted = self._overflow.noted()
         self._dead: list[DeadMessage] = []
@@ -140,7 +140,7 @@ class PartitionState:
         if known_done and self._order is None:
             ledger.reach(offset + 1)
             return
-        request = self._reader.read(self.partition, offset, timestamp_ms, headers, now_ms)
+        request = self._reader.read(self.partition, offset, timestamp_ms, headers, now_ms, is_null=value is None)
         if type(request) is Rejection:
             if known_done:
                 ledger.reach(offset + 1)
@@ -148,22 +148,50 @@ class PartitionState:
             ledger.read(offset)
             self._reject(offset, key, value, headers, request)
             return
-        due_ms, target, target_partition, message_id, carries = request
+        if type(request) is CancelRequest:
+            ledger.read(offset)
+            self._accept_cancel(request, offset, key, value, headers, now_ms)
+            return
+        due_ms, target, target_partition, message_id, carries, dialect = request
         if self._order is not None:
             due_ms = self._order.next(offset, due_ms)
             if known_done:
                 ledger.reach(offset + 1)
                 return
         ledger.read(offset)
-        if due_ms < self._hot_below_ms:
+        if due_ms < self._hot_below_ms and dialect is None:
             message = HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
             self._count(message)
             self._hold(message, now_ms)
         else:
-            filed = FiledMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
+            filed = (
+                FiledMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
+                if dialect is None
+                else TranslatedMessage(dialect, request, offset, key, value, headers, timestamp_ms, self.intake)
+            )
             filed.source, filed.offset = INTAKE, offset
             self._count(filed)
-            self._to_file.append(filed)
+            if due_ms < self._hot_below_ms:
+                self._hold(filed, now_ms)
+            else:
+                self._to_file.append(filed)
+
+    def _accept_cancel(
+        self,
+        request: CancelRequest,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        now_ms: int,
+    ) -> None:
+        cancel = HeldCancel(request.due_ms, offset, key, value, headers, False, "", -1, request.id)
+        cancel.source, cancel.offset = INTAKE, offset
+        self._count(cancel)
+        if cancel.due_ms < self._hot_below_ms:
+            self._hold(cancel, now_ms)
+        else:
+            self._to_file.append(cancel)
 
     def _count(self, message: HeldMessage) -> None:
         size = message.size_bytes
@@ -174,13 +202,24 @@ class PartitionState:
             self.largest_bytes = size
 
     def _hold(self, message: HeldMessage, now_ms: int) -> None:
-        """Put a message into the wheel, which stands still before the gate."""
-        if not self._wheel.add(message):
-            if message.due_ms > now_ms:
-                self._turn_back(now_ms)
-                self._wheel.add(message)
-            else:
-                self._late.append(message)
+        """Take in what is due soon, unless it meets its cancel, or its message, or one like it is known."""
+        matching = self._matching
+        if type(message) is HeldCancel:
+            cancelled = matching.message_of(message)
+            if cancelled is not None and self._hot.cancel(cancelled):
+                matching.forget(cancelled)
+                self._outcomes.append(Outcome(Result.CANCELLED, cancelled, message))
+                return
+            matching.wait(message)
+        else:
+            cancel = matching.cancel_of(message)
+            if cancel is not None and self._hot.cancel(cancel):
+                self._outcomes.append(Outcome(Result.CANCELLED, message, cancel))
+                return
+            if not matching.remember(message):
+                self._outcomes.append(Outcome(Result.DUPLICATE, message))
+                return
+        self._hot.hold(message, now_ms)
 
     def accept_unreadable(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         """Take in a record whose headers the client library cannot read: dead, with what can be read of it."""
@@ -217,17 +256,14 @@ class PartitionState:
     @property
     def held(self) -> int:
         """How many messages are held, ready ones included."""
-        waiting = len(self._wheel) + len(self._late) + len(self._to_file)
-        return waiting + len(self._ready) + len(self._dead) + self.parked
+        waiting = len(self._hot) + len(self._to_file) + self.parked
+        return waiting + len(self._dead) + sum(len(outcome.records) for outcome in self._outcomes)
 
     def next_due_ms(self) -> int | None:
         """When `collect` has something to do next: 0 for now, None for never while nothing is read."""
         if self.replaying:
             return None
-        if self._ready or self._late or self._dead:
-            return 0
-        due_ms = self._wheel.next_due_ms
-        return due_ms if due_ms is not None and due_ms < self._levels.gate_ms else None
+        return 0 if self._dead or self._outcomes else self._hot.next_due_ms()
 
     def collect(self, now_ms: int) -> bool:
         """Make ready what is due by now; nothing while the gate is closed.
@@ -239,31 +275,21 @@ class PartitionState:
             self.reach(self._ledger.position)
         if self.replaying:
             return False
-        if now_ms < self._now_ms:
-            self._turn_back(now_ms)
-        self._now_ms = now_ms
-        due = cast("list[HeldMessage]", self._wheel.advance(self._gated(now_ms)))
-        if self._late:
-            due = sorted(due + self._late, key=_BY_DUE)
-            self._late = []
+        due = self._hot.collect(now_ms)
         if due:
-            self._ready.extend(due)
-        return bool(self._ready or self._dead)
+            if any(type(message) is HeldCancel for message in due):
+                due = [message for message in due if not self._is_too_late(message)]
+            self._hot.ready.extend(due)
+        self._matching.advance(min(now_ms, self._overflow.gate[0]))
+        return bool(self._hot.ready or self._dead or self._outcomes)
 
-    def _turn_back(self, now_ms: int) -> None:
-        """The clock was set back: hold again what is not due by the new time, in its order."""
-        self._now_ms = now_ms
-        waiting = cast("list[HeldMessage]", self._wheel.advance(_NEVER_MS))
-        messages = [*self._ready, *self._late, *waiting]
-        messages.sort(key=_BY_DUE)
-        self._ready.clear()
-        self._wheel.close()
-        self._wheel = self._new_wheel(self._gated(now_ms))
-        self._late = [message for message in messages if not self._wheel.add(message)]
-
-    def _gated(self, now_ms: int) -> int:
-        """How far time may move: what is due at the gate or behind it does not fire."""
-        return min(now_ms, self._levels.gate_ms - 1)
+    def _is_too_late(self, message: HeldMessage) -> bool:
+        """A cancel that is due has found nothing."""
+        if type(message) is not HeldCancel:
+            return False
+        self._matching.expire(message)
+        self._outcomes.append(Outcome(Result.CANCEL_TOO_LATE, message))
+        return True
 
     # -- firing -----------------------------------------------------------------------------------------------------
 
@@ -276,9 +302,11 @@ class PartitionState:
             away: targets whose messages are parked instead, behind those that are parked already.
         """
         dead, self._dead = self._dead[:limit], self._dead[limit:]
-        batch = Batch(dead=dead)
-        ready, due = self._ready, batch.due
         room = limit - len(dead)
+        outcomes, self._outcomes = self._outcomes[:room], self._outcomes[room:]
+        batch = Batch(dead=dead, outcomes=outcomes)
+        ready, due = self._hot.ready, batch.due
+        room -= len(outcomes)
         while room > 0 and ready and ready[0].due_ms <= now_ms:
             message = ready.popleft()
             if away and message.target in away:
@@ -316,8 +344,7 @@ class PartitionState:
     def confirm(self, batch: Batch) -> None:
         """The batch's transaction committed."""
         self.confirm_rest()
-        self._trim()
-        self.held_bytes -= sum(m.size_bytes for m in batch.due) + sum(m.size_bytes for m in batch.retired)
+        self._complete(batch)
 
     def put_back(self, batch: Batch, apart: Container[str] = ()) -> None:
         """The batch's transaction aborted: all of it is ready again, in front of the rest.
@@ -329,13 +356,14 @@ class PartitionState:
         self._unmark(batch.offsets())
         retired = {message.sequence for message in batch.retired}
         self._dead[:0] = [dead for dead in batch.dead if dead.sequence not in retired]
-        batch.due = sorted([*batch.due, *batch.retired], key=_BY_DUE)
+        self._outcomes[:0] = batch.outcomes
+        batch.due = sorted([*batch.due, *batch.retired], key=BY_DUE)
         self.park(batch, apart)
-        self._ready.extendleft(reversed(batch.due))
+        self._hot.put_back(batch.due)
 
     def close(self) -> None:
         """Let go of what is held: the wheel's rings refer to themselves, and full collections are switched off."""
-        self._wheel.close()
+        self._hot.close()
 
     # -- the overflow wheel -----------------------------------------------------------------------------------------
 
@@ -410,9 +438,16 @@ class PartitionState:
             else:
                 self._to_file.append(message)
 
-    def unread(self) -> Iterable[tuple[Source, int, int]]:
-        """The closed slots that are to be read: where from, and to which end."""
-        return self._overflow.unread()
+    def unread(self, room_bytes: int) -> Iterable[tuple[Source, int, int]]:
+        """The closed slots that are to be read: where from, and to which end.
+
+        Args:
+            room_bytes: of memory, for one that is begun now.
+        """
+        typical_bytes = self._typical_bytes
+        if self._hot.next_due_ms() is None:
+            self._overflow.begin_passes(room_bytes // typical_bytes, typical_bytes)
+        return self._overflow.unread(room_bytes // typical_bytes, typical_bytes)
 
     def window_ms(self, source: Source) -> tuple[int, int]:
         """The time that a closed slot covers."""
@@ -422,22 +457,31 @@ class PartitionState:
         self, source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, now_ms: int
     ) -> None:
         """Take in a record of a closed slot, to be held, or to be filed anew."""
+        is_new = self._overflow.is_new(source, offset)
         if not self._overflow.read(source, offset):
             return
         try:
             message = read_filed(source, offset, key, value, headers)
         except ValueError as error:
-            self._dead.append(self._foreign(source, offset, key, value, headers, str(error)))
+            if is_new:
+                self._dead.append(self._foreign(source, offset, key, value, headers, str(error)))
             return
+        passes = self._overflow.passes_of(source)
+        if passes is not None and message.due_ms < self._hot_below_ms and type(message) is not HeldCancel:
+            self.held_bytes += passes.offer(message)
+            return
+        if not is_new:
+            return  # all cancels are held from the first pass on: their messages may come with any
         self._count(message)
         if message.due_ms < self._hot_below_ms:
             self._hold(message, now_ms)
         else:
             self._to_file.append(message)
 
-    def reach_in(self, source: Source, position: int) -> None:
+    def reach_in(self, source: Source, position: int, now_ms: int) -> None:
         """Take note of the reader's position in a closed slot, past markers and aborted records."""
-        self._overflow.reach(source, position)
+        for message in self._overflow.reach(source, position):
+            self._hold(message, now_ms)
 
     def _foreign(
         self, source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, why: str
@@ -499,13 +543,12 @@ class PartitionState:
 
     def park_again(self, topic: str, batch: Batch) -> None:
         """The batch's transaction aborted: park it again, in front of what is parked for its target."""
-        self.held_bytes -= self._parked.park_in_front(topic, sorted([*batch.due, *batch.retired], key=_BY_DUE))
+        self.held_bytes -= self._parked.park_in_front(topic, sorted([*batch.due, *batch.retired], key=BY_DUE))
 
     def confirm_parked(self, batch: Batch) -> None:
         """The batch's transaction committed. Only now it counts as done: other transactions went on meanwhile."""
         self._mark(batch.offsets())
-        self._trim()
-        self.held_bytes -= sum(m.size_bytes for m in batch.due) + sum(m.size_bytes for m in batch.retired)
+        self._complete(batch)
 
     def shed_parked(self, limit_bytes: int) -> None:
         """Keep no more parked messages whole than fit into so many bytes; of the others only their places."""
@@ -533,10 +576,13 @@ class PartitionState:
             wanted.put(read_filed(source, offset, key, value, headers))
             return
         # Its due time is the one that it had: a fixed delay may have put it off, and the horizon is behind it.
-        request = self._reader.read(self.partition, offset, timestamp_ms, headers, due_ms)
-        if type(request) is Rejection:
-            raise ValueError(f"offset {offset} was accepted once, and is refused now: {request.detail}")
-        _, target, target_partition, message_id, carries = request
+        request = self._reader.read(self.partition, offset, timestamp_ms, headers, due_ms, is_null=value is None)
+        if type(request) is not Request:
+            raise ValueError(f"offset {offset} was accepted once, and is refused now: {request}")
+        _, target, target_partition, message_id, carries, dialect = request
+        if dialect is not None:
+            wanted.put(TranslatedMessage(dialect, request, offset, key, value, headers, timestamp_ms, self.intake))
+            return
         wanted.put(HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id))
 
     def restore(self, wanted: Wanted) -> None:
@@ -595,6 +641,14 @@ class PartitionState:
             else:
                 self._overflow.unmark(source, of)
 
+    def _complete(self, batch: Batch) -> None:
+        """All of a batch is done for good."""
+        self._trim()
+        self._matching.done(batch.due)
+        self._matching.done(batch.retired)
+        self.held_bytes -= sum(map(_size_bytes, batch.due)) + sum(map(_size_bytes, batch.retired))
+        self.held_bytes -= sum(record.size_bytes for outcome in batch.outcomes for record in outcome.records)
+
     def _trim(self) -> None:
         self._ledger.trim()
         self._pointer.trim(self._ledger.low)
@@ -603,13 +657,10 @@ class PartitionState:
         self._overflow.trim()
 
 
-_NEVER_MS = 1 << 62
-
-
 def _as_dead(message: HeldMessage, code: str, detail: str) -> DeadMessage:
     return DeadMessage(
         message.sequence,
-        message.key,
+        message.original_key,
         message.value,
         message.original_headers,
         code,

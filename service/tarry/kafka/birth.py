@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from tarry.clock import Clock
 from tarry.core.checkpoint import Checkpoint, Geometry, is_checkpoint
 from tarry.core.journal import encode_copy
+from tarry.core.levels import first_closed_ms
 from tarry.errors import UsageError
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.patience import patiently
@@ -80,7 +81,8 @@ class Birth:
 
         producer = self._cluster.clients.producer(self._cluster.client(enable_idempotence=True, acks="all"))
         for (intake, partition), low in lows.items():
-            checkpoint = Checkpoint(writer=(), released=True, geometry=geometry).encode()
+            closed_ms = first_closed_ms(geometry, self._clock.now_ms())
+            checkpoint = Checkpoint(writer=(), released=True, geometry=geometry, closed_ms=closed_ms).encode()
             copy = encode_copy(low, checkpoint)
             producer.produce(intake + JOURNAL, value=copy, partition=partition, on_delivery=report)
         left = producer.flush(FLUSH_TIMEOUT_S)

@@ -85,6 +85,11 @@ class Membership:
         return self._incremental and bool(self._consumer.consumer_group_metadata() != self._stranger)
 
     @property
+    def is_incremental(self) -> bool:
+        """Whether it is by KIP-848: partitions come and go one by one."""
+        return bool(self._incremental)
+
+    @property
     def static_instance(self) -> str | None:
         """`service.instance` in the classic protocol, where who joins under it shuts out who was there; else None."""
         return None if self._incremental else self._properties.get("group.instance.id")

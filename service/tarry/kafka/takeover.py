@@ -24,19 +24,17 @@ from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
 from tarry.core.done_set import DoneSet
 from tarry.core.journal import Copy, Done, Range
 from tarry.core.journal import decode as decode_record
-from tarry.core.levels import first_closed_ms, slots_of
+from tarry.core.levels import first_closed_ms
 from tarry.core.overflow import Buckets
 from tarry.core.partition import Recovered
 from tarry.core.source import INTAKE, Source
 from tarry.errors import UsageError
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
+from tarry.kafka.partition_logs import journal_of, place_of, read_to_ends, slot_of, spans_of
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
-from tarry.kafka.topics import JOURNAL, wheel_topic
-
-READ_MOST = 1_000
-READ_TIMEOUT_S = 0.1
+from tarry.kafka.topics import JOURNAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class TakeOver:
 
     def prove(self, places: Sequence[Place]) -> None:
         """Step 0: commit an offset of each partition's journal, which nobody reads."""
-        self._membership.commit({_journal_of(place): (0, "") for place in places})
+        self._membership.commit({journal_of(place): (0, "") for place in places})
 
     def run(self, places: Sequence[Place]) -> dict[Place, Recovered]:
         """Steps 1 to 4, for partitions that membership was proved of.
@@ -108,14 +106,14 @@ class TakeOver:
         self._membership.commit({place: (lows[place], checkpoints[place].encode()) for place in places})
         done, journal_ends = self._read_journals(checkpoints, lows)
         ends = self._offsets.ends(places, committed=True)
-        spans = self._spans({place: self._identity.geometry[place[0]] for place in places})
+        spans = spans_of(self._offsets, {place: self._identity.geometry[place[0]] for place in places})
         return {
             place: Recovered(
                 lows[place],
                 checkpoints[place],
                 done[place].pop(INTAKE),
                 ends[place],
-                Buckets(spans[place], done[place], journal_ends[_journal_of(place)]),
+                Buckets(spans[place], done[place], journal_ends[journal_of(place)]),
             )
             for place in places
         }
@@ -154,26 +152,11 @@ class TakeOver:
     def _holds_any(self, place: Place, geometry: Geometry) -> bool:
         """Whether any bucket holds a message; what is left in a log of markers alone does not count."""
         starts = {
-            _slot_of(place, geometry, source): start
-            for source, (start, end) in self._spans({place: geometry})[place].items()
+            slot_of(place, geometry, source): start
+            for source, (start, end) in spans_of(self._offsets, {place: geometry})[place].items()
             if start < end
         }
         return any(True for _ in self._read(starts, committed=True))
-
-    def _spans(self, geometries: Mapping[Place, Geometry]) -> dict[Place, dict[Source, tuple[int, int]]]:
-        """For each slot of each partition the first offset that its log holds, and its end."""
-        slots = {
-            _slot_of(place, geometry, source): (place, source)
-            for place, geometry in geometries.items()
-            for source in _sources(geometry)
-        }
-        spans: dict[Place, dict[Source, tuple[int, int]]] = {place: {} for place in geometries}
-        if slots:
-            starts = self._offsets.starts(slots)
-            ends = self._offsets.ends(slots, committed=False)
-            for at, (place, source) in slots.items():
-                spans[place][source] = (starts[at], ends[at])
-        return spans
 
     def _last_writers(self, found: Mapping[Place, tuple[int, Checkpoint | None]]) -> list[Checkpoint]:
         """What the last writers have written: the group's offset, or where that is lost a copy in the journal.
@@ -204,9 +187,9 @@ class TakeOver:
         return copies
 
     def _copies(self, places: Sequence[Place], *, committed: bool) -> dict[Place, tuple[int, Checkpoint]]:
-        starts = self._offsets.starts([_journal_of(place) for place in places])
+        starts = self._offsets.starts([journal_of(place) for place in places])
         found: dict[Place, Copy] = {}
-        for place, record in self._records({p: starts[_journal_of(p)] for p in places}, committed=committed):
+        for place, record in self._records({p: starts[journal_of(p)] for p in places}, committed=committed):
             if isinstance(record, Copy) and (place not in found or record.low >= found[place].low):
                 found[place] = record
         try:
@@ -218,14 +201,8 @@ class TakeOver:
         self, checkpoints: Mapping[Place, Checkpoint], lows: Mapping[Place, int]
     ) -> tuple[dict[Place, dict[Source, DoneSet]], dict[Place, int]]:
         """What is done of each log that a recovery reads, and the ends of the journals."""
-        journal_ends = self._offsets.ends([_journal_of(place) for place in checkpoints], committed=False)
-        below = {
-            place: {INTAKE: lows[place], **{Source(one.level, one.slot): one.done_below for one in checkpoint.draining}}
-            for place, checkpoint in checkpoints.items()
-        }
-        ranges: dict[Place, dict[Source, list[Range]]] = {
-            place: {source: [] for source in sources} for place, sources in below.items()
-        }
+        journal_ends = self._offsets.ends([journal_of(place) for place in checkpoints], committed=False)
+        ranges: dict[Place, dict[Source, list[Range]]] = {place: {INTAKE: []} for place in checkpoints}
         begin = {
             place: min([checkpoint.pointer, *(one.pointer for one in checkpoint.draining)])
             for place, checkpoint in checkpoints.items()
@@ -233,41 +210,23 @@ class TakeOver:
         for place, record in self._records(begin, committed=False):
             if not isinstance(record, Copy):
                 for source, found in record.ranges.items():
-                    if source in ranges[place]:
-                        ranges[place][source].extend(found)
+                    ranges[place].setdefault(source, []).extend(found)
         done = {
-            place: {source: DoneSet(ranges[place][source], low) for source, low in sources.items()}
-            for place, sources in below.items()
+            place: {source: DoneSet(found, lows[place] if source == INTAKE else 0) for source, found in logs.items()}
+            for place, logs in ranges.items()
         }
         return done, journal_ends
 
     def _records(self, starts: Mapping[Place, int], *, committed: bool) -> Iterator[tuple[Place, Done | Copy]]:
         """Read journals, each from an offset to the end that it has now: its last stable one, or all."""
-        begin = {_journal_of(place): at for place, at in starts.items()}
+        begin = {journal_of(place): at for place, at in starts.items()}
         for journal, record in self._read(self._readable(begin, committed=committed), committed=committed):
-            yield _place_of(journal), self._decoded(journal, record.offset() or 0, record.value())
+            yield place_of(journal), self._decoded(journal, record.offset() or 0, record.value())
 
     def _read(self, starts: Mapping[Place, int], *, committed: bool) -> Iterator[tuple[Place, Message]]:
         """Read logs, each from an offset to the end that it has now: its last stable one, or all."""
-        if not starts:
-            return
-        waiting = self._offsets.ends(starts, committed=committed)
-        opened = list(waiting)
-        self._journal.open({place: starts[place] for place in opened})
-        try:
-            while waiting:
-                records, reached = self._journal.read(READ_MOST, READ_TIMEOUT_S)
-                progress = dict(reached)
-                for record in records:
-                    place = (record.topic() or "", record.partition() or 0)
-                    if place in waiting:
-                        yield place, record
-                        progress[place] = max((record.offset() or 0) + 1, progress.get(place, 0))
-                for place, position in progress.items():
-                    if place in waiting and position >= waiting[place]:
-                        del waiting[place]
-        finally:
-            self._journal.shut(opened)
+        ends = self._offsets.ends(starts, committed=committed) if starts else {}
+        return read_to_ends(self._journal, starts, ends)
 
     def _readable(self, begin: Mapping[Place, int], *, committed: bool) -> dict[Place, int]:
         """The journals that hold anything from where a recovery begins."""
@@ -286,21 +245,3 @@ class TakeOver:
             return decode_record(value)
         except ValueError as error:
             raise UsageError(f"{journal[0]}/{journal[1]} at offset {offset}: {error}") from error
-
-
-def _journal_of(place: Place) -> Place:
-    return place[0] + JOURNAL, place[1]
-
-
-def _sources(geometry: Geometry) -> Iterator[Source]:
-    for level in range(1, geometry.levels + 1):
-        for slot in range(slots_of(geometry)):
-            yield Source(level, slot)
-
-
-def _slot_of(place: Place, geometry: Geometry, source: Source) -> Place:
-    return wheel_topic(place[0], source.level), place[1] * slots_of(geometry) + source.slot
-
-
-def _place_of(journal: Place) -> Place:
-    return journal[0].removesuffix(JOURNAL), journal[1]

@@ -7,7 +7,15 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from tarry.core.batch import Batch
-from tarry.core.delivery import OutHeaders, dead_headers, dead_result, delivery_headers, fired_result, source_prefix
+from tarry.core.delivery import (
+    OutHeaders,
+    dead_headers,
+    dead_result,
+    delivery_headers,
+    fired_result,
+    outcome_result,
+    source_prefix,
+)
 from tarry.core.message import HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError
@@ -131,6 +139,9 @@ class Composer:
             source = prefix + b"%d" % dead.sequence
             self.add(state.intake + DEAD, own, dead.key, dead.value, dead_headers(dead))
             outcomes.append({"key": dead.id, "value": dead_result(dead, source, now_ms)})
+        outcomes += [
+            {"key": settled.message.id, "value": outcome_result(settled, prefix, now_ms)} for settled in batch.outcomes
+        ]
         self._transactor.produce_all(state.intake + RESULTS, own, outcomes, self._report_own)
 
     def journal(self, state: PartitionState, record: bytes) -> None:

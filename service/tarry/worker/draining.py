@@ -27,6 +27,9 @@ from tarry.worker.logs import log_of
 READ_MOST = 5_000
 EMPTY_EVERY_MS = 1_000
 
+SHARE = 0.5
+"""Of the memory for messages held: buckets that are drained fill no more."""
+
 AHEAD = 2_000
 """Records of a level above the first that are moved before its pace is looked at."""
 
@@ -94,8 +97,9 @@ class Draining:
         if not with_levels:
             return
         self._close(with_levels)
+        room_bytes = self._room_bytes(with_levels)
         for state in with_levels:
-            for source, position, end in state.unread():
+            for source, position, end in state.unread(room_bytes):
                 (self._hot if source.level == 1 else self._cold).open(state, source, position, end)
         try:
             self._read(with_levels, self._clock.now_ms())
@@ -128,7 +132,7 @@ class Draining:
 
     def _close(self, states: Sequence[PartitionState]) -> None:
         now_ms = self._clock.now_ms()
-        room_bytes = (self._budget_bytes - sum(state.held_bytes for state in states)) // len(states)
+        room_bytes = self._room_bytes(states)
         self._take_answers(room_bytes, now_ms)
         if self._asked is None:
             held_up = self.held_up
@@ -143,6 +147,10 @@ class Draining:
                 self._asked = self._offsets.ask_ends(list(self._closing))
         if self._uncommitted:
             self._commit()
+
+    def _room_bytes(self, states: Sequence[PartitionState]) -> int:
+        """What each partition may still take of the memory that level 1 may fill; the rest is for what is read."""
+        return max(0, int(self._budget_bytes * SHARE) - sum(state.held_bytes for state in states)) // len(states)
 
     def _take_answers(self, room_bytes: int, now_ms: int) -> None:
         if self._asked is None or not self._asked.done:
@@ -248,7 +256,7 @@ class _SlotReader:
                 ended.add(place)
         for place in ended:
             stretch = self._open.pop(place)
-            stretch.state.reach_in(stretch.source, stretch.end)
+            stretch.state.reach_in(stretch.source, stretch.end, now_ms)
         if ended:
             self._reader.shut(ended)
 

@@ -19,14 +19,17 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tarry.clock import Clock
 from tarry.core.batch import Filing, offsets_of
+from tarry.core.delivery import filed_cancel_result, source_prefix
 from tarry.core.filed import filed_headers
 from tarry.core.journal import encode_done
+from tarry.core.message import HeldCancel
 from tarry.core.partition import PartitionState
+from tarry.core.source import INTAKE
 from tarry.errors import AbortableError
 from tarry.kafka.clients import Clients
 from tarry.kafka.errors import error_of
 from tarry.kafka.membership import Membership
-from tarry.kafka.topics import JOURNAL
+from tarry.kafka.topics import JOURNAL, RESULTS
 from tarry.kafka.transaction import Transactor
 from tarry.metrics.families import FILED
 from tarry.metrics.tally import Tally
@@ -166,7 +169,12 @@ class Filer:
             place = places.get(bucket)
             if place is None:
                 place = places[bucket] = log_of(state, state.source_of(bucket))
-            produce(*place, message.key, message.value, filed_headers(message), failed)
+            produce(*place, message.original_key, message.value, filed_headers(message), failed)
+        prefix, now_ms = source_prefix(state.intake, state.partition), self._clock.now_ms()
+        for message, _ in filing:
+            if type(message) is HeldCancel and message.source == INTAKE:  # it is said once, not at each level
+                result = filed_cancel_result(message, prefix, now_ms)
+                produce(state.intake + RESULTS, state.partition, message.id, result, [], failed)
         record = encode_done(offsets_of(filing))
         produce(state.intake + JOURNAL, state.partition, None, record, [], failed)
 

@@ -49,6 +49,12 @@ Nobody's session ends sooner, but while the group rebalances, which may take the
 coordinator begins all of them anew, so it is counted in answers without a gap.
 """
 
+LOST_MS = 20_000
+"""How long a KIP-848 member that lost its partitions waits for others before it joins anew.
+
+The client library joins again by itself; but after a coordinator was killed it was seen to do nothing for minutes.
+"""
+
 HAND_OVER_MS = 8_000
 """The budget of a release: what it does not reach, the next owner's fencing does."""
 
@@ -108,6 +114,8 @@ class Ownership:
         self._displaced: MembershipLostError | None = None
         self._held_since_ms: int | None = None
         self._joined = False
+        self._rejoin_at_ms: int | None = None
+        self._rejoined = False
 
     def view(self) -> View:
         """What there is to say of it."""
@@ -126,6 +134,8 @@ class Ownership:
         self._serve_the_group()
         if self._lost_producer is not None:
             raise self._lost_producer
+        if self._rejoin_at_ms is not None and self._clock.monotonic_ms() >= self._rejoin_at_ms:
+            self._join_after_loss()
         if self._waiting and self._clock.monotonic_ms() >= self._retry_at_ms:
             self._take_over()
 
@@ -188,6 +198,7 @@ class Ownership:
         """Note that these are to be taken over."""
         self._on_event("assigned", partitions=_text(places))
         self._waits_for_instance = False
+        self._rejoin_at_ms, self._rejoined = None, False
         self._joined = True
         self._tally.count(REBALANCES, 1, "assigned")
         self._waiting.update(places)
@@ -210,6 +221,8 @@ class Ownership:
         """Drop these: they are somebody else's."""
         self._stop_side_producers()
         self._drop(places)
+        if places and self._edges.membership.is_incremental:
+            self._rejoin_at_ms = self._clock.monotonic_ms() + LOST_MS
         self._tally.count(REBALANCES, 1, "lost")
         self._on_event("lost", partitions=_text(places))
 
@@ -275,6 +288,15 @@ class Ownership:
             self._waits_for_instance = True
         self._clock.sleep(REJOIN_MS / 1000)
         self._edges.membership.rejoin()
+
+    def _join_after_loss(self) -> None:
+        """Nothing was assigned since partitions were lost: the second time only where the group has not taken us in."""
+        self._rejoin_at_ms = None
+        if self._rejoined and self._edges.membership.joined:
+            return
+        self._on_event("joining_anew", waited_ms=LOST_MS)
+        self._edges.membership.rejoin()
+        self._rejoined, self._rejoin_at_ms = True, self._clock.monotonic_ms() + LOST_MS
 
     # -- taking over ------------------------------------------------------------------------------------------------
 

@@ -51,15 +51,6 @@ def test_slots_go_round_and_the_last_turn_of_one_is_known() -> None:
         assert levels.slot(levels.last_turn(2, slot)) == slot
 
 
-def test_nothing_of_a_bucket_fires_before_it_is_drained() -> None:
-    levels = small()
-    assert levels.gate_ms == 20
-    levels.close(Bucket(1, 20))
-    assert (levels.hot_below_ms, levels.gate_ms) == (30, 20)
-    levels.drained(Bucket(1, 20))
-    assert (levels.hot_below_ms, levels.gate_ms) == (30, 30)
-
-
 def test_a_bucket_waits_for_the_one_above() -> None:
     levels = small()
     levels.close(Bucket(1, 20))
@@ -70,9 +61,6 @@ def test_a_bucket_waits_for_the_one_above() -> None:
     assert levels.next_to_close(1_000) is None, "the bucket above covers it, and is not drained"
     levels.drained(Bucket(2, 40))
     assert levels.next_to_close(1_000) == Bucket(2, 60)
-    assert levels.gate_ms == 20
-    levels.drained(Bucket(1, 20))
-    assert levels.gate_ms == 30
 
 
 def test_no_more_than_a_few_buckets_are_drained_at_a_time() -> None:
@@ -97,7 +85,7 @@ def test_a_bucket_waits_until_the_level_below_reaches_to_its_end() -> None:
 def test_without_levels_all_is_hot() -> None:
     levels = Levels(Geometry(20_000, 10, 0), ())
     assert levels.place(1 << 50) is None
-    assert (levels.hot_below_ms, levels.gate_ms) == (FOR_EVER_MS, FOR_EVER_MS)
+    assert levels.hot_below_ms == FOR_EVER_MS
     assert levels.next_to_close(1 << 50) is None
 
 

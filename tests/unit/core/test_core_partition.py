@@ -16,7 +16,7 @@ from tarry.core.message import Headers, HeldMessage
 from tarry.core.partition import PartitionState, Recovered
 from tarry.core.request import IntakePolicy, RequestReader
 from tarry.core.source import INTAKE
-from tarry.headers import DELAY_MS, TARGET, derived_id
+from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, TARGET, derived_id
 from tarry.timer import TimingWheel
 
 NOW_MS = 1_700_000_000_000
@@ -445,3 +445,79 @@ def test_what_has_left_is_not_in_memory_after_the_clock_went_back() -> None:
         fire(state, NOW_MS + 60_000)
         assert state.held == 0
         assert held_messages() == before
+
+
+# -- cancels and duplicates --------------------------------------------------------------------------------------------
+
+
+MESSAGE_ID = b"8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
+
+
+def cancel(state: PartitionState, offset: int, due_ms: int) -> None:
+    handle = f"1.in.2.{due_ms}.{MESSAGE_ID.decode()}".encode()
+    state.accept(offset, NOW_MS, None, None, [(CANCEL, handle)], NOW_MS)
+
+
+def send_named(state: PartitionState, offset: int, due_ms: int) -> None:
+    headers: Headers = [(TARGET, b"orders"), (DELIVER_AT, b"%d" % due_ms), (ID, MESSAGE_ID)]
+    state.accept(offset, NOW_MS, None, None, headers, NOW_MS)
+
+
+def outcomes(batch: Batch) -> list[tuple[str, int, int | None]]:
+    return [
+        (one.result.value, one.message.sequence, one.cancel.sequence if one.cancel else None) for one in batch.outcomes
+    ]
+
+
+@pytest.mark.parametrize("cancel_first", [False, True])
+def test_a_cancel_and_its_message_settle_each_other_whichever_came_first(cancel_first: bool) -> None:
+    state, due_ms = taken_over(), NOW_MS + 1_000
+    for offset, put in enumerate((cancel, send_named) if cancel_first else (send_named, cancel)):
+        put(state, offset, due_ms)
+    assert state.next_due_ms() == 0, "the result is not put off"
+    batch = fire(state, NOW_MS)
+    assert outcomes(batch) == [("cancelled", int(cancel_first), int(not cancel_first))]
+    assert (due_offsets(batch), state.low, state.held, state.held_bytes) == ([], 2, 0, 0)
+    assert due_offsets(fire(state, due_ms)) == []
+
+
+def test_a_cancel_that_meets_nothing_by_its_due_time_came_too_late() -> None:
+    state, due_ms = taken_over(), NOW_MS + 1_000
+    cancel(state, 0, due_ms)
+    send_named(state, 1, due_ms + 1)
+    assert outcomes(fire(state, due_ms - 1)) == []
+    assert outcomes(fire(state, due_ms)) == [("cancel-too-late", 0, None)]
+    assert due_offsets(fire(state, due_ms + 1)) == [1]
+    cancel(state, 2, due_ms + 1)
+    assert outcomes(fire(state, due_ms + 1)) == [("cancel-too-late", 2, None)]
+
+
+def test_an_aborted_cancellation_is_settled_again() -> None:
+    state, due_ms = taken_over(), NOW_MS + 1_000
+    send_named(state, 0, due_ms)
+    cancel(state, 1, due_ms)
+    state.collect(NOW_MS)
+    batch = state.take(10, NOW_MS)
+    assert decode_record(state.settle(batch).journal) == Done({INTAKE: [(0, 2)]})
+    state.put_back(batch)
+    assert (state.low, state.held) == (0, 2)
+    assert outcomes(fire(state, NOW_MS)) == [("cancelled", 0, 1)]
+
+
+def test_a_second_message_with_the_same_id_and_due_time_is_a_duplicate() -> None:
+    state, due_ms = taken_over(), NOW_MS + 1_000
+    for offset, due in enumerate((due_ms, due_ms, due_ms + 1)):
+        send_named(state, offset, due)
+    batch = fire(state, due_ms + 1)
+    assert (outcomes(batch), due_offsets(batch)) == ([("duplicate", 1, None)], [0, 2])
+    send_named(state, 3, due_ms)
+    assert outcomes(fire(state, due_ms + 2)) == [("duplicate", 3, None)]
+
+
+def test_one_that_comes_again_after_it_was_cancelled_is_new() -> None:
+    state, due_ms = taken_over(), NOW_MS + 1_000
+    send_named(state, 0, due_ms)
+    cancel(state, 1, due_ms)
+    send_named(state, 2, due_ms)
+    batch = fire(state, due_ms)
+    assert (outcomes(batch), due_offsets(batch)) == ([("cancelled", 0, 1)], [2])

@@ -167,6 +167,12 @@ class FakeBroker:
             if member.forget(group, KafkaError.GROUP_ID_NOT_FOUND):
                 self._server.groups.of(group).membership.remove(member.id)
 
+    def wedge_members(self, group: str) -> None:
+        """A KIP-848 group's members are lost, and their clients do nothing more about it until they are closed."""
+        for member in self._server.members:
+            if member.wedge(group):
+                self._server.groups.of(group).membership.remove(member.id)
+
     def coordinator_away(self, group: str, ms: int) -> None:
         """A group's coordinator does not answer for so long."""
         self._server.groups.of(group).away_until_ms = self._clock.monotonic_ms() + ms

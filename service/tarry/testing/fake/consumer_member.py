@@ -65,7 +65,7 @@ class ConsumerMember(Member):
         if self._mine and (self._lost or seat is None):
             mine, self._mine = self._mine, set()
             self._wants.tell("lost", sorted(mine))
-        if self._fatal:
+        if self._fatal or self._wedged:
             return
         if seat is None:
             self._join()

@@ -56,6 +56,7 @@ class Member(ABC):
         self._fatal = False
         self._lost = False
         self._closed = False
+        self._wedged = False
         self._polled_ms = wire.clock.monotonic_ms()
         self._watch_polls()
 
@@ -79,6 +80,13 @@ class Member(ABC):
         if self._closed or self._fatal or self._wants.group != group:
             return False
         self._die(code, "ConsumerGroupHeartbeat fatal error")
+        return True
+
+    def wedge(self, group: str) -> bool:
+        """Do nothing more until it is closed, if it is of that group; whether it is."""
+        if self._closed or self._fatal or self._wants.group != group:
+            return False
+        self._wedged = True
         return True
 
     def still_is(self, group: str, instance: str) -> bool:

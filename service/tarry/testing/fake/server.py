@@ -33,6 +33,10 @@ class Member(Protocol):
         """Its next heartbeat is refused for good, if it is of that group; whether it is."""
         ...
 
+    def wedge(self, group: str) -> bool:
+        """Do nothing more until it is closed, if it is of that group; whether it is."""
+        ...
+
     def still_is(self, group: str, instance: str) -> bool:
         """Whether it sends heartbeats for an instance."""
         ...

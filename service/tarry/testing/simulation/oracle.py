@@ -4,13 +4,18 @@ It knows what no observer of a real cluster can: the exact moment at which the o
 and how far each target's log reached at that moment. So the order of every message can be judged without any grace.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+import json
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from tarry.headers import Outcome
 from tarry.kafka.place import Place
 
 EXAMPLES = 6
+
+_OF_CANCELS = frozenset({Outcome.CANCEL_FILED, Outcome.CANCEL_TOO_LATE})
 
 
 @dataclass(slots=True)
@@ -36,6 +41,28 @@ class Sent:
     due_ms: int
     value: bytes
     ends: Mapping[Place, int] | None = None
+
+
+@dataclass(slots=True)
+class SentCancel:
+    """A cancel in the intake.
+
+    Attributes:
+        place: the intake's partition.
+        offset: in it.
+        message: what it is for.
+        in_time: whether the owner had read it, and its message, before that was due.
+    """
+
+    place: Place
+    offset: int
+    message: Sent
+    in_time: bool = False
+
+    @property
+    def source(self) -> str:
+        """As results name it."""
+        return f"{self.place[0]}/{self.place[1]}/{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +109,18 @@ class Report:
         return "\n".join(lines)
 
 
-def judge(sent: Iterable[Sent], delivered: Iterable[Seen], dead: Iterable[Seen], results: Iterable[Seen]) -> Report:
+def judge(
+    sent: Iterable[Sent],
+    cancels: Sequence[SentCancel],
+    delivered: Iterable[Seen],
+    dead: Iterable[Seen],
+    results: Iterable[Seen],
+) -> Report:
     """Compare.
 
     Args:
-        sent: all that was acknowledged.
+        sent: all messages that were acknowledged.
+        cancels: all cancels that were.
         delivered: records of all targets.
         dead: dead letters.
         results: results; their `id` is the record's key.
@@ -96,11 +130,14 @@ def judge(sent: Iterable[Sent], delivered: Iterable[Seen], dead: Iterable[Seen],
     report.sent = len(by_id)
     arrivals = _by_id(delivered)
     letters = _by_id(dead)
-    outcomes = _by_id(results)
+    outcomes = [json.loads(one.value or b"") for one in results]
+    of_messages = Counter(one["id"].encode() for one in outcomes if one["outcome"] not in _OF_CANCELS)
+    cancelled = {one["id"].encode() for one in outcomes if one["outcome"] == Outcome.CANCELLED}
+    _judge_cancels(report, cancels, outcomes, cancelled)
     for message in by_id.values():
         meant, other = (arrivals, letters) if message.target is not None else (letters, arrivals)
-        _count(report, message, len(meant.get(message.id, ())), "")
-        _count(report, message, len(outcomes.get(message.id, ())), " (its result)")
+        _count(report, message, len(meant.get(message.id, ())) + (message.id in cancelled), "")
+        _count(report, message, of_messages[message.id], " (its result)")
         if message.id in other:
             report.faults["misdirected"].append(f"{message}")
         for one in meant.get(message.id, ()):
@@ -109,6 +146,21 @@ def judge(sent: Iterable[Sent], delivered: Iterable[Seen], dead: Iterable[Seen],
         report.faults["unexpected"].append(f"{strange!r}")
     _judge_order(report, by_id, arrivals)
     return report
+
+
+def _judge_cancels(
+    report: Report, cancels: Sequence[SentCancel], outcomes: Sequence[dict[str, Any]], cancelled: Container[bytes]
+) -> None:
+    """Each has one definite outcome; and one that was read in time has won."""
+    definite = Counter(
+        one["cancel_source"] for one in outcomes if one["outcome"] in {Outcome.CANCELLED, Outcome.CANCEL_TOO_LATE}
+    )
+    filed = Counter(one["cancel_source"] for one in outcomes if one["outcome"] == Outcome.CANCEL_FILED)
+    for cancel in cancels:
+        if definite[cancel.source] != 1 or filed[cancel.source] > 1:
+            report.faults["indefinite"].append(f"{definite[cancel.source]} outcomes of {cancel}")
+        if cancel.in_time and cancel.message.id not in cancelled:
+            report.faults["not cancelled"].append(f"{cancel}")
 
 
 def _by_id(seen: Iterable[Seen]) -> dict[bytes, list[Seen]]:

@@ -127,6 +127,7 @@ def by_chance(seed: int, *, kinds: frozenset[str] = ALL_KINDS) -> Outcome:
         marker_lag_ms=marker_lag_ms,
         latency_ms=choose.choice(((0, 0), (0, 3))),
         memory_budget_bytes=choose.choice((1 << 30, 1 << 30, 60_000)),
+        cancels=choose.choice((0.0, 0.2)),
         geometry=choose.choice((NO_LEVELS, SMALL_LEVELS if marker_lag_ms[1] < 500 else LARGE_LEVELS)),
         # Ten messages in nearly a second, or a bucket, would be a backlog that has no end in time, by nobody's fault.
         most=choose.choice((10, 50, 1_000) if marker_lag_ms[1] < 500 else (50, 1_000)),

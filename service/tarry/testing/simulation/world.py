@@ -17,7 +17,7 @@ from tarry.core.checkpoint import Geometry
 from tarry.core.levels import slots_of
 from tarry.core.request import IntakePolicy, RequestReader
 from tarry.errors import MembershipLostError
-from tarry.headers import DELAY_MS, DELIVER_AT, ID, TARGET
+from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, TARGET
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.place import Place
@@ -25,7 +25,7 @@ from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import DEAD, RESULTS, TopicAdmin, wheel_topic
 from tarry.testing.fake import FakeBroker, Fate, Step
 from tarry.testing.manual_clock import ManualClock
-from tarry.testing.simulation.oracle import Report, Seen, Sent, judge
+from tarry.testing.simulation.oracle import Report, Seen, Sent, SentCancel, judge
 from tarry.testing.simulation.process import Crash, Disturbance, Process, Role
 from tarry.worker.plan import IntakePlan
 
@@ -67,6 +67,7 @@ class Shape:
         most: messages a transaction.
         memory_budget_bytes: of a process.
         poison: the share of messages that can only become dead letters.
+        cancels: how many come with a message.
         geometry: of the overflow wheel.
     """
 
@@ -81,6 +82,7 @@ class Shape:
     most: int = 20
     memory_budget_bytes: int = 1 << 30
     poison: float = 0.05
+    cancels: float = 0.0
     geometry: Geometry = NO_LEVELS
 
 
@@ -127,6 +129,7 @@ class World:
             fetch_most=shape.fetch_most,
         )
         self.sent: list[Sent] = []
+        self.cancels: list[SentCancel] = []
         self.events: list[tuple[str, str, Mapping[str, Any]]] = []
         """Process, event, fields."""
         self.away: set[str] = set()
@@ -134,7 +137,8 @@ class World:
         self._latest_ms = 0
         self.disturbed_ms = 0
         """Monotonic: when the last disturbance ended."""
-        self._unread: dict[Place, list[Sent]] = {}
+        self._unread: dict[Place, list[Sent | SentCancel]] = {}
+        self._accepted: set[bytes] = set()
         self._waiting: dict[bytes, _Waiting] = {}
         self._owners: dict[Place, str] = {}
         self._stuck: list[str] = []
@@ -198,14 +202,20 @@ class World:
         """Write messages to the intake, due at any time from at once to `longest_ms` ahead."""
         for _ in range(messages):
             self._send_one(self.random.choice((0, 40, 300, longest_ms)))
+            if self.sent and self.random.random() < self.shape.cancels:
+                self._cancel(self.random.choice(self.sent[-20:]))
 
-    def _send_one(self, longest_ms: int) -> None:
+    def send_due(self, due_ms: int) -> None:
+        """Write a message to the intake that is due at a time."""
+        self._send_one(0, due_ms)
+
+    def _send_one(self, longest_ms: int, due_ms: int | None = None) -> None:
         choose = self.random
         number = len(self.sent)
         key_number = choose.randrange(KEYS)
         place = (INTAKE, key_number % self.shape.partitions)
         now_ms = self.clock.now_ms()
-        delay_ms = choose.randint(0, longest_ms)
+        delay_ms = choose.randint(0, longest_ms) if due_ms is None else due_ms - now_ms
         id_ = str(uuid.UUID(int=choose.getrandbits(128), version=4)).encode()
         poisoned = choose.random() < self.shape.poison
         target = choose.choice(self.shape.targets)[0]
@@ -217,6 +227,15 @@ class World:
         self.sent.append(message)
         self._unread.setdefault(place, []).append(message)
         self._waiting[id_] = _Waiting(message)
+
+    def _cancel(self, message: Sent) -> None:
+        """Write a cancel to the intake; of one that is done, too, or is cancelled already."""
+        intake, partition = message.place
+        handle = f"1.{intake}.{partition}.{message.due_ms}.{message.id.decode()}".encode()
+        offset = self.broker.append(intake, None, None, [(CANCEL, handle)], partition, self.clock.now_ms())
+        cancel = SentCancel(message.place, offset, message)
+        self.cancels.append(cancel)
+        self._unread.setdefault(message.place, []).append(cancel)
 
     def run(self, for_ms: int) -> None:
         """Let time pass."""
@@ -260,7 +279,7 @@ class World:
         self.clock.advance(max(self.shape.marker_lag_ms) + 1)
         while self._watch():
             pass
-        report = judge(self.sent, self._seen["delivered"], self._seen[DEAD], self._seen[RESULTS])
+        report = judge(self.sent, self.cancels, self._seen["delivered"], self._seen[DEAD], self._seen[RESULTS])
         if left := self._left_behind():
             report.faults["left behind"] = left
         if self._stuck:
@@ -378,6 +397,13 @@ class World:
             unread = self._unread.get(place, [])
             while unread and unread[0].offset < state.position:
                 message = unread.pop(0)
+                if isinstance(message, SentCancel):
+                    cancelled = message.message
+                    message.in_time = (
+                        now_ms < cancelled.due_ms and cancelled.id in self._accepted and cancelled.target is not None
+                    )
+                    continue
+                self._accepted.add(message.id)
                 if now_ms < message.due_ms:
                     ends = ends or self._ends()
                     message.ends = ends
@@ -405,7 +431,7 @@ class World:
             value = record.value()
             seen = Seen(id_, where, record.offset() or 0, record.timestamp()[1], self._latest_ms, now_ms, value)
             self._seen[suffix].append(seen)
-            if suffix != RESULTS:
+            if suffix != RESULTS or b'"cancelled"' in (value or b""):
                 self._waiting.pop(id_, None)
         if self._paused:
             return bool(records)

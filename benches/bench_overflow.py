@@ -1,0 +1,149 @@
+"""The overflow wheel: what it costs to go through it, how late it makes others, and what waits in it.
+
+    python -m benches.bench_overflow [--quick] [--only levels lateness backlog] [--json FILE]
+    python -m benches.bench_overflow --only levels --messages 1000000 --rounds 3
+    python -m benches.bench_overflow --only backlog --waiting 2000000
+    python -m benches.bench_overflow --only backlog --growth
+
+Three measurements on the embedded broker, each described where it is made:
+
+- `overflow_levels`: messages through one level and through three, as fast as it goes, next to the bare relay.
+- `overflow_lateness`: short delays at 10,000 msg/s, with and without messages in buckets beside them.
+- `overflow_backlog`: memory, disk, and the time from kill -9 to firing again, with and without messages in buckets.
+
+Every figure has another of the same run beside it: read the ratio, or the difference, rather than either.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from rich.console import Console
+from rich.table import Table
+
+from benches import overflow_backlog, overflow_lateness, overflow_levels
+from benches.support_run import Run
+from tarry.devbroker import EmbeddedBroker
+
+PARTS: Final = ("levels", "lateness", "backlog")
+GROWTH: Final = (10_000, 100_000, 1_000_000)
+
+
+class Figures(Protocol):
+    """What one measurement found."""
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """For the table."""
+
+    def document(self) -> dict[str, object]:
+        """For JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much of everything.
+
+    Args:
+        messages: through the levels.
+        rounds: how often that is measured; the median counts.
+        lateness_s: seconds of the load alone; beside buckets it lasts 40 s longer.
+        waiting: how many wait in buckets, ascending.
+        kills: of a worker, with each number waiting.
+    """
+
+    messages: int = 200_000
+    rounds: int = 1
+    lateness_s: float = 20.0
+    waiting: Sequence[int] = (200_000,)
+    kills: int = 3
+
+
+QUICK: Final = Plan(messages=20_000, lateness_s=5.0, waiting=(5_000,), kills=1)
+
+
+def main() -> None:
+    lines = (__doc__ or "").split("\n\n")
+    parser = argparse.ArgumentParser(
+        description=lines[0], epilog="examples:\n" + lines[1], formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a small run, to see that it works; too short for its figures to mean much"
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="measure these")
+    parser.add_argument("--messages", type=int, help="through the levels (200,000)")
+    parser.add_argument("--rounds", type=int, help="how often the levels are measured; the median counts (1)")
+    parser.add_argument("--seconds", type=float, help="of the lateness figure's load, by itself (20)")
+    waiting = parser.add_mutually_exclusive_group()
+    waiting.add_argument("--waiting", type=int, help="how many wait in buckets (200,000)")
+    waiting.add_argument(
+        "--growth", action="store_true", help="10,000, 100,000 and 1,000,000 of them, one after another"
+    )
+    parser.add_argument("--kills", type=int, help="of a worker, with each number waiting (3)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    arguments = parser.parse_args()
+    plan = _plan(arguments)
+    progress, result = Console(stderr=True), Console()
+    found = measure(plan, arguments.only, progress)
+    result.print(table(found))
+    load = os.getloadavg()[1]
+    result.print(f"{os.cpu_count()} cores; load over the last 5 minutes {load:.1f}", highlight=False)
+    if arguments.quick:
+        result.print("A quick run: too short for its figures to mean much.")
+    if arguments.json:
+        document = {
+            "cores": os.cpu_count(),
+            "load_5_minutes": load,
+            "quick": arguments.quick,
+            **{name: figures.document() for name, figures in found.items()},
+        }
+        arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    plan = QUICK if arguments.quick else Plan()
+    asked = {
+        "waiting": GROWTH if arguments.growth else arguments.waiting and (arguments.waiting,),
+        "messages": arguments.messages,
+        "rounds": arguments.rounds,
+        "lateness_s": arguments.seconds,
+        "kills": arguments.kills,
+    }
+    return replace(plan, **{name: value for name, value in asked.items() if value is not None})
+
+
+def measure(plan: Plan, parts: Sequence[str], console: Console) -> dict[str, Figures]:
+    """Measure some of it, on one broker."""
+    found: dict[str, Figures] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="tarry-bench-") as directory,
+        EmbeddedBroker(jvm_options=("-Xms1g", "-Xmx1g")) as broker,
+        Run(broker.bootstrap_servers, Path(directory), console) as run,
+    ):
+        if "levels" in parts:
+            found["levels"] = overflow_levels.measure(run, plan.messages, plan.rounds)
+        if "lateness" in parts:
+            found["lateness"] = overflow_lateness.measure(run, plan.lateness_s)
+        if "backlog" in parts:
+            found["backlog"] = overflow_backlog.measure(run, broker.data, plan.waiting, plan.kills)
+    return found
+
+
+def table(found: dict[str, Figures]) -> Table:
+    """All figures."""
+    made = Table("figure", "value", "beside it", "ratio or difference")
+    for figures in found.values():
+        for row in figures.rows():
+            made.add_row(*row)
+        made.add_section()
+    for column in made.columns[1:]:
+        column.justify = "right"
+    return made
+
+
+if __name__ == "__main__":
+    main()

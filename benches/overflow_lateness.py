@@ -1,0 +1,93 @@
+"""How late messages are while buckets are filed, moved down and drained beside them.
+
+Twice the same load, on the same wheel: 10,000 messages a second, due after 100 to 450 ms, which memory holds, because a
+bucket of this wheel is closed half a second before its time. The second time with others beside it that go through
+buckets of all levels: due after 3 to 40 s, on levels of 2, 4 and 8 s buckets, which reach about 12, 28 and 50 s ahead.
+The load lasts until the last of them is due.
+
+At a read_committed reader in a process of its own, for each kind: p50, p99, the worst, and how many were early.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from benches.support_process import Shape, running
+from benches.support_run import Run
+
+HOT_RATE: Final = 10_000
+HOT_DELAYS_MS: Final = (100, 450)
+FAR_RATE: Final = 2_000
+FAR_DELAYS_MS: Final = (3_000, 40_000)
+FAR_FIRST: Final = 1 << 28
+SHAPE: Final = Shape("40s", {"from": "2s", "width": "2s", "size": 2})
+HOT, FAR = "hot", "far"
+
+Kind = dict[str, Any]
+"""p50_ms, p99_ms, max_ms, early, judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What was measured.
+
+    Attributes:
+        alone: of what memory holds, with nothing beside it.
+        beside: of the same, with buckets beside it.
+        far: of what came through buckets.
+    """
+
+    alone: Kind
+    beside: Kind
+    far: Kind
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """For the table: figure, value, what stands beside it, and the difference."""
+        late = f"lateness at {HOT_RATE:,} msg/s, ms: "
+        made = [(f"{late}p50, p99, worst", _three(self.alone), "nothing in buckets", "")]
+        for name, kind in (
+            (f"{late}{FAR_RATE:,} msg/s in buckets", self.beside),
+            (f"{late}those of buckets", self.far),
+        ):
+            if kind["judged"]:
+                p50, p99 = (kind[each] - self.alone[each] for each in ("p50_ms", "p99_ms"))
+                made.append((name, _three(kind), _three(self.alone), f"{p50:+d}, {p99:+d}"))
+        early = sum(kind["early"] for kind in (self.alone, self.beside, self.far))
+        judged = sum(kind["judged"] for kind in (self.alone, self.beside, self.far))
+        return [*made, ("early", str(early), f"of {judged:,}", "")]
+
+    def document(self) -> dict[str, object]:
+        """For JSON."""
+        return {"alone": self.alone, "beside": self.beside, "far": self.far}
+
+
+def _three(kind: Kind) -> str:
+    return f"{kind['p50_ms']}, {kind['p99_ms']}, {kind['max_ms']}"
+
+
+def measure(run: Run, seconds: float) -> Figures:
+    """Measure.
+
+    Args:
+        run: the run.
+        seconds: how long the load lasts by itself, and how long messages are sent that go to buckets.
+    """
+    alone = _late(run, seconds, 0.0)
+    beside = _late(run, seconds + FAR_DELAYS_MS[1] / 1_000, seconds)
+    return Figures(alone[HOT], beside[HOT], beside[FAR])
+
+
+def _late(run: Run, hot_s: float, far_s: float) -> dict[str, Kind]:
+    with run.topics("service") as (topics, progress):
+        with running("service", run.bootstrap, topics, run.directory, SHAPE):
+            reader = run.read_lateness(topics)
+            loads = [run.load(topics, HOT_RATE, hot_s, HOT_DELAYS_MS, "--mark", HOT)]
+            if far_s:
+                far = ("--mark", FAR, "--first", str(FAR_FIRST))
+                loads.append(run.load(topics, FAR_RATE, far_s, FAR_DELAYS_MS, *far))
+            progress.settled(3.0, hot_s + 120, every_s=0.1)
+            sent = sum(run.told(load)["sent"] for load in loads)
+            figures: dict[str, Kind] = run.ask_lateness(reader)["marked"]
+        run.all_arrived(topics, sent)
+    for mark, kind in figures.items():
+        run.say(f"{mark}, with {FAR_RATE if far_s else 0:,} msg/s in buckets: {kind}")
+    return figures

@@ -1,0 +1,231 @@
+"""Through one level of the overflow wheel, and through three, as fast as it goes; next to the bare relay.
+
+Two phases, each of a life of the service of its own, and each saturated: all its work waits when it begins.
+
+1. *File*: N messages wait in the intake, all due within two seconds that lie far enough ahead. From when the service
+   had its partitions until the last filing was committed. Then it is ended, in order.
+2. *Bring down*: when all of them are overdue, the service is started. Every bucket is closed and drained, level by
+   level, each message placed anew, and fired. From when the service had its partitions until the last one could be
+   read; the empty buckets that it goes through first are in it.
+
+The rate is N by the sum of both: what one process sustains if it has to do both for each message. Both phases are as
+after an outage, so that neither a pace nor a clock is in the figure. A message of one level is read twice and written
+twice, one of three levels four times; the relay does both once, and all write a result.
+
+How often a message was filed is counted by the service, and told beside the rate: messages are placed by when they are
+read, so a machine that is much slower than foreseen here would measure something else.
+"""
+
+import time
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from benches.support_kafka import PARTITIONS, Progress, preload
+from benches.support_process import Running, Shape, now_ms, running
+from benches.support_run import Backlog, Run
+from tarry.kafka.topics import wheel_topic
+
+FILED: Final = "tarry_filed_messages_total"
+WITHIN_MS: Final = 2_000  # so many milliseconds lie between the first due time and the last
+PRELOAD_PER_S: Final = 50_000
+FILE_PER_S: Final = 15_000
+START_MS: Final = 4_000
+QUIET_S: Final = 3.0
+PATIENCE_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way through the overflow wheel.
+
+    Args:
+        levels: how many it leads through.
+        size: buckets of one level that make one of the next.
+        shape: of the wheel, for which that is so.
+        ahead_ms: how far ahead a message must be due, when it is read.
+        grid_ms: the width of a bucket of the highest level it goes to.
+        into_ms: how far into such a bucket the two seconds begin.
+    """
+
+    levels: int
+    size: int
+    shape: Shape
+    ahead_ms: int
+    grid_ms: int
+    into_ms: int
+
+    @property
+    def slots(self) -> int:
+        """Partitions of a level, for one of the intake."""
+        return 2 * self.size + 2
+
+    def first_due_ms(self, messages: int) -> int:
+        """When the first of so many messages is to be due, of which none is produced yet."""
+        read_ms = now_ms() + START_MS + messages * 1_000 // PRELOAD_PER_S + messages * 1_000 // FILE_PER_S
+        earliest = read_ms + self.ahead_ms - self.into_ms
+        return -(-earliest // self.grid_ms) * self.grid_ms + self.into_ms
+
+
+def ways(messages: int) -> tuple[Way, Way]:
+    """One level, and three, on wheels that are wide enough for so many messages."""
+    width_s = -(-messages // 200_000)
+    return _one(5 * width_s), _three(width_s)
+
+
+def _one(width_s: int) -> Way:
+    """Level 1 reaches 21 widths ahead, and memory less than two."""
+    overflow = {"from": f"{width_s}s", "width": f"{width_s}s", "size": 10}
+    return Way(1, 10, Shape(f"{19 * width_s}s", overflow), 2_000 * width_s + 4_000, 1_000 * width_s, 0)
+
+
+def _three(width_s: int) -> Way:
+    """Buckets of 1, 3 and 9 widths: level 2 reaches up to 27 widths ahead, level 3 at least 57.
+
+    While a bucket of level 3 is drained, level 1 reaches 7 widths into it at most: what is due after them goes to
+    level 2, and from there to level 1.
+    """
+    overflow = {"from": f"{width_s}s", "width": f"{width_s}s", "size": 3}
+    return Way(3, 3, Shape(f"{135 * width_s}s", overflow), 28_000 * width_s, 9_000 * width_s, 7_000 * width_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """What was measured of one way.
+
+    Attributes:
+        file_per_s: messages a second of the first phase.
+        down_per_s: of the second.
+        cpu_us: processor time a message, of both, in microseconds.
+        levels: how often a message was filed, on average.
+    """
+
+    file_per_s: float
+    down_per_s: float
+    cpu_us: float
+    levels: float
+
+    @property
+    def per_s(self) -> float:
+        """Messages a second, of both phases together."""
+        return 1 / (1 / self.file_per_s + 1 / self.down_per_s)
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was measured, one value a round."""
+
+    relay: list[Backlog] = field(default_factory=list)
+    passages: dict[int, list[Passage]] = field(default_factory=dict)
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """For the table: figure, value, what stands beside it, and the ratio."""
+        relay_per_s = median(each.per_s for each in self.relay)
+        relay_us = median(each.cpu_us for each in self.relay)
+        made = [("bare relay, msg/s", f"{relay_per_s:,.0f}", f"{relay_us:.1f} us/msg", "")]
+        for levels, passages in self.passages.items():
+            per_s = median(each.per_s for each in passages)
+            cpu_us = median(each.cpu_us for each in passages)
+            filed = median(each.levels for each in passages)
+            name = f"through {levels} level{'s' if levels > 1 else ''}"
+            made += [
+                (f"{name}, msg/s (filed {filed:.2f} times)", f"{per_s:,.0f}", "relay", f"{per_s / relay_per_s:.2f}"),
+                (f"{name}: filing alone", *_against(median(each.file_per_s for each in passages), relay_per_s)),
+                (f"{name}: bringing down alone", *_against(median(each.down_per_s for each in passages), relay_per_s)),
+                (f"{name}: CPU us/msg", f"{cpu_us:.1f}", f"relay {relay_us:.1f}", f"{cpu_us / relay_us:.2f}"),
+            ]
+        return made
+
+    def document(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "relay": [{"per_s": each.per_s, "cpu_us": each.cpu_us} for each in self.relay],
+            "levels": {
+                str(levels): [
+                    {
+                        "per_s": each.per_s,
+                        "file_per_s": each.file_per_s,
+                        "down_per_s": each.down_per_s,
+                        "cpu_us": each.cpu_us,
+                        "filed_times": each.levels,
+                    }
+                    for each in passages
+                ]
+                for levels, passages in self.passages.items()
+            },
+        }
+
+
+def _against(per_s: float, relay_per_s: float) -> tuple[str, str, str]:
+    return f"{per_s:,.0f}", "relay", f"{per_s / relay_per_s:.2f}"
+
+
+def measure(run: Run, messages: int, rounds: int) -> Figures:
+    """Measure both ways, the relay before each."""
+    figures = Figures()
+    run.relay_backlog(messages)  # the broker's JVM must have seen the work
+    for _ in range(rounds):
+        for way in ways(messages):
+            relay = run.relay_backlog(messages)
+            figures.relay.append(relay)
+            run.say(f"relay, backlog of {messages:,}: {relay.per_s:,.0f} msg/s, {relay.cpu_us:.1f} us/msg")
+            passage = _pass(run, way, messages)
+            figures.passages.setdefault(way.levels, []).append(passage)
+            run.say(
+                f"through {way.levels}: {passage.per_s:,.0f} msg/s ({passage.file_per_s:,.0f} filed, "
+                f"{passage.down_per_s:,.0f} down), {passage.cpu_us:.1f} us/msg, filed {passage.levels:.2f} times"
+            )
+    return figures
+
+
+def _pass(run: Run, way: Way, messages: int) -> Passage:
+    with run.topics("service") as (topics, progress):
+        with running("service", run.bootstrap, topics, run.directory, way.shape) as service:
+            start_cpu_s = service.cpu_s()  # what a start takes; meanwhile it makes its topics
+        first_due_ms = way.first_due_ms(messages)
+        dues = (first_due_ms + number * WITHIN_MS // messages for number in range(messages))
+        preload(run.bootstrap, topics, dues)
+        buckets = Progress(run.bootstrap, wheel_topic(topics.intake, way.levels), PARTITIONS * way.slots)
+        before = buckets.stable()
+        with running("service", run.bootstrap, topics, run.directory, way.shape) as service:
+            file_s = _time(service, buckets, before)
+            cpu_s = service.cpu_s()
+            filed = wait_filed(service, messages, 2.0)
+        while now_ms() < first_due_ms + WITHIN_MS:
+            time.sleep(0.05)
+        before = progress.stable()
+        with running("service", run.bootstrap, topics, run.directory, way.shape) as service:
+            down_s = _time(service, progress, before)
+            cpu_s += service.cpu_s()
+            filed += filed_by(service)
+        run.all_arrived(topics, messages)
+    return Passage(messages / file_s, messages / down_s, (cpu_s - 2 * start_cpu_s) / messages * 1e6, filed / messages)
+
+
+def _time(service: Running, progress: Progress, before: int) -> float:
+    """Seconds from when the service had its partitions until a topic moved last; waits until it rests."""
+    moves = progress.settled(QUIET_S, PATIENCE_S, since=before)
+    if len(moves) < 2:
+        raise SystemExit(f"nothing has moved within {PATIENCE_S:g} s")
+    return max(1, moves[-1][0] - service.taken_over_ms()) / 1_000
+
+
+def wait_filed(service: Running, messages: int, patience_s: float = PATIENCE_S) -> int:
+    """Wait until a life of the service has filed so many messages; how many it has.
+
+    Raises:
+        SystemExit: it has not after `patience_s` seconds.
+    """
+    ends = time.monotonic() + patience_s
+    while (filed := filed_by(service)) < messages:
+        if time.monotonic() > ends:
+            raise SystemExit(f"{filed:,} of {messages:,} messages are filed after {patience_s:g} s")
+        time.sleep(0.1)
+    return filed
+
+
+def filed_by(service: Running) -> int:
+    """How many messages a life of the service has filed, as it said within the last second or two."""
+    if service.serve is None:
+        raise TypeError("only the service files")
+    return round(service.serve.metric(FILED))

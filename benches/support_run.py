@@ -1,0 +1,123 @@
+"""One run of a bench on one broker: topics for each measurement, processes of the bench's own, and the bare relay.
+
+A figure without another beside it from the same run means little: every bench has the relay's backlog to set its own
+figures against.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from rich.console import Console
+
+from benches.support_kafka import Progress, Topics, delete_topics, preload, stamps
+from benches.support_process import Contender, now_ms, prepare, running
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What was measured of a contender that got through what waited in its intake.
+
+    Attributes:
+        per_s: messages a second, from the first batch until the last could be read.
+        cpu_us: processor time a message, in microseconds.
+    """
+
+    per_s: float
+    cpu_us: float
+
+
+class Run:
+    """Measurements on one broker, one after the other; a context manager, which ends what was started.
+
+    Args:
+        bootstrap: the broker, HOST:PORT.
+        directory: for configuration and logs.
+        console: where progress is told.
+    """
+
+    def __init__(self, bootstrap: str, directory: Path, console: Console) -> None:
+        self.bootstrap = bootstrap
+        self.directory = directory
+        self._console = console
+        self._number = 0
+        self._until_the_end = ExitStack()
+
+    def __enter__(self) -> Self:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a service left behind would go on for ever
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._until_the_end.close()
+
+    def say(self, line: str) -> None:
+        """Tell progress, in one line."""
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+    @contextmanager
+    def topics(self, name: Contender) -> Iterator[tuple[Topics, Progress]]:
+        """One measurement's topics; they are removed after it, so that none is slower for the ones before."""
+        self._number += 1
+        topics = Topics(f"bench-{self._number}-{name}")
+        prepare(name, self.bootstrap, topics)
+        progress = Progress(self.bootstrap, topics.target)
+        yield topics, progress
+        progress.check_settled()
+        delete_topics(self.bootstrap, topics.name)
+
+    def all_arrived(self, topics: Topics, messages: int) -> list[int]:
+        """When each was produced to the target; a bench of what is lost or doubled is worth nothing."""
+        arrived = stamps(self.bootstrap, topics.target)
+        if len(arrived) != messages:
+            raise SystemExit(f"{topics.name}: {messages:,} were sent, {len(arrived):,} arrived")
+        return arrived
+
+    def load(
+        self, topics: Topics, rate: int, seconds: float, delays_ms: tuple[int, int], *arguments: str
+    ) -> subprocess.Popen[str]:
+        """Offer messages at a steady rate, from a process of its own; further arguments are `support_load`'s."""
+        numbers = ("--rate", str(rate), "--seconds", str(seconds), "--delays", *map(str, delays_ms))
+        return self.child("support_load", topics.name, *numbers, *arguments)
+
+    def read_lateness(self, topics: Topics) -> subprocess.Popen[str]:
+        """Read the target from a process of its own, which tells how late messages were; ended by `ask_lateness`."""
+        return self.child("support_reader", topics.target, "--skip-ms", "3000")
+
+    def ask_lateness(self, reader: subprocess.Popen[str]) -> dict[str, Any]:
+        """End a reader, and return its figures."""
+        reader.send_signal(signal.SIGTERM)
+        return self.told(reader)
+
+    def child(self, module: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start a module of the bench as a process; it does not outlive the run."""
+        command = [sys.executable, "-m", f"benches.{module}", self.bootstrap, *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._until_the_end.callback(process.kill)  # which does nothing to one that has ended
+        return process
+
+    @staticmethod
+    def told(process: subprocess.Popen[str]) -> dict[str, Any]:
+        """Wait for the end of a child, and return what it said."""
+        told, _ = process.communicate(timeout=120)
+        if process.returncode:
+            raise SystemExit(f"a process of the bench ended with {process.returncode}: {process.args!r}")
+        figures: dict[str, Any] = json.loads(told)
+        return figures
+
+    def relay_backlog(self, messages: int) -> Backlog:
+        """N messages wait; the relay is started. Once before all else: the broker's JVM must have seen the work."""
+        with self.topics("relay") as (topics, progress):
+            preload(self.bootstrap, topics, (now_ms() for _ in range(messages)))
+            before = progress.stable()
+            with running("relay", self.bootstrap, topics, self.directory) as relay:
+                first_ms, cpu_s = relay.first_batch_ms(), relay.cpu_s()
+                done_ms = progress.settled(1.5, 120, since=before)[-1][0]
+                cpu_us = (relay.cpu_s() - cpu_s) / messages * 1e6
+            self.all_arrived(topics, messages)
+            return Backlog(messages / max(1, done_ms - first_ms) * 1_000, cpu_us)

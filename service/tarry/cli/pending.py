@@ -1,0 +1,137 @@
+"""`tarry pending`: how many messages wait, by due time."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from tarry.cli.looking import ConfigOption, JsonOption, ServersOption, configured, onlooker, policy
+from tarry.cli.pending_rows import Row, at_most, by_due_time, listed
+from tarry.clock import SystemClock
+from tarry.config import Config
+from tarry.core.levels import Bucket
+from tarry.core.request import RequestReader
+from tarry.core.source import Source
+from tarry.kafka.backlog import Backlog
+from tarry.kafka.onlooker import Onlooker, Waiting
+from tarry.units import parse_instant_ms, shown
+
+LEAST_EPOCH_MS = 10**12
+"""Smaller numbers are taken for seconds, here as in `tarry-deliver-at`."""
+
+MOST_DIGITS = 14
+
+
+def pending(
+    intake: Annotated[
+        str | None, typer.Option(metavar="I", help="The intake; by default all that are configured.")
+    ] = None,
+    bucket: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="List what is in the buckets of that time: RFC 3339, or epoch ms."),
+    ] = None,
+    *,
+    exact: Annotated[bool, typer.Option("--exact", help="Read all that waits, and count it.")] = False,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+    bootstrap_servers: ServersOption = None,
+) -> None:
+    """Say how many messages wait, by due time.
+
+    Without options: by offsets alone, which is quick at any backlog, and an upper bound: a row for what is in memory or
+    not read yet, and one for each bucket of the overflow wheel that holds something. With --exact all of that is read,
+    and counted by how long it still waits. With --bucket the messages of one time are listed, level by level: due time,
+    id, target, key.
+
+    Example: tarry pending --exact
+    """
+    if exact and bucket is not None:
+        raise typer.BadParameter("--exact and --bucket exclude each other")
+    at_ms = None if bucket is None else _read_time(bucket)
+    settings, cluster = configured(config, bootstrap_servers)
+    with onlooker(settings, cluster) as looking:
+        for topic in [intake] if intake else [one.topic for one in settings.intakes]:
+            backlogs = looking.survey(topic)
+            _say_unserved(topic, settings.service.group, backlogs)
+            if at_ms is not None:
+                _list(_of_time(looking, settings, backlogs, at_ms), as_json=as_json)
+            elif exact:
+                rows = by_due_time(_all(looking, settings, backlogs), SystemClock().now_ms())
+                _table(topic, "", list(rows), as_json=as_json)
+            else:
+                _table(topic, "at most ", list(at_most(backlogs)), as_json=as_json)
+
+
+def _read_time(text: str) -> int:
+    if text.isdecimal():
+        if len(text) > MOST_DIGITS or int(text) < LEAST_EPOCH_MS:
+            raise typer.BadParameter(f"--bucket: no epoch milliseconds of our time: {shown(text)}")
+        return int(text)
+    try:
+        return parse_instant_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--bucket: {error}") from error
+
+
+def _say_unserved(topic: str, group: str, backlogs: Sequence[Backlog]) -> None:
+    unserved = [str(backlog.place[1]) for backlog in backlogs if backlog.checkpoint is None]
+    if unserved:
+        which = topic if len(unserved) == len(backlogs) else f"{topic}, partitions {', '.join(unserved)}"
+        text = "`tarry serve` has not served it yet, or its offsets are lost; all that it holds is counted"
+        typer.echo(f"tarry: {which}: group {group} has no checkpoint: {text}", err=True)
+
+
+def _all(looking: Onlooker, settings: Config, backlogs: Sequence[Backlog]) -> Iterator[Waiting]:
+    requests = RequestReader(policy(settings, backlogs[0].place[0]))
+    done = looking.done(backlogs)
+    yield from looking.in_intake(backlogs, requests, done)
+    yield from looking.in_slots(backlogs, done)
+
+
+def _of_time(looking: Onlooker, settings: Config, backlogs: Sequence[Backlog], at_ms: int) -> Iterator[Waiting]:
+    """What waits in the buckets that cover a time, and in memory for the time of the smallest bucket."""
+    requests = RequestReader(policy(settings, backlogs[0].place[0]))
+    done = looking.done(backlogs)
+    width_ms = settings.overflow.width_ms
+    for found in looking.in_intake(backlogs, requests, done):
+        if found.due_ms is not None and found.due_ms // width_ms == at_ms // width_ms:
+            yield found
+    for backlog in backlogs:
+        levels = backlog.levels
+        if levels is None:
+            continue
+        for bucket in reversed(backlog.buckets_of(at_ms)):
+            source = Source(bucket.level, levels.slot(bucket))
+            for found in looking.in_slots([backlog], done, source):
+                if found.due_ms is not None and _covers(bucket, levels.end_ms(bucket), found.due_ms, at_ms):
+                    yield found
+
+
+def _covers(bucket: Bucket, until_ms: int, due_ms: int, at_ms: int) -> bool:
+    """Whether a message is one of a bucket's turn; what is beyond all levels lies in the farthest bucket."""
+    return bucket.start_ms <= due_ms and (due_ms < until_ms or at_ms >= until_ms)
+
+
+def _table(topic: str, bound: str, rows: Sequence[Row], *, as_json: bool) -> None:
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps({"intake": topic, **row.fields}))
+        return
+    if not rows:
+        typer.echo(f"{topic}: nothing waits")
+        return
+    typer.echo(f"{topic}: {bound}{sum(row.size for row in rows)} wait")
+    for row in rows:
+        typer.echo(f"{bound}{row.size:>12}  {row.text}")
+
+
+def _list(found: Iterable[Waiting], *, as_json: bool) -> None:
+    try:
+        for one in found:
+            line, fields = listed(one)
+            typer.echo(json.dumps(fields, ensure_ascii=False) if as_json else line)
+    except BrokenPipeError:  # whoever reads has seen enough, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,96 @@
+"""What `tarry pending` counts: rows of a table, each also an object of JSON."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from tarry.cli.looking import instants
+from tarry.handle import Handle
+from tarry.kafka.backlog import Backlog
+from tarry.kafka.onlooker import Kind, Waiting
+from tarry.units import format_duration, format_instant, shown
+
+_S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
+STEPS_MS = (10 * _S, _M, 10 * _M, _H, 6 * _H, _D, 7 * _D, 30 * _D)
+"""Where the rows of an exact count end, from now on."""
+
+_OTHERS: tuple[tuple[Kind, str], ...] = (("cancel", "cancels"), ("dead", "to be dead letters"))
+
+
+class Row(NamedTuple):
+    """One row.
+
+    Attributes:
+        size: how many.
+        text: what they are.
+        fields: the same for JSON.
+    """
+
+    size: int
+    text: str
+    fields: dict[str, Any]
+
+
+def at_most(backlogs: Iterable[Backlog]) -> Iterator[Row]:
+    """By offsets alone: what is in memory or not read yet, then each bucket that may hold something."""
+    in_memory = 0
+    counts: Counter[tuple[int, int, int, bool]] = Counter()
+    for backlog in backlogs:
+        in_memory += max(backlog.end - backlog.low, 0)
+        for stretch in backlog.stretches():
+            key = (*stretch.bucket, stretch.until_ms, stretch.is_closed)
+            counts[key] += stretch.end - stretch.begin
+    if in_memory:
+        yield Row(in_memory, "in memory, or not read yet", {"at_most": in_memory, "level": 0})
+    for (level, start_ms, until_ms, is_closed), count in sorted(counts.items()):
+        span = f"{format_instant(start_ms)}  {format_instant(until_ms)}  level {level}"
+        fields = {"at_most": count, "level": level, **instants(**{"from": start_ms, "until": until_ms})}
+        yield Row(count, span + (", being read" if is_closed else ""), {**fields, "closed": is_closed})
+
+
+def by_due_time(waiting: Iterable[Waiting], now_ms: int) -> Iterator[Row]:
+    """Exactly, in steps from now on; then what is no message that will be delivered."""
+    ends_ms = [now_ms, *(now_ms + step for step in STEPS_MS)]
+    steps: Counter[int] = Counter()
+    others: Counter[Kind] = Counter()
+    for found in waiting:
+        if found.kind != "message" or found.due_ms is None:
+            others[found.kind] += 1
+        else:
+            due_ms = found.due_ms
+            steps[next((number for number, end in enumerate(ends_ms) if due_ms <= end), len(ends_ms))] += 1
+    for number, count in sorted(steps.items()):
+        start_ms = ends_ms[number - 1] if number else None
+        until_ms = ends_ms[number] if number < len(ends_ms) else None
+        fields = {"count": count, "kind": "message", **instants(**{"from": start_ms, "until": until_ms})}
+        yield Row(count, _step(number), fields)
+    for kind, text in _OTHERS:
+        if others[kind]:
+            yield Row(others[kind], text, {"count": others[kind], "kind": kind})
+
+
+def _step(number: int) -> str:
+    if not number:
+        return "overdue"
+    if number > len(STEPS_MS):
+        return f"due in more than {format_duration(STEPS_MS[-1])}"
+    since = f"{format_duration(STEPS_MS[number - 2])} to " if number > 1 else "up to "
+    return f"due in {since}{format_duration(STEPS_MS[number - 1])}"
+
+
+def listed(found: Waiting) -> tuple[str, dict[str, Any]]:
+    """One message of a bucket, as a line and for JSON."""
+    key = None if found.key is None else found.key.decode("utf-8", "backslashreplace")
+    due_ms = found.due_ms
+    fields = {
+        "id": found.id,
+        "handle": None if due_ms is None else str(Handle(*found.place, due_ms, found.id)),
+        "kind": found.kind,
+        "key": key,
+        "target": found.target,
+        **instants(due=due_ms),
+        "level": found.source.level,
+    }
+    due = "no due time" if due_ms is None else format_instant(due_ms)
+    target = found.target if found.kind == "message" else f"({found.kind})"
+    return f"{due}  {found.id}  {target}  {'null' if key is None else shown(key)}", fields

@@ -1,0 +1,107 @@
+"""`tarry status`: where a message is."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from tarry.cli.looking import ConfigOption, JsonOption, ServersOption, configured, instants, onlooker, policy
+from tarry.clock import SystemClock
+from tarry.handle import Handle
+from tarry.headers import Outcome
+from tarry.kafka.whereabouts import Whereabouts, find
+from tarry.units import format_duration, format_instant
+
+
+def status(
+    handle: Annotated[str, typer.Argument(help="The message's handle, from its receipt.", show_default=False)],
+    *,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+    bootstrap_servers: ServersOption = None,
+) -> None:
+    """Say where a message is: waiting, fired, cancelled, dead, a duplicate, or unknown.
+
+    Of one that waits it says in which bucket of the overflow wheel, or that it is in memory; when it is due; and
+    whether a cancel of it was sent. It is looked for in the results and in what waits, which may take a while where
+    its bucket holds millions. What has happened longer ago than the results are kept, 7 days, is unknown.
+
+    Exits with 1 if it is unknown, with 2 if the handle is none.
+
+    Example: tarry status 1.tarry.delayed.2.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21
+    """
+    wanted = Handle.parse(handle)
+    settings, cluster = configured(config, bootstrap_servers)
+    with onlooker(settings, cluster) as looking:
+        found = find(looking, wanted, policy(settings, wanted.topic))
+    line = json.dumps(_fields(wanted, found)) if as_json else _text(wanted, found, SystemClock().now_ms())
+    typer.echo(line)
+    if _state(found) == "unknown":
+        raise typer.Exit(1)
+
+
+def _state(found: Whereabouts) -> str:
+    if found.waits_in is not None:
+        return "waiting"
+    return "unknown" if found.result is None else str(found.result["outcome"])
+
+
+def _fields(handle: Handle, found: Whereabouts) -> dict[str, Any]:
+    """For JSON."""
+    fields = {"handle": str(handle), "state": _state(found), **instants(due=handle.due_ms)}
+    if found.waits_in is not None:
+        fields["level"] = found.waits_in.level
+        if found.bucket is not None:
+            fields |= instants(bucket_from=found.bucket[0].start_ms, bucket_until=found.bucket[1])
+    if found.result is not None:
+        fields |= instants(at=found.result.get("at_ms"))
+        fields |= {
+            name: found.result[name] for name in ("target", "source", "reason", "cancel_source") if name in found.result
+        }
+    return {**fields, "cancel_waits": found.cancel_waits, "served": found.is_served}
+
+
+def _text(handle: Handle, found: Whereabouts, now_ms: int) -> str:
+    """For people, in one line."""
+    due = f"due {format_instant(handle.due_ms)}"
+    cancel = "; a cancel of it waits" if found.cancel_waits else ""
+    if found.waits_in is not None:
+        ahead_ms = handle.due_ms - now_ms
+        when = f"in {_rounded(ahead_ms)}" if ahead_ms > 0 else f"{_rounded(-ahead_ms)} ago"
+        return f"waiting: {_place(found)}; {due}, {when}{cancel}"
+    if found.result is None:
+        served = "" if found.is_served else "; `tarry serve` has not served its partition yet"
+        return f"unknown: it does not wait, and there is no result; {due}{cancel}{served}"
+    return _outcome(found.result, handle, due) + cancel
+
+
+def _place(found: Whereabouts) -> str:
+    if found.bucket is None:
+        if not found.is_served:
+            return "`tarry serve` has not served its partition yet"
+        return "not deliverable, the service has not read it yet" if found.will_be_dead else "in memory"
+    bucket, until_ms = found.bucket
+    return f"level {bucket.level}, the bucket from {format_instant(bucket.start_ms)} to {format_instant(until_ms)}"
+
+
+def _outcome(result: dict[str, Any], handle: Handle, due: str) -> str:
+    outcome, at_ms = str(result["outcome"]), int(result["at_ms"])
+    at = format_instant(at_ms)
+    match outcome:
+        case Outcome.FIRED:
+            late = f"{_rounded(at_ms - handle.due_ms)} after it was due" if at_ms >= handle.due_ms else due
+            return f"fired: at {at}, {late}, to {result.get('target')}"
+        case Outcome.DEAD:
+            return f"dead: {result.get('reason')}, at {at}; it is in {handle.topic}.dead"
+        case Outcome.DUPLICATE:
+            return f"duplicate: at {at}, of another message with this id; {due}"
+        case _:
+            return f"{outcome}: at {at}; {due}"
+
+
+def _rounded(duration_ms: int) -> str:
+    """A duration of at most two units or so."""
+    for unit_ms in (3_600_000, 60_000, 1_000):
+        if duration_ms >= 24 * unit_ms:
+            return format_duration(duration_ms // unit_ms * unit_ms)
+    return format_duration(duration_ms)

@@ -1,0 +1,117 @@
+"""What the values of request headers say: a time, a delay, a partition; or what is wrong with one.
+
+Any bytes may stand in a header, or null. A value is read to what it says or to a `Fault`; nothing raises.
+"""
+
+import re
+from typing import NamedTuple, final
+
+from tarry.headers import ErrorCode
+from tarry.units import MAX_EPOCH_MS, format_instant, parse_instant_ms
+
+#: Numbers below it, read as milliseconds, lie before September 2001: they are seconds.
+_LEAST_PLAUSIBLE_MS = 10**12
+#: Numbers from it on, read as seconds, lie after the year 5138: they are milliseconds, of 1973 or later.
+_LEAST_IMPLAUSIBLE_S = 10**11
+_MAX_PARTITION = 2**31 - 1
+#: No number that means something has more digits; int() of many thousand is slow, then refused.
+_MAX_DIGITS = 18
+_LONGEST_SHOWN = 60
+
+_NEGATIVE = re.compile(rb"-[0-9]+")
+
+
+@final
+class Fault(NamedTuple):
+    """What is wrong with one part of a record."""
+
+    code: ErrorCode
+    detail: str
+
+
+def counted(timestamp_ms: int, delay_ms: int) -> int | Fault:
+    """A due time by a delay from the record's timestamp."""
+    if timestamp_ms < 0:
+        return Fault(ErrorCode.BAD_DELAY, "the record has no timestamp to count a delay from")
+    return timestamp_ms + delay_ms
+
+
+def read_delay(name: str, value: bytes | None, timestamp_ms: int) -> int | Fault:
+    """A due time by a delay in milliseconds."""
+    if value is not None and value.isdigit():
+        if len(value) <= _MAX_DIGITS:
+            # As `counted` does, without a call: this runs once a message.
+            return timestamp_ms + int(value) if timestamp_ms >= 0 else counted(timestamp_ms, 0)
+        return Fault(ErrorCode.BEYOND_MAX_DELAY, f"{name} is longer than any delay: {shown(value)}")
+    if value is not None and _NEGATIVE.fullmatch(value):
+        return Fault(ErrorCode.NEGATIVE_DELAY, f"{name} is negative: {shown(value)}")
+    return Fault(ErrorCode.BAD_DELAY, f"{name} is not a decimal integer: {shown(value)}")
+
+
+def read_delay_or_none(name: str, value: bytes | None, timestamp_ms: int) -> int | Fault:
+    """A due time by a delay in milliseconds, where a negative one is none."""
+    is_negative = value is not None and _NEGATIVE.fullmatch(value)
+    return counted(timestamp_ms, 0) if is_negative else read_delay(name, value, timestamp_ms)
+
+
+def read_epoch_ms_or_rfc3339(name: str, value: bytes | None) -> int | Fault:
+    """A due time in milliseconds, or as text."""
+    if value is None or not value.isdigit():
+        return _rfc3339(name, value, "epoch milliseconds or an RFC 3339 time")
+    due_ms = int(value) if len(value) <= _MAX_DIGITS else MAX_EPOCH_MS + 1
+    if due_ms < _LEAST_PLAUSIBLE_MS:
+        return Fault(
+            ErrorCode.LOOKS_LIKE_SECONDS,
+            f"{name} is in milliseconds, and this would lie before 2001-09-09: {shown(value)}",
+        )
+    if due_ms > MAX_EPOCH_MS:
+        return Fault(
+            ErrorCode.BAD_TIME, f"{name} is in milliseconds, and this would lie after the year 9999: {shown(value)}"
+        )
+    return due_ms
+
+
+def read_epoch_s(name: str, value: bytes | None, _timestamp_ms: int) -> int | Fault:
+    """A due time in seconds."""
+    if value is None or not value.isdigit():
+        return Fault(ErrorCode.BAD_TIME, f"{name} is not epoch seconds: {shown(value)}")
+    if len(value) > _MAX_DIGITS or int(value) >= _LEAST_IMPLAUSIBLE_S:
+        return Fault(ErrorCode.BAD_TIME, f"{name} is in seconds, and this looks like milliseconds: {shown(value)}")
+    return int(value) * 1_000
+
+
+def read_rfc3339(name: str, value: bytes | None, _timestamp_ms: int) -> int | Fault:
+    """A due time as text."""
+    return _rfc3339(name, value, "an RFC 3339 time")
+
+
+def _rfc3339(name: str, value: bytes | None, form: str) -> int | Fault:
+    try:
+        due_ms = -1 if value is None else parse_instant_ms(value.decode("ascii"))
+    except ValueError:
+        return Fault(ErrorCode.BAD_TIME, f"{name} is not {form} with its offset: {shown(value)}")
+    if due_ms < 0 or due_ms > MAX_EPOCH_MS:
+        return Fault(ErrorCode.BAD_TIME, f"{name} is not between 1970 and 9999: {shown(value)}")
+    return due_ms
+
+
+def read_partition(name: str, value: bytes | None) -> int | Fault:
+    """The target's partition; whether it exists is for the service to find out."""
+    if value is not None and value.isdigit() and len(value) <= _MAX_DIGITS:
+        number = int(value)
+        if number <= _MAX_PARTITION:
+            return number
+    return Fault(ErrorCode.BAD_PARTITION, f"{name} is not a partition's number: {shown(value)}")
+
+
+def instant(epoch_ms: int) -> str:
+    """An instant for a detail, also where it has no RFC 3339 text."""
+    return format_instant(epoch_ms) if 0 <= epoch_ms <= MAX_EPOCH_MS else f"at {epoch_ms} ms"
+
+
+def shown(value: bytes | None) -> str:
+    """A header's value for a detail: on one line, escaped, and cut where it is long."""
+    if value is None:
+        return "null"
+    text = value[:_LONGEST_SHOWN].decode("utf-8", "backslashreplace")
+    return repr(text) + ("…" if len(value) > _LONGEST_SHOWN else "")

@@ -1,0 +1,89 @@
+"""The logs of an intake's partition: what they are called, where they begin and end, and reading them up to there.
+
+Beside its part of the intake a partition has its journal and, in each level of the overflow wheel, a row of slots.
+Whoever takes the partition over reads them, and whoever only looks on does.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka import Message
+
+from tarry.core.checkpoint import Geometry
+from tarry.core.levels import slots_of
+from tarry.core.source import Source
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.place import Place
+from tarry.kafka.reader import Reader
+from tarry.kafka.topics import JOURNAL, wheel_topic
+
+READ_MOST = 1_000
+READ_TIMEOUT_S = 0.1
+
+
+def journal_of(place: Place) -> Place:
+    """The journal of a partition of an intake."""
+    return place[0] + JOURNAL, place[1]
+
+
+def place_of(journal: Place) -> Place:
+    """The partition of an intake that a journal belongs to."""
+    return journal[0].removesuffix(JOURNAL), journal[1]
+
+
+def slot_of(place: Place, geometry: Geometry, source: Source) -> Place:
+    """A slot of a partition's overflow wheel."""
+    return wheel_topic(place[0], source.level), place[1] * slots_of(geometry) + source.slot
+
+
+def sources_of(geometry: Geometry) -> Iterator[Source]:
+    """All slots of a partition, level by level."""
+    for level in range(1, geometry.levels + 1):
+        for slot in range(slots_of(geometry)):
+            yield Source(level, slot)
+
+
+def spans_of(offsets: Offsets, geometries: Mapping[Place, Geometry]) -> dict[Place, dict[Source, tuple[int, int]]]:
+    """For each slot of each partition the first offset that its log holds, and its end."""
+    slots = {
+        slot_of(place, geometry, source): (place, source)
+        for place, geometry in geometries.items()
+        for source in sources_of(geometry)
+    }
+    spans: dict[Place, dict[Source, tuple[int, int]]] = {place: {} for place in geometries}
+    if slots:
+        starts = offsets.starts(slots)
+        ends = offsets.ends(slots, committed=False)
+        for at, (place, source) in slots.items():
+            spans[place][source] = (starts[at], ends[at])
+    return spans
+
+
+def read_to_ends(
+    reader: Reader, starts: Mapping[Place, int], ends: Mapping[Place, int]
+) -> Iterator[tuple[Place, Message]]:
+    """Read committed records of logs, each from an offset until its end is reached, and a few behind it.
+
+    Args:
+        reader: is free for this.
+        starts: where to begin.
+        ends: of the same logs; what an open transaction hides of them is waited for.
+    """
+    if not starts:
+        return
+    waiting = dict(ends)
+    opened = list(waiting)
+    reader.open({place: starts[place] for place in opened})
+    try:
+        while waiting:
+            records, reached = reader.read(READ_MOST, READ_TIMEOUT_S)
+            progress = dict(reached)
+            for record in records:
+                place = (record.topic() or "", record.partition() or 0)
+                if place in waiting:
+                    yield place, record
+                    progress[place] = max((record.offset() or 0) + 1, progress.get(place, 0))
+            for place, position in progress.items():
+                if place in waiting and position >= waiting[place]:
+                    del waiting[place]
+    finally:
+        reader.shut(opened)

@@ -1,0 +1,121 @@
+"""Where a message is, by its handle: it waits, or something became of it, or nobody knows it.
+
+    1. results from its due time on      soon read, and what is over has mostly been delivered
+    2. the journal, the intake, the slots that its due time can be in, from the highest level down
+    3. results from its due time on, once more: it may have been delivered meanwhile
+    4. older results                     cancelled, dead, a duplicate, before it was due
+
+Nothing is overtaken by what moves on while it looks: a message moves in the direction in which this reads.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tarry.core.levels import Bucket
+from tarry.core.request import IntakePolicy, RequestReader
+from tarry.core.source import Source
+from tarry.handle import Handle
+from tarry.headers import Outcome
+from tarry.kafka.backlog import Backlog
+from tarry.kafka.onlooker import Onlooker, Waiting
+
+_RANK = (Outcome.FIRED, Outcome.DEAD, Outcome.CANCELLED, Outcome.DUPLICATE)
+"""Where there are several results, the first of these counts: a message cancelled may have been sent again."""
+
+
+@dataclass(slots=True)
+class Whereabouts:
+    """What is known of a message.
+
+    Attributes:
+        result: what became of it, as the service wrote it.
+        waits_in: the log in which it waits.
+        bucket: the bucket in which it waits, and where its time ends; None for one in the intake itself.
+        cancel_waits: whether a cancel of it was sent that has not met it yet.
+        is_served: whether the service has ever taken its partition over.
+        will_be_dead: whether it waits only until the service reads it, and finds that it can't be delivered.
+    """
+
+    result: dict[str, Any] | None = None
+    waits_in: Source | None = None
+    bucket: tuple[Bucket, int] | None = None
+    cancel_waits: bool = False
+    is_served: bool = True
+    will_be_dead: bool = False
+
+
+def find(onlooker: Onlooker, handle: Handle, policy: IntakePolicy) -> Whereabouts:
+    """Look for a message.
+
+    Args:
+        onlooker: reads.
+        handle: of the message.
+        policy: of its intake.
+
+    Raises:
+        UsageError: there is no such intake or partition.
+        BrokerError: no answer.
+    """
+    place = (handle.topic, handle.partition)
+    [backlog] = onlooker.survey(*place)
+    whereabouts = Whereabouts(is_served=backlog.checkpoint is not None)
+    since = onlooker.results_since(place, handle.due_ms)
+    search = _Search(onlooker, handle, policy)
+    found = search.results(since, None)
+    if found is not None and found["outcome"] != Outcome.DUPLICATE:
+        whereabouts.result = found
+        return whereabouts
+    search.waiting(backlog, whereabouts)
+    if whereabouts.waits_in is None:
+        whereabouts.result = search.best([search.results(since, None), search.results(None, since)])
+    return whereabouts
+
+
+class _Search:
+    """Looks for one handle.
+
+    With a fixed delay a due time follows the order of the log, and a handle's may be another: there the id must do.
+    """
+
+    def __init__(self, onlooker: Onlooker, handle: Handle, policy: IntakePolicy) -> None:
+        self._onlooker = onlooker
+        self._handle = handle
+        self._place = (handle.topic, handle.partition)
+        self._requests = RequestReader(policy)
+        self._any_due = policy.fixed_delay_ms is not None
+
+    def results(self, start: int | None, end: int | None) -> dict[str, Any] | None:
+        """The result that counts between two offsets."""
+        return self.best(list(self._onlooker.results(self._place, self._handle.id, start, end)))
+
+    def best(self, results: list[dict[str, Any] | None]) -> dict[str, Any] | None:
+        """Of several results the one that counts."""
+        for outcome in _RANK:
+            for result in results:
+                if result is not None and result.get("outcome") == outcome and self._is_ours(result.get("due_ms")):
+                    return result
+        return None
+
+    def waiting(self, backlog: Backlog, whereabouts: Whereabouts) -> None:
+        """Look through the logs in which it may wait."""
+        done = self._onlooker.done([backlog])
+        for found in self._onlooker.in_intake([backlog], self._requests, done, to_now=True):
+            self._look_at(found, None, whereabouts)
+        for bucket in backlog.buckets_of(self._handle.due_ms):
+            levels = backlog.levels
+            assert levels is not None  # noqa: S101 - there are buckets
+            source = Source(bucket.level, levels.slot(bucket))
+            for found in self._onlooker.in_slots([backlog], done, source, to_now=True):
+                self._look_at(found, (bucket, levels.end_ms(bucket)), whereabouts)
+
+    def _look_at(self, found: Waiting, bucket: tuple[Bucket, int] | None, whereabouts: Whereabouts) -> None:
+        if found.id != self._handle.id or not self._is_ours(found.due_ms):
+            return
+        if found.kind == "cancel":
+            whereabouts.cancel_waits = True
+            return
+        whereabouts.waits_in, whereabouts.bucket = found.source, bucket
+        whereabouts.will_be_dead = found.kind == "dead"
+
+    def _is_ours(self, due_ms: int | None) -> bool:
+        return due_ms is None or due_ms == self._handle.due_ms or self._any_due

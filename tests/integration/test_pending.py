@@ -1,0 +1,227 @@
+"""`tarry pending`, `tarry status` and `tarry cancel` on a real broker, and the client's half of a cancel."""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt
+from tarry.errors import BrokerError, HeaderError
+from tarry.handle import Handle
+from tests.support.brokers import wait_until
+from tests.support.processes import Serve, ServeConfig
+from tests.support.topics import read_topic
+
+SMALL = {"from": "2s", "width": "1s", "size": 3}
+"""Four levels reach two minutes: buckets of 1, 3, 9 and 27 s."""
+
+DELAYS_S = (0, 45, 60, 110)
+
+
+def tarry(*arguments: str, cwd: Path) -> tuple[int, str, str]:
+    """Run the command; its exit code, what it said, and what it complained of."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
+    run = subprocess.run(
+        [sys.executable, "-m", "tarry", *arguments],
+        env=clean,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return run.returncode, run.stdout, run.stderr
+
+
+class Scene:
+    """An intake of two partitions with four levels, a target, and a service; 400 messages, a quarter of them due."""
+
+    def __init__(self, bootstrap: str, name: Callable[[str], str], directory: Path) -> None:
+        self.bootstrap = bootstrap
+        self.target = name("out")
+        self.directory = directory
+        self.config = ServeConfig(
+            bootstrap,
+            name("in"),
+            partitions=2,
+            group=name("group"),
+            intake_settings={"max_delay": "2m"},
+            overflow=SMALL,
+        )
+        self.serve = Serve(self.config, directory)
+        self.receipts: list[Receipt] = []
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(self.target, 1, 1)])[self.target].result(30)
+
+    def send(self) -> None:
+        messages = [
+            DelayedMessage(self.target, b"v", b"k%d" % number, delay=timedelta(seconds=DELAYS_S[number % 4]))
+            for number in range(400)
+        ]
+        with DelayedProducer(self.bootstrap, self.config.intake) as producer:
+            self.receipts = list(producer.send_many(messages))
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        return tarry(*arguments, "--config", str(self.directory / "serve.toml"), cwd=self.directory)
+
+    def objects(self, *arguments: str) -> list[dict[str, Any]]:
+        code, out, err = self.run(*arguments, "--json")
+        assert (code, err) == (0, "")
+        return [json.loads(line) for line in out.splitlines()]
+
+    def exactly(self) -> int:
+        return sum(row["count"] for row in self.objects("pending", "--exact") if row["kind"] == "message")
+
+
+@pytest.fixture
+def scene(bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path) -> Iterator[Scene]:
+    scene = Scene(bootstrap, unique_name, tmp_path)
+    try:
+        yield scene
+    finally:
+        scene.serve.close()
+
+
+def test_what_waits_is_counted_listed_and_found_while_it_is_served_and_after_a_kill(scene: Scene) -> None:
+    code, out, err = scene.run("pending")
+    assert (code, out, err) == (1, "", f"tarry: there is no topic {scene.config.intake}\n")
+    scene.serve.start().wait_serving()
+    assert scene.run("pending") == (0, f"{scene.config.intake}: nothing waits\n", "")
+    scene.send()
+    wait_until(lambda: len(read_topic(scene.bootstrap, scene.target)) == 100, "what is due is there")
+    wait_until(lambda: {3, 4} <= {row["level"] for row in scene.objects("pending")}, "what is due later is filed")
+
+    rows = scene.objects("pending")
+    assert sum(row["at_most"] for row in rows) >= 300
+    assert all(row["from_ms"] < row["until_ms"] for row in rows if row["level"])
+    assert scene.exactly() == 300
+    fired, _, _, far = scene.receipts[:4]
+    listed = scene.objects("pending", "--bucket", str(far.handle.due_ms))
+    assert str(far.handle) in {one["handle"] for one in listed}
+    assert {(one["target"], one["kind"]) for one in listed} == {(scene.target, "message")}
+
+    [found] = scene.objects("status", str(far.handle))
+    assert (found["state"], found["due_ms"], found["cancel_waits"]) == ("waiting", far.handle.due_ms, False)
+    assert found["level"] >= 3
+    assert found["bucket_from_ms"] <= found["due_ms"] < found["bucket_until_ms"]
+    [found] = scene.objects("status", str(fired.handle))
+    assert (found["state"], found["target"]) == ("fired", scene.target)
+    assert found["source"] == f"{scene.config.intake}/{fired.handle.partition}/{fired.offset}"
+    code, out, _ = scene.run("status", str(Handle(*_place(far), far.handle.due_ms, str(uuid.uuid4()))))
+    assert (code, out.partition(":")[0]) == (1, "unknown")
+
+    scene.serve.kill()
+    waiting = scene.exactly()
+    assert waiting == 400 - len(read_topic(scene.bootstrap, scene.target))
+    assert scene.objects("status", str(far.handle))[0]["state"] == "waiting"
+
+
+def _place(receipt: Receipt) -> tuple[str, int]:
+    return receipt.handle.topic, receipt.handle.partition
+
+
+# -- cancels ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def intake(bootstrap: str, topic_name: str) -> str:
+    """An intake of three partitions with its results, which nobody serves."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    names = (topic_name, f"{topic_name}.results")
+    for future in admin.create_topics([NewTopic(name, 3, 1) for name in names]).values():
+        future.result(30)
+    wait_until(lambda: set(names) <= set(admin.list_topics(timeout=5).topics), "the topics are known")
+    return topic_name
+
+
+def _handle(intake: str, partition: int = 2) -> Handle:
+    return Handle(intake, partition, 1_767_225_600_000, str(uuid.uuid4()))
+
+
+def _answer(bootstrap: str, handle: Handle, cancel_source: str, *outcomes: str) -> None:
+    """Write results as the service would."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for outcome in outcomes:
+        result = {"v": 1, "outcome": outcome, "id": handle.id, "cancel_source": cancel_source, "at_ms": 1}
+        producer.produce(f"{handle.topic}.results", json.dumps(result), handle.id, handle.partition)
+    assert producer.flush(20) == 0
+
+
+def test_a_cancel_goes_to_the_partition_of_its_handle(bootstrap: str, intake: str) -> None:
+    handle = _handle(intake)
+    with DelayedProducer(bootstrap, intake) as producer:
+        receipt = producer.cancel(str(handle))
+        again = producer.cancel(handle)
+        for bad in ("nonsense", f"{handle}0"):
+            with pytest.raises(HeaderError, match="not a handle"):
+                producer.cancel(bad)
+        with pytest.raises(BrokerError):
+            producer.cancel(_handle(intake, partition=9))
+    assert (receipt.handle, receipt.source) == (handle, f"{intake}/2/0")
+    assert again.source == f"{intake}/2/1"
+    records = read_topic(bootstrap, intake)
+    assert [(one.partition(), one.key(), one.value(), one.headers()) for one in records] == [
+        (2, None, None, [("tarry-cancel", str(handle).encode())])
+    ] * 2
+
+
+def test_a_reader_of_outcomes_tells_its_cancel_from_others_and_stops_in_time(bootstrap: str, intake: str) -> None:
+    handle = _handle(intake)
+    with DelayedProducer(bootstrap, intake) as producer, OutcomeReader(bootstrap, intake) as outcomes:
+        other, ours = producer.cancel(handle), producer.cancel(handle)
+        assert list(outcomes.of_cancel(ours, 0.2)) == []
+        _answer(bootstrap, handle, ours.source, "cancel-filed")
+        _answer(bootstrap, handle, other.source, "cancelled")
+        assert [one["outcome"] for one in outcomes.of_cancel(ours, 3)] == ["cancel-filed"]
+        _answer(bootstrap, handle, ours.source, "cancel-too-late", "fired")
+        assert [one["outcome"] for one in outcomes.of_cancel(ours, 30)] == ["cancel-filed", "cancel-too-late"]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code", "says"),
+    [
+        (("cancelled",), 0, ["accepted", "cancelled"]),
+        (("cancel-filed", "cancelled"), 0, ["accepted", "cancel-filed: accepted; it is beyond", "cancelled"]),
+        (("cancel-too-late",), 1, ["accepted", "cancel-too-late: there was nothing to cancel"]),
+    ],
+)
+def test_the_command_waits_for_the_answer(
+    bootstrap: str, intake: str, tmp_path: Path, outcomes: tuple[str, ...], code: int, says: list[str]
+) -> None:
+    handle = _handle(intake)
+    command = [sys.executable, "-m", "tarry", "cancel", str(handle), "--wait", "--bootstrap-servers", bootstrap]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as running:
+        wait_until(lambda: len(read_topic(bootstrap, intake)) == 1, "the cancel is there")
+        _answer(bootstrap, handle, f"{intake}/2/0", *outcomes)
+        out, _ = running.communicate(timeout=40)
+    assert running.returncode == code
+    lines = out.splitlines()
+    assert len(lines) == len(says)
+    assert all(line.startswith(beginning) for line, beginning in zip(lines, says, strict=True))
+
+
+def test_the_command_without_an_answer(bootstrap: str, intake: str, tmp_path: Path) -> None:
+    servers = ("--bootstrap-servers", bootstrap)
+    handle = str(_handle(intake))
+    assert tarry("cancel", handle, *servers, cwd=tmp_path) == (0, "accepted\n", "")
+    code, out, err = tarry("cancel", handle, "--json", *servers, cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert json.loads(out) == {"handle": handle, "state": "accepted", "cancel_source": f"{intake}/2/1"}
+    code, out, err = tarry("cancel", handle, "--wait", "--timeout", "500ms", *servers, cwd=tmp_path)
+    assert (code, out) == (1, "accepted\n")
+    assert err == "tarry: no answer within 500ms: the cancel is accepted; is it served?\n"
+    for wrong, wanted in ((str(_handle(intake, 9)), 1), (str(_handle(f"{intake}.none")), 1), ("nonsense", 2)):
+        code, out, err = tarry("cancel", wrong, *servers, cwd=tmp_path)
+        assert (code, out) == (wanted, "")
+        assert err.startswith("tarry: ")
+        assert err.count("\n") == 1
