@@ -121,6 +121,19 @@ class Overflow:
         """Note an end of the journal that was asked for earlier: the pointer of what is closed from now on."""
         self._journal_end = max(self._journal_end, end)
 
+    def waiting(self, ends: Mapping[Source, int]) -> dict[int, int]:
+        """How many messages wait at each level, at most: markers of transactions are among them.
+
+        Args:
+            ends: the high watermarks of slots.
+        """
+        counts: dict[int, int] = {}
+        for source, end in ends.items():
+            slot = self._slots.get(source)
+            begin = self._begins.get(source, 0) if slot is None else slot.ledger.low
+            counts[source.level] = counts.get(source.level, 0) + max(0, end - begin)
+        return counts
+
     # -- filing -----------------------------------------------------------------------------------------------------
 
     def source_of(self, bucket: Bucket) -> Source:

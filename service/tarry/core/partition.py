@@ -90,6 +90,8 @@ class PartitionState:
         self.held_bytes = 0
         self.largest_bytes = 0
         """The most that a single message has taken so far."""
+        self.in_buckets: dict[int, int] = {}
+        """How many messages waited at each level of the overflow wheel when that was looked at last, at most."""
         self._counted = self._counted_bytes = 0
         self._reader = reader
         overflow = self._overflow = Overflow(recovered.checkpoint, recovered.buckets)
@@ -371,6 +373,16 @@ class PartitionState:
     def slots(self) -> int:
         """How many slots each level of its overflow wheel has; 0 where there is none."""
         return self._levels.slots if self._base.geometry.levels else 0
+
+    @property
+    def sources(self) -> list[Source]:
+        """All slots of its overflow wheel."""
+        levels = range(1, self._base.geometry.levels + 1)
+        return [Source(level, slot) for level in levels for slot in range(self.slots)]
+
+    def note_ends(self, ends: Mapping[Source, int]) -> None:
+        """Note the high watermarks of slots, for `in_buckets`."""
+        self.in_buckets = self._overflow.waiting(ends)
 
     @property
     def to_file(self) -> int:

@@ -57,6 +57,12 @@ DEAD: Final = Family(
     "tarry_dead_messages", "Messages written to the intake's dead letters.", "counter", ("intake", "code")
 )
 WAITING: Final = Family("tarry_waiting_messages", "Messages held in memory until they are due.", "gauge", ("intake",))
+IN_BUCKETS: Final = Family(
+    "tarry_bucket_messages",
+    "Messages that wait in buckets of the overflow wheel; at most, because markers of transactions are counted too.",
+    "gauge",
+    ("intake", "level"),
+)
 PARKED: Final = Family(
     "tarry_parked_messages",
     "Messages of those waiting that are due, and whose target is away or takes them apart from others.",
@@ -122,6 +128,7 @@ FAMILIES: Final = (
     FIRED,
     DEAD,
     WAITING,
+    IN_BUCKETS,
     PARKED,
     LATENESS,
     TRANSACTION_SECONDS,

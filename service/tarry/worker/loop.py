@@ -10,6 +10,7 @@ from tarry.clock import Clock
 from tarry.errors import BrokerError, FatalError, MembershipLostError, RejoinError, RetriableError
 from tarry.kafka.reader import Reader
 from tarry.metrics.tally import Tally
+from tarry.worker.bucket_counts import BucketCounts
 from tarry.worker.counting import declare_counters
 from tarry.worker.draining import Draining
 from tarry.worker.edges import open_edges
@@ -106,6 +107,7 @@ class Worker:
             clock,
             on_event,
         )
+        self._bucket_counts = BucketCounts(edges.offsets, clock)
         self._pulse = Pulse(clock, tally, plan.memory_budget_bytes, edges.offsets, self.look, on_pulse)
         self._reading = Reading(edges.reader, plan.intakes, plan.memory_budget_bytes, clock, tally, on_event)
         self._owned = Ownership(
@@ -156,6 +158,7 @@ class Worker:
                 self._filer.turn(states, self._draining.held_up)
                 self._parking.turn(states)
             self._janitor.turn(owned.states)
+            self._bucket_counts.turn(owned.states)
         except RejoinError as error:
             owned.join_again(error)
         except RetriableError as error:

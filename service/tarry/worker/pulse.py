@@ -11,7 +11,17 @@ from tarry.kafka.offsets import Offsets, Pending
 from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
-from tarry.metrics.families import ASSIGNED, BUDGET_BYTES, HELD_BYTES, LAG, PARKED, REPLAYING, TAKEOVER_SECONDS, WAITING
+from tarry.metrics.families import (
+    ASSIGNED,
+    BUDGET_BYTES,
+    HELD_BYTES,
+    IN_BUCKETS,
+    LAG,
+    PARKED,
+    REPLAYING,
+    TAKEOVER_SECONDS,
+    WAITING,
+)
 from tarry.metrics.tally import Key, Tally
 
 EVERY_MS = 1_000
@@ -122,6 +132,9 @@ class Pulse:
         for place, state in view.states.items():
             waiting = (WAITING.name, place[0])
             gauges[waiting] = gauges.get(waiting, 0) + state.held
+            for level, messages in state.in_buckets.items():
+                far = (IN_BUCKETS.name, place[0], str(level))
+                gauges[far] = gauges.get(far, 0) + messages
             for target, messages in state.parked_by_target().items():
                 parked = (PARKED.name, place[0], target)
                 gauges[parked] = gauges.get(parked, 0) + messages
