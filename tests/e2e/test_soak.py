@@ -17,6 +17,7 @@ import pytest
 
 from tarry.devbroker import EmbeddedBroker
 from tests.e2e.conftest import Lab, laboratory, verdict
+from tests.support.buckets import SMALL_WHEEL, wait_empty
 from tests.support.chaos import Chaos, Wire, proxied_broker
 from tests.support.checker import Report
 from tests.support.processes import Serve
@@ -44,7 +45,7 @@ def last(
     for serve in services:
         serve.start().wait_serving()
     reader = lab.read()
-    workload = lab.workload(keys=200, delays_ms=(200, 15_000))
+    workload = lab.workload(keys=200, delays_ms=(200, 30_000))
     watch = lab.watch(workload, reader)
     began = told = time.monotonic()
     with Flow(workload, PER_S):
@@ -56,6 +57,7 @@ def last(
             if time.monotonic() > told + 60:
                 told = time.monotonic()
                 tell(f"  sent {workload.sent:,}, arrived {len(reader.arrived):,}; {dict(chaos.done)}")
+    wait_empty(lab.bootstrap, lab.intake, workload, reader, SERVED_WITHIN_S)
     return verdict(workload, reader, services, outages=lab.outages, deadline_s=SERVED_WITHIN_S)
 
 
@@ -76,7 +78,9 @@ def test_nothing_is_lost_twice_early_or_out_of_order_whatever_happens(
             tell(f"seed {seed}, round {number} of {rounds}: {settings}, instance {instance!r}")
             with laboratory(broker.bootstrap_servers, tmp_path, unique_name("soak"), seed + number) as lab:
                 services = [
-                    lab.serve(**settings, bootstrap=proxy.address, instance=instance and f"{instance}-{side}")
+                    lab.serve(
+                        **settings, **SMALL_WHEEL, bootstrap=proxy.address, instance=instance and f"{instance}-{side}"
+                    )
                     for side in ("left", "right")
                 ]
                 chaos = Chaos(services, broker, Wire(proxy, choose), choose)

@@ -126,7 +126,9 @@ class Levels:
     def _may_close(self, bucket: Bucket) -> bool:
         level, start_ms = bucket
         width = self._widths[level - 1]
-        if sum(one.level == level for one in self._draining) >= (AT_ONCE if level == 1 else 1):
+        beside = [one for one in self._draining if one.level == level]
+        # The slot of one that is not drained yet may not come round again.
+        if len(beside) >= (AT_ONCE if level == 1 else 1) or any(self.slot(one) == self.slot(bucket) for one in beside):
             return False
         if level > 1 and start_ms + width > self._reach(level - 1):
             return False

@@ -23,6 +23,9 @@ from tarry.core.message import HeldMessage
 from tarry.core.passes import Key, Passes
 from tarry.core.source import Source
 
+MOST_ENTRIES = 80
+"""Slots that a checkpoint has room for; with more that are not done or not emptied, no more are closed."""
+
 LEAST_OF_A_PASS = 10
 """Messages, where memory is full of others: it goes on, if slowly."""
 
@@ -97,7 +100,9 @@ class Overflow:
             source = Source(entry.level, entry.slot)
             bucket = self.levels.last_turn(*source)
             # A copy of a checkpoint may be older than what has been emptied since.
-            begin = min(max(entry.done_below, self._begins.get(source, 0)), entry.end)
+            begin = max(entry.done_below, self._begins.get(source, 0))
+            if begin > entry.end:
+                continue
             self._slots[source] = self._new_slot(source, bucket, begin, entry.end, entry.pointer)
             if buckets.spans.get(source, (0, 0))[1] <= entry.end:
                 self._filled.discard(source)
@@ -148,8 +153,18 @@ class Overflow:
 
     def to_ask(self, now_ms: int) -> list[Source]:
         """The slots whose ends are to be known before more can be closed; none where nothing is to be closed."""
-        bucket = self.levels.next_to_close(now_ms)
+        bucket = None if self._is_full else self.levels.next_to_close(now_ms)
         return [] if bucket is None or self.source_of(bucket) not in self._filled else sorted(self._filled)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._slots) + len(self._emptying) >= MOST_ENTRIES
+
+    @property
+    def _coming(self) -> int:
+        """How many messages closed slots of level 1 will still bring into memory."""
+        hot = (slot for slot in self._slots.values() if slot.bucket.level == 1 and slot.passes is None)
+        return sum(max(0, slot.end - slot.ledger.position) for slot in hot)
 
     def close(self, ends: Mapping[Source, int], room: int, now_ms: int) -> bool:
         """Close the buckets whose time has come, as far as is known what lies in them; the others close later.
@@ -163,7 +178,8 @@ class Overflow:
             Whether any was closed: that is to be committed before anything is filed by it.
         """
         some = False
-        while (bucket := self.levels.next_to_close(now_ms)) is not None:
+        room -= self._coming
+        while not self._is_full and (bucket := self.levels.next_to_close(now_ms)) is not None:
             source = self.source_of(bucket)
             if source not in self._filled:
                 self.levels.close(bucket)
@@ -219,6 +235,7 @@ class Overflow:
                 if slot.passes.is_scanning:
                     yield source, slot.ledger.low, slot.end
             elif not slot.is_read:
+                room -= slot.end - slot.ledger.position if slot.is_begun and source.level == 1 else 0
                 if source.level == 1 and not slot.is_begun and slot.end - slot.ledger.position > room:
                     # What a recovery found may be of an earlier turn too.
                     start_ms = 0 if source in self._recovering else slot.bucket.start_ms
@@ -304,7 +321,7 @@ class Overflow:
             self.levels.drained(slot.bucket)
         if slot.is_done:
             del self._slots[source]
-            self._begins[source] = slot.end
+            self._begins[source] = max(slot.end, self._begins.get(source, 0))
             self._emptying[source] = slot.end
 
     # -- emptying ---------------------------------------------------------------------------------------------------

@@ -66,6 +66,16 @@ class Offsets:
         """Close the client."""
         self._asker.close()
 
+    def existing(self, places: Iterable[Place]) -> list[Place]:
+        """Those of the partitions that exist."""
+        wanted = list(places)
+        counts: dict[str, int] = {}
+        with group_errors("ask for topics"):
+            for topic in {topic for topic, _ in wanted}:
+                found = self._asker.list_topics(topic, REQUEST_TIMEOUT_S).topics[topic]
+                counts[topic] = 0 if found.error else len(found.partitions)
+        return [(topic, partition) for topic, partition in wanted if partition < counts[topic]]
+
     def starts(self, places: Iterable[Place]) -> dict[Place, int]:
         """The first offset that each log still holds."""
         return self._list(places, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)

@@ -111,14 +111,19 @@ class Cluster:
         codecs = (self.options.get(name, "none") for name in ("compression.type", "compression.codec"))
         return any(codec != "none" for codec in codecs)
 
-    def transactor(self, transactional_id: str, batch_bytes: int = BATCH_BYTES) -> Properties:
+    def transactor(
+        self, transactional_id: str, batch_bytes: int = BATCH_BYTES, *, compressed: bool = False
+    ) -> Properties:
         """A transactional producer: order by key as Java's clients have it, errors reported alone.
 
         Args:
             transactional_id: the name under which Kafka knows it.
             batch_bytes: the largest batch of several records; one that is larger by itself goes alone.
+            compressed: whether what it writes is compressed, where the user's options say nothing.
         """
+        compression = {"compression_type": "zstd"} if compressed and not self.compresses else {}
         return self.client(
+            **compression,
             transactional_id=transactional_id,
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
             message_timeout_ms=MESSAGE_TIMEOUT_MS,

@@ -31,7 +31,7 @@ from tarry.core.source import INTAKE, Source
 from tarry.errors import UsageError
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.partition_logs import journal_of, place_of, read_to_ends, slot_of, spans_of
+from tarry.kafka.partition_logs import journal_of, place_of, read_to_ends, slot_of, sources_of, spans_of
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.topics import JOURNAL
@@ -151,12 +151,12 @@ class TakeOver:
 
     def _holds_any(self, place: Place, geometry: Geometry) -> bool:
         """Whether any bucket holds a message; what is left in a log of markers alone does not count."""
-        starts = {
-            slot_of(place, geometry, source): start
-            for source, (start, end) in spans_of(self._offsets, {place: geometry})[place].items()
-            if start < end
-        }
-        return any(True for _ in self._read(starts, committed=True))
+        slots = self._offsets.existing(slot_of(place, geometry, source) for source in sources_of(geometry))
+        if not slots:
+            return False
+        starts, ends = self._offsets.starts(slots), self._offsets.ends(slots, committed=True)
+        filled = {slot: starts[slot] for slot in slots if starts[slot] < ends[slot]}
+        return any(True for _ in self._read(filled, committed=True))
 
     def _last_writers(self, found: Mapping[Place, tuple[int, Checkpoint | None]]) -> list[Checkpoint]:
         """What the last writers have written: the group's offset, or where that is lost a copy in the journal.

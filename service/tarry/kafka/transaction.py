@@ -12,6 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from tarry.errors import AbortableError, BrokerError, FatalError, RetriableError
+from tarry.kafka.clients import Properties
 from tarry.kafka.errors import error_of, group_errors, producer_errors, translate
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.settings import BATCH_BYTES, Cluster
@@ -42,10 +43,12 @@ class Transactor:
     Args:
         cluster: where.
         transactional_id: the name under which Kafka knows it, and fences it.
+        compressed: whether what it writes is compressed.
     """
 
-    def __init__(self, cluster: Cluster, transactional_id: str) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str, *, compressed: bool = False) -> None:
         self.transactional_id = transactional_id
+        self._compressed = compressed
         self.batch_bytes = BATCH_BYTES
         """The largest batch of several records that it sends; a change counts from the next `renew` on."""
         self._cluster = cluster
@@ -64,7 +67,8 @@ class Transactor:
             FatalError: refused.
         """
         self.close()
-        self._producer = _registered(self._cluster, self.transactional_id, self.batch_bytes)
+        properties = self._cluster.transactor(self.transactional_id, self.batch_bytes, compressed=self._compressed)
+        self._producer = _registered(self._cluster, self.transactional_id, properties)
 
     def close(self) -> None:
         """Drop the producer; an open transaction stays open until it is fenced or times out."""
@@ -264,10 +268,10 @@ def fence(cluster: Cluster, transactional_ids: Sequence[str]) -> None:
 
 
 def _fence(cluster: Cluster, transactional_id: str) -> None:
-    _registered(cluster, transactional_id, BATCH_BYTES).close()
+    _registered(cluster, transactional_id, cluster.transactor(transactional_id)).close()
 
 
-def _registered(cluster: Cluster, transactional_id: str, batch_bytes: int) -> Producer:
+def _registered(cluster: Cluster, transactional_id: str, properties: Properties) -> Producer:
     """A new producer under an id, once the coordinator has aborted what the last one left open.
 
     Until it has, which takes some milliseconds, it sends who registers away, and the client library waits for half a
@@ -275,12 +279,12 @@ def _registered(cluster: Cluster, transactional_id: str, batch_bytes: int) -> Pr
     """
     # The first is gone before the second begins: it would go on asking, and fence the second.
     with suppress(RetriableError):
-        return _try_to_register(cluster, transactional_id, batch_bytes, HASTE_S)
-    return _try_to_register(cluster, transactional_id, batch_bytes, INIT_TIMEOUT_S)
+        return _try_to_register(cluster, transactional_id, properties, HASTE_S)
+    return _try_to_register(cluster, transactional_id, properties, INIT_TIMEOUT_S)
 
 
-def _try_to_register(cluster: Cluster, transactional_id: str, batch_bytes: int, timeout_s: float) -> Producer:
-    producer = cluster.clients.producer(cluster.transactor(transactional_id, batch_bytes))
+def _try_to_register(cluster: Cluster, transactional_id: str, properties: Properties, timeout_s: float) -> Producer:
+    producer = cluster.clients.producer(properties)
     try:
         # Without a connection the first look for the coordinator finds nothing, and the next one is half a second
         # later. The first answer tells the brokers' names, and the second comes over the connection that is then made.

@@ -78,6 +78,6 @@ def open_edges(plan: Plan, on_warning: Callable[[str], None]) -> Edges:
         Reader(cluster, on_warning),
         Membership(cluster.clients, plan.member, list(plan.intakes), on_warning),
         Transactor(cluster, f"{plan.name}-fire"),
-        Transactor(cluster, f"{plan.name}-file"),
+        Transactor(cluster, f"{plan.name}-file", compressed=True),
         Transactor(cluster, f"{plan.name}-park"),
     )

@@ -26,7 +26,7 @@ class Sent:
         id: of the message.
         place: the intake's partition.
         offset: in it.
-        key: of the message.
+        key: of the message, or None.
         target: where it is to arrive; None for one that can only become a dead letter.
         due_ms: wall time.
         value: of the message.
@@ -36,7 +36,7 @@ class Sent:
     id: bytes
     place: Place
     offset: int
-    key: bytes
+    key: bytes | None
     target: str | None
     due_ms: int
     value: bytes
@@ -186,11 +186,11 @@ def _judge_one(report: Report, message: Sent, one: Seen) -> None:
 
 def _judge_order(report: Report, sent: Mapping[bytes, Sent], arrivals: Mapping[bytes, list[Seen]]) -> None:
     """Each message read in time stands before all that rank behind it and were written after it was read."""
-    lines: dict[tuple[bytes, Place], list[tuple[int, Sent]]] = defaultdict(list)
+    lines: dict[tuple[bytes | None, Place, Place], list[tuple[int, Sent]]] = defaultdict(list)
     for name, seen in arrivals.items():
         if (message := sent.get(name)) is not None:
-            lines[message.key, seen[0].place].append((seen[0].offset, message))
-    for (_, place), line in lines.items():
+            lines[message.key, message.place, seen[0].place].append((seen[0].offset, message))
+    for (_, _, place), line in lines.items():
         line.sort(key=lambda pair: pair[0])
         for at, (_, message) in enumerate(line):
             if message.ends is None:
@@ -204,3 +204,27 @@ def _judge_order(report: Report, sent: Mapping[bytes, Sent], arrivals: Mapping[b
 
 def _rank(message: Sent) -> tuple[int, int]:
     return message.due_ms, message.offset
+
+
+def judge_log_order(report: Report, sent: Iterable[Sent], delivered: Iterable[Seen], counts: Mapping[str, int]) -> None:
+    """Judge an intake with a fixed delay: in a target's partition the order is that of the intake's, without exception.
+
+    Args:
+        report: takes what is wrong.
+        sent: all messages that were acknowledged.
+        delivered: records of all targets.
+        counts: how many partitions each target has.
+    """
+    by_id = {message.id: message for message in sent}
+    last: dict[tuple[Place, Place], Sent] = {}
+    for one in sorted(delivered, key=lambda seen: (seen.place, seen.offset)):
+        message = by_id.get(one.id)
+        if message is None:
+            continue  # unexpected, and said so
+        if message.key is None and one.place[1] != message.place[1] % counts[one.place[0]]:
+            report.faults["misdirected"].append(f"without a key, and at {one.place}: {message}")
+        ahead = last.get((message.place, one.place))
+        if ahead is not None and ahead.offset > message.offset:
+            report.faults["out of the log's order"].append(f"{message} behind {ahead}")
+        last[message.place, one.place] = message
+        report.judged += 1

@@ -17,7 +17,7 @@ from tarry.core.checkpoint import Geometry
 from tarry.core.levels import slots_of
 from tarry.core.request import IntakePolicy, RequestReader
 from tarry.errors import MembershipLostError
-from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, TARGET
+from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, PARTITION, TARGET
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.place import Place
@@ -25,7 +25,7 @@ from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import DEAD, RESULTS, TopicAdmin, wheel_topic
 from tarry.testing.fake import FakeBroker, Fate, Step
 from tarry.testing.manual_clock import ManualClock
-from tarry.testing.simulation.oracle import Report, Seen, Sent, SentCancel, judge
+from tarry.testing.simulation.oracle import Report, Seen, Sent, SentCancel, judge, judge_log_order
 from tarry.testing.simulation.process import Crash, Disturbance, Process, Role
 from tarry.worker.plan import IntakePlan
 
@@ -69,6 +69,7 @@ class Shape:
         poison: the share of messages that can only become dead letters.
         cancels: how many come with a message.
         geometry: of the overflow wheel.
+        fixed_delay_ms: of the intake, which has the first target then; None: its messages say when and where.
     """
 
     protocol: Literal["classic", "consumer"] = "classic"
@@ -84,6 +85,7 @@ class Shape:
     poison: float = 0.05
     cancels: float = 0.0
     geometry: Geometry = NO_LEVELS
+    fixed_delay_ms: int | None = None
 
 
 def nothing(_process: Process, _step: Step) -> None:
@@ -134,6 +136,8 @@ class World:
         """Process, event, fields."""
         self.away: set[str] = set()
         """Targets without leaders."""
+        self.leader_behind_ms = 0
+        """How far the clock of the intake's leader is behind; log-append time is by that."""
         self._latest_ms = 0
         self.disturbed_ms = 0
         """Monotonic: when the last disturbance ended."""
@@ -145,14 +149,17 @@ class World:
         self._restarts: list[_Restart] = []
         self._seen: dict[str, list[Seen]] = {"delivered": [], DEAD: [], RESULTS: []}
         self._paused = 0
+        self._last_due_ms: dict[Place, int] = {}
         self._build()
-        reader = RequestReader(IntakePolicy(topic=INTAKE))
+        is_fixed = shape.fixed_delay_ms is not None
+        target = shape.targets[0][0] if is_fixed else None
+        reader = RequestReader(IntakePolicy(topic=INTAKE, fixed_delay_ms=shape.fixed_delay_ms, fixed_target=target))
         role = Role(
             self.broker,
             self.clock,
             GROUP,
             shape.protocol,
-            {INTAKE: IntakePlan(reader, False, shape.geometry, 3_600_000)},
+            {INTAKE: IntakePlan(reader, is_fixed, shape.geometry, 3_600_000)},
             shape.most,
             shape.memory_budget_bytes,
         )
@@ -168,7 +175,8 @@ class World:
         birth = Birth(cluster, admin, GROUP, self.clock)
         partitions, geometry = self.shape.partitions, self.shape.geometry
         give = partial(birth.give, INTAKE, partitions, geometry, adopt=False)
-        make_or_check(TopicAdmin(admin), INTAKE, partitions, 1, geometry, fixed_delay=False, before_intake=give)
+        is_fixed = self.shape.fixed_delay_ms is not None
+        make_or_check(TopicAdmin(admin), INTAKE, partitions, 1, geometry, fixed_delay=is_fixed, before_intake=give)
         for topic, count in self.shape.targets:
             self.broker.make_topic(topic, count)
 
@@ -199,8 +207,11 @@ class World:
         return process
 
     def send(self, messages: int, *, longest_ms: int = 6_000) -> None:
-        """Write messages to the intake, due at any time from at once to `longest_ms` ahead."""
+        """Write messages to the intake, due at any time from at once to `longest_ms` ahead, or by its fixed delay."""
         for _ in range(messages):
+            if self.shape.fixed_delay_ms is not None:
+                self._send_fixed(self.shape.fixed_delay_ms)
+                continue
             self._send_one(self.random.choice((0, 40, 300, longest_ms)))
             if self.sent and self.random.random() < self.shape.cancels:
                 self._cancel(self.random.choice(self.sent[-20:]))
@@ -224,9 +235,29 @@ class World:
         key, value = b"key-%d" % key_number, b"%d" % number
         offset = self.broker.append(INTAKE, key, value, headers, place[1], now_ms)
         message = Sent(id_, place, offset, key, None if poisoned else target, now_ms + delay_ms, value)
+        self._note_sent(message)
+
+    def _send_fixed(self, delay_ms: int) -> None:
+        """Write a message to an intake with a fixed delay, some without a key."""
+        choose = self.random
+        key_number = choose.randrange(KEYS)
+        place = (INTAKE, key_number % self.shape.partitions)
+        id_ = str(uuid.UUID(int=choose.getrandbits(128), version=4)).encode()
+        poisoned = choose.random() < self.shape.poison
+        key, value = b"key-%d" % key_number if choose.random() < 0.6 else None, b"%d" % len(self.sent)
+        self.clock.jump(-self.leader_behind_ms)
+        due_ms = self.clock.now_ms() + delay_ms
+        offset = self.broker.append(INTAKE, key, value, [(ID, id_), *([(PARTITION, b"x")] * poisoned)], place[1])
+        self.clock.jump(self.leader_behind_ms)
+        if not poisoned:
+            # No record is due before the one in front of it.
+            due_ms = self._last_due_ms[place] = max(due_ms, self._last_due_ms.get(place, 0))
+        self._note_sent(Sent(id_, place, offset, key, None if poisoned else self.shape.targets[0][0], due_ms, value))
+
+    def _note_sent(self, message: Sent) -> None:
         self.sent.append(message)
-        self._unread.setdefault(place, []).append(message)
-        self._waiting[id_] = _Waiting(message)
+        self._unread.setdefault(message.place, []).append(message)
+        self._waiting[message.id] = _Waiting(message)
 
     def _cancel(self, message: Sent) -> None:
         """Write a cancel to the intake; of one that is done, too, or is cancelled already."""
@@ -280,6 +311,8 @@ class World:
         while self._watch():
             pass
         report = judge(self.sent, self.cancels, self._seen["delivered"], self._seen[DEAD], self._seen[RESULTS])
+        if self.shape.fixed_delay_ms is not None:
+            judge_log_order(report, self.sent, self._seen["delivered"], dict(self.shape.targets))
         if left := self._left_behind():
             report.faults["left behind"] = left
         if self._stuck:

@@ -1,0 +1,27 @@
+"""A small overflow wheel, and what lies in its buckets."""
+
+from typing import Any, Final
+
+from tarry.kafka.settings import Cluster
+from tests.support.brokers import wait_until
+from tests.support.reader import Reader
+from tests.support.stage import inbox
+from tests.support.workload import Workload
+
+SMALL_WHEEL: Final[dict[str, Any]] = {
+    "intake_settings": {"max_delay": "40s"},
+    "overflow": {"from": "2s", "width": "1s", "size": 3},
+}
+"""Settings of a service: buckets of 1, 3 and 9 s, so that all three levels turn within a minute."""
+
+
+def waiting_in_buckets(bootstrap: str, intake: str) -> int:
+    """How many records the buckets of a small wheel hold."""
+    with inbox(Cluster(bootstrap), [f"{intake}.wheel-{level}" for level in (1, 2, 3)], trimmed=True) as records:
+        return len(records.read_to_the_end())
+
+
+def wait_empty(bootstrap: str, intake: str, workload: Workload, reader: Reader, within_s: float = 90.0) -> None:
+    """Wait until all has arrived, and every bucket is empty."""
+    reader.wait_for(len(workload.produced(())), within_s)
+    wait_until(lambda: not waiting_in_buckets(bootstrap, intake), "all buckets are empty", 30.0)
