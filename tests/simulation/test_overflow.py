@@ -67,3 +67,19 @@ def test_an_outage_longer_than_the_whole_ring_is_caught_up_with_in_order(seed: i
         world.restart(process, 0)
     world.touch(20_000)
     verify_clean(world, "away for a minute, and the ring takes ten seconds")
+
+
+def test_what_a_killed_broker_brings_back_of_emptied_buckets_is_not_delivered_again(seed: int) -> None:
+    world = start(seed, Shape(geometry=SMALL_LEVELS))
+    for _ in range(20):
+        world.send(10)
+        world.run(500)
+    assert world.run_until(lambda: not world.unseen(), 30_000)
+    world.run(2_000)
+    world.broker.undelete()
+    for process in world.processes:
+        world.crash(process)
+    for _ in range(10):
+        world.send(10)
+        world.run(500)
+    verify_clean(world, "deleted records are back")

@@ -50,13 +50,15 @@ class Buckets:
 class _Slot:
     """A stretch of a slot that is closed and not done."""
 
-    __slots__ = ("bucket", "done", "end", "is_begun", "ledger", "passes", "pointer")
+    __slots__ = ("bucket", "done", "end", "floor_ms", "is_begun", "ledger", "passes", "pointer")
 
     def __init__(self, bucket: Bucket, begin: int, end: int, pointer: int, done: DoneSet) -> None:
         self.bucket = bucket
         self.end = end
         self.pointer = pointer
         self.done = done
+        self.floor_ms = 0
+        """Nothing that is due before it was filed to this turn."""
         self.ledger = Ledger(begin)
         self.is_begun = False
         self.passes: Passes | None = None
@@ -207,7 +209,9 @@ class Overflow:
         self.levels.close(bucket)
         slot = self._slots.get(source)
         if slot is None:
-            self._slots[source] = self._new_slot(source, bucket, self._begins.get(source, 0), end, self._journal_end)
+            slot = self._new_slot(source, bucket, self._begins.get(source, 0), end, self._journal_end)
+            slot.floor_ms = bucket.start_ms
+            self._slots[source] = slot
         else:
             slot.bucket, slot.end = bucket, max(slot.end, end)
         self._look_at(source)
@@ -271,6 +275,13 @@ class Overflow:
         """The passes over a slot that is too large for memory."""
         slot = self._slots.get(source)
         return slot.passes if slot else None
+
+    def is_of_an_earlier_turn(self, source: Source, due_ms: int) -> bool:
+        """Whether a message in a slot is due before its turn began: then it was done, and deleted.
+
+        A broker notes the start of a log on disk once a minute: after kill -9 it has again what was deleted since.
+        """
+        return due_ms < self._slots[source].floor_ms
 
     def is_new(self, source: Source, offset: int) -> bool:
         """Whether a record of a slot has not been read before."""

@@ -478,6 +478,9 @@ class PartitionState:
             if is_new:
                 self._dead.append(self._foreign(source, offset, key, value, headers, str(error)))
             return
+        if self._overflow.is_of_an_earlier_turn(source, message.due_ms):
+            self._overflow.mark(source, [offset])
+            return
         passes = self._overflow.passes_of(source)
         if passes is not None and message.due_ms < self._hot_below_ms and type(message) is not HeldCancel:
             self.held_bytes += passes.offer(message)

@@ -181,6 +181,11 @@ class FakeBroker:
         """The whole cluster answers nobody; nothing of it is lost."""
         self._server.stop()
 
+    def undelete(self) -> None:
+        """What was deleted of late is there again, as after kill -9 of a broker, which had not noted it on disk."""
+        for log in self._server.topics.logs():
+            log.undelete()
+
     def start(self) -> None:
         """It answers again."""
         self._server.start()

@@ -76,6 +76,9 @@ class Changes:
     count: int = 0
 
 
+_DELETED_KEPT = 1_000
+
+
 class PartitionLog:
     """Offsets from `start` up to `end`, which is the high watermark too: nothing is replicated.
 
@@ -87,6 +90,7 @@ class PartitionLog:
         self.start = 0
         self._changes = changes
         self._entries: list[Entry] = []
+        self._deleted: list[Entry] = []
         self._open: dict[int, list[Entry]] = {}
 
     @property
@@ -134,8 +138,17 @@ class PartitionLog:
     def trim(self, below: int) -> None:
         """Delete what stands below an offset."""
         self._changes.count += 1
-        del self._entries[: max(0, below - self.start)]
+        gone = self._entries[: max(0, below - self.start)]
+        self._deleted = [*self._deleted, *gone][-_DELETED_KEPT:]
+        del self._entries[: len(gone)]
         self.start = max(self.start, below)
+
+    def undelete(self) -> None:
+        """What was deleted of late is there again: a broker notes the start of a log on disk once a minute alone."""
+        self._changes.count += 1
+        self._entries[:0] = self._deleted
+        self.start -= len(self._deleted)
+        self._deleted = []
 
     def read(self, position: int, most: int, *, committed: bool) -> tuple[list[Record], int]:
         """Read from an offset.

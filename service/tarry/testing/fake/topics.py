@@ -1,7 +1,7 @@
 """Topics: their partitions, their configuration, and what they refuse."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from confluent_kafka import KafkaError
 from confluent_kafka.admin._metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
@@ -138,6 +138,11 @@ class Topics:
         if name not in self._topics:
             raise Refused(KafkaError.UNKNOWN_TOPIC_OR_PART if _is_name(name) else KafkaError.TOPIC_EXCEPTION)
         return self._topics[name]
+
+    def logs(self) -> Iterator[PartitionLog]:
+        """All logs."""
+        for topic in self._topics.values():
+            yield from topic.logs
 
     def log(self, place: Place) -> PartitionLog:
         """A partition's log.

@@ -71,7 +71,8 @@ class Chance:
     Attributes:
         world: where.
         most: disturbances of a run; the rest of it is calm.
-        kinds: which of crash, nap, freeze, lose, stop, twin, ghost, jump, away, coordinator, expire.
+        kinds: which of crash, nap, freeze, lose, stop, twin, ghost, jump, away, coordinator, expire,
+            undelete.
     """
 
     world: World
@@ -129,6 +130,9 @@ class Chance:
             self._note(f"coordinator away for {for_ms} ms")
             world.broker.coordinator_away(world.group, for_ms)
             world.touch(for_ms)
+        elif kind == "undelete":
+            self._note("what was deleted is back")
+            world.broker.undelete()
         elif kind == "expire":
             self._note("offsets expire")
             world.broker.expire_offsets(world.group)

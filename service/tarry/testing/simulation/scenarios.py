@@ -19,7 +19,7 @@ SHAPES: Final = {
 }
 SERVING_WITHIN_MS: Final = 30_000
 ALL_KINDS: Final = frozenset(
-    {"crash", "nap", "freeze", "lose", "stop", "twin", "ghost", "jump", "away", "coordinator", "expire"}
+    {"crash", "nap", "freeze", "lose", "stop", "twin", "ghost", "jump", "away", "coordinator", "expire", "undelete"}
 )
 FAR_IN_MS: Final = 70_000
 """By then copies of checkpoints have been written, and journals trimmed."""
