@@ -9,7 +9,7 @@ from tarry.clock import Clock
 from tarry.errors import RetriableError
 from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
-from tarry.kafka.settings import Cluster
+from tarry.kafka.settings import QUEUE_KBYTES, Cluster
 
 PATIENCE_MS = 60_000
 """How long nothing may come of a log that is not read to its end; a dead writer's transaction lasts half that."""
@@ -56,5 +56,5 @@ class _Forgiving(Cluster):
 
     __slots__ = ()
 
-    def reader(self) -> dict[str, Any]:
-        return {**super().reader(), "auto.offset.reset": "earliest"}
+    def reader(self, queue_kbytes: int = QUEUE_KBYTES) -> dict[str, Any]:
+        return {**super().reader(queue_kbytes), "auto.offset.reset": "earliest"}

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from tarry.errors import UsageError
 from tarry.kafka.errors import error_of, group_errors
 from tarry.kafka.place import Place
-from tarry.kafka.settings import Cluster
+from tarry.kafka.settings import QUEUE_KBYTES, Cluster
 
 CONNECT_S = 1.0
 
@@ -23,10 +23,11 @@ class Reader:
     Args:
         cluster: where.
         on_warning: takes the text of an error that the client gets over by itself.
+        queue_kbytes: how much it fetches ahead.
     """
 
-    def __init__(self, cluster: Cluster, on_warning: Callable[[str], None]) -> None:
-        self._consumer = cluster.clients.consumer(cluster.reader())
+    def __init__(self, cluster: Cluster, on_warning: Callable[[str], None], queue_kbytes: int = QUEUE_KBYTES) -> None:
+        self._consumer = cluster.clients.consumer(cluster.reader(queue_kbytes))
         self._on_warning = on_warning
 
     def open(self, starts: Mapping[Place, int]) -> None:

@@ -30,6 +30,10 @@ BATCH_BYTES = 65_536
 """The largest batch of several records: any topic of an intake takes it, and most targets."""
 
 
+QUEUE_KBYTES = 65_536
+"""What a reader fetches ahead."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Where the cluster is, and how to speak to it.
@@ -77,8 +81,12 @@ class Cluster:
             properties["group.instance.id"] = instance
         return properties
 
-    def reader(self) -> Properties:
-        """A consumer without a group, which reads what it is assigned; falling off the log is an error, no skip."""
+    def reader(self, queue_kbytes: int = QUEUE_KBYTES) -> Properties:
+        """A consumer without a group, which reads what it is assigned; falling off the log is an error, no skip.
+
+        Args:
+            queue_kbytes: how much it fetches ahead.
+        """
         return self.client(
             group_id="tarry-reader",  # librdkafka wants one; nothing is ever committed by it
             enable_auto_commit=False,
@@ -86,7 +94,7 @@ class Cluster:
             auto_offset_reset="error",
             isolation_level="read_committed",
             queued_min_messages=20_000,
-            queued_max_messages_kbytes=65_536,
+            queued_max_messages_kbytes=queue_kbytes,
             fetch_queue_backoff_ms=5,
             fetch_wait_max_ms=100,
             fetch_error_backoff_ms=50,

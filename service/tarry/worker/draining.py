@@ -4,7 +4,7 @@
               says that it is closed is committed, before anything is filed or fired by it
     read      by a reader of its own: level 1 as fast as can be, because it is soon due; what lies above, and is only
               moved down, at an even pace over most of its lead
-    empty     once a second what is done is deleted, after a checkpoint that does not need it any more
+    empty     what is done is deleted (`Emptying`)
 
 Nothing here waits, but for the commit of a checkpoint.
 """
@@ -21,12 +21,11 @@ from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.topics import JOURNAL
 from tarry.worker.batches import is_behind
+from tarry.worker.emptying import Emptying
 from tarry.worker.filing import Filer
 from tarry.worker.logs import log_of
 
 READ_MOST = 5_000
-EMPTY_EVERY_MS = 1_000
-
 SHARE = 0.5
 """Of the memory for messages held: buckets that are drained fill no more."""
 
@@ -71,9 +70,7 @@ class Draining:
         self._asked: Pending | None = None
         self._closing: dict[Place, tuple[PartitionState, Source]] = {}
         self._uncommitted: list[PartitionState] = []
-        self._emptied_ms = 0
-        self._emptying: Pending | None = None
-        self._emptied: dict[Place, tuple[PartitionState, Source, int]] = {}
+        self._emptying = Emptying(offsets, clock, on_event)
 
     @property
     def held_up(self) -> list[PartitionState]:
@@ -107,7 +104,8 @@ class Draining:
             # Or a new owner has emptied it, and we do not know of him yet: then this is refused.
             self._membership.commit({(state.intake + JOURNAL, state.partition): (0, "") for state in with_levels})
             raise
-        self._empty(with_levels)
+        for state in self._emptying.turn(with_levels):
+            self._is_to_be_committed(state)
 
     def _read(self, states: Sequence[PartitionState], now_ms: int) -> None:
         self._hot.read(now_ms)
@@ -121,7 +119,7 @@ class Draining:
             reader.forget(gone)
         self._closing = {at: one for at, one in self._closing.items() if _place(one[0]) not in gone}
         self._uncommitted = [state for state in self._uncommitted if _place(state) not in gone]
-        self._emptied = {at: one for at, one in self._emptied.items() if _place(one[0]) not in gone}
+        self._emptying.forget(gone)
 
     def close(self) -> None:
         """Close the readers."""
@@ -140,7 +138,7 @@ class Draining:
                 if state in held_up or self._filer.is_filing(state):
                     continue
                 if state.close_buckets({}, room_bytes, now_ms):
-                    self._uncommitted.append(state)
+                    self._is_to_be_committed(state)
                 for source in state.to_ask(now_ms):
                     self._closing[log_of(state, source)] = state, source
             if self._closing:
@@ -163,10 +161,14 @@ class Draining:
                 ends.setdefault(state, {})[source] = end
         for state, of_slots in ends.items():
             if state.close_buckets(of_slots, room_bytes, now_ms):
-                self._uncommitted.append(state)
+                self._is_to_be_committed(state)
         for failure in asked.failures():
             self._on_event("kafka_warning", reason=f"could not ask for the end of a bucket: {failure}")
         self._closing.clear()
+
+    def _is_to_be_committed(self, state: PartitionState) -> None:
+        if state not in self._uncommitted:
+            self._uncommitted.append(state)
 
     def _commit(self) -> None:
         try:
@@ -175,31 +177,6 @@ class Draining:
             self._on_event("checkpoint_not_committed", reason=str(error))  # the next turn tries again
         else:
             self._uncommitted.clear()
-
-    # -- emptying ---------------------------------------------------------------------------------------------------
-
-    def _empty(self, states: Sequence[PartitionState]) -> None:
-        if self._emptying is not None:
-            if not self._emptying.done:
-                return
-            trims, self._emptying = self._emptying, None
-            for place in trims.succeeded():
-                if place in self._emptied:
-                    state, source, end = self._emptied[place]
-                    state.emptied(source, end)
-            for failure in trims.failures():
-                self._on_event("trim_failed", reason=failure)
-            self._emptied.clear()
-        now_ms = self._clock.monotonic_ms()
-        if now_ms - self._emptied_ms < EMPTY_EVERY_MS:
-            return
-        self._emptied_ms = now_ms
-        self._uncommitted += [state for state in states if state.is_unnoted and state not in self._uncommitted]
-        for state in states:
-            for source, end in state.to_empty().items():
-                self._emptied[log_of(state, source)] = state, source, end
-        if self._emptied:
-            self._emptying = self._offsets.trim({place: end for place, (_, _, end) in self._emptied.items()})
 
 
 class _SlotReader:

@@ -31,6 +31,9 @@ READ_WAIT_MS = 10
 DRAIN_WAIT_MS = 1
 """The same while buckets are read that are soon due."""
 
+DRAIN_QUEUE_KBYTES = 16_384
+"""What the client library fetches ahead of buckets."""
+
 METADATA_TIMEOUT_S = 5.0
 """How long the loop waits to be told about a target."""
 
@@ -100,7 +103,7 @@ class Worker:
         self._draining = Draining(
             edges.offsets,
             edges.membership,
-            lambda: Reader(plan.cluster, self._warn),
+            lambda: Reader(plan.cluster, self._warn, DRAIN_QUEUE_KBYTES),
             self._filer,
             lambda states: self._firing.commit_rest(states, released=False),
             plan.memory_budget_bytes,
@@ -178,8 +181,8 @@ class Worker:
     def close(self) -> None:
         """Leave the group, which gives up what is still ours, and close the clients."""
         try:
-            self._edges.close()
             self._draining.close()
+            self._edges.close()
         except BrokerError as error:
             self._on_event("not_left", reason=str(error))
 
