@@ -115,13 +115,13 @@ def test_an_instance_that_leaves_keeps_its_partitions_and_gets_them_back(group: 
 
 
 def test_an_instance_is_a_member_until_its_session_ends_whoever_it_is(kafka: Kafka, classic: Group) -> None:
-    asker = GroupAdmin(kafka.admin, classic.name)
-    assert not asker.has("one")
+    asker = GroupAdmin(kafka.cluster, classic.name)
     first = classic.joined("one")
-    assert asker.has("one")
-    assert not asker.has("two")
+    assert asker.member_of("one") == first.consumer.memberid()
+    assert asker.member_of("two") is None
     second = classic.joined("one")
     assert FENCED in _until_error(kafka, first, second).str()
+    member_id = second.consumer.memberid()
     second.leave()
-    assert asker.has("one")
-    kafka.until(lambda: not asker.has("one"), "its session ends")
+    assert asker.member_of("one") == member_id
+    kafka.until(lambda: asker.member_of("one") is None, "its session ends")

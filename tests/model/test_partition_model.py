@@ -9,25 +9,24 @@ order of (due time, offset) where it was accepted before it was due, and nothing
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tarry.core.batch import Batch, Settlement
+from tarry.core.batch import Batch
 from tarry.core.checkpoint import Checkpoint, Geometry
 from tarry.core.checkpoint import decode as decode_checkpoint
-from tarry.core.done_set import DoneSet
-from tarry.core.journal import Copy, Done, encode_copy
-from tarry.core.journal import decode as decode_record
+from tarry.core.journal import encode_copy
 from tarry.core.message import Headers, HeldMessage
 from tarry.core.parked import Wanted
-from tarry.core.partition import PartitionState, Recovered
+from tarry.core.partition import PartitionState
 from tarry.core.request import IntakePolicy, RequestReader
 from tarry.core.source import INTAKE
 from tarry.headers import DELAY_MS, DELIVER_AT, ID, TARGET
 from tarry.timer import TimingWheel
+from tests.support.durable import Store, recover
 
 NAME = "orders.delayed"
 TO = "orders"
@@ -47,43 +46,6 @@ class Sent:
     accepted_at: int | None = None
     """The step in which an owner read it before it was due."""
     left: bool = False
-
-
-@dataclass(slots=True)
-class Store:
-    """What Kafka keeps: the group's offset with its metadata, and the journal's committed records."""
-
-    offset: tuple[int, str] | None = None
-    journal: list[tuple[int, bytes]] = field(default_factory=list)
-    journal_start: int = 0
-    journal_end: int = 0
-
-    def commit(self, settled: Settlement) -> None:
-        self.offset = (settled.low, settled.metadata)
-        self.journal.append((self.journal_end, settled.journal))
-        self.journal_end += 2  # the record, and the marker of its transaction
-
-    def commit_without_offset(self, record: bytes) -> None:
-        self.journal.append((self.journal_end, record))
-        self.journal_end += 2
-
-    def abort(self) -> None:
-        self.journal_end += 2
-
-    def trim(self, below: int) -> None:
-        self.journal_start = max(self.journal_start, below)
-        self.journal = [(offset, record) for offset, record in self.journal if offset >= below]
-
-    def last_copy(self) -> Copy:
-        copies = [record for _, value in self.journal if isinstance(record := decode_record(value), Copy)]
-        return copies[-1]
-
-    def done_since(self, pointer: int, low: int) -> DoneSet:
-        assert self.journal_start <= pointer <= self.journal_end
-        records = [decode_record(value) for offset, value in self.journal if offset >= pointer]
-        return DoneSet(
-            (found for record in records if isinstance(record, Done) for found in record.ranges.get(INTAKE, [])), low
-        )
 
 
 class Partition(RuleBasedStateMachine):
@@ -412,13 +374,8 @@ class Partition(RuleBasedStateMachine):
 
     def take_over(self) -> None:
         self.incarnation += 1
-        if self.store.offset is None:
-            copy = self.store.last_copy()
-            self.store.offset = (copy.low, copy.checkpoint)
-        low, text = self.store.offset
-        checkpoint = replace(decode_checkpoint(text), writer=(f"w-{self.incarnation}",), released=False)
-        self.store.offset = (low, checkpoint.encode())
-        done = self.store.done_since(checkpoint.pointer, low)
+        recovered = recover(self.store, {}, self.log_end, f"w-{self.incarnation}")
+        low, done = recovered.low, recovered.done
         left = {offset for offset, sent in self.log.items() if sent.left and offset >= low}
         assert {offset for offset in range(low, self.log_end) if offset in done} == left
         self.state = PartitionState(
@@ -427,7 +384,7 @@ class Partition(RuleBasedStateMachine):
             self.reader,
             self.keeps_order,
             lambda start_ms: TimingWheel(self.tick_ms, self.size, start_ms),
-            Recovered(low, checkpoint, done, self.log_end),
+            recovered,
             self.now_ms,
         )
         self.attempt = None

@@ -160,3 +160,14 @@ def test_members_whose_client_library_does_nothing_after_a_loss_join_anew(seed: 
     world.run(LOST_MS + 5_000)
     assert [event for _, event, _ in world.events].count("joining_anew") == 2
     verify_clean(world, "wedged")
+
+
+def test_a_member_that_was_shut_out_because_its_client_forgot_its_id_comes_back_at_once(seed: int) -> None:
+    world = start_and_send(seed, Shape(static=True, processes=2))
+    world.broker.forget_member_ids(world.group)
+    world.touch()
+    world.send(20)
+    world.run(5_000)
+    assert [event for _, event, _ in world.events].count("shut_out_by_itself") == 2
+    assert all(process.errors == [] for process in world.processes)
+    verify_clean(world, "member ids forgotten")

@@ -8,7 +8,7 @@ Form, version 1: fields split by `|`, lists by `,`, parts of an entry by `.`, nu
     1|released|width,size,levels|closed,…|draining,…|emptying,…|pointer|due|id,id,…
 
     closed     one for each overflow level, in widths of that level
-    draining   level.slot.done below.end - done below.journal pointer
+    draining   level.slot.done below.end - done below.journal pointer, and .turns where it began in an earlier turn
     emptying   level.slot.end
     pointer    the intake's: all that is done above the low watermark was journalled at or after it
     due        of an intake with a fixed delay: the due time of the record just below the low watermark, or empty
@@ -45,13 +45,17 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """A bucket that is being drained: its records below `done_below` are done, and it is read to `end`."""
+    """A bucket that is being drained: its records below `done_below` are done, and it is read to `end`.
+
+    It began so many `turns` of the ring before the last one for which its slot was closed.
+    """
 
     level: int
     slot: int
     done_below: int
     end: int
     pointer: int
+    turns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ class Checkpoint:
                 ",".join(f"{at // geometry.width_of(i):x}" for i, at in enumerate(self.closed_ms, 1)),
                 ",".join(
                     f"{d.level:x}.{d.slot:x}.{d.done_below:x}.{d.end - d.done_below:x}.{d.pointer:x}"
+                    + (f".{d.turns:x}" if d.turns else "")
                     for d in self.draining
                 ),
                 ",".join(f"{e.level:x}.{e.slot:x}.{e.end:x}" for e in self.emptying),
@@ -153,8 +158,8 @@ def is_checkpoint(text: str) -> bool:
 
 
 def _draining(entry: str) -> Draining:
-    level, slot, done_below, more, pointer = _numbers(entry, ".")
-    return Draining(level, slot, done_below, done_below + more, pointer)
+    level, slot, done_below, more, pointer, *turns = _numbers(entry, ".")
+    return Draining(level, slot, done_below, done_below + more, pointer, *turns)
 
 
 def _split(text: str) -> list[str]:

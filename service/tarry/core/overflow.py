@@ -105,7 +105,8 @@ class Overflow:
             begin = max(entry.done_below, self._begins.get(source, 0))
             if begin > entry.end:
                 continue
-            self._slots[source] = self._new_slot(source, bucket, begin, entry.end, entry.pointer)
+            slot = self._slots[source] = self._new_slot(source, bucket, begin, entry.end, entry.pointer)
+            slot.floor_ms = bucket.start_ms - entry.turns * self._ring_ms(bucket)
             if buckets.spans.get(source, (0, 0))[1] <= entry.end:
                 self._filled.discard(source)
             recovered.append(bucket)
@@ -365,6 +366,15 @@ class Overflow:
     def entries(self) -> tuple[tuple[Draining, ...], tuple[Emptying, ...]]:
         """What a checkpoint says of the slots."""
         draining = tuple(
-            Draining(*source, slot.ledger.low, slot.end, slot.pointer) for source, slot in self._slots.items()
+            Draining(*source, slot.ledger.low, slot.end, slot.pointer, self._turns(source, slot))
+            for source, slot in self._slots.items()
         )
         return draining, tuple(Emptying(*source, end) for source, end in self._emptying.items())
+
+    def _turns(self, source: Source, slot: _Slot) -> int:
+        """How many turns before the last one for which a slot was closed it began, which may have been empty."""
+        bucket = self.levels.last_turn(*source)
+        return (bucket.start_ms - slot.floor_ms) // self._ring_ms(bucket)
+
+    def _ring_ms(self, bucket: Bucket) -> int:
+        return self.levels.slots * (self.levels.end_ms(bucket) - bucket.start_ms)

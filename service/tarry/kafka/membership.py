@@ -63,6 +63,8 @@ class Membership:
         self._rebalances: Rebalances | None = None
         self._member: Consumer | None = None
         self._stranger: Any = None
+        self.member_id = ""
+        """Under which the group knew us last, also when we are out of it."""
 
     def join(self, rebalances: Rebalances) -> None:
         """Ask to be taken into the group.
@@ -184,6 +186,7 @@ class Membership:
         else:
             consumer.assign(at_end)
         consumer.pause(at_end)
+        self.member_id = consumer.memberid() or ""
         self._told.assigned(_places(partitions))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -73,7 +73,7 @@ def open_edges(plan: Plan, on_warning: Callable[[str], None]) -> Edges:
     admin = cluster.clients.admin(cluster.admin())
     return Edges(
         TopicAdmin(admin),
-        GroupAdmin(admin, plan.group),
+        GroupAdmin(cluster, plan.group),
         Offsets(admin, plan.group, cluster),
         Reader(cluster, on_warning),
         Membership(cluster.clients, plan.member, list(plan.intakes), on_warning),

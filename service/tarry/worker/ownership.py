@@ -159,7 +159,10 @@ class Ownership:
             self._on_event("not_left", reason=str(error))
 
     def _find_out_who_is_in(self, error: MembershipLostError) -> None:
-        """Another member has our static instance: end, unless that is nobody.
+        """Another member has our static instance: end, unless that is nobody, or we.
+
+        The client library forgets its member id when brokers were away for a session, and may show none with its next
+        heartbeat, for which it is shut out: the group still knows us by the old one.
 
         A request to join that was held up on its way, and arrives after the one that was sent in its place, makes the
         group shut out the member that we are for one that nobody is. Nobody sends no heartbeats: it is gone when its
@@ -173,7 +176,7 @@ class Ownership:
             return
         self._retry_at_ms = now_ms + REJOIN_MS
         held_since_ms, self._held_since_ms = self._held_since_ms, None
-        if not self._edges.group.has(instance):
+        if self._edges.group.member_of(instance) in {None, self._edges.membership.member_id}:
             self._on_event("shut_out_by_itself")
             self._displaced = None
             self._edges.membership.rejoin()

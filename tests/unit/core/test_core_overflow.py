@@ -121,7 +121,7 @@ def held_for_a_turn() -> Overflow:
 
 def test_two_turns_of_a_slot_are_one_stretch() -> None:
     overflow = held_for_a_turn()
-    assert overflow.entries() == ((Draining(*SLOT, 1, 9, 0),), ())
+    assert overflow.entries() == ((Draining(*SLOT, 1, 9, 0, turns=1),), ())
     assert overflow.gate == (CLOSED_MS + 6_000, -1)
     assert list(overflow.unread(ROOM, 1)) == [(SLOT, 5, 9)]
     assert read(overflow, SLOT, 1, 5, 6, end=9) == [5, 6]
@@ -131,7 +131,7 @@ def test_a_stretch_of_two_turns_is_done_when_both_are() -> None:
     overflow = held_for_a_turn()
     read(overflow, SLOT, 5, 6, end=9)
     finish(overflow, SLOT, 5, 6)
-    assert overflow.entries() == ((Draining(*SLOT, 1, 9, 0),), ())
+    assert overflow.entries() == ((Draining(*SLOT, 1, 9, 0, turns=1),), ())
     assert not overflow.is_unnoted
     finish(overflow, SLOT, 1)
     assert overflow.entries() == ((), (Emptying(*SLOT, 9),))
@@ -154,8 +154,7 @@ def test_a_stretch_of_two_turns_is_found_again() -> None:
     draining, emptying = before.entries()
     found = replace(checkpoint(before.levels.closed_ms[0]), draining=draining, emptying=emptying)
     overflow = Overflow(found, Buckets({SLOT: (0, 9)}, {SLOT: DoneSet([(0, 1), (2, 3)], 0)}))
-    assert overflow.is_recovering
-    assert read(overflow, SLOT, 1, 2, 5, 6, end=9) == [1, 5, 6]
+    assert (overflow.is_recovering, read(overflow, SLOT, 1, 2, 5, 6, end=9)) == (True, [1, 5, 6])
     assert not overflow.is_recovering
     finish(overflow, SLOT, 1, 5, 6)
     assert overflow.entries() == ((), (Emptying(*SLOT, 9),))
@@ -221,13 +220,11 @@ def done() -> Overflow:
 
 def test_a_slot_is_emptied_only_after_a_checkpoint_that_does_not_need_it() -> None:
     overflow = done()
-    assert overflow.is_unnoted
-    assert overflow.to_empty() == {}
+    assert (overflow.is_unnoted, overflow.to_empty()) == (True, {})
     confirm = overflow.noted()
     assert overflow.to_empty() == {}, "that checkpoint is not committed yet"
     confirm()
-    assert overflow.to_empty() == {SLOT: 5}
-    assert not overflow.is_unnoted
+    assert (overflow.is_unnoted, overflow.to_empty()) == (False, {SLOT: 5})
     overflow.emptied(SLOT, 5)
     assert (overflow.to_empty(), overflow.entries()) == ({}, ((), ()))
 
@@ -331,6 +328,17 @@ def test_a_recovery_from_an_old_copy_knows_what_was_done_of_a_slot_that_was_open
     overflow = Overflow(checkpoint(), Buckets({SLOT: (0, 4)}, {SLOT: DoneSet([(0, 2)], 0)}))
     assert close(overflow, CLOSED_MS - 500, l1s0=4)
     assert read(overflow, SLOT, 0, 1, 2, 3, end=4) == [2, 3]
+
+
+def test_a_recovery_knows_what_a_killed_broker_has_brought_back_of_an_earlier_turn() -> None:
+    """It has again what was deleted; the slot comes round, is closed, and its owner crashes before it is done."""
+    before = Overflow(checkpoint(), Buckets({SLOT: (0, 5)}))
+    assert close(before, CLOSED_MS - 500, l1s0=5)
+    assert before.is_of_an_earlier_turn(SLOT, CLOSED_MS - 1)
+    found = replace(checkpoint(before.levels.closed_ms[0]), draining=before.entries()[0])
+    after = Overflow(found, Buckets({SLOT: (0, 5)}))
+    assert after.is_of_an_earlier_turn(SLOT, CLOSED_MS - 1)
+    assert not after.is_of_an_earlier_turn(SLOT, CLOSED_MS)
 
 
 # -- counts ----------------------------------------------------------------------------------------------------------

@@ -161,6 +161,17 @@ class FakeBroker:
                 member = membership.join(replace(seat.application, member=""))
                 self._server.groups.expire(group, member, seat.application.session_ms, lives)
 
+    def forget_member_ids(self, group: str) -> None:
+        """Clients of a classic group forget their member ids, and are shut out for what they send without.
+
+        As librdkafka does after a session without brokers. The group knows them still, until their sessions end.
+        """
+        for member in self._server.members:
+            if (member_id := member.id) and member.forget(group, KafkaError.FENCED_INSTANCE_ID):
+                seats = self._server.groups.of(group).membership.seats()
+                for seat in [seat for seat in seats if seat.id == member_id]:
+                    self._server.groups.expire(group, member_id, 10 * seat.application.session_ms)
+
     def lose_group(self, group: str) -> None:
         """A KIP-848 group's members are lost, as a coordinator may lose them that was killed; its offsets are kept."""
         for member in self._server.members:

@@ -73,6 +73,10 @@ class FakeConsumer:
         self._member = (ClassicMember if classic else ConsumerMember)(self._wire, subscription)
         self._wire.server.members.append(self._member)
 
+    def memberid(self) -> str | None:
+        """The id by which the group knows it; empty where it is no member."""
+        return self._member.id if self._member is not None else ""
+
     def consumer_group_metadata(self) -> GroupMetadata:
         """What proves membership at this moment."""
         return self._member.metadata() if self._member is not None else GroupMetadata(self._group)

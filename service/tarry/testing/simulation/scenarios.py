@@ -135,7 +135,9 @@ def by_chance(seed: int, *, kinds: frozenset[str] = ALL_KINDS) -> Outcome:
     is_fixed = seed % 5 == 0
     if is_fixed:
         # Through none of the levels, one, two or three; and there nothing can be cancelled.
-        shape = replace(shape, fixed_delay_ms=choose.choice((300, 1_500, 3_000, 6_000)), cancels=0.0)
+        delay_ms = choose.choice((300, 1_500, 3_000, 6_000))
+        # Each message may be filed three times: with ten at a time there would be a backlog that has no end.
+        shape = replace(shape, fixed_delay_ms=delay_ms, cancels=0.0, most=max(50, shape.most))
     world = World(seed, shape)
     if "jump" in kinds and "away" in kinds:
         # With both there is no one order that could be promised: what is parked was due by another clock.

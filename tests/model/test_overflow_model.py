@@ -1,0 +1,84 @@
+"""One partition with the overflow wheel of the default configuration, over weeks and months, in seconds.
+
+Crashes before and after every commit, outages from seconds to weeks, targets that are away for days, bursts larger than
+memory, cancels, lost offsets, deletions that a killed broker forgets. The judge sees each commit: each message fires
+once, or is cancelled once, never early, and in the order of (due time, offset) where it was accepted before it was due.
+
+The suite's courses are the same each time, so that a change is judged by what it does; `make slow` looks at new ones.
+"""
+
+from collections import Counter
+
+import pytest
+
+from tarry.core.checkpoint import LIMIT
+from tarry.core.levels import slots_of
+from tarry.headers import Outcome
+from tests.support.months import Months
+from tests.support.owner import GEOMETRY
+
+FIRST = 1
+SHORT, LONG = (3, 200), (40, 500)
+"""Days in which anything is sent, and how many messages, about."""
+
+
+def run(seed: int, course: tuple[int, int], *, broker_forgets: bool = False) -> Months:
+    months = Months(seed, *course)
+    months.broker_forgets = broker_forgets
+    try:
+        months.run()
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}, {course}: {error}") from error
+    assert all(sent.outcome is not None for sent in months.intake.values()), f"seed {seed}: lost"
+    assert not any(slot.left for slot in months.slots.values()), f"seed {seed}: left behind"
+    assert (months.state.held, months.state.held_bytes) == (0, 0), f"seed {seed}"
+    assert months.state.low == months.intake_end
+    assert months.most_text <= LIMIT
+    return months
+
+
+def test_months_keep_all_promises() -> None:
+    filed: Counter[int] = Counter()
+    outcomes: Counter[Outcome | None] = Counter()
+    lives = copies = 0
+    for months in [*(run(seed, LONG) for seed in range(FIRST, FIRST + 2)), *(run(s, SHORT) for s in range(9, 14))]:
+        filed += months.filed_to
+        outcomes += Counter(sent.outcome for sent in months.intake.values())
+        lives, copies = lives + months.lives, copies + months.copies_used
+    # Or they would have seen nothing.
+    assert set(filed) == set(range(1, GEOMETRY.levels + 1))
+    assert set(outcomes) == {Outcome.FIRED, Outcome.CANCELLED, Outcome.CANCEL_TOO_LATE}
+    assert (lives > 100, copies > 20) == (True, True)
+
+
+def test_after_an_outage_no_slot_is_overtaken_when_the_ring_comes_round_to_it() -> None:
+    """A large slot, read slowly; empty ones behind it; and one message for its next turn, in a level above."""
+    months = Months(1, days=0, messages=0)
+    months.calm = True
+    ring_ms = slots_of(GEOMETRY) * GEOMETRY.width_ms
+    start_ms = (months.now_ms // ring_ms + 4) * ring_ms
+    for at in range(12):
+        months.send(start_ms + at - months.now_ms, "orders")
+    for behind_ms in (GEOMETRY.width_ms, ring_ms):
+        months.send(start_ms + behind_ms - months.now_ms, "orders")
+    while months.turn() or months.now_ms < start_ms - GEOMETRY.width_of(2):
+        months.now_ms += 1_000
+    months.now_ms = start_ms + 3 * ring_ms
+    months.take_over()
+    months.pace = 1
+    while months.turn():
+        pass
+    assert months.judge.waiting() == 0
+
+
+def test_what_a_killed_broker_brings_back_of_emptied_slots_fires_no_second_time() -> None:
+    back = 0
+    for seed in (1, 3, 6):
+        back += sum(len(slot.back) for slot in run(seed, LONG, broker_forgets=True).slots.values())
+    assert back > 20
+
+
+@pytest.mark.soak
+def test_years_keep_all_promises(seed: int, soak_for_s: float) -> None:
+    for at in range(round(soak_for_s / 2)):
+        run(seed + at, LONG if at % 2 else SHORT)

@@ -1,0 +1,115 @@
+"""One partition through months in seconds: senders, outages, targets that go away; all chance is of one seed.
+
+Where a turn of its owner has nothing to do, time jumps to when something happens next.
+"""
+
+import uuid
+from math import exp, log
+from random import Random
+from typing import TYPE_CHECKING
+
+from tarry.core.checkpoint import decode
+from tarry.handle import Handle
+from tarry.headers import CANCEL, DELAY_MS, ID, TARGET
+from tests.support.outcomes import Sent
+from tests.support.owner import DAY_MS, GEOMETRY, LONGEST_MS, NAME, Owner
+
+if TYPE_CHECKING:
+    from tarry.core.message import Headers
+
+TARGETS = ("orders", "bills")
+START_MS = 1_700_000_000_000
+
+
+class Months(Owner):
+    """One run.
+
+    Args:
+        seed: of all chance.
+        days: how long anything is sent.
+        messages: how many, about.
+    """
+
+    def __init__(self, seed: int, days: float, messages: int) -> None:
+        choose = Random(seed)
+        super().__init__(choose, START_MS + choose.randrange(10**9))
+        ends_ms = self.now_ms + int(days * DAY_MS)
+        self.plan = sorted(choose.randint(self.now_ms, ends_ms) for _ in range(messages // 8))
+
+    def run(self) -> None:
+        """All of it, to the end: everything has left, and all slots are empty."""
+        for _ in range(200_000):
+            if self.plan and self.plan[0] <= self.now_ms:
+                del self.plan[0]
+                self.send_some()
+            if not self.turn() and not self.pass_time():
+                return
+        raise AssertionError(f"it does not come to an end: {self.judge.waiting()} messages wait")
+
+    def send_some(self) -> None:
+        """One message, or several together; some are cancelled, soon or late, and some twice."""
+        choose = self.choose
+        longest_ms = exp(choose.uniform(0, log(LONGEST_MS)))
+        many = choose.choice((1, 1, 2, 3, 10, 100 if choose.random() < 0.15 else 20))
+        spread_ms = choose.choice((0, 0, 5_000, 3_600_000))
+        for _ in range(many):
+            delay_ms = min(LONGEST_MS, int(longest_ms) + choose.randint(0, spread_ms))
+            self.send(delay_ms, choose.choice(TARGETS))
+        for _ in range(choose.choice((0, 0, 1, 2))):
+            self.cancel(choose.choice(list(self.intake)[-40:]))
+
+    def send(self, delay_ms: int, target: str) -> int:
+        id_ = str(uuid.UUID(int=self.choose.getrandbits(128), version=4)).encode()
+        headers: Headers = [(TARGET, target.encode()), (DELAY_MS, b"%d" % delay_ms), (ID, id_), ("trace", b"1")]
+        return self._append(Sent(self.now_ms, headers, self.now_ms + delay_ms, target))
+
+    def cancel(self, offset: int) -> None:
+        message = self.intake[offset]
+        if message.cancels is None:
+            id_ = (dict(message.headers)[ID] or b"").decode()
+            headers: Headers = [(CANCEL, str(Handle(NAME, 0, message.due_ms, id_)).encode())]
+            self._append(Sent(self.now_ms, headers, message.due_ms, "", offset))
+
+    def _append(self, sent: Sent) -> int:
+        offset = self.intake_end
+        self.intake[offset] = sent
+        self.intake_end += 1 + (self.choose.random() < 0.1)  # now and then a marker
+        return offset
+
+    def pass_time(self) -> bool:
+        """Jump to when something happens next; whether anything does."""
+        times = [self.state.next_due_ms(), *self.plan[:1]]
+        closed_ms = decode(self.store.offset[1]).closed_ms if self.store.offset else ()
+        for source, slot in self.slots.items():
+            width_ms = GEOMETRY.width_of(source.level)
+            starts = {one.start_ms for one in slot.records.values() if one.start_ms >= closed_ms[source.level - 1]}
+            times += [start_ms - width_ms for start_ms in starts]
+        ahead = [at_ms for at_ms in times if at_ms is not None and at_ms > self.now_ms]
+        if not self.plan and not self.judge.waiting() and not any(slot.left for slot in self.slots.values()):
+            return False
+        if not self.calm and self.choose.random() < 0.02:
+            self.take_away_or_bring_back()
+        if not self.calm and self.choose.random() < 0.04:
+            self.outage()
+        elif ahead and self.choose.random() < 0.7:
+            self.now_ms = min(ahead)
+        else:
+            self.now_ms += self.choose.choice((1, 1_000, 5_000, 20_000))
+        self.calm = not self.plan and not ahead
+        if self.calm:
+            self.away.clear()
+            self.cannot_empty = False
+        return True
+
+    def take_away_or_bring_back(self) -> None:
+        self.away = set() if self.away else {self.choose.choice(TARGETS)}
+        self.apart |= self.away
+        self.cannot_empty = self.choose.random() < 0.3
+
+    def outage(self) -> None:
+        """Nobody is there, for seconds or for weeks; sometimes the group's offsets are gone meanwhile."""
+        self.now_ms += int(exp(self.choose.uniform(log(1_000), log(14 * DAY_MS))))
+        while self.plan and self.plan[0] <= self.now_ms:
+            del self.plan[0]
+            self.send_some()
+        self.crash()

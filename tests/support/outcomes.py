@@ -1,0 +1,93 @@
+"""The judge of one partition: what was sent to it against what has become of it, commit by commit."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tarry.core.batch import Batch
+from tarry.core.message import Headers, HeldMessage
+from tarry.headers import Outcome
+
+
+@dataclass(slots=True)
+class Sent:
+    """A record of the intake, and what has become of it.
+
+    Attributes:
+        timestamp_ms: when it was sent.
+        headers: of the record.
+        due_ms: when it is due; of a cancel, when its message is.
+        target: where it goes; empty for a cancel.
+        cancels: of a cancel, the offset of its message.
+        accepted_at: the step in which an owner had read it before it was due; of a cancel, its message too.
+        outcome: what became of it.
+    """
+
+    timestamp_ms: int
+    headers: Headers
+    due_ms: int
+    target: str
+    cancels: int | None = None
+    accepted_at: int | None = None
+    outcome: Outcome | None = None
+
+
+@dataclass(slots=True)
+class Judge:
+    """Sees every commit, and complains at once.
+
+    Attributes:
+        intake: what was sent, by offset.
+    """
+
+    intake: dict[int, Sent] = field(default_factory=dict)
+    step: int = 0
+    """Counts the commits."""
+    fired_from: Counter[int] = field(default_factory=Counter)
+    """How many messages fired from each level; 0 is the intake."""
+    _left: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
+    """Of each target what fired: due time, offset in the intake, step."""
+
+    def waiting(self) -> int:
+        """How many records have no outcome yet."""
+        return sum(sent.outcome is None for sent in self.intake.values())
+
+    def accept(self, offset: int, now_ms: int) -> None:
+        """An owner has read a record."""
+        sent = self.intake[offset]
+        is_known = sent.cancels is None or self.intake[sent.cancels].accepted_at is not None
+        if now_ms < sent.due_ms and sent.accepted_at is None and is_known:
+            sent.accepted_at = self.step
+
+    def committed(self, batch: Batch, taken_ms: int) -> None:
+        """A batch that was taken at a time, and is committed now."""
+        self.step += 1
+        assert not batch.dead
+        assert not batch.retired
+        for message in batch.due:
+            assert message.due_ms <= taken_ms, "early"
+            self._settle(message.sequence, Outcome.FIRED)
+            self._judge_order(message)
+            self.fired_from[message.source.level] += 1
+            self._left.setdefault(message.target, []).append((message.due_ms, message.sequence, self.step))
+        for result, message, cancel in batch.outcomes:
+            self._settle(message.sequence, result)
+            if cancel is not None:
+                self._settle(cancel.sequence, result)
+                assert self.intake[cancel.sequence].cancels == message.sequence
+            elif (sent := self.intake[message.sequence]).cancels is not None:
+                assert result is Outcome.CANCEL_TOO_LATE
+                lost = sent.accepted_at is not None and self.intake[sent.cancels].outcome is not Outcome.CANCELLED
+                assert not lost, "a cancel that was in time was too late"
+
+    def _settle(self, offset: int, outcome: Outcome) -> None:
+        sent = self.intake[offset]
+        assert sent.outcome is None, f"{outcome}, and {sent.outcome} before"
+        sent.outcome = outcome
+
+    def _judge_order(self, message: HeldMessage) -> None:
+        sent = self.intake[message.sequence]
+        assert (message.due_ms, message.target) == (sent.due_ms, sent.target)
+        if sent.accepted_at is not None:
+            left = self._left.get(message.target, [])
+            ahead = [(due_ms, offset) for due_ms, offset, step in left if step > sent.accepted_at]
+            assert max(ahead, default=(0, 0)) < (message.due_ms, message.sequence), "out of order"

@@ -1,0 +1,291 @@
+"""One partition and its owner: `PartitionState` over `durable`'s lists, driven as the worker's loop drives it.
+
+Commits are aborted by chance, and the owner crashes by chance before and after them; whoever comes next knows nothing
+but the lists. The judge sees each commit.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from tarry.core.batch import Batch, Settlement, offsets_of
+from tarry.core.checkpoint import Checkpoint, Geometry
+from tarry.core.filed import filed_headers
+from tarry.core.journal import encode_copy, encode_done
+from tarry.core.levels import first_closed_ms
+from tarry.core.partition import PartitionState
+from tarry.core.request import IntakePolicy, RequestReader
+from tarry.core.source import INTAKE, Source
+from tarry.timer import TimingWheel
+from tests.support.durable import Filed, SlotLog, Store, recover
+from tests.support.outcomes import Judge
+
+if TYPE_CHECKING:
+    from tarry.core.message import Headers
+
+NAME = "orders.delayed"
+DAY_MS = 86_400_000
+GEOMETRY = Geometry(20_000, 10, 5)
+LONGEST_MS = 30 * DAY_MS
+
+BUDGET_BYTES = 40_000
+"""Some sixty messages: a burst that is due together is more than that."""
+MOST_TO_FILE = 60
+READ_MOST = 25
+
+
+class CrashError(Exception):
+    """The owner is gone, in the middle of a step."""
+
+
+class Owner:
+    """Owners of a partition, one after the other.
+
+    Args:
+        choose: all chance.
+        now_ms: wall time at the start.
+    """
+
+    def __init__(self, choose: Random, now_ms: int) -> None:
+        self.choose = choose
+        self.now_ms = now_ms
+        self.judge = Judge()
+        self.intake = self.judge.intake
+        # Long-lived logs: so the checkpoint is as long as it becomes in practice.
+        self.first = self.intake_end = self.choose.choice((0, 10**10))
+        self.reader = RequestReader(IntakePolicy(NAME, max_delay_ms=LONGEST_MS))
+        self.calm = False
+        """Whether nothing goes wrong any more."""
+        self.broker_forgets = False
+        """Whether a broker is killed, too, and has again what was deleted in its last minute."""
+        self.away: set[str] = set()
+        self.apart: set[str] = set()
+        """Targets whose messages are parked: they are away, or were, and others stand in front."""
+        self.cannot_empty = False
+        """Whether what is done is not deleted for now, whoever asks."""
+        self.lives = self.copies_used = 0
+        self.most_text = 0
+        self.filed_to: Counter[int] = Counter()
+        """How many messages were filed to each level."""
+        closed_ms = first_closed_ms(GEOMETRY, self.now_ms)
+        birth = Checkpoint(writer=(), released=True, geometry=GEOMETRY, closed_ms=closed_ms)
+        self.store = Store(journal=[(0, encode_copy(self.first, birth.encode()))], journal_end=1)
+        self.slots: dict[Source, SlotLog] = {}
+        self.take_over()
+        for source in self.state.sources:
+            self.slots[source] = SlotLog(self.first, self.first)
+        self.take_over()
+
+    def crash(self) -> None:
+        """Another owner comes; sometimes the group's offsets are gone, or what was deleted is there again."""
+        if self.choose.random() < 0.2:
+            self.store.offset = None
+            self.copies_used += 1
+        if self.broker_forgets and not self.calm and self.choose.random() < 0.2:
+            for slot in self.slots.values():
+                slot.forget_the_deletion(self.now_ms)
+        self.take_over()
+
+    def take_over(self) -> None:
+        self.lives += 1
+        recovered = recover(self.store, self.slots, self.intake_end, f"tarry.orders-{self.lives}.fire")
+        self.state = PartitionState(
+            NAME, 0, self.reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, self.now_ms
+        )
+        self.cursor = recovered.low
+        self.open: dict[Source, list[int]] = {}
+        """Slots that are read: position and end."""
+        self.pace = self.choose.choice((1, READ_MOST))
+        """Records of a slot that are read in a turn."""
+        self.is_uncommitted = False
+        self.replayed_bytes = 0
+        self.journal_end_before = self.store.journal_end
+
+    def turn(self) -> bool:
+        """Once around the loop; whether there was anything to do."""
+        try:
+            done = [do() for do in (self.read, self.close, self.read_slots, self.fire, self.retry, self.file)]
+            return any([*done, self.empty(), self.tidy()])
+        except CrashError:
+            self.crash()
+            return True
+        finally:
+            self.look_at_memory()
+
+    def read(self) -> bool:
+        state = self.state
+        is_full = state.held_bytes > BUDGET_BYTES and not state.replaying
+        if self.cursor >= self.intake_end or is_full or state.to_file > MOST_TO_FILE:
+            return False
+        for offset in range(self.cursor, min(self.cursor + READ_MOST, self.intake_end)):
+            if (sent := self.intake.get(offset)) is not None:
+                state.accept(offset, sent.timestamp_ms, b"k", b"%d" % offset, sent.headers, self.now_ms)
+                self.judge.accept(offset, self.now_ms)
+            self.cursor = offset + 1
+        if self.cursor >= self.intake_end:
+            state.reach(self.intake_end)
+        return True
+
+    def close(self) -> bool:
+        room = self.room_bytes()
+        if not self.is_uncommitted:
+            self.is_uncommitted = self.state.close_buckets({}, room, self.now_ms)
+            if ask := self.state.to_ask(self.now_ms):
+                ends = {source: self.slots[source].end for source in ask}
+                self.is_uncommitted |= self.state.close_buckets(ends, room, self.now_ms)
+        if self.is_uncommitted:
+            self.commit_checkpoint()
+            return True
+        return False
+
+    def room_bytes(self) -> int:
+        return max(0, BUDGET_BYTES // 2 - self.state.held_bytes)
+
+    def commit_checkpoint(self) -> bool:
+        """With a copy in the journal; whether it committed."""
+        settled = self.state.rest()
+        if not self.transact(partial(self.commit, settled, Batch()), self.store.abort):
+            return False
+        self.state.confirm_rest()
+        self.is_uncommitted = False
+        return True
+
+    def read_slots(self) -> bool:
+        """Level 1 as it comes, what is above a little at a time, and not while much waits to be filed."""
+        for source, position, end in list(self.state.unread(self.room_bytes())):
+            self.open.setdefault(source, [position, end])[1] = end
+        progress = False
+        for source, (position, end) in list(self.open.items()):
+            if source.level > 1 and self.state.to_file > MOST_TO_FILE:
+                continue
+            stop = min(end, position + self.choose.choice((1, self.pace)))
+            slot = self.slots[source]
+            assert position >= slot.start, "emptied before it was read"
+            for offset in range(position, stop):
+                if (record := slot.records.get(offset)) is not None:
+                    self.state.drain(source, offset, record.key, record.value, record.headers, self.now_ms)
+            self.open[source][0] = stop
+            progress = True
+            if stop >= end:
+                del self.open[source]
+                self.state.reach_in(source, end, self.now_ms)
+        return progress
+
+    def fire(self) -> bool:
+        state = self.state
+        if not state.collect(self.now_ms):
+            return False
+        batch = state.take(self.choose.choice((1, 7, 50)), self.now_ms, self.apart)
+        if not len(batch):
+            return True
+        settled = state.settle(batch)
+        if self.transact(partial(self.commit, settled, batch), self.store.abort):
+            state.confirm(batch)
+        else:
+            state.put_back(batch, self.apart)
+        return True
+
+    def retry(self) -> bool:
+        """Deliver what is parked for a target that is back, and read again what was shed."""
+        state = self.state
+        state.shed_parked(BUDGET_BYTES // 4)
+        self.apart = self.away | set(state.parked_by_target())
+        back = sorted(self.apart - self.away)
+        for topic in back:
+            if (wanted := state.wanted(topic, BUDGET_BYTES // 4)) is not None:
+                for source, (start, end) in wanted.spans.items():
+                    for offset in range(start, end):
+                        if source == INTAKE and (sent := self.intake.get(offset)):
+                            value = b"%d" % offset
+                            state.read_again(wanted, source, offset, sent.timestamp_ms, b"k", value, sent.headers)
+                        elif source != INTAKE and (filed := self.slots[source].records.get(offset)):
+                            state.read_again(wanted, source, offset, 0, filed.key, filed.value, filed.headers)
+                assert wanted.is_complete, "what is parked is not in the logs any more"
+                state.restore(wanted)
+            batch = state.take_parked(topic, 9, self.now_ms)
+            if not len(batch):
+                continue
+            record = state.journal_of(batch)
+            if self.transact(partial(self.commit_apart, record, batch), self.store.abort):
+                state.confirm_parked(batch)
+            else:
+                state.park_again(topic, batch)
+        return bool(back)
+
+    def file(self) -> bool:
+        if self.is_uncommitted or not (filing := self.state.take_to_file(self.choose.choice((5, 40)), self.now_ms)):
+            return False
+        records: dict[Source, list[Filed]] = {}
+        for message, bucket in filing:
+            headers: Headers = filed_headers(message)  # type: ignore[assignment]  # all values are bytes
+            filed = Filed(message.original_key, message.value, headers, bucket.start_ms)
+            records.setdefault(self.state.source_of(bucket), []).append(filed)
+
+        def write(*, commit: bool) -> None:
+            for source, of_slot in records.items():
+                self.slots[source].write(of_slot, commit=commit)
+                self.filed_to[source.level] += len(of_slot) * commit
+            if commit:
+                self.store.commit_without_offset(encode_done(offsets_of(filing)))
+            else:
+                self.store.abort()
+
+        if self.transact(partial(write, commit=True), partial(write, commit=False)):
+            self.state.confirm_filed(filing)
+        else:
+            self.state.put_back_filed(filing)
+        return True
+
+    def empty(self) -> bool:
+        """Delete what is done, and what the last committed checkpoint does not need."""
+        emptied = {} if self.cannot_empty else self.state.to_empty()
+        for source, end in emptied.items():
+            self.slots[source].trim(end, self.now_ms)
+            self.perhaps_crash()
+            self.state.emptied(source, end)
+        return bool(emptied)
+
+    def tidy(self) -> bool:
+        """What the janitor does: note ends of the journal, copy the checkpoint, trim the journal."""
+        self.state.note_journal_end(self.journal_end_before)
+        self.journal_end_before = self.store.journal_end
+        if not self.state.is_unnoted and self.choose.random() > 0.02:
+            return False
+        if self.commit_checkpoint() and self.choose.random() < 0.5:
+            self.store.trim(self.state.pointer)
+        return True
+
+    def look_at_memory(self) -> None:
+        """A replay is read to its end, whatever it takes; apart from that, what is held is bounded."""
+        held = self.state.held_bytes
+        if self.state.replaying:
+            self.replayed_bytes = held
+        assert held <= max(self.replayed_bytes, BUDGET_BYTES) + BUDGET_BYTES, "too much is held"
+
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    def transact(self, commit: Callable[[], None], abort: Callable[[], None]) -> bool:
+        """End a transaction, or crash before or after; whether it committed."""
+        fate = "" if self.calm else self.choose.choices(("", "abort", "before", "after"), (94, 2, 2, 2))[0]
+        if fate in {"abort", "before"}:
+            abort()
+        else:
+            commit()
+        if fate in {"before", "after"}:
+            raise CrashError
+        return fate != "abort"
+
+    def perhaps_crash(self) -> None:
+        if not self.calm and self.choose.random() < 0.02:
+            raise CrashError
+
+    def commit(self, settled: Settlement, batch: Batch) -> None:
+        self.store.commit(settled)
+        self.judge.committed(batch, self.now_ms)
+        self.most_text = max(self.most_text, len(settled.metadata))
+
+    def commit_apart(self, record: bytes, batch: Batch) -> None:
+        self.store.commit_without_offset(record)
+        self.judge.committed(batch, self.now_ms)
