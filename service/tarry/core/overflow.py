@@ -215,6 +215,7 @@ class Overflow:
             self._slots[source] = slot
         else:
             slot.bucket, slot.end = bucket, max(slot.end, end)
+            slot.is_begun = False
         self._look_at(source)
 
     # -- draining ---------------------------------------------------------------------------------------------------

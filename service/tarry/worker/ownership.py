@@ -162,7 +162,7 @@ class Ownership:
         """Another member has our static instance: end, unless that is nobody, or we.
 
         The client library forgets its member id when brokers were away for a session, and may show none with its next
-        heartbeat, for which it is shut out: the group still knows us by the old one.
+        heartbeat, for which it is shut out: the group still knows us by the old one (librdkafka #3437).
 
         A request to join that was held up on its way, and arrives after the one that was sent in its place, makes the
         group shut out the member that we are for one that nobody is. Nobody sends no heartbeats: it is gone when its
