@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benches import overflow_backlog, overflow_lateness, overflow_levels
-from benches.support_run import Run
+from benches.support_run import Run, say_circumstances
 from tarry.devbroker import EmbeddedBroker
 
 PARTS: Final = ("levels", "lateness", "backlog")
@@ -90,10 +90,7 @@ def main() -> None:
     progress, result = Console(stderr=True), Console()
     found = measure(plan, arguments.only, progress)
     result.print(table(found))
-    load = os.getloadavg()[1]
-    result.print(f"{os.cpu_count()} cores; load over the last 5 minutes {load:.1f}", highlight=False)
-    if arguments.quick:
-        result.print("A quick run: too short for its figures to mean much.")
+    load = say_circumstances(result, quick=arguments.quick)
     if arguments.json:
         document = {
             "cores": os.cpu_count(),

@@ -35,7 +35,7 @@ from rich.table import Table
 
 from benches.support_kafka import preload
 from benches.support_process import Contender, now_ms, running
-from benches.support_run import Run
+from benches.support_run import Run, say_circumstances
 from tarry.devbroker import EmbeddedBroker
 
 BOTH: Final[tuple[Contender, ...]] = ("relay", "service")
@@ -295,10 +295,7 @@ def main() -> None:
         bench = Bench(broker.bootstrap_servers, plan, contenders, Path(directory), console)
         bench.run()
     console.print(table(bench.figures))
-    load = os.getloadavg()[1]
-    console.print(f"{os.cpu_count()} cores; load over the last 5 minutes {load:.1f}", highlight=False)
-    if arguments.quick:
-        console.print("A quick run: too short for its figures to mean much.")
+    load = say_circumstances(console, quick=arguments.quick)
     if arguments.json:
         document = {
             "cores": os.cpu_count(),

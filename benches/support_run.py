@@ -5,6 +5,7 @@ figures against.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -121,3 +122,12 @@ class Run:
                 cpu_us = (relay.cpu_s() - cpu_s) / messages * 1e6
             self.all_arrived(topics, messages)
             return Backlog(messages / max(1, done_ms - first_ms) * 1_000, cpu_us)
+
+
+def say_circumstances(console: Console, *, quick: bool) -> float:
+    """Say below a table how far it can be trusted; the machine's load over the last 5 minutes."""
+    load = os.getloadavg()[1]
+    console.print(f"{os.cpu_count()} cores; load over the last 5 minutes {load:.1f}", highlight=False)
+    if quick:
+        console.print("A quick run: too short for its figures to mean much.")
+    return load

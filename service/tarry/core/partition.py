@@ -113,6 +113,11 @@ class PartitionState:
         self._order = LogOrder(recovered.checkpoint.due_below_ms) if keeps_order else None
         self.reach(recovered.low)
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """The intake and the partition's number."""
+        return self.intake, self.partition
+
     # -- reading ----------------------------------------------------------------------------------------------------
 
     @property
@@ -173,10 +178,7 @@ class PartitionState:
             )
             filed.source, filed.offset = INTAKE, offset
             self._count(filed)
-            if due_ms < self._hot_below_ms:
-                self._hold(filed, now_ms)
-            else:
-                self._to_file.append(filed)
+            self._put(filed, now_ms)
 
     def _accept_cancel(
         self,
@@ -190,10 +192,7 @@ class PartitionState:
         cancel = HeldCancel(request.due_ms, offset, key, value, headers, False, "", -1, request.id)
         cancel.source, cancel.offset = INTAKE, offset
         self._count(cancel)
-        if cancel.due_ms < self._hot_below_ms:
-            self._hold(cancel, now_ms)
-        else:
-            self._to_file.append(cancel)
+        self._put(cancel, now_ms)
 
     def _count(self, message: HeldMessage) -> None:
         size = message.size_bytes
@@ -202,6 +201,13 @@ class PartitionState:
         self._counted_bytes += size
         if size > self.largest_bytes:  # noqa: PLR1730 - max() costs a call a message
             self.largest_bytes = size
+
+    def _put(self, message: FiledMessage, now_ms: int) -> None:
+        """Hold what is due soon, and have filed what is not."""
+        if message.due_ms < self._hot_below_ms:
+            self._hold(message, now_ms)
+        else:
+            self._to_file.append(message)
 
     def _hold(self, message: HeldMessage, now_ms: int) -> None:
         """Take in what is due soon, unless it meets its cancel, or its message, or one like it is known."""
@@ -445,10 +451,7 @@ class PartitionState:
         self._hot_below_ms = self._levels.hot_below_ms
         waiting, self._to_file = self._to_file, []
         for message in waiting:
-            if message.due_ms < self._hot_below_ms:
-                self._hold(message, now_ms)
-            else:
-                self._to_file.append(message)
+            self._put(message, now_ms)
 
     def unread(self, room_bytes: int) -> Iterable[tuple[Source, int, int]]:
         """The closed slots that are to be read: where from, and to which end.
@@ -488,10 +491,7 @@ class PartitionState:
         if not is_new:
             return  # all cancels are held from the first pass on: their messages may come with any
         self._count(message)
-        if message.due_ms < self._hot_below_ms:
-            self._hold(message, now_ms)
-        else:
-            self._to_file.append(message)
+        self._put(message, now_ms)
 
     def reach_in(self, source: Source, position: int, now_ms: int) -> None:
         """Take note of the reader's position in a closed slot, past markers and aborted records."""

@@ -4,7 +4,7 @@ Beside its part of the intake a partition has its journal and, in each level of 
 Whoever takes the partition over reads them, and whoever only looks on does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Message
 
@@ -12,7 +12,7 @@ from tarry.core.checkpoint import Geometry
 from tarry.core.levels import slots_of
 from tarry.core.source import Source
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.place import Place
+from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.topics import JOURNAL, wheel_topic
 
@@ -23,6 +23,11 @@ READ_TIMEOUT_S = 0.1
 def journal_of(place: Place) -> Place:
     """The journal of a partition of an intake."""
     return place[0] + JOURNAL, place[1]
+
+
+def proof_of(places: Iterable[Place]) -> dict[Place, OffsetMetadata]:
+    """Offsets whose commit proves membership and does nothing else: of journals, which nobody reads by them."""
+    return {journal_of(place): (0, "") for place in places}
 
 
 def place_of(journal: Place) -> Place:

@@ -31,7 +31,7 @@ from tarry.core.source import INTAKE, Source
 from tarry.errors import UsageError
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.partition_logs import journal_of, place_of, read_to_ends, slot_of, sources_of, spans_of
+from tarry.kafka.partition_logs import journal_of, place_of, proof_of, read_to_ends, slot_of, sources_of, spans_of
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.topics import JOURNAL
@@ -83,7 +83,7 @@ class TakeOver:
 
     def prove(self, places: Sequence[Place]) -> None:
         """Step 0: commit an offset of each partition's journal, which nobody reads."""
-        self._membership.commit({journal_of(place): (0, "") for place in places})
+        self._membership.commit(proof_of(places))
 
     def run(self, places: Sequence[Place]) -> dict[Place, Recovered]:
         """Steps 1 to 4, for partitions that membership was proved of.

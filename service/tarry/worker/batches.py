@@ -1,6 +1,7 @@
 """What one transaction takes: a batch from each partition that has something for it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
+from typing import TypeVar
 
 from tarry.core.batch import Batch
 from tarry.core.partition import PartitionState
@@ -12,7 +13,12 @@ Batches = list[tuple[PartitionState, Batch]]
 """Each with the partition that it was taken from."""
 
 
-def take_batches(states: Sequence[PartitionState], most: int, take: Callable[[PartitionState, int], Batch]) -> Batches:
+_Taken = TypeVar("_Taken", bound=Sized)
+
+
+def take_batches(
+    states: Sequence[PartitionState], most: int, take: Callable[[PartitionState, int], _Taken]
+) -> list[tuple[PartitionState, _Taken]]:
     """Take messages for one transaction.
 
     Args:
@@ -23,13 +29,19 @@ def take_batches(states: Sequence[PartitionState], most: int, take: Callable[[Pa
     Returns:
         The batches that are not empty.
     """
-    batches: Batches = []
+    batches: list[tuple[PartitionState, _Taken]] = []
     room = most
     for state in states:
         if room > 0 and (batch := take(state, room)):
             batches.append((state, batch))
             room -= len(batch)
     return batches
+
+
+def rotated(states: Sequence[PartitionState], turns: int) -> list[PartitionState]:
+    """Another one comes first each time: a herd in one partition must not starve the others."""
+    first = turns % len(states)
+    return [*states[first:], *states[:first]]
 
 
 def targets_of(batches: Batches) -> set[str]:

@@ -49,7 +49,7 @@ class BucketCounts:
         ends: dict[PartitionState, dict[Source, int]] = {}
         for log, end in (asked.answers() if asked else {}).items():
             state, source = self._logs[log]
-            if states.get((state.intake, state.partition)) is state:
+            if states.get(state.place) is state:
                 ends.setdefault(state, {})[source] = end
         for state, of_slots in ends.items():
             state.note_ends(of_slots)

@@ -111,7 +111,7 @@ class Composer:
         Raises:
             AbortableError: a record can't be written for a cause that passes.
         """
-        place = (state.intake, state.partition)
+        place = state.place
         prefix = source_prefix(*place)
         produce, blame = self._transactor.produce, self._blame
         own = state.partition

@@ -17,9 +17,9 @@ from tarry.core.source import Source
 from tarry.errors import AbortableError, UsageError
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets, Pending
+from tarry.kafka.partition_logs import proof_of
 from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
-from tarry.kafka.topics import JOURNAL
 from tarry.worker.batches import is_behind
 from tarry.worker.emptying import Emptying
 from tarry.worker.filing import Filer
@@ -102,7 +102,7 @@ class Draining:
             self._read(with_levels, self._clock.now_ms())
         except UsageError:
             # Or a new owner has emptied it, and we do not know of him yet: then this is refused.
-            self._membership.commit({(state.intake + JOURNAL, state.partition): (0, "") for state in with_levels})
+            self._membership.commit(proof_of(state.place for state in with_levels))
             raise
         for state in self._emptying.turn(with_levels):
             self._is_to_be_committed(state)
@@ -117,8 +117,8 @@ class Draining:
         gone = set(places)
         for reader in (self._hot, self._cold):
             reader.forget(gone)
-        self._closing = {at: one for at, one in self._closing.items() if _place(one[0]) not in gone}
-        self._uncommitted = [state for state in self._uncommitted if _place(state) not in gone]
+        self._closing = {at: one for at, one in self._closing.items() if one[0].place not in gone}
+        self._uncommitted = [state for state in self._uncommitted if state.place not in gone]
         self._emptying.forget(gone)
 
     def close(self) -> None:
@@ -238,7 +238,7 @@ class _SlotReader:
             self._reader.shut(ended)
 
     def forget(self, gone: set[Place]) -> None:
-        shut = [at for at, stretch in self._open.items() if _place(stretch.state) in gone]
+        shut = [at for at, stretch in self._open.items() if stretch.state.place in gone]
         for at in shut:
             del self._open[at]
         if shut and self._reader is not None:
@@ -268,7 +268,3 @@ class _Stretch:
     def is_due(self, now_ms: int) -> bool:
         passed = max(0, now_ms - self._from_ms) / (self._width_ms * 3 / 4)
         return self.position - self.begin <= (self.end - self.begin) * passed + AHEAD
-
-
-def _place(state: PartitionState) -> Place:
-    return state.intake, state.partition

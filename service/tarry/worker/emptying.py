@@ -61,7 +61,7 @@ class Emptying:
 
     def forget(self, gone: Collection[Place]) -> None:
         """These partitions are no longer ours."""
-        self._slots = {log: one for log, one in self._slots.items() if (one[0].intake, one[0].partition) not in gone}
+        self._slots = {log: one for log, one in self._slots.items() if one[0].place not in gone}
 
     def _take_answers(self) -> None:
         asked, self._asked = self._asked, None

@@ -29,10 +29,12 @@ from tarry.errors import AbortableError
 from tarry.kafka.clients import Clients
 from tarry.kafka.errors import error_of
 from tarry.kafka.membership import Membership
+from tarry.kafka.partition_logs import proof_of
 from tarry.kafka.topics import JOURNAL, RESULTS
 from tarry.kafka.transaction import Transactor
 from tarry.metrics.families import FILED
 from tarry.metrics.tally import Tally
+from tarry.worker.batches import rotated, take_batches
 from tarry.worker.logs import log_of
 from tarry.worker.side_producer import SideProducer
 
@@ -140,16 +142,10 @@ class Filer:
 
     def _begin(self, states: Sequence[PartitionState]) -> None:
         self._turns += 1
-        first = self._turns % len(states)
-        room, now_ms = self._most, self._clock.now_ms()
-        filings = []
-        for state in [*states[first:], *states[:first]]:
-            filing = state.take_to_file(room, now_ms)
-            room -= len(filing)
-            if filing:
-                filings.append((state, filing))
-            if room <= 0:
-                break
+        now_ms = self._clock.now_ms()
+        filings = take_batches(
+            rotated(states, self._turns), self._most, lambda state, room: state.take_to_file(room, now_ms)
+        )
         if not filings:
             return
         attempt = self._attempt = _Attempt(filings)
@@ -170,7 +166,7 @@ class Filer:
             if place is None:
                 place = places[bucket] = log_of(state, state.source_of(bucket))
             produce(*place, message.original_key, message.value, filed_headers(message), failed)
-        prefix, now_ms = source_prefix(state.intake, state.partition), self._clock.now_ms()
+        prefix, now_ms = source_prefix(*state.place), self._clock.now_ms()
         for message, _ in filing:
             if type(message) is HeldCancel and message.source == INTAKE:  # it is said once, not at each level
                 result = filed_cancel_result(message, prefix, now_ms)
@@ -191,9 +187,9 @@ class Filer:
             return
         if queued:
             return
-        journals = {(state.intake + JOURNAL, state.partition): (0, "") for state, _ in attempt.filings}
         try:
-            self._transactor.send_offsets(journals, self._membership.metadata())
+            proof = proof_of(state.place for state, _ in attempt.filings)
+            self._transactor.send_offsets(proof, self._membership.metadata())
             self._producer.commit()
         except AbortableError as error:
             self._give_up(attempt, str(error))

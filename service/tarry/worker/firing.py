@@ -150,7 +150,7 @@ class Firing:
             offsets: dict[Place, OffsetMetadata] = {}
             for state in states:
                 rest = state.rest(released=released)
-                offsets[state.intake, state.partition] = (rest.low, rest.metadata)
+                offsets[state.place] = (rest.low, rest.metadata)
                 self._composer.journal(state, rest.journal)
             self._transactor.send_offsets(offsets, self._membership.metadata())
             self._transactor.commit()
@@ -203,7 +203,7 @@ class Firing:
         for state, batch in fired:
             self._composer.write(state, batch, self._targets.partitions, now_ms)
             settled = state.settle(batch)
-            offsets[state.intake, state.partition] = (settled.low, settled.metadata)
+            offsets[state.place] = (settled.low, settled.metadata)
             self._composer.journal(state, settled.journal)
         self._transactor.send_offsets(offsets, self._membership.metadata())
         self._transactor.deliver(self._has_failed)

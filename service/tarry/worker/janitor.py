@@ -16,8 +16,8 @@ from tarry.clock import Clock
 from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError
 from tarry.kafka.offsets import Offsets, Pending
+from tarry.kafka.partition_logs import journal_of, place_of
 from tarry.kafka.place import Place
-from tarry.kafka.topics import JOURNAL
 
 ENDS_EVERY_MS = 1_000
 COPY_EVERY_MS = 60_000
@@ -84,12 +84,12 @@ class Janitor:
 
     def _ask_ends(self, states: Mapping[Place, PartitionState]) -> None:
         if states and self._ends is None:
-            self._ends = self._offsets.ask_ends([(topic + JOURNAL, p) for topic, p in states])
+            self._ends = self._offsets.ask_ends([journal_of(place) for place in states])
 
     def _note_ends(self, states: Mapping[Place, PartitionState]) -> None:
         ends, self._ends = self._ends, None
-        for (journal, partition), end in (ends.answers() if ends else {}).items():
-            state = states.get((journal.removesuffix(JOURNAL), partition))
+        for journal, end in (ends.answers() if ends else {}).items():
+            state = states.get(place_of(journal))
             if state is not None:
                 state.note_journal_end(end)
 
@@ -108,15 +108,11 @@ class Janitor:
             self._on_event("checkpoint_not_copied", reason=str(error))
             return
         for state in due:
-            self._kept[state.intake, state.partition] = _Kept(now_ms, state.low)
-        self._trims.append(
-            self._offsets.trim({(s.intake + JOURNAL, s.partition): s.pointer for s in due if s.pointer > 0})
-        )
+            self._kept[state.place] = _Kept(now_ms, state.low)
+        self._trims.append(self._offsets.trim({journal_of(s.place): s.pointer for s in due if s.pointer > 0}))
         wall_ms = self._clock.now_ms()
         if self._ages is None:
-            self._ages = self._offsets.ask_since(
-                {(s.intake, s.partition): max(0, wall_ms - self._keep_ms[s.intake]) for s in due}
-            )
+            self._ages = self._offsets.ask_since({s.place: max(0, wall_ms - self._keep_ms[s.intake]) for s in due})
 
     def _trim(self, states: Mapping[Place, PartitionState]) -> None:
         if self._ages is not None and self._ages.done:

@@ -50,7 +50,7 @@ def judge(
     doubtful: set[str] = set()
     condemned: list[tuple[PartitionState, Batch, dict[int, Verdict]]] = []
     for state, batch in batches:
-        place = (state.intake, state.partition)
+        place = state.place
         prefix = source_prefix(*place)
         verdicts: dict[int, Verdict] = {}
         for message in batch.due:

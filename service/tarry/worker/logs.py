@@ -9,5 +9,5 @@ from tarry.kafka.topics import wheel_topic
 def log_of(state: PartitionState, source: Source) -> Place:
     """Where the records of a source stand."""
     if source == INTAKE:
-        return state.intake, state.partition
+        return state.place
     return wheel_topic(state.intake, source.level), state.partition * state.slots + source.slot

@@ -10,6 +10,7 @@ from tarry.clock import Clock
 from tarry.errors import BrokerError, FatalError, MembershipLostError, RejoinError, RetriableError
 from tarry.kafka.reader import Reader
 from tarry.metrics.tally import Tally
+from tarry.worker.batches import rotated
 from tarry.worker.bucket_counts import BucketCounts
 from tarry.worker.counting import declare_counters
 from tarry.worker.draining import Draining
@@ -214,10 +215,8 @@ class Worker:
         if monotonic_ms < self._not_before_ms:
             return
         self._next_transaction_ms = monotonic_ms + self._interval_ms
-        # Another one comes first each time: a herd in one partition must not starve the others.
         self._turns += 1
-        first = self._turns % len(ready)
-        self._firing.fire(ready[first:] + ready[:first])
+        self._firing.fire(rotated(ready, self._turns))
 
     def _warn(self, text: str) -> None:
         self._on_event("kafka_warning", reason=text)

@@ -31,12 +31,12 @@ from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError, RetriableError
 from tarry.kafka.clients import Clients
 from tarry.kafka.membership import Membership
+from tarry.kafka.partition_logs import proof_of
 from tarry.kafka.place import Place
 from tarry.kafka.settings import BATCH_BYTES
-from tarry.kafka.topics import JOURNAL
 from tarry.kafka.transaction import Transactor
 from tarry.metrics.tally import Tally
-from tarry.worker.batches import Batches, take_batches
+from tarry.worker.batches import Batches, rotated, take_batches
 from tarry.worker.composing import Composer, Reports, is_refusal, verdicts_of
 from tarry.worker.counting import count_delivered
 from tarry.worker.judging import Verdicts, judge
@@ -211,8 +211,7 @@ class Parking:
                 self._later(topic, str(error))
             return
         self._tries += 1
-        first = self._tries % len(states)
-        states = [*states[first:], *states[:first]]
+        states = rotated(states, self._tries)
         for topic in sorted(due, key=lambda topic: self._apart[topic].try_at_ms):
             if topic in obstacles:
                 # All at the same moments, so that they are asked for together.
@@ -284,9 +283,9 @@ class Parking:
             return
         if queued:
             return
-        places = {(state.intake + JOURNAL, state.partition): (0, "") for state, _ in attempt.batches}
         try:
-            self._producer.transactor.send_offsets(places, self._membership.metadata())
+            proof = proof_of(state.place for state, _ in attempt.batches)
+            self._producer.transactor.send_offsets(proof, self._membership.metadata())
             self._producer.commit()
         except AbortableError as error:
             self._give_back(attempt, str(error))
@@ -295,7 +294,7 @@ class Parking:
         for state, batch in attempt.batches:
             state.confirm_parked(batch)
             for dead in batch.dead:
-                self._verdicts.pop(((state.intake, state.partition), dead.sequence), None)
+                self._verdicts.pop((state.place, dead.sequence), None)
         count_delivered(self._tally, attempt.batches, self._clock.now_ms())
         apart = self._apart[attempt.topic]
         apart.try_at_ms, apart.pause_ms = self._clock.monotonic_ms(), FIRST_RETRY_MS
