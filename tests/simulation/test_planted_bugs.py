@@ -16,12 +16,15 @@ import tarry
 PATCHES = Path(__file__).parent / "planted"
 SOURCE = Path(tarry.__file__).parent
 
+OUT_OF_ORDER = ("out of order", "out of the log's order")
+"""The second where the world drawn has a fixed delay."""
+
 FOUND_SOON = {
-    "commit-before-produce": "lost",
-    "no-journal": "twice",
-    "no-fencing": "stuck",
-    "no-gate": "out of order",
-    "gate-ignores-buckets": "out of order",
+    "commit-before-produce": ("lost",),
+    "no-journal": ("twice",),
+    "no-fencing": ("stuck",),
+    "no-gate": OUT_OF_ORDER,
+    "gate-ignores-buckets": OUT_OF_ORDER,
 }
 """What each of them breaks; the first few runs show it, or show messages that stay away, which may come first."""
 
@@ -29,8 +32,9 @@ SHOWN_BESIDE = ("stuck", "not cancelled")
 """What may come first of any of them: messages that stay away, and cancels that came in time in vain."""
 
 FOUND_LATE = {
-    "journal-to-its-stable-end": "twice",
-    "aborted-counts-as-done": "lost",
+    "journal-to-its-stable-end": ("twice",),
+    # Where a slot was done with by an aborted transaction, the state itself notices that it is gone.
+    "aborted-counts-as-done": ("lost", "an error"),
 }
 """These need rare courses of events."""
 
@@ -49,22 +53,22 @@ def hunt(directory: Path, seed: int, runs: int) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
 
 
-def verify_found(name: str, fault: str, directory: Path, seed: int, runs: int) -> None:
+def verify_found(name: str, faults: tuple[str, ...], directory: Path, seed: int, runs: int) -> None:
     plant(name, directory)
     found = hunt(directory, seed, runs)
     assert found.returncode == 1, f"{name} was not found from seed {seed}\n{found.stdout}{found.stderr}"
-    assert any(f"\n{one} " in found.stdout for one in (fault, *SHOWN_BESIDE)), found.stdout
+    assert any(f"\n{one} " in found.stdout for one in (*faults, *SHOWN_BESIDE)), found.stdout
 
 
-@pytest.mark.parametrize(("name", "fault"), FOUND_SOON.items(), ids=FOUND_SOON.keys())
-def test_a_planted_bug_is_found(name: str, fault: str, tmp_path: Path, seed: int) -> None:
-    verify_found(name, fault, tmp_path, seed, runs=150)
+@pytest.mark.parametrize(("name", "faults"), FOUND_SOON.items(), ids=FOUND_SOON.keys())
+def test_a_planted_bug_is_found(name: str, faults: tuple[str, ...], tmp_path: Path, seed: int) -> None:
+    verify_found(name, faults, tmp_path, seed, runs=150)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("name", "fault"), FOUND_LATE.items(), ids=FOUND_LATE.keys())
-def test_a_rare_planted_bug_is_found(name: str, fault: str, tmp_path: Path, seed: int) -> None:
-    verify_found(name, fault, tmp_path, seed, runs=2_000)
+@pytest.mark.parametrize(("name", "faults"), FOUND_LATE.items(), ids=FOUND_LATE.keys())
+def test_a_rare_planted_bug_is_found(name: str, faults: tuple[str, ...], tmp_path: Path, seed: int) -> None:
+    verify_found(name, faults, tmp_path, seed, runs=2_000)
 
 
 def test_every_patch_is_tried() -> None:

@@ -25,8 +25,8 @@ def hunt(
     for number in range(runs):
         try:
             outcome = by_chance(seed + number)
-        except Exception:
-            typer.echo(f"seed {seed + number} ended with an error", err=True)
+        except Exception as error:
+            typer.echo(f"seed {seed + number}\nan error {type(error).__name__}: {error}")
             raise
         judged += outcome.report.judged
         if not outcome.report.is_clean:
