@@ -12,11 +12,12 @@ from typing import Final
 
 from tarry.devbroker import EmbeddedBroker
 from tarry.devbroker.ports import HOST, free_port
-from tarry.testing import PRODUCE, Fault, KafkaProxy
+from tarry.testing import PRODUCE, Fault
 from tarry.testing.proxy import Side
 from tests.support.brokers import is_alive
 from tests.support.checker import Arrived
 from tests.support.processes import Serve
+from tests.support.proxy_process import ProxyProcess
 from tests.support.reader import Reader
 from tests.support.workload import Outage, Workload
 
@@ -94,7 +95,7 @@ class Wire:
         choose: of all choices.
     """
 
-    def __init__(self, proxy: KafkaProxy, choose: random.Random) -> None:
+    def __init__(self, proxy: ProxyProcess, choose: random.Random) -> None:
         self._proxy = proxy
         self._choose = choose
 
@@ -224,14 +225,14 @@ class Chaos:
 
 
 @contextmanager
-def proxied_broker(start: Callable[..., EmbeddedBroker]) -> Iterator[tuple[KafkaProxy, EmbeddedBroker]]:
+def proxied_broker(start: Callable[..., EmbeddedBroker]) -> Iterator[tuple[ProxyProcess, EmbeddedBroker]]:
     """A broker with a listener behind a proxy; its plain listener goes past the proxy.
 
     Args:
         start: starts an embedded broker, given its properties.
     """
     port = free_port()
-    with KafkaProxy(port) as proxy:
+    with ProxyProcess(port) as proxy:
         listener = {
             "listeners": f"PROXIED://{HOST}:{port}",
             "advertised.listeners": f"PROXIED://{proxy.address}",

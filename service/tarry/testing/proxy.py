@@ -32,7 +32,7 @@ _HOST: Final = "127.0.0.1"
 _LENGTH: Final = struct.Struct(">i")
 _REQUEST: Final = struct.Struct(">ihhi")
 _RESPONSE: Final = struct.Struct(">ii")
-_CHUNK_BYTES: Final = 65_536
+_CHUNK_BYTES: Final = 262_144
 #: Above the largest request that a broker takes by default (`socket.request.max.bytes`).
 _LARGEST_FRAME_BYTES: Final = 128 * 1024 * 1024
 #: No more is read from one side while the other is so far behind.
@@ -84,7 +84,8 @@ class KafkaProxy:
     def __init__(self, broker_port: int, clock: Clock | None = None) -> None:
         self._broker_port = broker_port
         self._clock = clock or SystemClock()
-        self._links: list[_Link] = []
+        self._links: dict[_Link, None] = {}  # a set, in the order of their coming
+        self._unsent: dict[_Link, None] = {}  # those of which something waits: for its time, or for its socket
         self._plans: list[_Plan] = []
         self._seen: Counter[int] = Counter()
         self._struck = 0
@@ -193,14 +194,20 @@ class KafkaProxy:
     def _run(self) -> None:
         try:
             while not self._closing:
+                moved: dict[_Link | None, None] = {}
                 for key, mask in self._selector.select(self._wait_s()):
                     if key.fileobj is self._door:
-                        self._accept()
+                        moved[self._accept()] = None
                     elif key.fileobj is self._bell:
                         self._act()
+                        moved.update(dict.fromkeys(self._links))
                     else:
                         self._serve(key.data, key.fileobj, mask)
-                self._on_all(self._send)
+                        moved[key.data] = None
+                # With a hundred connections, looking at all of them each time would be most of the work.
+                for link in moved | self._unsent:
+                    if link is not None and link in self._links:
+                        self._send(link)
         finally:
             self._on_all(self._reset)
             self._selector.close()
@@ -216,7 +223,7 @@ class KafkaProxy:
         if self._stalled:
             return None
         now_ms = self._clock.monotonic_ms()
-        releases = [lane.waiting[0][0] for link in self._links for lane in link.lanes if lane.waiting]
+        releases = [lane.waiting[0][0] for link in self._unsent for lane in link.lanes if lane.waiting]
         # What could go now waits for its socket, which the selector watches.
         later = [release_ms for release_ms in releases if release_ms > now_ms]
         return (min(later) - now_ms) / 1_000 if later else None
@@ -226,18 +233,20 @@ class KafkaProxy:
         while self._actions:
             self._actions.popleft()()
 
-    def _accept(self) -> None:
+    def _accept(self) -> "_Link | None":
         try:
             client, _address = self._door.accept()
         except OSError:  # it went away before it was let in
-            return
+            return None
         broker = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         for end in (client, broker):
             end.setblocking(False)
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A refusal is told by the first read, as any other end of the connection is.
         broker.connect_ex((_HOST, self._broker_port))
-        self._links.append(_Link(client, broker))
+        link = _Link(client, broker)
+        self._links[link] = None
+        return link
 
     def _serve(self, link: "_Link", end: object, mask: int) -> None:
         """Take in what one end has sent. What may be written is written after every turn."""
@@ -251,7 +260,8 @@ class KafkaProxy:
         except OSError:
             self._reset(link)
             return
-        release_ms = self._clock.monotonic_ms() + self._delay_ms
+        # The clock's milliseconds are rounded down: with one more no frame comes early.
+        release_ms = self._clock.monotonic_ms() + (self._delay_ms + 1 if self._delay_ms else 0)
         for frame in frames:
             fault = self._judge_request(link, frame) if lane is link.requests else link.judge_response(frame)
             if fault is None:
@@ -290,6 +300,10 @@ class KafkaProxy:
             if all(lane.shut and lane.ended for lane in link.lanes):
                 self._drop(link)
                 return
+        if any(lane.waiting for lane in link.lanes):
+            self._unsent[link] = None
+        else:
+            self._unsent.pop(link, None)
         self._watch(link)
 
     def _watch(self, link: "_Link") -> None:
@@ -303,13 +317,17 @@ class KafkaProxy:
             if not self._stalled:
                 mask |= selectors.EVENT_READ if inward.takes_more else 0
                 mask |= selectors.EVENT_WRITE if outward.waiting and outward.waiting[0][0] <= now_ms else 0
-            if end not in self._selector.get_map():
-                if mask:
-                    self._selector.register(end, mask, link)
-            elif mask:
-                self._selector.modify(end, mask, link)
-            else:
-                self._selector.unregister(end)
+            if link.masks.get(end, 0) != mask:
+                self._ask_for(link, end, mask)
+
+    def _ask_for(self, link: "_Link", end: socket.socket, mask: int) -> None:
+        if not link.masks.get(end):
+            self._selector.register(end, mask, link)
+        elif mask:
+            self._selector.modify(end, mask, link)
+        else:
+            self._selector.unregister(end)
+        link.masks[end] = mask
 
     def _half_close(self, link: "_Link", towards: Side) -> None:
         lane = link.responses if towards is Side.CLIENT else link.requests
@@ -325,9 +343,10 @@ class KafkaProxy:
         self._drop(link)
 
     def _drop(self, link: "_Link") -> None:
-        self._links.remove(link)
+        del self._links[link]
+        self._unsent.pop(link, None)
         for end in (link.client, link.broker):
-            if end in self._selector.get_map():
+            if link.masks.get(end):
                 self._selector.unregister(end)
             end.close()
 
@@ -363,7 +382,8 @@ class _Lane:
                 raise ConnectionAbortedError("not Kafka's framing")
             if len(self._received) < size:
                 break
-            frames.append(bytes(self._received[:size]))
+            with memoryview(self._received) as received:
+                frames.append(bytes(received[:size]))
             del self._received[:size]
         return frames
 
@@ -399,7 +419,7 @@ class _Lane:
 class _Link:
     """A client's connection, and the one to the broker for it."""
 
-    __slots__ = ("broker", "client", "condemned", "requests", "responses")
+    __slots__ = ("broker", "client", "condemned", "masks", "requests", "responses")
 
     def __init__(self, client: socket.socket, broker: socket.socket) -> None:
         self.client = client
@@ -407,6 +427,7 @@ class _Link:
         self.requests = _Lane(client, broker, _REQUEST.size)
         self.responses = _Lane(broker, client, _RESPONSE.size)
         self.condemned: dict[int, Fault] = {}  # by the correlation id of the response
+        self.masks: dict[socket.socket, int] = {}  # what the selector was asked for
 
     @property
     def lanes(self) -> tuple[_Lane, _Lane]:
