@@ -14,8 +14,7 @@ from tarry.core.checkpoint import Geometry
 from tarry.core.request import RequestReader
 from tarry.core.wire import batch_bytes
 from tarry.headers import ErrorCode
-from tarry.kafka.intake_topics import HEADROOM_BYTES
-from tarry.kafka.settings import Cluster
+from tarry.kafka.settings import BATCH_BYTES, Cluster
 from tarry.worker.plan import IntakePlan
 from tarry.worker.targets import MISSING_MS
 from tests.support import poison
@@ -157,7 +156,7 @@ def test_a_message_of_the_very_size_that_its_target_takes_is_delivered_and_one_b
 
 def test_many_dead_letters_at_once_fit_into_a_topic_of_small_messages(stage: Stage) -> None:
     stage.configure(stage.intake, max_message_bytes="20000")
-    stage.configure(f"{stage.intake}.dead", max_message_bytes=str(20_000 + HEADROOM_BYTES))
+    stage.configure(f"{stage.intake}.dead", max_message_bytes=str(BATCH_BYTES))
     worker = serve(stage)
     dead = stage.committed(f"{stage.intake}.dead")
     for _ in range(200):

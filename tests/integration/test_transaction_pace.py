@@ -1,8 +1,9 @@
 """Small transactions one after the other, and what would slow them down: a busy Python thread beside the loop.
 
-How quick they are is for the benches; here are deadlines far beyond that.
+How quick they are is for the benches; here are deadlines far beyond that. And what waiting for a broker costs.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,13 +12,19 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from confluent_kafka import KafkaError
 
+from tarry.devbroker import EmbeddedBroker
+from tarry.kafka.settings import Cluster
 from tarry.kafka.transaction import Transactor
 from tests.support.brokers import wait_until
+from tests.support.chaos import proxied_broker
 from tests.support.stage import Stage
 
 TRANSACTIONS = 100
 WITHIN_S = 8.0
 """Expected are two seconds at most; ten are what it takes where each one waits for the client's default of 100 ms."""
+
+
+ACKNOWLEDGED_AFTER_S = 0.5
 
 
 @pytest.fixture
@@ -61,6 +68,33 @@ def test_a_hundred_small_transactions_follow_each_other_without_a_long_pause(sta
         transactor.commit()
     assert time.monotonic() - began < WITHIN_S
     assert [record.value() for record in stage.committed(stage.target).read_to_the_end()] == values
+
+
+def test_waiting_for_acknowledgements_costs_no_processor_time(
+    start_embedded_broker: Callable[..., EmbeddedBroker], unique_name: Callable[[str], str]
+) -> None:
+    values = [b"%0256d" % number for number in range(600)]
+    with proxied_broker(start_embedded_broker) as (proxy, broker), ExitStack() as until_the_end:
+        stage = Stage(broker.bootstrap_servers, unique_name("pace"), 1, until_the_end)
+        stage.make_topic(stage.target)
+        transactor = Transactor(Cluster(proxy.address), f"{stage.group}.transactor")
+        until_the_end.callback(transactor.close)
+        transactor.renew()
+        transactor.begin()
+        transactor.produce(stage.target, 0, None, b"first", None, ignore)
+        transactor.commit()
+        proxy.delay(ACKNOWLEDGED_AFTER_S / 2)
+        transactor.begin()
+        for value in values:
+            transactor.produce(stage.target, 0, None, value, None, ignore)
+        spent_s, began = sum(os.times()[:2]), time.monotonic()
+        transactor.deliver(lambda: False)
+        waited_s, spent_s = time.monotonic() - began, sum(os.times()[:2]) - spent_s
+        proxy.delay(0)
+        transactor.commit()
+        assert waited_s > ACKNOWLEDGED_AFTER_S
+        assert spent_s < waited_s / 4  # several batches one behind the other have the client library spin
+        assert [record.value() for record in stage.committed(stage.target).read_to_the_end()] == [b"first", *values]
 
 
 def test_a_worker_that_serves_runs_no_python_thread_beside_its_loop(stage: Stage) -> None:

@@ -10,14 +10,15 @@ from tarry.kafka.intake_topics import (
     max_bytes_of,
     topics_of,
 )
+from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, Found, Topic, wheel_topic
 
 MAX_BYTES = 2_000_000
 WHEEL_1, WHEEL_2 = wheel_topic("in", 1), wheel_topic("in", 2)
 
 
-def topics(*, levels: int = 2, fixed_delay: bool = False) -> dict[str, Topic]:
-    made = topics_of("in", 4, 3, Geometry(20_000, 10, levels), fixed_delay=fixed_delay, max_bytes=MAX_BYTES)
+def topics(*, levels: int = 2, fixed_delay: bool = False, max_bytes: int = MAX_BYTES) -> dict[str, Topic]:
+    made = topics_of("in", 4, 3, Geometry(20_000, 10, levels), fixed_delay=fixed_delay, max_bytes=max_bytes)
     return {topic.name: topic for topic in made}
 
 
@@ -53,9 +54,18 @@ def test_a_record_of_the_largest_size_fits_the_topics_beside_with_headers_added(
     assert HEADROOM_BYTES == 65_536
 
 
+def test_what_the_service_sends_as_one_batch_fits_beside_an_intake_of_small_messages() -> None:
+    small = topics(max_bytes=20_000)
+    for name in ("in" + RESULTS, "in" + JOURNAL, "in" + DEAD, WHEEL_1, WHEEL_2):
+        assert small[name].extra["max.message.bytes"] == str(BATCH_BYTES)
+        assert faults(small[name], as_made(small[name], max_message_bytes=str(BATCH_BYTES))) == []
+        (line,) = faults(small[name], as_made(small[name], max_message_bytes=str(BATCH_BYTES - 1)))
+        assert f"it must be at least {BATCH_BYTES}" in line
+
+
 def test_results_are_kept_for_a_week_unless_an_operator_says_otherwise() -> None:
     results = topics()["in" + RESULTS]
-    assert results.extra == {"retention.ms": str(7 * 86_400_000)}
+    assert results.extra["retention.ms"] == str(7 * 86_400_000)
     assert faults(results, as_made(results, retention_ms="3600000")) == []
 
 

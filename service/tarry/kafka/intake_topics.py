@@ -5,7 +5,7 @@ belongs to partition p stands in partitions p. `I.wheel-1` to `I.wheel-n` are th
 partition of them is a bucket: with s slots, those of partition p are the s partitions from p * s on.
 
 A record of the intake with the headers of a dead letter must fit, so the limits on a message's size are the intake's
-and 64 KiB.
+and 64 KiB, and not less than what the service sends as one batch.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tarry.core.checkpoint import Geometry
 from tarry.core.levels import slots_of
 from tarry.errors import UsageError
+from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, Found, Topic, TopicAdmin, wheel_topic
 
 HEADROOM_BYTES = 64 * 1024
@@ -52,10 +53,10 @@ def topics_of(
         fixed_delay: its records' timestamps must be the log's own.
         max_bytes: the intake's limit on a batch of messages.
     """
-    least = max_bytes + HEADROOM_BYTES
+    least = max(max_bytes + HEADROOM_BYTES, BATCH_BYTES)
     room = {"max.message.bytes": str(least)}
     stamp = {"message.timestamp.type": "LogAppendTime"} if fixed_delay else {}
-    results = {"retention.ms": str(RESULTS_RETENTION_MS)}
+    results = {"retention.ms": str(RESULTS_RETENTION_MS), **room}
     levels = [
         Topic(
             wheel_topic(intake, level),
@@ -70,7 +71,7 @@ def topics_of(
         for level in range(1, geometry.levels + 1)
     ]
     return [
-        Topic(intake + RESULTS, partitions, replication, {"cleanup.policy": "delete"}, results),
+        Topic(intake + RESULTS, partitions, replication, {"cleanup.policy": "delete"}, results, BATCH_BYTES),
         Topic(intake + JOURNAL, partitions, replication, _KEPT, room, least),
         Topic(intake + DEAD, partitions, replication, _KEPT, room, least),
         *levels,

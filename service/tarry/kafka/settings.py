@@ -26,8 +26,19 @@ supervisor ends a loop that stands still much sooner.
 MESSAGE_TIMEOUT_MS = 5_000
 """How long a target without a leader may hold a firing transaction."""
 
-BATCH_BYTES = 65_536
-"""The largest batch of several records: any topic of an intake takes it, and most targets."""
+BATCH_BYTES = 262_144
+"""The largest batch of several records: any topic of an intake takes it, and most targets.
+
+Where more than one batch waits for a partition, the client library spins until the first is acknowledged (librdkafka
+2.16, `rd_kafka_toppar_producer_serve`): it counts messages in flight, asks to be woken at once, and may send none. So
+what a transaction writes to a partition should be one batch.
+"""
+
+LINGER_MS = 20
+"""How long a record waits for others of its batch while a transaction is written; for the same reason not shorter.
+
+Whatever waits for deliveries flushes, which ends the wait.
+"""
 
 
 QUEUE_KBYTES = 65_536
@@ -143,7 +154,7 @@ class Cluster:
             allow_auto_create_topics=False,
             topic_metadata_propagation_max_ms=2_000,
             delivery_report_only_error=True,
-            linger_ms=2,
+            linger_ms=LINGER_MS,
             batch_num_messages=10_000,
             batch_size=batch_bytes,
             # The brokers and the topics set the limits; a client's own would keep dead letters out of their topic.
