@@ -9,12 +9,15 @@ import math
 from dataclasses import dataclass, field
 from typing import cast
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tarry.core.checkpoint import Geometry
 from tarry.core.levels import Bucket, Levels, first_closed_ms
+
+pytestmark = pytest.mark.no_cover
 
 START_MS = 1_700_000_000_000
 

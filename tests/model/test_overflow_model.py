@@ -37,6 +37,7 @@ def run(seed: int, course: tuple[int, int], *, broker_forgets: bool = False) -> 
     return months
 
 
+@pytest.mark.no_cover
 def test_months_keep_all_promises() -> None:
     filed: Counter[int] = Counter()
     outcomes: Counter[Outcome | None] = Counter()
@@ -71,6 +72,7 @@ def test_after_an_outage_no_slot_is_overtaken_when_the_ring_comes_round_to_it() 
     assert months.judge.waiting() == 0
 
 
+@pytest.mark.no_cover
 def test_what_a_killed_broker_brings_back_of_emptied_slots_fires_no_second_time() -> None:
     back = 0
     for seed in (1, 3, 6):

@@ -22,6 +22,7 @@ def run(first: int, runs: int) -> list[Outcome]:
     return outcomes
 
 
+@pytest.mark.no_cover
 def test_a_hundred_worlds_keep_all_promises() -> None:
     outcomes = run(FIRST, 100)
     assert sum(outcome.report.judged for outcome in outcomes) > 1_000

@@ -33,6 +33,7 @@ def pick(request: pytest.FixtureRequest) -> Pick:
     return choose
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 @pytest.mark.parametrize("deed", [crash, crash_for_good, freeze, nap, lose], ids=lambda deed: deed.__name__)
 def test_a_process_disturbed_at_any_step_breaks_no_promise(seed: int, shape: Shape, deed: Deed, pick: Pick) -> None:
@@ -42,6 +43,7 @@ def test_a_process_disturbed_at_any_step_breaks_no_promise(seed: int, shape: Sha
         assert outcome.report.judged > 0, outcome
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_a_second_crash_while_the_first_is_recovered_breaks_no_promise(seed: int, shape: Shape, pick: Pick) -> None:
     choose = random.Random(seed)
