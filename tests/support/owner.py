@@ -10,8 +10,8 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from tarry.core.batch import Batch, Settlement, offsets_of
-from tarry.core.checkpoint import Checkpoint, Geometry
+from tarry.core.batch import Batch, Settlement
+from tarry.core.checkpoint import Checkpoint, Geometry, decode
 from tarry.core.filed import filed_headers
 from tarry.core.journal import encode_copy, encode_done
 from tarry.core.levels import first_closed_ms
@@ -218,17 +218,17 @@ class Owner:
         if self.is_uncommitted or not (filing := self.state.take_to_file(self.choose.choice((5, 40)), self.now_ms)):
             return False
         records: dict[Source, list[Filed]] = {}
-        for message, bucket in filing:
+        for message, source in filing.records:
             headers: Headers = filed_headers(message)  # type: ignore[assignment]  # all values are bytes
-            filed = Filed(message.original_key, message.value, headers, bucket.start_ms)
-            records.setdefault(self.state.source_of(bucket), []).append(filed)
+            filed = Filed(message.original_key, message.value, headers, self.open_from_ms(source))
+            records.setdefault(source, []).append(filed)
 
         def write(*, commit: bool) -> None:
             for source, of_slot in records.items():
                 self.slots[source].write(of_slot, commit=commit)
                 self.filed_to[source.level] += len(of_slot) * commit
             if commit:
-                self.store.commit_without_offset(encode_done(offsets_of(filing)))
+                self.store.commit_without_offset(encode_done(filing.offsets))
             else:
                 self.store.abort()
 
@@ -237,6 +237,13 @@ class Owner:
         else:
             self.state.put_back_filed(filing)
         return True
+
+    def open_from_ms(self, source: Source) -> int:
+        """Where the bucket begins that a slot is open for: each closing is committed before anything is filed."""
+        assert self.store.offset is not None
+        width_ms = GEOMETRY.width_of(source.level)
+        first = decode(self.store.offset[1]).closed_ms[source.level - 1] // width_ms
+        return (first + (source.slot - first) % self.state.slots) * width_ms
 
     def empty(self) -> bool:
         """Delete what is done, and what the last committed checkpoint does not need."""

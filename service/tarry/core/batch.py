@@ -3,13 +3,9 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tarry.core.levels import Bucket
 from tarry.core.message import DeadMessage, FiledMessage, HeldMessage
-from tarry.core.source import INTAKE, Source
+from tarry.core.source import INTAKE, Offsets, Source
 from tarry.headers import Outcome as Result
-
-Filing = list[tuple[FiledMessage, Bucket]]
-"""Messages that one transaction files, and where each goes."""
 
 
 class Outcome(NamedTuple):
@@ -60,12 +56,25 @@ class Batch:
         return offsets
 
 
-def offsets_of(filing: Filing) -> dict[Source, list[int]]:
-    """The offsets that a filing completes, by the log that they stand in."""
-    offsets: dict[Source, list[int]] = {}
-    for message, _ in filing:
-        offsets.setdefault(message.source, []).append(message.offset)
-    return offsets
+class Filing:
+    """What one transaction files of one partition.
+
+    Args:
+        records: messages, and the slot to which each goes.
+    """
+
+    __slots__ = ("offsets", "records")
+
+    def __init__(self, records: list[tuple[FiledMessage, Source]]) -> None:
+        self.records = records
+        offsets: dict[Source, list[int]] = {}
+        for message, _ in records:
+            offsets.setdefault(message.source, []).append(message.offset)
+        self.offsets: Offsets = offsets
+        """Those that the transaction completes, by the log that they stand in."""
+
+    def __len__(self) -> int:
+        return len(self.records)
 
 
 @dataclass(frozen=True, slots=True)

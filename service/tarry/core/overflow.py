@@ -144,20 +144,26 @@ class Overflow:
 
     # -- filing -----------------------------------------------------------------------------------------------------
 
-    def source_of(self, bucket: Bucket) -> Source:
-        """The slot that a bucket is."""
-        return Source(bucket.level, self.levels.slot(bucket))
+    def slot_for(self, due_ms: int) -> Source:
+        """The slot that a message goes to which is not hot."""
+        bucket = self.levels.place(due_ms)
+        if bucket is None:
+            raise ValueError(f"what is due at {due_ms} is hot")
+        return self._source_of(bucket)
 
     def fill(self, source: Source) -> None:
         """Take note that a slot is filed to: it is to be asked for its end when it is closed."""
         self._filled.add(source)
+
+    def _source_of(self, bucket: Bucket) -> Source:
+        return Source(bucket.level, self.levels.slot(bucket))
 
     # -- closing ----------------------------------------------------------------------------------------------------
 
     def to_ask(self, now_ms: int) -> list[Source]:
         """The slots whose ends are to be known before more can be closed; none where nothing is to be closed."""
         bucket = None if self._is_full else self.levels.next_to_close(now_ms)
-        return [] if bucket is None or self.source_of(bucket) not in self._filled else sorted(self._filled)
+        return [] if bucket is None or self._source_of(bucket) not in self._filled else sorted(self._filled)
 
     @property
     def _is_full(self) -> bool:
@@ -183,7 +189,7 @@ class Overflow:
         some = False
         room -= self._coming
         while not self._is_full and (bucket := self.levels.next_to_close(now_ms)) is not None:
-            source = self.source_of(bucket)
+            source = self._source_of(bucket)
             if source not in self._filled:
                 self.levels.close(bucket)
                 self.levels.drained(bucket)

@@ -20,14 +20,13 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from tarry.core.batch import Batch, Filing, Outcome, Settlement, offsets_of
+from tarry.core.batch import Batch, Filing, Outcome, Settlement
 from tarry.core.checkpoint import Checkpoint
 from tarry.core.done_set import DoneSet
 from tarry.core.filed import read_filed
 from tarry.core.hot_window import BY_DUE, HotWindow
 from tarry.core.journal import encode_copy, encode_done
 from tarry.core.ledger import Ledger
-from tarry.core.levels import Bucket
 from tarry.core.log_order import LogOrder
 from tarry.core.matching import Matching
 from tarry.core.message import OVERHEAD_BYTES, DeadMessage, FiledMessage, Headers, HeldCancel, HeldMessage
@@ -396,31 +395,31 @@ class PartitionState:
         return len(self._to_file)
 
     def take_to_file(self, limit: int, now_ms: int) -> Filing:
-        """Take up to `limit` messages to file, with the bucket of each; what has become hot meanwhile is held."""
+        """Take up to `limit` messages to file, with the slot of each; what has become hot meanwhile is held."""
         taken, self._to_file = self._to_file[:limit], self._to_file[limit:]
-        filing: Filing = []
+        records: list[tuple[FiledMessage, Source]] = []
+        # All that is due within a width of level 1 goes to one slot: the bounds of all levels are its multiples.
+        width_ms, slots = self._base.geometry.width_ms, dict[int, Source]()
         for message in taken:
-            bucket = self._levels.place(message.due_ms)
-            if bucket is None:
+            if message.due_ms < self._hot_below_ms:
                 self._hold(message, now_ms)
-            else:
-                self._overflow.fill(self._overflow.source_of(bucket))
-                filing.append((message, bucket))
-        return filing
-
-    def source_of(self, bucket: Bucket) -> Source:
-        """The slot that a bucket is."""
-        return self._overflow.source_of(bucket)
+                continue
+            source = slots.get(message.due_ms // width_ms)
+            if source is None:
+                source = slots[message.due_ms // width_ms] = self._overflow.slot_for(message.due_ms)
+                self._overflow.fill(source)
+            records.append((message, source))
+        return Filing(records)
 
     def confirm_filed(self, filing: Filing) -> None:
         """The transaction that filed them committed."""
-        self._mark(offsets_of(filing))
+        self._mark(filing.offsets)
         self._trim()
-        self.held_bytes -= sum(message.size_bytes for message, _ in filing)
+        self.held_bytes -= sum([message.size_bytes for message, _ in filing.records])
 
     def put_back_filed(self, filing: Filing) -> None:
         """The transaction that filed them aborted."""
-        self._to_file[:0] = [message for message, _ in filing]
+        self._to_file[:0] = [message for message, _ in filing.records]
 
     def to_ask(self, now_ms: int) -> list[Source]:
         """The slots whose high watermarks `close_buckets` needs next; none where nothing is to be closed."""

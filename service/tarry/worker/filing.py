@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 
 from tarry.clock import Clock
-from tarry.core.batch import Filing, offsets_of
+from tarry.core.batch import Filing
 from tarry.core.delivery import filed_cancel_result, source_prefix
 from tarry.core.filed import filed_headers
 from tarry.core.journal import encode_done
 from tarry.core.message import HeldCancel
 from tarry.core.partition import PartitionState
-from tarry.core.source import INTAKE
+from tarry.core.source import INTAKE, Source
 from tarry.errors import AbortableError
 from tarry.kafka.clients import Clients
 from tarry.kafka.errors import error_of
@@ -39,7 +39,6 @@ from tarry.worker.logs import log_of
 from tarry.worker.side_producer import SideProducer
 
 if TYPE_CHECKING:
-    from tarry.core.levels import Bucket
     from tarry.kafka.place import Place
 
 FILE_EVERY_MS = 50
@@ -160,18 +159,18 @@ class Filer:
 
     def _write(self, state: PartitionState, filing: Filing) -> None:
         produce, failed = self._transactor.produce, self._failed
-        places: dict[Bucket, Place] = {}
-        for message, bucket in filing:
-            place = places.get(bucket)
+        places: dict[Source, Place] = {}
+        for message, source in filing.records:
+            place = places.get(source)
             if place is None:
-                place = places[bucket] = log_of(state, state.source_of(bucket))
+                place = places[source] = log_of(state, source)
             produce(*place, message.original_key, message.value, filed_headers(message), failed)
         prefix, now_ms = source_prefix(*state.place), self._clock.now_ms()
-        for message, _ in filing:
+        for message, _ in filing.records:
             if type(message) is HeldCancel and message.source == INTAKE:  # it is said once, not at each level
                 result = filed_cancel_result(message, prefix, now_ms)
                 produce(state.intake + RESULTS, state.partition, message.id, result, [], failed)
-        record = encode_done(offsets_of(filing))
+        record = encode_done(filing.offsets)
         produce(state.intake + JOURNAL, state.partition, None, record, [], failed)
 
     def _failed(self, error: KafkaError | None, _record: Any) -> None:
