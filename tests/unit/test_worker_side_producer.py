@@ -200,3 +200,26 @@ def test_what_is_forgotten_is_neither_aborted_nor_told(side: Side) -> None:
     side.producer.transactor.close()
     assert not side.producer.is_ready()
     side.build()
+
+
+def test_a_coordinator_that_is_away_holds_up_neither_a_renewal_nor_a_stop(side: Side) -> None:
+    side.build()
+    side.open(b"given up")
+    side.broker.stop()
+    side.producer.renew()
+    assert not side.producer.is_ready()
+    side.clock.advance(int(2 * INIT_TIMEOUT_S * 1000))
+    with pytest.raises(RetriableError):
+        side.producer.is_ready()
+    side.producer.stop()
+    side.broker.start()
+    side.build()
+    side.open(b"open")
+    side.broker.stop()
+    side.producer.stop()
+    assert not side.producer.transactor.started
+    side.broker.start()
+    side.build()
+    side.open(b"good")
+    side.producer.commit()
+    assert side.values() == [b"good"]

@@ -203,17 +203,25 @@ class Transactor:
         """
         self._again("commit the transaction", lambda: self._live.commit_transaction(-1))
 
-    def abort(self) -> None:
+    def abort(self, within_s: float | None = None) -> None:
         """Abort, however long it takes.
 
         After a refused AddPartitionsToTxn, whose transaction the broker never opened, that fails; then the producer is
         registered anew, which aborts as well. The broker knows it still, so this fences nobody.
 
+        Args:
+            within_s: do not wait for longer; None: for as long as it takes.
+
         Raises:
+            RetriableError: not within that time; `renew` aborts it as well, or `close`, and whoever fences the id.
             FatalError: that failed too, or the producer is fenced; take over anew.
         """
         try:
-            self._again("abort the transaction", lambda: self._live.abort_transaction(-1))
+            if within_s is None:
+                self._again("abort the transaction", lambda: self._live.abort_transaction(-1))
+            else:
+                with producer_errors("abort the transaction"):
+                    self._live.abort_transaction(within_s)
         except FatalError as error:
             if error.code != _NOT_OPEN:
                 raise

@@ -9,6 +9,7 @@ time: a revoke does not ask whether it is convenient.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tarry.errors import RetriableError
@@ -18,6 +19,9 @@ from tarry.kafka.transaction import Transactor
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+ABORT_S = 2.0
+"""How long an abort may take: the next registration under the same id does it too."""
 
 SETTLE_S = 3.0
 """How long a take-over or a release waits for a producer that is being built."""
@@ -112,7 +116,10 @@ class SideProducer:
         if self._renewal is not None:
             self._is_settled()  # if not in time, what it may have open is aborted by who comes next
         elif self._is_open:
-            self.transactor.abort()
+            try:
+                self.transactor.abort(ABORT_S)
+            except RetriableError:
+                self.transactor.close()  # who comes next has it aborted
             self._is_open = False
 
     def forget(self) -> None:
@@ -142,7 +149,9 @@ class SideProducer:
 
     def _abort_and_renew(self) -> None:
         if self._is_open:
-            # Else the broker does it, and has the registration wait.
-            self.transactor.abort()
+            # Else the broker does it, and has the registration wait. But a client that lost its coordinator may never
+            # find it again, and nobody watches over this thread.
+            with suppress(RetriableError):
+                self.transactor.abort(ABORT_S)
             self._is_open = False
         self.transactor.renew()
