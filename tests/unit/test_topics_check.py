@@ -65,7 +65,7 @@ def test_what_the_service_sends_as_one_batch_fits_beside_an_intake_of_small_mess
 
 def test_results_are_kept_for_a_week_unless_an_operator_says_otherwise() -> None:
     results = topics()["in" + RESULTS]
-    assert results.extra["retention.ms"] == str(7 * 86_400_000)
+    assert results.extra == {"retention.ms": str(7 * 86_400_000), "max.message.bytes": str(MAX_BYTES + HEADROOM_BYTES)}
     assert faults(results, as_made(results, retention_ms="3600000")) == []
 
 

@@ -55,6 +55,13 @@ class Side:
             self.clock.advance(20)
         raise AssertionError("it is not ready")
 
+    def fail_to_build(self) -> None:
+        """Look until it is told that the brokers, which are away, do not answer."""
+        assert not self.producer.is_ready()
+        self.clock.advance(int(2 * INIT_TIMEOUT_S * 1000))
+        with pytest.raises(RetriableError):
+            self.producer.is_ready()
+
     def open(self, value: bytes) -> None:
         """Begin a transaction, with a record that is in the log."""
         self.producer.begin()
@@ -140,10 +147,7 @@ def test_without_other_wishes_batches_are_as_large_as_the_firing_producers(side:
 
 def test_a_renewal_that_failed_is_told_once_and_begun_again(side: Side) -> None:
     side.broker.stop()
-    assert not side.producer.is_ready()
-    side.clock.advance(int(2 * INIT_TIMEOUT_S * 1000))
-    with pytest.raises(RetriableError):
-        side.producer.is_ready()
+    side.fail_to_build()
     side.broker.start()
     side.build()
 
@@ -207,10 +211,7 @@ def test_a_coordinator_that_is_away_holds_up_neither_a_renewal_nor_a_stop(side: 
     side.open(b"given up")
     side.broker.stop()
     side.producer.renew()
-    assert not side.producer.is_ready()
-    side.clock.advance(int(2 * INIT_TIMEOUT_S * 1000))
-    with pytest.raises(RetriableError):
-        side.producer.is_ready()
+    side.fail_to_build()
     side.producer.stop()
     side.broker.start()
     side.build()

@@ -415,7 +415,7 @@ class PartitionState:
         """The transaction that filed them committed."""
         self._mark(filing.offsets)
         self._trim()
-        self.held_bytes -= sum([message.size_bytes for message, _ in filing.records])
+        self.held_bytes -= sum(message.size_bytes for message, _ in filing.records)
 
     def put_back_filed(self, filing: Filing) -> None:
         """The transaction that filed them aborted."""

@@ -317,17 +317,14 @@ class KafkaProxy:
             if not self._stalled:
                 mask |= selectors.EVENT_READ if inward.takes_more else 0
                 mask |= selectors.EVENT_WRITE if outward.waiting and outward.waiting[0][0] <= now_ms else 0
-            if link.masks.get(end, 0) != mask:
-                self._ask_for(link, end, mask)
-
-    def _ask_for(self, link: "_Link", end: socket.socket, mask: int) -> None:
-        if not link.masks.get(end):
-            self._selector.register(end, mask, link)
-        elif mask:
-            self._selector.modify(end, mask, link)
-        else:
-            self._selector.unregister(end)
-        link.masks[end] = mask
+            known = self._selector.get_map().get(end)
+            if known is None:
+                if mask:
+                    self._selector.register(end, mask, link)
+            elif not mask:
+                self._selector.unregister(end)
+            elif mask != known.events:
+                self._selector.modify(end, mask, link)
 
     def _half_close(self, link: "_Link", towards: Side) -> None:
         lane = link.responses if towards is Side.CLIENT else link.requests
@@ -346,7 +343,7 @@ class KafkaProxy:
         del self._links[link]
         self._unsent.pop(link, None)
         for end in (link.client, link.broker):
-            if link.masks.get(end):
+            if end in self._selector.get_map():
                 self._selector.unregister(end)
             end.close()
 
@@ -419,7 +416,7 @@ class _Lane:
 class _Link:
     """A client's connection, and the one to the broker for it."""
 
-    __slots__ = ("broker", "client", "condemned", "masks", "requests", "responses")
+    __slots__ = ("broker", "client", "condemned", "requests", "responses")
 
     def __init__(self, client: socket.socket, broker: socket.socket) -> None:
         self.client = client
@@ -427,7 +424,6 @@ class _Link:
         self.requests = _Lane(client, broker, _REQUEST.size)
         self.responses = _Lane(broker, client, _RESPONSE.size)
         self.condemned: dict[int, Fault] = {}  # by the correlation id of the response
-        self.masks: dict[socket.socket, int] = {}  # what the selector was asked for
 
     @property
     def lanes(self) -> tuple[_Lane, _Lane]:
