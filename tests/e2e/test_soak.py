@@ -83,7 +83,8 @@ def test_nothing_is_lost_twice_early_or_out_of_order_whatever_happens(
                     )
                     for side in ("left", "right")
                 ]
-                chaos = Chaos(services, broker, Wire(proxy, choose), choose)
+                classic = settings["group_protocol"] == "classic"
+                chaos = Chaos(services, broker, Wire(proxy, choose), choose, kills_broker=classic)
                 report = last(lab, services, chaos, soak_for_s / rounds, choose, tell)
                 lab.clear()
             tell(f"{report}\n{dict(chaos.done)}")

@@ -42,6 +42,14 @@ RETRY_MS = 100
 REJOIN_MS = 300
 """How long until a member whose instance is in use asks again."""
 
+GONE_MS = 5_000
+"""How long a member waits before it makes anew a group that its coordinator does not know.
+
+A broker that comes back after kill -9 may answer for a group that it has not read yet: Kafka takes the end of a load
+that was given up for the end of the one that is running (`CoordinatorRuntime.load`, read in 4.1.0 to 4.3.1). Who makes
+the group anew in that second writes what the broker then cannot read, and no member is served any more.
+"""
+
 TWIN_AFTER_MS = MAX_POLL_INTERVAL_MS + 2 * SESSION_TIMEOUT_MS
 """Who has our instance for so long lives.
 
@@ -52,7 +60,7 @@ coordinator begins all of them anew, so it is counted in answers without a gap.
 LOST_MS = 20_000
 """How long a KIP-848 member that lost its partitions waits for others before it joins anew.
 
-The client library joins again by itself; but after a coordinator was killed it was seen to do nothing for minutes.
+The client library joins again by itself; but it was seen to do nothing for minutes after a coordinator was killed.
 """
 
 HAND_OVER_MS = 8_000
@@ -283,13 +291,15 @@ class Ownership:
 
     def join_again(self, error: RejoinError) -> None:
         """Join as a new member; under KIP-848 one that died keeps its instance until its session ends: wait for it."""
+        wait_ms = REJOIN_MS
         if not isinstance(error, InstanceInUseError):
             self._on_event("group_gone", reason=str(error))
             self.lost(list(self.states))
+            wait_ms = GONE_MS
         elif not self._waits_for_instance:
             self._on_event("instance_in_use", reason=str(error))
             self._waits_for_instance = True
-        self._clock.sleep(REJOIN_MS / 1000)
+        self._clock.sleep(wait_ms / 1000)
         self._edges.membership.rejoin()
 
     def _join_after_loss(self) -> None:
