@@ -17,8 +17,9 @@ from tarry import __version__
 from tarry.clock import SystemClock
 from tarry.config import Config, Intake
 from tarry.core.checkpoint import Geometry
+from tarry.core.intake_policy import IntakePolicy
 from tarry.core.levels import levels_for
-from tarry.core.request import IntakePolicy, RequestReader
+from tarry.core.request_reader import RequestReader
 from tarry.http import listen
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check

@@ -14,7 +14,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt
-from tarry.core.request import IntakePolicy, Request, RequestReader
+from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request import Request
+from tarry.core.request_reader import RequestReader
 from tarry.errors import BrokerError, FatalError, HeaderError, RetriableError, UsageError
 from tarry.handle import Handle
 from tarry.headers import TAKEN_OFF

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tarry.core.request import Header, IntakePolicy, RequestReader
+from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request_reader import Header, RequestReader
 from tarry.worker.plan import IntakePlan
 from tests.support.stage import GEOMETRY, Stage
 

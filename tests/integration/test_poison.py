@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tarry.core.checkpoint import Geometry
-from tarry.core.request import RequestReader
+from tarry.core.request_reader import RequestReader
 from tarry.core.wire import batch_bytes
 from tarry.headers import ErrorCode
 from tarry.kafka.settings import BATCH_BYTES, Cluster

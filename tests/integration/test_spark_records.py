@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Producer
 
 from tarry.core.checkpoint import Geometry
-from tarry.core.request import IntakePolicy, RequestReader
+from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request_reader import RequestReader
 from tarry.testing.fake.murmur2 import murmur2
 from tarry.worker.plan import IntakePlan
 from tests.support.stage import Stage

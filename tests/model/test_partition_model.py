@@ -18,11 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tarry.core.batch import Batch
 from tarry.core.checkpoint import Checkpoint, Geometry
 from tarry.core.checkpoint import decode as decode_checkpoint
+from tarry.core.intake_policy import IntakePolicy
 from tarry.core.journal import encode_copy
 from tarry.core.message import Headers, HeldMessage
 from tarry.core.parked import Wanted
 from tarry.core.partition import PartitionState
-from tarry.core.request import IntakePolicy, RequestReader
+from tarry.core.request_reader import RequestReader
 from tarry.core.source import INTAKE
 from tarry.headers import DELAY_MS, DELIVER_AT, ID, TARGET
 from tarry.timer import TimingWheel

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from tarry.core.batch import Batch, Settlement
 from tarry.core.checkpoint import Checkpoint, Geometry, decode
 from tarry.core.filed import filed_headers
+from tarry.core.intake_policy import IntakePolicy
 from tarry.core.journal import encode_copy, encode_done
 from tarry.core.levels import first_closed_ms
 from tarry.core.partition import PartitionState
-from tarry.core.request import IntakePolicy, RequestReader
+from tarry.core.request_reader import RequestReader
 from tarry.core.source import INTAKE, Source
 from tarry.timer import TimingWheel
 from tests.support.durable import Filed, SlotLog, Store, recover

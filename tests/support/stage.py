@@ -16,8 +16,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from tarry.clock import Clock, SystemClock
 from tarry.core.checkpoint import Geometry
+from tarry.core.intake_policy import IntakePolicy
 from tarry.core.partition import PartitionState, Recovered
-from tarry.core.request import IntakePolicy, RequestReader
+from tarry.core.request_reader import RequestReader
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.membership import Membership

@@ -3,7 +3,9 @@
 import pytest
 
 from tarry.core.dialects import DIALECTS
-from tarry.core.request import CancelRequest, Header, IntakePolicy, Rejection, Request, RequestReader
+from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request import CancelRequest, Rejection, Request
+from tarry.core.request_reader import Header, RequestReader
 from tarry.core.translated import TranslatedMessage
 from tarry.headers import ErrorCode, derived_id
 

@@ -15,7 +15,7 @@ from rich.progress import Progress
 from tarry.app import cluster_of, policy_of
 from tarry.clock import SystemClock
 from tarry.config import Config, load
-from tarry.core.request import IntakePolicy
+from tarry.core.intake_policy import IntakePolicy
 from tarry.kafka.onlooker import Onlooker
 from tarry.kafka.settings import Cluster
 from tarry.units import MAX_EPOCH_MS, format_instant

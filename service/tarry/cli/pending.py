@@ -13,7 +13,7 @@ from tarry.cli.pending_rows import Row, at_most, by_due_time, listed
 from tarry.clock import SystemClock
 from tarry.config import Config
 from tarry.core.levels import Bucket
-from tarry.core.request import RequestReader
+from tarry.core.request_reader import RequestReader
 from tarry.core.source import Source
 from tarry.kafka.backlog import Backlog
 from tarry.kafka.onlooker import Onlooker, Waiting

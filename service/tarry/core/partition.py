@@ -33,7 +33,8 @@ from tarry.core.message import OVERHEAD_BYTES, DeadMessage, FiledMessage, Header
 from tarry.core.overflow import Buckets, Overflow
 from tarry.core.parked import Parked, Wanted
 from tarry.core.pointer import JournalPointer
-from tarry.core.request import CancelRequest, Rejection, Request, RequestReader
+from tarry.core.request import CancelRequest, Rejection, Request
+from tarry.core.request_reader import RequestReader
 from tarry.core.source import INTAKE, Offsets, Source
 from tarry.core.translated import TranslatedMessage
 from tarry.headers import Outcome as Result

@@ -20,7 +20,8 @@ from tarry.core.filed import read_filed
 from tarry.core.journal import Done, Range
 from tarry.core.journal import decode as decode_record
 from tarry.core.message import Headers, HeldCancel
-from tarry.core.request import CancelRequest, Rejection, RequestReader
+from tarry.core.request import CancelRequest, Rejection
+from tarry.core.request_reader import RequestReader
 from tarry.core.source import INTAKE, Source
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.backlog import Backlog

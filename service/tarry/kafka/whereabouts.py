@@ -11,8 +11,9 @@ Nothing is overtaken by what moves on while it looks: a message moves in the dir
 from dataclasses import dataclass
 from typing import Any
 
+from tarry.core.intake_policy import IntakePolicy
 from tarry.core.levels import Bucket
-from tarry.core.request import IntakePolicy, RequestReader
+from tarry.core.request_reader import RequestReader
 from tarry.core.source import Source
 from tarry.handle import Handle
 from tarry.headers import Outcome

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tarry.core.checkpoint import Geometry
-from tarry.core.request import RequestReader
+from tarry.core.request_reader import RequestReader
 from tarry.kafka.settings import Cluster
 
 

@@ -10,11 +10,12 @@ import pytest
 from tarry.core.batch import Batch
 from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
 from tarry.core.done_set import DoneSet
+from tarry.core.intake_policy import IntakePolicy
 from tarry.core.journal import Copy, Done
 from tarry.core.journal import decode as decode_record
 from tarry.core.message import Headers, HeldMessage
 from tarry.core.partition import PartitionState, Recovered
-from tarry.core.request import IntakePolicy, RequestReader
+from tarry.core.request_reader import RequestReader
 from tarry.core.source import INTAKE
 from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, TARGET, derived_id
 from tarry.timer import TimingWheel

@@ -4,8 +4,10 @@ import pytest
 
 from tarry.core.dialects import DIALECTS
 from tarry.core.filed import FILED, filed_headers, read_filed
+from tarry.core.intake_policy import IntakePolicy
 from tarry.core.message import Headers
-from tarry.core.request import IntakePolicy, Request, RequestReader
+from tarry.core.request import Request
+from tarry.core.request_reader import RequestReader
 from tarry.core.source import Source
 from tarry.core.translated import TranslatedMessage
 

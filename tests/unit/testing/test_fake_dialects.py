@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 
 from tarry.core.checkpoint import Geometry
-from tarry.core.request import Header, IntakePolicy, RequestReader
+from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request_reader import Header, RequestReader
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.settings import Cluster

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tarry.core.checkpoint import Geometry
-from tarry.core.request import IntakePolicy, RequestReader
+from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request_reader import RequestReader
 from tarry.errors import UsageError
 from tarry.handle import Handle
 from tarry.headers import derived_id

@@ -6,7 +6,8 @@ from typing import Literal
 import pytest
 
 from tarry.core.checkpoint import Geometry
-from tarry.core.request import IntakePolicy, RequestReader
+from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request_reader import RequestReader
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.settings import Cluster

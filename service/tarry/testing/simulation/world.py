@@ -14,8 +14,9 @@ from typing import Any, Literal
 from confluent_kafka import Consumer, TopicPartition
 
 from tarry.core.checkpoint import Geometry
+from tarry.core.intake_policy import IntakePolicy
 from tarry.core.levels import slots_of
-from tarry.core.request import IntakePolicy, RequestReader
+from tarry.core.request_reader import RequestReader
 from tarry.errors import MembershipLostError
 from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, PARTITION, TARGET
 from tarry.kafka.birth import Birth
