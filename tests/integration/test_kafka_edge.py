@@ -366,7 +366,7 @@ def test_the_intake_is_never_trimmed_past_the_watermark_that_is_committed(stage:
     with stage.transaction(stage.intake, [b"x"]) as stranger:
         stranger.abort()
     wait_until(lambda: stage.end(*place) == 5, "the marker is in the log")
-    process.states[place].reach(5)
+    process.states[place].arrivals.reach(5)
     assert process.states[place].low == 5
 
     def tidied() -> bool:

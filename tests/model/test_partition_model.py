@@ -19,7 +19,7 @@ from tarry.core.batch import Batch
 from tarry.core.checkpoint import Checkpoint, Geometry
 from tarry.core.checkpoint import decode as decode_checkpoint
 from tarry.core.intake_policy import IntakePolicy
-from tarry.core.journal import encode_copy
+from tarry.core.journal import encode_copy, encode_done
 from tarry.core.message import Headers, HeldMessage
 from tarry.core.parked import Wanted
 from tarry.core.partition import PartitionState
@@ -136,19 +136,19 @@ class Partition(RuleBasedStateMachine):
         at_hand = [offset for offset in range(self.cursor, self.log_end) if offset in self.log]
         for offset in at_hand[:most]:
             sent = self.log[offset]
-            self.state.accept(offset, sent.timestamp_ms, sent.key, b"v", sent.headers, self.now_ms)
+            self.state.arrivals.accept(offset, sent.timestamp_ms, sent.key, b"v", sent.headers, self.now_ms)
             self.cursor = offset + 1
             if sent.accepted_at is None and sent.due_ms is not None and self.now_ms < sent.due_ms:
                 sent.accepted_at = self.step
         if len(at_hand) <= most:
             self.cursor = self.log_end
-            self.state.reach(self.log_end)
+            self.state.arrivals.reach(self.log_end)
 
     @rule()
     def read_again_what_was_read(self) -> None:
         for offset, sent in self.log.items():
             if offset < self.state.position:
-                self.state.accept(offset, sent.timestamp_ms, sent.key, b"v", sent.headers, self.now_ms)
+                self.state.arrivals.accept(offset, sent.timestamp_ms, sent.key, b"v", sent.headers, self.now_ms)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class Partition(RuleBasedStateMachine):
         batch = self.state.take(limit, self.now_ms, self.away)
         assert len(batch) <= limit
         if give_up:
-            self.state.give_up(batch, {m.sequence: ("too-large", "") for m in batch.due[::give_up]})
+            batch.give_up({m.sequence: ("too-large", "") for m in batch.due[::give_up]})
         return batch if len(batch) else None
 
     def leave(self, batch: Batch) -> None:
@@ -273,13 +273,13 @@ class Partition(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 4) | st.just(50), give_up=st.integers(0, 7))
     def try_the_target(self, limit: int, give_up: int) -> None:
         """Begin a parked transaction; others come and go before it ends."""
-        batch = self.state.take_parked(TO, limit, self.now_ms)
+        batch = self.state.parked.take(TO, limit, self.now_ms)
         if len(batch):
             if give_up:
-                self.state.give_up(batch, {m.sequence: ("too-large", "") for m in batch.due[::give_up]})
+                batch.give_up({m.sequence: ("too-large", "") for m in batch.due[::give_up]})
             self.step += 1
             self.attempt, self.attempted = batch, (self.now_ms, self.step)
-        elif not self.state.parked:
+        elif not len(self.state.parked):
             self.away.clear()
 
     @precondition(lambda self: self.attempt is not None)
@@ -290,20 +290,20 @@ class Partition(RuleBasedStateMachine):
         if fate in ("abort", "crash before"):
             self.store.abort()
         else:
-            self.store.commit_without_offset(self.state.journal_of(batch))
+            self.store.commit_without_offset(encode_done(batch.offsets()))
             self.judge(batch, *self.attempted)
         if fate == "commit":
             self.state.confirm_parked(batch)
         elif fate == "abort":
-            self.state.park_again(TO, batch)
+            self.state.parked.park_again(TO, batch)
         else:
             self.take_over()
 
     @rule(limit_bytes=st.sampled_from((0, 600, 2_000)))
     def shed_what_is_parked(self, limit_bytes: int) -> None:
-        before = (self.state.held, self.state.parked, self.state.held_bytes)
-        self.state.shed_parked(limit_bytes)
-        assert (self.state.held, self.state.parked) == before[:2]
+        before = (self.state.held, len(self.state.parked), self.state.held_bytes)
+        self.state.parked.shed(limit_bytes)
+        assert (self.state.held, len(self.state.parked)) == before[:2]
         assert self.state.held_bytes <= before[2]
 
     @rule(delays_ms=st.permutations((5, 20, 20, 300)), limit_bytes=st.sampled_from((0, 1_200)))
@@ -317,7 +317,7 @@ class Partition(RuleBasedStateMachine):
     @precondition(lambda self: self.wanted is None)
     @rule(limit_bytes=st.sampled_from((0, 1_200, 10_000)))
     def want_what_was_shed(self, limit_bytes: int) -> None:
-        self.wanted = self.state.wanted(TO, limit_bytes)
+        self.wanted = self.state.parked.wanted(TO, limit_bytes)
         if self.wanted is not None:
             self.reread_from, self.reread_end = self.wanted.spans[INTAKE]
 
@@ -328,10 +328,10 @@ class Partition(RuleBasedStateMachine):
         at_hand = [offset for offset in self.log if self.reread_from <= offset < self.reread_end][:most]
         for offset in at_hand:
             sent = self.log[offset]
-            self.state.read_again(self.wanted, INTAKE, offset, sent.timestamp_ms, sent.key, b"v", sent.headers)
+            self.state.arrivals.read_again(self.wanted, INTAKE, offset, sent.timestamp_ms, sent.key, b"v", sent.headers)
             self.reread_from = offset + 1
         if self.wanted.is_complete:
-            self.state.restore(self.wanted)
+            self.state.parked.restore(self.wanted)
             self.wanted = None
         else:
             assert at_hand, "it is not there any more"
@@ -425,7 +425,7 @@ class Partition(RuleBasedStateMachine):
         self.read_to_the_end()
         if self.attempt is not None:
             self.end_the_try("commit")
-        while self.state.collect(self.now_ms) or self.state.parked:
+        while self.state.collect(self.now_ms) or len(self.state.parked):
             self.fire(limit=7, give_up=0)
             self.try_the_target(limit=7, give_up=0)
             if self.attempt is not None:

@@ -13,8 +13,7 @@ from tarry.core.done_set import DoneSet
 from tarry.core.journal import Copy, Done, Range
 from tarry.core.journal import decode as decode_record
 from tarry.core.message import Headers
-from tarry.core.overflow import Buckets
-from tarry.core.partition import Recovered
+from tarry.core.recovered import Buckets, Recovered
 from tarry.core.source import INTAKE, Source
 
 NOTED_AFTER_MS = 60_000

@@ -75,7 +75,7 @@ class Owner:
         self.store = Store(journal=[(0, encode_copy(self.first, birth.encode()))], journal_end=1)
         self.slots: dict[Source, SlotLog] = {}
         self.take_over()
-        for source in self.state.sources:
+        for source in self.state.overflow.sources:
             self.slots[source] = SlotLog(self.first, self.first)
         self.take_over()
 
@@ -118,15 +118,15 @@ class Owner:
     def read(self) -> bool:
         state = self.state
         is_full = state.held_bytes > BUDGET_BYTES and not state.replaying
-        if self.cursor >= self.intake_end or is_full or state.to_file > MOST_TO_FILE:
+        if self.cursor >= self.intake_end or is_full or state.placing.to_file > MOST_TO_FILE:
             return False
         for offset in range(self.cursor, min(self.cursor + READ_MOST, self.intake_end)):
             if (sent := self.intake.get(offset)) is not None:
-                state.accept(offset, sent.timestamp_ms, b"k", b"%d" % offset, sent.headers, self.now_ms)
+                state.arrivals.accept(offset, sent.timestamp_ms, b"k", b"%d" % offset, sent.headers, self.now_ms)
                 self.judge.accept(offset, self.now_ms)
             self.cursor = offset + 1
         if self.cursor >= self.intake_end:
-            state.reach(self.intake_end)
+            state.arrivals.reach(self.intake_end)
         return True
 
     def close(self) -> bool:
@@ -155,23 +155,23 @@ class Owner:
 
     def read_slots(self) -> bool:
         """Level 1 as it comes, what is above a little at a time, and not while much waits to be filed."""
-        for source, position, end in list(self.state.unread(self.room_bytes())):
+        for source, position, end in list(self.state.draining.unread(self.room_bytes())):
             self.open.setdefault(source, [position, end])[1] = end
         progress = False
         for source, (position, end) in list(self.open.items()):
-            if source.level > 1 and self.state.to_file > MOST_TO_FILE:
+            if source.level > 1 and self.state.placing.to_file > MOST_TO_FILE:
                 continue
             stop = min(end, position + self.choose.choice((1, self.pace)))
             slot = self.slots[source]
             assert position >= slot.start, "emptied before it was read"
             for offset in range(position, stop):
                 if (record := slot.records.get(offset)) is not None:
-                    self.state.drain(source, offset, record.key, record.value, record.headers, self.now_ms)
+                    self.state.draining.accept(source, offset, record.key, record.value, record.headers, self.now_ms)
             self.open[source][0] = stop
             progress = True
             if stop >= end:
                 del self.open[source]
-                self.state.reach_in(source, end, self.now_ms)
+                self.state.draining.reach(source, end, self.now_ms)
         return progress
 
     def fire(self) -> bool:
@@ -191,32 +191,37 @@ class Owner:
     def retry(self) -> bool:
         """Deliver what is parked for a target that is back, and read again what was shed."""
         state = self.state
-        state.shed_parked(BUDGET_BYTES // 4)
-        self.apart = self.away | set(state.parked_by_target())
+        state.parked.shed(BUDGET_BYTES // 4)
+        self.apart = self.away | set(state.parked.by_target())
         back = sorted(self.apart - self.away)
         for topic in back:
-            if (wanted := state.wanted(topic, BUDGET_BYTES // 4)) is not None:
+            if (wanted := state.parked.wanted(topic, BUDGET_BYTES // 4)) is not None:
                 for source, (start, end) in wanted.spans.items():
                     for offset in range(start, end):
                         if source == INTAKE and (sent := self.intake.get(offset)):
                             value = b"%d" % offset
-                            state.read_again(wanted, source, offset, sent.timestamp_ms, b"k", value, sent.headers)
+                            state.arrivals.read_again(
+                                wanted, source, offset, sent.timestamp_ms, b"k", value, sent.headers
+                            )
                         elif source != INTAKE and (filed := self.slots[source].records.get(offset)):
-                            state.read_again(wanted, source, offset, 0, filed.key, filed.value, filed.headers)
+                            state.arrivals.read_again(wanted, source, offset, 0, filed.key, filed.value, filed.headers)
                 assert wanted.is_complete, "what is parked is not in the logs any more"
-                state.restore(wanted)
-            batch = state.take_parked(topic, 9, self.now_ms)
+                state.parked.restore(wanted)
+            batch = state.parked.take(topic, 9, self.now_ms)
             if not len(batch):
                 continue
-            record = state.journal_of(batch)
+            record = encode_done(batch.offsets())
             if self.transact(partial(self.commit_apart, record, batch), self.store.abort):
                 state.confirm_parked(batch)
             else:
-                state.park_again(topic, batch)
+                state.parked.park_again(topic, batch)
         return bool(back)
 
     def file(self) -> bool:
-        if self.is_uncommitted or not (filing := self.state.take_to_file(self.choose.choice((5, 40)), self.now_ms)):
+        if self.is_uncommitted:
+            return False
+        filing = self.state.placing.take_to_file(self.choose.choice((5, 40)), self.now_ms)
+        if not filing:
             return False
         records: dict[Source, list[Filed]] = {}
         for message, source in filing.records:
@@ -236,7 +241,7 @@ class Owner:
         if self.transact(partial(write, commit=True), partial(write, commit=False)):
             self.state.confirm_filed(filing)
         else:
-            self.state.put_back_filed(filing)
+            self.state.placing.put_back_filed(filing)
         return True
 
     def open_from_ms(self, source: Source) -> int:
@@ -244,22 +249,22 @@ class Owner:
         assert self.store.offset is not None
         width_ms = GEOMETRY.width_of(source.level)
         first = decode(self.store.offset[1]).closed_ms[source.level - 1] // width_ms
-        return (first + (source.slot - first) % self.state.slots) * width_ms
+        return (first + (source.slot - first) % self.state.overflow.slots) * width_ms
 
     def empty(self) -> bool:
         """Delete what is done, and what the last committed checkpoint does not need."""
-        emptied = {} if self.cannot_empty else self.state.to_empty()
+        emptied = {} if self.cannot_empty else self.state.overflow.done.to_empty()
         for source, end in emptied.items():
             self.slots[source].trim(end, self.now_ms)
             self.perhaps_crash()
-            self.state.emptied(source, end)
+            self.state.overflow.done.emptied(source, end)
         return bool(emptied)
 
     def tidy(self) -> bool:
         """What the janitor does: note ends of the journal, copy the checkpoint, trim the journal."""
         self.state.note_journal_end(self.journal_end_before)
         self.journal_end_before = self.store.journal_end
-        if not self.state.is_unnoted and self.choose.random() > 0.02:
+        if not self.state.overflow.done.is_unnoted and self.choose.random() > 0.02:
             return False
         if self.commit_checkpoint() and self.choose.random() < 0.5:
             self.store.trim(self.state.pointer)

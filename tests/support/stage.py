@@ -17,7 +17,8 @@ from confluent_kafka.cimpl import NewTopic
 from tarry.clock import Clock, SystemClock
 from tarry.core.checkpoint import Geometry
 from tarry.core.intake_policy import IntakePolicy
-from tarry.core.partition import PartitionState, Recovered
+from tarry.core.partition import PartitionState
+from tarry.core.recovered import Recovered
 from tarry.core.request_reader import RequestReader
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check
@@ -275,8 +276,8 @@ class Process:
                 for record in records.read_to_the_end():
                     offset, stamp = record.offset() or 0, record.timestamp()[1]
                     headers: Any = record.headers()
-                    state.accept(offset, stamp, record.key(), record.value(), headers, now_ms)
-                state.reach(self.stage.end(*place))
+                    state.arrivals.accept(offset, stamp, record.key(), record.value(), headers, now_ms)
+                state.arrivals.reach(self.stage.end(*place))
 
     def fire(self, at_most: int = 1_000, *, later_ms: int = 0) -> int:
         """One firing transaction of what is due by then."""

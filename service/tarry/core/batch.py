@@ -1,9 +1,10 @@
 """What one transaction does for one partition."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tarry.core.message import DeadMessage, FiledMessage, HeldMessage
+from tarry.core.message import BY_DUE, DeadMessage, FiledMessage, HeldMessage
 from tarry.core.source import INTAKE, Offsets, Source
 from tarry.headers import Outcome as Result
 
@@ -39,6 +40,29 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.due) + len(self.dead) + len(self.outcomes)
+
+    def give_up(self, messages: Mapping[int, tuple[str, str]]) -> None:
+        """Turn messages that can never be delivered into dead letters of the same batch, before it is settled.
+
+        Args:
+            messages: for the offset in the intake of each the error code and detail.
+        """
+        kept: list[HeldMessage] = []
+        for message in self.due:
+            if message.sequence in messages:
+                code, detail = messages[message.sequence]
+                self.retired.append(message)
+                self.dead.append(DeadMessage.of(message, code, detail))
+            else:
+                kept.append(message)
+        self.due = kept
+
+    def reinstate(self) -> None:
+        """The transaction aborted: what was found undeliverable is due again, in its place."""
+        retired = {message.sequence for message in self.retired}
+        self.dead = [dead for dead in self.dead if dead.sequence not in retired]
+        self.due = sorted([*self.due, *self.retired], key=BY_DUE)
+        self.retired = []
 
     def offsets(self) -> dict[Source, list[int]]:
         """The offsets that the transaction completes, by the log that they stand in."""

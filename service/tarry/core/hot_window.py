@@ -1,103 +1,95 @@
-"""What a partition holds in memory because it is due soon: the timing wheel, and what it has let go.
+"""What a partition holds in memory because it is due soon.
 
-The wheel stands still before the **gate**: what is due at the gate or behind it may still be overtaken by what lies in
-a bucket, or in the part of the intake that a take-over has not read yet.
+Here messages meet their cancels, and others like them, at the latest: what comes of that needs no delivery. All others
+wait in the wheel until they are due.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable
-from operator import attrgetter
-from typing import cast
+from collections.abc import Callable
 
-from tarry.core.message import HeldMessage
+from tarry.core.batch import Batch, Outcome
+from tarry.core.gated_wheel import GatedWheel
+from tarry.core.matching import Matching
+from tarry.core.message import HeldCancel, HeldMessage
 from tarry.core.passes import Key
+from tarry.core.ready import Ready
+from tarry.headers import Outcome as Result
 from tarry.timer import TimingWheel
-
-BY_DUE = attrgetter("due_ms", "sequence")
-
-_NEVER_MS = 1 << 62
-
-
-def _key(message: HeldMessage) -> Key:
-    return message.due_ms, message.sequence
 
 
 class HotWindow:
-    """The messages that are due soon, and those that are due.
+    """The messages of one partition that are due soon.
 
     Args:
         gate: what stands at it or behind it, by due time and offset in the intake, does not fire.
         new_wheel: makes an empty wheel that starts at a time.
+        ready: takes what is due, and what needs no delivery.
+        keep_ms: how long a message is known after its due time, so that one like it is a duplicate.
         now_ms: wall time.
     """
 
-    def __init__(self, gate: Callable[[], Key], new_wheel: Callable[[int], TimingWheel], now_ms: int) -> None:
+    __slots__ = ("_gate", "_matching", "_ready", "_wheel")
+
+    def __init__(
+        self,
+        gate: Callable[[], Key],
+        new_wheel: Callable[[int], TimingWheel],
+        ready: Ready,
+        keep_ms: int,
+        now_ms: int,
+    ) -> None:
         self._gate = gate
-        self._new_wheel = new_wheel
-        self._now_ms = now_ms
-        self._wheel = new_wheel(self._gated(now_ms))
-        self._late: dict[int, HeldMessage] = {}
-        self.ready: deque[HeldMessage] = deque()
-        """What is due, in order."""
+        self._ready = ready
+        self._wheel = GatedWheel(gate, new_wheel, ready.due, now_ms)
+        self._matching = Matching(keep_ms)
 
     def __len__(self) -> int:
-        return len(self._wheel) + len(self._late) + len(self.ready)
+        return len(self._wheel)
 
     def hold(self, message: HeldMessage, now_ms: int) -> None:
-        """Take in a message."""
-        if not self._wheel.add(message):
-            if message.due_ms > now_ms:
-                self._turn_back(now_ms)
-                self._wheel.add(message)
-            else:
-                self._late[message.sequence] = message
-
-    def cancel(self, message: HeldMessage) -> bool:
-        """Take a message out again; False where it was handed out as due."""
-        return self._wheel.cancel(message) or self._late.pop(message.sequence, None) is not None
+        """Take in what is due soon, unless it meets its cancel, or its message, or one like it is known."""
+        matching = self._matching
+        if type(message) is HeldCancel:
+            cancelled = matching.message_of(message)
+            if cancelled is not None and self._wheel.cancel(cancelled):
+                matching.forget(cancelled)
+                self._ready.outcomes.append(Outcome(Result.CANCELLED, cancelled, message))
+                return
+            matching.wait(message)
+        else:
+            cancel = matching.cancel_of(message)
+            if cancel is not None and self._wheel.cancel(cancel):
+                self._ready.outcomes.append(Outcome(Result.CANCELLED, message, cancel))
+                return
+            if not matching.remember(message):
+                self._ready.outcomes.append(Outcome(Result.DUPLICATE, message))
+                return
+        self._wheel.hold(message, now_ms)
 
     def next_due_ms(self) -> int | None:
         """When `collect` has something to do next: 0 for now, None where it would wait for the gate, or for ever."""
-        gate = self._gate()
-        if self.ready or (self._late and any(_key(message) < gate for message in self._late.values())):
-            return 0
-        due_ms = self._wheel.next_due_ms
-        return due_ms if due_ms is not None and (due_ms, 0) < gate else None
+        return self._wheel.next_due_ms()
 
-    def collect(self, now_ms: int) -> list[HeldMessage]:
-        """What has become due by now, in order: to be put into `ready`, or not."""
-        if now_ms < self._now_ms:
-            self._turn_back(now_ms)
-        self._now_ms = now_ms
-        due = cast("list[HeldMessage]", self._wheel.advance(self._gated(now_ms)))
-        if self._late:
-            due = sorted([*due, *self._late.values()], key=BY_DUE)
-            self._late = {}
-        gate = self._gate()
-        while due and _key(due[-1]) >= gate:  # of those due at the gate's own time some may stand behind it
-            message = due.pop()
-            self._late[message.sequence] = message
-        return due
+    def collect(self, now_ms: int) -> None:
+        """Make ready what is due by now; a cancel that is due has found nothing."""
+        due = self._wheel.collect(now_ms)
+        if due:
+            if any(type(message) is HeldCancel for message in due):
+                due = [message for message in due if not self._is_too_late(message)]
+            self._ready.due.extend(due)
+        self._matching.advance(min(now_ms, self._gate()[0]))
 
-    def put_back(self, messages: Iterable[HeldMessage]) -> None:
-        """What was taken from `ready`, in order, stands in front of it again."""
-        self.ready.extendleft(reversed(list(messages)))
+    def _is_too_late(self, message: HeldMessage) -> bool:
+        if type(message) is not HeldCancel:
+            return False
+        self._matching.expire(message)
+        self._ready.outcomes.append(Outcome(Result.CANCEL_TOO_LATE, message))
+        return True
+
+    def done(self, batch: Batch) -> None:
+        """These were delivered, or are dead: only their ids are known any more."""
+        self._matching.done(batch.due)
+        self._matching.done(batch.retired)
 
     def close(self) -> None:
         """Let go of what is held: the wheel's rings refer to themselves, and full collections are switched off."""
         self._wheel.close()
-
-    def _gated(self, now_ms: int) -> int:
-        due_ms, sequence = self._gate()
-        return min(now_ms, due_ms if sequence >= 0 else due_ms - 1)
-
-    def _turn_back(self, now_ms: int) -> None:
-        """The clock was set back: hold again what is not due by the new time, in its order."""
-        self._now_ms = now_ms
-        waiting = cast("list[HeldMessage]", self._wheel.advance(_NEVER_MS))
-        messages = [*self.ready, *self._late.values(), *waiting]
-        messages.sort(key=BY_DUE)
-        self.ready.clear()
-        self._wheel.close()
-        self._wheel = self._new_wheel(self._gated(now_ms))
-        self._late = {message.sequence: message for message in messages if not self._wheel.add(message)}

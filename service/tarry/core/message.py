@@ -7,6 +7,7 @@ it is unique among what a partition holds.
 # marshal is the quickest way to one object and back, and what it packs never leaves the process.
 from marshal import dumps as pack
 from marshal import loads as unpack
+from operator import attrgetter
 from typing import NamedTuple
 
 from tarry.core.source import INTAKE, Source
@@ -14,6 +15,9 @@ from tarry.headers import TAKEN_OFF
 from tarry.timer import TimerTaskEntry
 
 Headers = list[tuple[str, bytes | None]]
+
+BY_DUE = attrgetter("due_ms", "sequence")
+"""Sorts messages into the order in which they fire."""
 
 OVERHEAD_BYTES = 480
 """What a held message costs beside its payload: the object, its id, its place in wheel and ledger. Measured."""
@@ -140,3 +144,20 @@ class DeadMessage(NamedTuple):
     target: str | None
     source: Source
     offset: int
+
+    @classmethod
+    def of(cls, message: HeldMessage, code: str, detail: str) -> "DeadMessage":
+        """A message that was found undeliverable when it fired."""
+        return cls(
+            message.sequence,
+            message.original_key,
+            message.value,
+            message.original_headers,
+            code,
+            detail,
+            message.id,
+            message.due_ms,
+            message.target,
+            message.source,
+            message.offset,
+        )

@@ -1,26 +1,26 @@
-"""What a partition has in its overflow wheel: what is closed and not done, slot by slot.
+"""What a partition has in its overflow wheel, slot by slot.
 
 Kafka holds the messages, `Levels` says where each belongs; this says how far each slot is done. A slot goes round:
 
-    open      messages are filed to it
+    open      messages are filed to it (`OpenSlots`)
     closed    read from where it was done last to the end that it had when it was closed, each record placed anew
+              (`ClosedSlot`)
     drained   level 1: all of it is in memory; above: all of it lies one level lower, committed
-    done      each record has fired, is dead, or lies in another slot, committed
+    done      each record has fired, is dead, or lies in another slot, committed (`DoneSlots`)
     emptied   its records are deleted up to that end
-
-A slot of level 1 is drained long before it is done, and may come round again meanwhile, where a target is away for
-longer than the ring lasts: then the two turns are one stretch, with the first one's begin and the second one's end.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tarry.core.checkpoint import Checkpoint, Draining, Emptying
+from tarry.core.closed_slot import ClosedSlot
 from tarry.core.done_set import DoneSet
-from tarry.core.ledger import Ledger
+from tarry.core.done_slots import DoneSlots
 from tarry.core.levels import Bucket, Levels
 from tarry.core.message import HeldMessage
+from tarry.core.open_slots import OpenSlots
 from tarry.core.passes import Key, Passes
+from tarry.core.recovered import Buckets
 from tarry.core.source import Source
 
 MOST_ENTRIES = 80
@@ -32,50 +32,6 @@ LEAST_OF_A_PASS = 10
 _NOTHING = DoneSet((), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Buckets:
-    """What a take-over found in a partition's slots.
-
-    Attributes:
-        spans: for each slot the first offset that its log holds, and its end.
-        done: what the journal says is done of each.
-        journal_end: the journal's end when the take-over began.
-    """
-
-    spans: Mapping[Source, tuple[int, int]] = field(default_factory=dict)
-    done: Mapping[Source, DoneSet] = field(default_factory=dict)
-    journal_end: int = 0
-
-
-class _Slot:
-    """A stretch of a slot that is closed and not done."""
-
-    __slots__ = ("bucket", "done", "end", "floor_ms", "is_begun", "ledger", "passes", "pointer")
-
-    def __init__(self, bucket: Bucket, begin: int, end: int, pointer: int, done: DoneSet) -> None:
-        self.bucket = bucket
-        self.end = end
-        self.pointer = pointer
-        self.done = done
-        self.floor_ms = 0
-        """Nothing that is due before it was filed to this turn."""
-        self.ledger = Ledger(begin)
-        self.is_begun = False
-        self.passes: Passes | None = None
-
-    @property
-    def is_read(self) -> bool:
-        return self.ledger.position >= self.end and self.passes is None
-
-    @property
-    def gate(self) -> Key:
-        return (self.bucket.start_ms, -1) if self.passes is None else self.passes.gate
-
-    @property
-    def is_done(self) -> bool:
-        return self.is_read and self.ledger.low >= self.end
-
-
 class Overflow:
     """The overflow wheel of one partition.
 
@@ -85,35 +41,36 @@ class Overflow:
     """
 
     def __init__(self, checkpoint: Checkpoint, buckets: Buckets) -> None:
-        self._slots: dict[Source, _Slot] = {}
-        self._emptying = {Source(one.level, one.slot): one.end for one in checkpoint.emptying}
-        self._noted = dict(self._emptying)
-        self._journal_end = buckets.journal_end
+        self.done = DoneSlots(checkpoint.emptying)
+        """The slots that are to be emptied."""
+        self.in_buckets: dict[int, int] = {}
+        """How many messages waited at each level when that was looked at last, at most."""
+        self._geometry = checkpoint.geometry
+        self._open = OpenSlots(buckets.spans, self.done.ends)
+        self._closed: dict[Source, ClosedSlot] = {}
         self._found_done = buckets.done
-        self._begins: dict[Source, int] = {}
-        self._filled: set[Source] = set()
-        for source, (start, end) in buckets.spans.items():
-            self._begins[source] = max(start, self._emptying.get(source, 0))
-            if end > self._begins[source]:
-                self._filled.add(source)
+        self._journal_end = buckets.journal_end
         self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms)
-        recovered = []
-        for entry in checkpoint.draining:
+        recovered = list(self._recover(checkpoint.draining, buckets.spans))
+        self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms, recovered)
+        self._recovering = {source for source in self._closed if source.level == 1}
+        for source in list(self._closed):
+            self._look_at(source)
+
+    def _recover(self, entries: Iterable[Draining], spans: Mapping[Source, tuple[int, int]]) -> Iterator[Bucket]:
+        """Take in what a checkpoint says is closed; the buckets of it."""
+        for entry in entries:
             source = Source(entry.level, entry.slot)
             bucket = self.levels.last_turn(*source)
             # A copy of a checkpoint may be older than what has been emptied since.
-            begin = max(entry.done_below, self._begins.get(source, 0))
+            begin = max(entry.done_below, self._open.begin_of(source))
             if begin > entry.end:
                 continue
-            slot = self._slots[source] = self._new_slot(source, bucket, begin, entry.end, entry.pointer)
-            slot.floor_ms = bucket.start_ms - entry.turns * self._ring_ms(bucket)
-            if buckets.spans.get(source, (0, 0))[1] <= entry.end:
-                self._filled.discard(source)
-            recovered.append(bucket)
-        self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms, recovered)
-        self._recovering = {source for source in self._slots if source.level == 1}
-        for source in list(self._slots):
-            self._look_at(source)
+            floor_ms = bucket.start_ms - entry.turns * self._ring_ms(bucket)
+            self._closed[source] = self._new_slot(source, bucket, begin, entry.end, entry.pointer, floor_ms)
+            if spans.get(source, (0, 0))[1] <= entry.end:
+                self._open.close(source)
+            yield bucket
 
     @property
     def is_recovering(self) -> bool:
@@ -121,26 +78,23 @@ class Overflow:
         return bool(self._recovering)
 
     @property
-    def pointer(self) -> int | None:
-        """Where a recovery of what is closed must begin to read the journal."""
-        return min((slot.pointer for slot in self._slots.values()), default=None)
+    def slots(self) -> int:
+        """How many slots each level has; 0 where there is no overflow wheel."""
+        return self.levels.slots if self._geometry.levels else 0
 
-    def note_journal_end(self, end: int) -> None:
-        """Note an end of the journal that was asked for earlier: the pointer of what is closed from now on."""
-        self._journal_end = max(self._journal_end, end)
+    @property
+    def sources(self) -> list[Source]:
+        """All slots."""
+        return [Source(level, slot) for level in range(1, self._geometry.levels + 1) for slot in range(self.slots)]
 
-    def waiting(self, ends: Mapping[Source, int]) -> dict[int, int]:
-        """How many messages wait at each level, at most: markers of transactions are among them.
-
-        Args:
-            ends: the high watermarks of slots.
-        """
+    def note_ends(self, ends: Mapping[Source, int]) -> None:
+        """Note the high watermarks of slots, for `in_buckets`: markers of transactions are counted, too."""
         counts: dict[int, int] = {}
         for source, end in ends.items():
-            slot = self._slots.get(source)
-            begin = self._begins.get(source, 0) if slot is None else slot.ledger.low
+            slot = self._closed.get(source)
+            begin = self._open.begin_of(source) if slot is None else slot.ledger.low
             counts[source.level] = counts.get(source.level, 0) + max(0, end - begin)
-        return counts
+        self.in_buckets = counts
 
     # -- filing -----------------------------------------------------------------------------------------------------
 
@@ -153,7 +107,7 @@ class Overflow:
 
     def fill(self, source: Source) -> None:
         """Take note that a slot is filed to: it is to be asked for its end when it is closed."""
-        self._filled.add(source)
+        self._open.fill(source)
 
     def _source_of(self, bucket: Bucket) -> Source:
         return Source(bucket.level, self.levels.slot(bucket))
@@ -163,17 +117,17 @@ class Overflow:
     def to_ask(self, now_ms: int) -> list[Source]:
         """The slots whose ends are to be known before more can be closed; none where nothing is to be closed."""
         bucket = None if self._is_full else self.levels.next_to_close(now_ms)
-        return [] if bucket is None or self._source_of(bucket) not in self._filled else sorted(self._filled)
+        return self._open.filled if bucket is not None and self._open.holds_any(self._source_of(bucket)) else []
 
     @property
     def _is_full(self) -> bool:
-        return len(self._slots) + len(self._emptying) >= MOST_ENTRIES
+        return len(self._closed) + len(self.done) >= MOST_ENTRIES
 
     @property
     def _coming(self) -> int:
         """How many messages closed slots of level 1 will still bring into memory."""
-        hot = (slot for slot in self._slots.values() if slot.bucket.level == 1 and slot.passes is None)
-        return sum(max(0, slot.end - slot.ledger.position) for slot in hot)
+        hot = (slot for slot in self._closed.values() if slot.bucket.level == 1 and slot.passes is None)
+        return sum(max(0, slot.unread) for slot in hot)
 
     def close(self, ends: Mapping[Source, int], room: int, now_ms: int) -> bool:
         """Close the buckets whose time has come, as far as is known what lies in them; the others close later.
@@ -190,7 +144,7 @@ class Overflow:
         room -= self._coming
         while not self._is_full and (bucket := self.levels.next_to_close(now_ms)) is not None:
             source = self._source_of(bucket)
-            if source not in self._filled:
+            if not self._open.holds_any(source):
                 self.levels.close(bucket)
                 self.levels.drained(bucket)
             elif source in ends:
@@ -204,25 +158,25 @@ class Overflow:
         return some
 
     def _unread_below(self, source: Source, end: int) -> int:
-        slot = self._slots.get(source)
-        return end - (self._begins.get(source, 0) if slot is None else slot.ledger.position)
-
-    def _new_slot(self, source: Source, bucket: Bucket, begin: int, end: int, pointer: int) -> _Slot:
-        # After a recovery from an old copy, a slot that it holds for open may have been drained in part.
-        return _Slot(bucket, begin, end, pointer, self._found_done.get(source, _NOTHING))
+        slot = self._closed.get(source)
+        return end - (self._open.begin_of(source) if slot is None else slot.ledger.position)
 
     def _close(self, source: Source, bucket: Bucket, end: int) -> None:
-        self._filled.discard(source)
+        self._open.close(source)
         self.levels.close(bucket)
-        slot = self._slots.get(source)
+        slot = self._closed.get(source)
         if slot is None:
-            slot = self._new_slot(source, bucket, self._begins.get(source, 0), end, self._journal_end)
-            slot.floor_ms = bucket.start_ms
-            self._slots[source] = slot
+            begin = self._open.begin_of(source)
+            self._closed[source] = self._new_slot(source, bucket, begin, end, self._journal_end, bucket.start_ms)
         else:
-            slot.bucket, slot.end = bucket, max(slot.end, end)
-            slot.is_begun = False
+            slot.close_again(bucket, end)
         self._look_at(source)
+
+    def _new_slot(
+        self, source: Source, bucket: Bucket, begin: int, end: int, pointer: int, floor_ms: int
+    ) -> ClosedSlot:
+        # After a recovery from an old copy, a slot that it holds for open may have been drained in part.
+        return ClosedSlot(bucket, begin, end, pointer, floor_ms, self._found_done.get(source, _NOTHING))
 
     # -- draining ---------------------------------------------------------------------------------------------------
 
@@ -230,10 +184,14 @@ class Overflow:
     def gate(self) -> Key:
         """What stands at it or behind it, by due time and offset in the intake, must not fire yet."""
         gate = (self.levels.hot_below_ms, -1)
-        for slot in self._slots.values():
+        for slot in self._closed.values():
             if slot.bucket.level == 1 and not slot.is_read:
                 gate = min(gate, slot.gate)
         return gate
+
+    def closed(self, source: Source) -> ClosedSlot | None:
+        """A slot that is closed and not done."""
+        return self._closed.get(source)
 
     def unread(self, room: int, typical_bytes: int) -> Iterator[tuple[Source, int, int]]:
         """The slots that are to be read: where from, and to which end.
@@ -242,13 +200,13 @@ class Overflow:
             room: how many messages memory has room for: a slot of level 1 that holds more is read in passes.
             typical_bytes: of a message.
         """
-        for source, slot in self._slots.items():
+        for source, slot in self._closed.items():
             if slot.passes is not None:
                 if slot.passes.is_scanning:
                     yield source, slot.ledger.low, slot.end
             elif not slot.is_read:
-                room -= slot.end - slot.ledger.position if slot.is_begun and source.level == 1 else 0
-                if source.level == 1 and not slot.is_begun and slot.end - slot.ledger.position > room:
+                room -= slot.unread if slot.is_begun and source.level == 1 else 0
+                if source.level == 1 and not slot.is_begun and slot.unread > room:
                     # What a recovery found may be of an earlier turn too.
                     start_ms = 0 if source in self._recovering else slot.bucket.start_ms
                     slot.passes = Passes(start_ms, max(room, LEAST_OF_A_PASS) * typical_bytes)
@@ -257,61 +215,27 @@ class Overflow:
 
     def begin_passes(self, room: int, typical_bytes: int) -> None:
         """All that passes have handed out has fired, or is parked: begin the next ones."""
-        for slot in self._slots.values():
+        for slot in self._closed.values():
             if slot.passes is not None and not slot.passes.is_scanning:
                 slot.passes.begin(max(room, LEAST_OF_A_PASS) * typical_bytes)
 
     def window_ms(self, source: Source) -> tuple[int, int]:
         """The time that a closed slot covers."""
-        bucket = self._slots[source].bucket
+        bucket = self._closed[source].bucket
         return bucket.start_ms, self.levels.end_ms(bucket)
 
-    def read(self, source: Source, offset: int) -> bool:
-        """Take note of a record that was read; whether it is new, within the stretch, and not done."""
-        slot = self._slots.get(source)
-        if slot is None or offset >= slot.end:
-            return False
-        if offset < slot.ledger.position:
-            return slot.passes is not None and not slot.ledger.is_done(offset)
-        if offset in slot.done:
-            slot.ledger.reach(offset + 1)
-            return False
-        slot.ledger.read(offset)
-        return True
-
-    def passes_of(self, source: Source) -> Passes | None:
-        """The passes over a slot that is too large for memory."""
-        slot = self._slots.get(source)
-        return slot.passes if slot else None
-
-    def is_of_an_earlier_turn(self, source: Source, due_ms: int) -> bool:
-        """Whether a message in a slot is due before its turn began: then it was done, and deleted.
-
-        A broker notes the start of a log on disk once a minute: after kill -9 it has again what was deleted since.
-        """
-        return due_ms < self._slots[source].floor_ms
-
-    def is_new(self, source: Source, offset: int) -> bool:
-        """Whether a record of a slot has not been read before."""
-        slot = self._slots.get(source)
-        return slot is not None and slot.ledger.position <= offset
-
     def reach(self, source: Source, position: int) -> list[HeldMessage]:
-        """Take note of the reader's position, and of the end when it is reached.
+        """Take note of the reader's position in a closed slot, and of the end when it is reached.
 
         Returns:
             What a pass that ends with it hands out.
         """
-        slot = self._slots.get(source)
+        slot = self._closed.get(source)
         if slot is None:
             return []
-        slot.ledger.reach(min(position, slot.end))
-        messages: list[HeldMessage] = []
-        if slot.passes is not None and position >= slot.end:
-            messages, is_last = slot.passes.end()
+        messages = slot.reach(position)
+        if position >= slot.end:
             self._recovering.discard(source)
-            if is_last:
-                slot.passes = None
         self._look_at(source)
         return messages
 
@@ -319,66 +243,50 @@ class Overflow:
 
     def mark(self, source: Source, offsets: Sequence[int]) -> None:
         """Count offsets as done, tentatively."""
-        self._slots[source].ledger.mark(offsets)
+        self._closed[source].ledger.mark(offsets)
 
     def unmark(self, source: Source, offsets: Sequence[int]) -> None:
         """Take marks back."""
-        self._slots[source].ledger.unmark(offsets)
+        self._closed[source].ledger.unmark(offsets)
 
     def trim(self) -> None:
         """The marks are committed: what is done is to be emptied."""
-        for source in list(self._slots):
-            self._slots[source].ledger.trim()
+        for source in list(self._closed):
+            self._closed[source].ledger.trim()
             self._look_at(source)
 
     def _look_at(self, source: Source) -> None:
-        slot = self._slots[source]
+        slot = self._closed[source]
         if slot.is_read:
             self._recovering.discard(source)
         is_drained = slot.is_done if source.level > 1 else slot.is_read
         if is_drained and slot.bucket in self.levels.draining:
             self.levels.drained(slot.bucket)
         if slot.is_done:
-            del self._slots[source]
-            self._begins[source] = max(slot.end, self._begins.get(source, 0))
-            self._emptying[source] = slot.end
-
-    # -- emptying ---------------------------------------------------------------------------------------------------
-
-    def noted(self) -> Callable[[], None]:
-        """What is to be called once a checkpoint of now is committed."""
-        emptying = dict(self._emptying)
-
-        def confirm() -> None:
-            self._noted = emptying
-
-        return confirm
-
-    @property
-    def is_unnoted(self) -> bool:
-        """Whether something is done, and may be emptied once a checkpoint says so."""
-        return any(self._noted.get(source) != end for source, end in self._emptying.items())
-
-    def to_empty(self) -> dict[Source, int]:
-        """Slots to be emptied, and up to where: the last committed checkpoint does not need them any more."""
-        return {source: end for source, end in self._emptying.items() if self._noted.get(source) == end}
-
-    def emptied(self, source: Source, end: int) -> None:
-        """A slot was emptied up to an offset."""
-        if self._emptying.get(source) == end:
-            del self._emptying[source]
+            del self._closed[source]
+            self._open.done(source, slot.end)
+            self.done.add(source, slot.end)
 
     # -- the checkpoint ---------------------------------------------------------------------------------------------
+
+    @property
+    def pointer(self) -> int | None:
+        """Where a recovery of what is closed must begin to read the journal."""
+        return min((slot.pointer for slot in self._closed.values()), default=None)
+
+    def note_journal_end(self, end: int) -> None:
+        """Note an end of the journal that was asked for earlier: the pointer of what is closed from now on."""
+        self._journal_end = max(self._journal_end, end)
 
     def entries(self) -> tuple[tuple[Draining, ...], tuple[Emptying, ...]]:
         """What a checkpoint says of the slots."""
         draining = tuple(
             Draining(*source, slot.ledger.low, slot.end, slot.pointer, self._turns(source, slot))
-            for source, slot in self._slots.items()
+            for source, slot in self._closed.items()
         )
-        return draining, tuple(Emptying(*source, end) for source, end in self._emptying.items())
+        return draining, self.done.entries()
 
-    def _turns(self, source: Source, slot: _Slot) -> int:
+    def _turns(self, source: Source, slot: ClosedSlot) -> int:
         """How many turns before the last one for which a slot was closed it began, which may have been empty."""
         bucket = self.levels.last_turn(*source)
         return (bucket.start_ms - slot.floor_ms) // self._ring_ms(bucket)

@@ -25,8 +25,7 @@ from tarry.core.done_set import DoneSet
 from tarry.core.journal import Copy, Done, Range
 from tarry.core.journal import decode as decode_record
 from tarry.core.levels import first_closed_ms
-from tarry.core.overflow import Buckets
-from tarry.core.partition import Recovered
+from tarry.core.recovered import Buckets, Recovered
 from tarry.core.source import INTAKE, Source
 from tarry.errors import UsageError
 from tarry.kafka.membership import Membership

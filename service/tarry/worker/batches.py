@@ -51,4 +51,4 @@ def targets_of(batches: Batches) -> set[str]:
 
 def is_behind(states: Iterable[PartitionState]) -> bool:
     """Whether so much waits to be filed that no more is to be read: bounded memory, for a backlog that is read."""
-    return sum(state.to_file for state in states) > MOST_TO_FILE
+    return sum(state.placing.to_file for state in states) > MOST_TO_FILE

@@ -40,7 +40,9 @@ class BucketCounts:
         if now_ms - self._asked_ms < ASK_EVERY_MS:
             return
         self._asked_ms = now_ms
-        self._logs = {log_of(state, source): (state, source) for state in states.values() for source in state.sources}
+        self._logs = {
+            log_of(state, source): (state, source) for state in states.values() for source in state.overflow.sources
+        }
         if self._logs:
             self._asked = self._offsets.ask_ends(list(self._logs))
 
@@ -52,4 +54,4 @@ class BucketCounts:
             if states.get(state.place) is state:
                 ends.setdefault(state, {})[source] = end
         for state, of_slots in ends.items():
-            state.note_ends(of_slots)
+            state.overflow.note_ends(of_slots)

@@ -134,7 +134,7 @@ class Composer:
                 continue
             outcomes.append({"key": message.id, "value": fired_result(message, source, now_ms)})
         if refused:
-            state.give_up(batch, refused)
+            batch.give_up(refused)
         for dead in batch.dead:
             source = prefix + b"%d" % dead.sequence
             self.add(state.intake + DEAD, own, dead.key, dead.value, dead_headers(dead))

@@ -90,13 +90,13 @@ class Draining:
             FatalError: the producer is lost.
             UsageError: a bucket no longer holds what is to be read.
         """
-        with_levels = [state for state in states.values() if state.slots]
+        with_levels = [state for state in states.values() if state.overflow.slots]
         if not with_levels:
             return
         self._close(with_levels)
         room_bytes = self._room_bytes(with_levels)
         for state in with_levels:
-            for source, position, end in state.unread(room_bytes):
+            for source, position, end in state.draining.unread(room_bytes):
                 (self._hot if source.level == 1 else self._cold).open(state, source, position, end)
         try:
             self._read(with_levels, self._clock.now_ms())
@@ -225,7 +225,7 @@ class _SlotReader:
             stretch.position = offset + 1
             if offset < stretch.end:
                 headers: list[tuple[str, bytes | None]] | None = record.headers()  # type: ignore[assignment]
-                stretch.state.drain(stretch.source, offset, record.key(), record.value(), headers, now_ms)
+                stretch.state.draining.accept(stretch.source, offset, record.key(), record.value(), headers, now_ms)
             if stretch.position >= stretch.end:
                 ended.add(place)
         for place, position in reached.items():
@@ -233,7 +233,7 @@ class _SlotReader:
                 ended.add(place)
         for place in ended:
             stretch = self._open.pop(place)
-            stretch.state.reach_in(stretch.source, stretch.end, now_ms)
+            stretch.state.draining.reach(stretch.source, stretch.end, now_ms)
         if ended:
             self._reader.shut(ended)
 
@@ -261,7 +261,7 @@ class _Stretch:
         self.source = source
         self.begin = self.position = position
         self.end = end
-        start_ms, end_ms = state.window_ms(source)
+        start_ms, end_ms = state.overflow.window_ms(source)
         self._width_ms = end_ms - start_ms
         self._from_ms = start_ms - self._width_ms
 

@@ -53,11 +53,11 @@ class Emptying:
             return []
         self._next_ms = now_ms + EVERY_MS
         for state in states:
-            for source, end in state.to_empty().items():
+            for source, end in state.overflow.done.to_empty().items():
                 self._slots[log_of(state, source)] = state, source, end
         if self._slots:
             self._asked = self._offsets.trim({log: end for log, (_, _, end) in self._slots.items()})
-        return [state for state in states if state.is_unnoted]
+        return [state for state in states if state.overflow.done.is_unnoted]
 
     def forget(self, gone: Collection[Place]) -> None:
         """These partitions are no longer ours."""
@@ -68,7 +68,7 @@ class Emptying:
         for log in asked.succeeded() if asked else ():
             if log in self._slots:
                 state, source, end = self._slots[log]
-                state.emptied(source, end)
+                state.overflow.done.emptied(source, end)
         for failure in asked.failures() if asked else ():
             self._on_event("trim_failed", reason=failure)
             self._next_ms = self._clock.monotonic_ms() + AGAIN_MS

@@ -108,7 +108,7 @@ class Filer:
             self._look(self._attempt)
             return
         now_ms = self._clock.monotonic_ms()
-        waiting = [state for state in states if state.to_file and state not in held_up]
+        waiting = [state for state in states if state.placing.to_file and state not in held_up]
         if waiting and now_ms >= self._next_ms and self._producer.is_ready():
             self._next_ms = now_ms + FILE_EVERY_MS
             self._begin(waiting)
@@ -143,7 +143,7 @@ class Filer:
         self._turns += 1
         now_ms = self._clock.now_ms()
         filings = take_batches(
-            rotated(states, self._turns), self._most, lambda state, room: state.take_to_file(room, now_ms)
+            rotated(states, self._turns), self._most, lambda state, room: state.placing.take_to_file(room, now_ms)
         )
         if not filings:
             return
@@ -207,4 +207,4 @@ class Filer:
     def _put_back(self, attempt: _Attempt) -> None:
         self._attempt = None
         for state, filing in attempt.filings:
-            state.put_back_filed(filing)
+            state.placing.put_back_filed(filing)

@@ -190,7 +190,7 @@ class Firing:
         self._parking.set_apart(narrow, "its max.message.bytes is small")
         if apart := narrow.union(obstacles):
             for state, batch in fired:
-                state.park(batch, apart)
+                state.parked.park_from(batch, apart)
         return missing
 
     # -- 3 to 5 -----------------------------------------------------------------------------------------------------

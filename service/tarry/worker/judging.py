@@ -16,7 +16,6 @@ from tarry.worker.targets import Targets
 
 if TYPE_CHECKING:
     from tarry.core.batch import Batch
-    from tarry.core.partition import PartitionState
 
 Verdict = tuple[str, str]
 """An error code and one line for people."""
@@ -48,7 +47,7 @@ def judge(
         there are any, nothing was done.
     """
     doubtful: set[str] = set()
-    condemned: list[tuple[PartitionState, Batch, dict[int, Verdict]]] = []
+    condemned: list[tuple[Batch, dict[int, Verdict]]] = []
     for state, batch in batches:
         place = state.place
         prefix = source_prefix(*place)
@@ -63,10 +62,10 @@ def judge(
             if verdict is not None:
                 verdicts[message.sequence] = verdict
         if verdicts:
-            condemned.append((state, batch, verdicts))
+            condemned.append((batch, verdicts))
     if not doubtful:
-        for state, batch, verdicts in condemned:
-            state.give_up(batch, verdicts)
+        for batch, verdicts in condemned:
+            batch.give_up(verdicts)
     return doubtful
 
 

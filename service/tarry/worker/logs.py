@@ -10,4 +10,4 @@ def log_of(state: PartitionState, source: Source) -> Place:
     """Where the records of a source stand."""
     if source == INTAKE:
         return state.place
-    return wheel_topic(state.intake, source.level), state.partition * state.slots + source.slot
+    return wheel_topic(state.intake, source.level), state.partition * state.overflow.slots + source.slot

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tarry.clock import Clock
-from tarry.core.partition import PartitionState, Recovered
+from tarry.core.partition import PartitionState
+from tarry.core.recovered import Recovered
 from tarry.errors import (
     AbortableError,
     BrokerError,

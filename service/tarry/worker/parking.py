@@ -26,6 +26,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from tarry.clock import Clock
+from tarry.core.journal import encode_done
 from tarry.core.message import HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError, RetriableError
@@ -224,7 +225,7 @@ class Parking:
         due = []
         for topic in [topic for topic, apart in self._apart.items() if apart.try_at_ms <= now_ms]:
             apart = self._apart[topic]
-            if any(state.has_parked(topic) for state in states):
+            if any(topic in state.parked for state in states):
                 due.append(topic)
                 if apart.is_doubtful:
                     apart.is_doubtful = False
@@ -241,7 +242,7 @@ class Parking:
             return True
         due_ms = self._clock.now_ms()
         batches = take_batches(
-            states, self._apart[topic].most, lambda state, room: state.take_parked(topic, room, due_ms)
+            states, self._apart[topic].most, lambda state, room: state.parked.take(topic, room, due_ms)
         )
         if batches:
             attempt = _Attempt(topic, batches)
@@ -261,7 +262,7 @@ class Parking:
         try:
             for state, batch in attempt.batches:
                 self._composer.write(state, batch, self._targets.partitions, now_ms)
-                self._composer.journal(state, state.journal_of(batch))
+                self._composer.journal(state, encode_done(batch.offsets()))
         except AbortableError as error:
             # It may only follow from a refusal, which the next look finds.
             attempt.failure = str(error)
@@ -322,7 +323,7 @@ class Parking:
     def _park_again(self, attempt: _Attempt) -> None:
         self._attempt = None
         for state, batch in attempt.batches:
-            state.park_again(attempt.topic, batch)
+            state.parked.park_again(attempt.topic, batch)
 
     def _later(self, topic: str, reason: str) -> None:
         apart = self._apart[topic]

@@ -132,10 +132,10 @@ class Pulse:
         for place, state in view.states.items():
             waiting = (WAITING.name, place[0])
             gauges[waiting] = gauges.get(waiting, 0) + state.held
-            for level, messages in state.in_buckets.items():
+            for level, messages in state.overflow.in_buckets.items():
                 far = (IN_BUCKETS.name, place[0], str(level))
                 gauges[far] = gauges.get(far, 0) + messages
-            for target, messages in state.parked_by_target().items():
+            for target, messages in state.parked.by_target().items():
                 parked = (PARKED.name, place[0], target)
                 gauges[parked] = gauges.get(parked, 0) + messages
             if (end := self._ends.get(place)) is not None:

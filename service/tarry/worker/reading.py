@@ -85,7 +85,7 @@ class Reading:
         self._accept(records, states)
         for place, position in reached.items():
             if place in states:
-                states[place].reach(position)
+                states[place].arrivals.reach(position)
         count_received(self._tally, self._intakes, records)
         count_placed(self._tally, list(states.values()), held)
 
@@ -103,9 +103,9 @@ class Reading:
                 headers: Headers | None = record.headers()  # type: ignore[assignment]  # bytes, from the wire
             except SystemError:
                 # A name that is not UTF-8. Asking a second time would hand out broken objects.
-                state.accept_unreadable(offset, record.key(), record.value())
+                state.arrivals.accept_unreadable(offset, record.key(), record.value())
                 continue
-            state.accept(offset, record.timestamp()[1], record.key(), record.value(), headers, now_ms)
+            state.arrivals.accept(offset, record.timestamp()[1], record.key(), record.value(), headers, now_ms)
 
     def _mind_the_budget(self, states: Mapping[Place, PartitionState]) -> None:
         """Stop reading while more is held than the budget allows; a replay is read to its end, or none would fire."""

@@ -47,7 +47,7 @@ class Rereading:
     def shed(self, states: Sequence[PartitionState]) -> None:
         """Keep what is parked within its share, which partitions divide evenly."""
         for state in states:
-            state.shed_parked(self._share_bytes // len(states))
+            state.parked.shed(self._share_bytes // len(states))
         self._most_bytes = self._share_bytes // len(states)
 
     def want(self, state: PartitionState, topic: str) -> None:
@@ -59,7 +59,7 @@ class Rereading:
         room_bytes = self._share_bytes - sum(wanted.size_bytes for wanted in self._passes.values())
         if state in self._passes or len(self._passes) >= MOST_PASSES or (self._passes and room_bytes <= 0):
             return
-        wanted = state.wanted(topic, min(self._most_bytes, room_bytes))
+        wanted = state.parked.wanted(topic, min(self._most_bytes, room_bytes))
         if wanted is not None:
             if self._reader is None:
                 self._reader = self._new_reader()
@@ -87,10 +87,11 @@ class Rereading:
             offset = record.offset() or 0
             if wanted.due_ms(source, offset) is not None:
                 headers: Headers | None = record.headers()  # type: ignore[assignment]  # bytes, from the wire
-                state.read_again(wanted, source, offset, record.timestamp()[1], record.key(), record.value(), headers)
+                stamp_ms, key, value = record.timestamp()[1], record.key(), record.value()
+                state.arrivals.read_again(wanted, source, offset, stamp_ms, key, value, headers)
             if wanted.is_complete:
                 self._end(state)
-                state.restore(wanted)
+                state.parked.restore(wanted)
             elif offset + 1 >= end:
                 self._reached(log)
         for log, position in reached.items():

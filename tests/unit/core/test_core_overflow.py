@@ -5,7 +5,8 @@ from dataclasses import replace
 from tarry.core.checkpoint import Checkpoint, Draining, Emptying, Geometry
 from tarry.core.done_set import DoneSet
 from tarry.core.levels import AT_ONCE, Bucket
-from tarry.core.overflow import Buckets, Overflow
+from tarry.core.overflow import Overflow
+from tarry.core.recovered import Buckets
 from tarry.core.source import Source
 
 RING = Geometry(1_000, 2, 1)
@@ -25,9 +26,27 @@ def close(overflow: Overflow, now_ms: int, **ends: int) -> bool:
     return overflow.close({Source(int(name[1]), int(name[3:])): end for name, end in ends.items()}, ROOM, now_ms)
 
 
+def is_new(overflow: Overflow, source: Source, offset: int) -> bool:
+    """Read a record of a slot; whether it is to be placed."""
+    slot = overflow.closed(source)
+    assert slot is not None
+    return slot.read(offset)
+
+
+def is_of_an_earlier_turn(overflow: Overflow, due_ms: int) -> bool:
+    slot = overflow.closed(SLOT)
+    assert slot is not None
+    return slot.is_of_an_earlier_turn(due_ms)
+
+
+def waiting(overflow: Overflow, ends: dict[Source, int]) -> dict[int, int]:
+    overflow.note_ends(ends)
+    return overflow.in_buckets
+
+
 def read(overflow: Overflow, source: Source, *offsets: int, end: int) -> list[int]:
     """Read a slot to its end; what of it is new."""
-    new = [offset for offset in offsets if overflow.read(source, offset)]
+    new = [offset for offset in offsets if is_new(overflow, source, offset)]
     overflow.reach(source, end)
     return new
 
@@ -100,8 +119,8 @@ def test_a_level_above_is_drained_when_all_of_it_lies_below() -> None:
 
 def test_what_is_read_twice_or_lies_behind_the_end_is_not_new() -> None:
     overflow = with_a_closed_slot()
-    assert [overflow.read(SLOT, offset) for offset in (0, 0, 4, 5, 6)] == [True, False, True, False, False]
-    assert not overflow.read(Source(1, 3), 0), "it is open"
+    assert [is_new(overflow, SLOT, offset) for offset in (0, 0, 4, 5, 6)] == [True, False, True, False, False]
+    assert overflow.closed(Source(1, 3)) is None, "it is open"
 
 
 # -- a slot that comes round again -----------------------------------------------------------------------------------
@@ -132,7 +151,7 @@ def test_a_stretch_of_two_turns_is_done_when_both_are() -> None:
     read(overflow, SLOT, 5, 6, end=9)
     finish(overflow, SLOT, 5, 6)
     assert overflow.entries() == ((Draining(*SLOT, 1, 9, 0, turns=1),), ())
-    assert not overflow.is_unnoted
+    assert not overflow.done.is_unnoted
     finish(overflow, SLOT, 1)
     assert overflow.entries() == ((), (Emptying(*SLOT, 9),))
 
@@ -163,7 +182,7 @@ def test_a_stretch_of_two_turns_is_found_again() -> None:
 def lagging() -> tuple[Overflow, int]:
     """After an outage longer than the ring, slot 0 is closed and not read yet; all others are empty."""
     overflow = with_a_closed_slot()
-    overflow.read(SLOT, 0)
+    assert is_new(overflow, SLOT, 0)
     now_ms = turns(overflow, 5, CLOSED_MS - 500) + 1_000
     overflow.fill(SLOT)
     return overflow, now_ms
@@ -220,23 +239,23 @@ def done() -> Overflow:
 
 def test_a_slot_is_emptied_only_after_a_checkpoint_that_does_not_need_it() -> None:
     overflow = done()
-    assert (overflow.is_unnoted, overflow.to_empty()) == (True, {})
-    confirm = overflow.noted()
-    assert overflow.to_empty() == {}, "that checkpoint is not committed yet"
+    assert (overflow.done.is_unnoted, overflow.done.to_empty()) == (True, {})
+    confirm = overflow.done.noted()
+    assert overflow.done.to_empty() == {}, "that checkpoint is not committed yet"
     confirm()
-    assert (overflow.is_unnoted, overflow.to_empty()) == (False, {SLOT: 5})
-    overflow.emptied(SLOT, 5)
-    assert (overflow.to_empty(), overflow.entries()) == ({}, ((), ()))
+    assert (overflow.done.is_unnoted, overflow.done.to_empty()) == (False, {SLOT: 5})
+    overflow.done.emptied(SLOT, 5)
+    assert (overflow.done.to_empty(), overflow.entries()) == ({}, ((), ()))
 
 
 def test_a_checkpoint_from_before_it_was_done_does_not_let_it_be_emptied() -> None:
     overflow = with_a_closed_slot()
     read(overflow, SLOT, 0, end=5)
-    confirm = overflow.noted()
+    confirm = overflow.done.noted()
     finish(overflow, SLOT, 0)
     confirm()
-    assert overflow.is_unnoted
-    assert overflow.to_empty() == {}
+    assert overflow.done.is_unnoted
+    assert overflow.done.to_empty() == {}
 
 
 def test_marks_that_are_not_committed_make_nothing_done() -> None:
@@ -251,22 +270,22 @@ def test_marks_that_are_not_committed_make_nothing_done() -> None:
 def test_a_slot_that_was_emptied_up_to_less_is_still_to_be_emptied() -> None:
     """It was done a second time while the first emptying was under way."""
     overflow = done()
-    overflow.noted()()
+    overflow.done.noted()()
     now_ms = turns(overflow, 5, CLOSED_MS - 500)
     overflow.fill(SLOT)
     assert close(overflow, now_ms + 1_000, l1s0=9)
     read(overflow, SLOT, 5, end=9)
     finish(overflow, SLOT, 5)
-    overflow.emptied(SLOT, 5)
+    overflow.done.emptied(SLOT, 5)
     assert overflow.entries() == ((), (Emptying(*SLOT, 9),))
-    assert overflow.to_empty() == {}
-    overflow.noted()()
-    assert overflow.to_empty() == {SLOT: 9}
+    assert overflow.done.to_empty() == {}
+    overflow.done.noted()()
+    assert overflow.done.to_empty() == {SLOT: 9}
 
 
 def test_what_was_to_be_emptied_is_again_after_a_take_over() -> None:
     overflow = Overflow(replace(checkpoint(), emptying=(Emptying(*SLOT, 5),)), Buckets({SLOT: (0, 7)}))
-    assert overflow.to_empty() == {SLOT: 5}
+    assert overflow.done.to_empty() == {SLOT: 5}
     # 5 and 6 were filed for the turn that comes.
     assert close(overflow, CLOSED_MS - 500, l1s0=7)
     assert list(overflow.unread(ROOM, 1)) == [(SLOT, 5, 7)]
@@ -295,7 +314,7 @@ def test_a_recovery_from_an_old_copy_begins_where_the_log_does() -> None:
     """The slot has been emptied since, up to 5."""
     overflow = recovered(spans=(5, 6), done=[(2, 5)])
     assert list(overflow.unread(ROOM, 1)) == [(SLOT, 5, 6)]
-    assert overflow.waiting({SLOT: 6}) == {1: 1}
+    assert waiting(overflow, {SLOT: 6}) == {1: 1}
 
 
 def test_a_recovery_from_an_old_copy_passes_over_what_has_been_emptied_whole() -> None:
@@ -334,11 +353,11 @@ def test_a_recovery_knows_what_a_killed_broker_has_brought_back_of_an_earlier_tu
     """It has again what was deleted; the slot comes round, is closed, and its owner crashes before it is done."""
     before = Overflow(checkpoint(), Buckets({SLOT: (0, 5)}))
     assert close(before, CLOSED_MS - 500, l1s0=5)
-    assert before.is_of_an_earlier_turn(SLOT, CLOSED_MS - 1)
+    assert is_of_an_earlier_turn(before, CLOSED_MS - 1)
     found = replace(checkpoint(before.levels.closed_ms[0]), draining=before.entries()[0])
     after = Overflow(found, Buckets({SLOT: (0, 5)}))
-    assert after.is_of_an_earlier_turn(SLOT, CLOSED_MS - 1)
-    assert not after.is_of_an_earlier_turn(SLOT, CLOSED_MS)
+    assert is_of_an_earlier_turn(after, CLOSED_MS - 1)
+    assert not is_of_an_earlier_turn(after, CLOSED_MS)
 
 
 # -- counts ----------------------------------------------------------------------------------------------------------
@@ -346,16 +365,16 @@ def test_a_recovery_knows_what_a_killed_broker_has_brought_back_of_an_earlier_tu
 
 def test_what_waits_is_counted_from_what_is_done_to_the_end() -> None:
     overflow = Overflow(checkpoint(), Buckets({SLOT: (3, 8), Source(1, 1): (4, 4)}))
-    assert overflow.waiting({SLOT: 8, Source(1, 1): 4}) == {1: 5}
+    assert waiting(overflow, {SLOT: 8, Source(1, 1): 4}) == {1: 5}
     assert close(overflow, CLOSED_MS - 500, l1s0=8)
     read(overflow, SLOT, 3, 4, 6, end=8)
     finish(overflow, SLOT, 3)
-    assert overflow.waiting({SLOT: 8, Source(1, 1): 6}) == {1: 4 + 2}
+    assert waiting(overflow, {SLOT: 8, Source(1, 1): 6}) == {1: 4 + 2}
     finish(overflow, SLOT, 4, 6)
-    assert overflow.waiting({SLOT: 8, Source(1, 1): 6}) == {1: 2}
+    assert waiting(overflow, {SLOT: 8, Source(1, 1): 6}) == {1: 2}
 
 
 def test_what_waits_is_counted_level_by_level() -> None:
     spans = {Source(1, 2): (0, 3), Source(2, 5): (1, 2), Source(2, 1): (7, 9)}
     overflow = Overflow(replace(checkpoint(geometry=TWO), closed_ms=(4_000, 8_000)), Buckets(spans))
-    assert overflow.waiting({source: end for source, (_, end) in spans.items()}) == {1: 3, 2: 3}
+    assert waiting(overflow, {source: end for source, (_, end) in spans.items()}) == {1: 3, 2: 3}

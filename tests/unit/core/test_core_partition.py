@@ -11,10 +11,11 @@ from tarry.core.batch import Batch
 from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
 from tarry.core.done_set import DoneSet
 from tarry.core.intake_policy import IntakePolicy
-from tarry.core.journal import Copy, Done
+from tarry.core.journal import Copy, Done, encode_done
 from tarry.core.journal import decode as decode_record
 from tarry.core.message import Headers, HeldMessage
-from tarry.core.partition import PartitionState, Recovered
+from tarry.core.partition import PartitionState
+from tarry.core.recovered import Recovered
 from tarry.core.request_reader import RequestReader
 from tarry.core.source import INTAKE
 from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, TARGET, derived_id
@@ -47,7 +48,7 @@ def delay(delay_ms: int) -> Headers:
 
 
 def send(state: PartitionState, offset: int, delay_ms: int, *, now_ms: int = NOW_MS) -> None:
-    state.accept(offset, now_ms, b"k", b"v%d" % offset, delay(delay_ms), now_ms)
+    state.arrivals.accept(offset, now_ms, b"k", b"v%d" % offset, delay(delay_ms), now_ms)
 
 
 def fire(state: PartitionState, now_ms: int, limit: int = 100) -> Batch:
@@ -99,7 +100,7 @@ def test_the_settlement_names_watermark_journal_and_checkpoint() -> None:
 
 def test_a_rejected_record_is_in_the_next_batch_with_all_that_it_came_with() -> None:
     state = taken_over()
-    state.accept(0, NOW_MS, None, b"v", [("a", None), ("tarry-id", b"?")], NOW_MS)
+    state.arrivals.accept(0, NOW_MS, None, b"v", [("a", None), ("tarry-id", b"?")], NOW_MS)
     assert (state.held, state.held_bytes, state.next_due_ms()) == (1, 0, 0)
     (dead,) = fire(state, NOW_MS).dead
     assert (dead.code, dead.key, dead.value) == ("bad-id", None, b"v")
@@ -110,32 +111,32 @@ def test_a_rejected_record_is_in_the_next_batch_with_all_that_it_came_with() -> 
 
 def test_an_unreadable_record_is_dead_and_counts_once() -> None:
     state = taken_over()
-    state.accept_unreadable(0, b"k", b"v")
-    state.accept_unreadable(0, b"k", b"v")
+    state.arrivals.accept_unreadable(0, b"k", b"v")
+    state.arrivals.accept_unreadable(0, b"k", b"v")
     (dead,) = fire(state, NOW_MS).dead
     assert (dead.offset, dead.key, dead.value, dead.headers) == (0, b"k", b"v", [])
-    state.accept_unreadable(0, b"k", b"v")
+    state.arrivals.accept_unreadable(0, b"k", b"v")
     assert (state.held, state.low) == (0, 1)
 
 
 def test_an_unreadable_record_that_is_known_to_be_done_is_passed_over() -> None:
     state = taken_over(recovered(done=((1, 2),), replay_end=2))
-    state.accept_unreadable(0, None, None)
-    state.accept_unreadable(1, None, None)
+    state.arrivals.accept_unreadable(0, None, None)
+    state.arrivals.accept_unreadable(1, None, None)
     assert [dead.offset for dead in fire(state, NOW_MS).dead] == [0]
     assert state.low == 2
 
 
 def test_an_aborted_batch_is_ready_again_in_front_with_its_dead_letters() -> None:
     state = taken_over()
-    state.accept(0, NOW_MS, None, None, None, NOW_MS)
+    state.arrivals.accept(0, NOW_MS, None, None, None, NOW_MS)
     for offset in (1, 2, 3):
         send(state, offset, 10)
     held_bytes = state.held_bytes
     state.collect(NOW_MS + 10)
     batch = state.take(3, NOW_MS + 10)
     assert (batch.offsets(), len(batch)) == ({INTAKE: [1, 2, 0]}, 3)
-    state.give_up(batch, {1: ("too-large", "too large")})
+    batch.give_up({1: ("too-large", "too large")})
     assert (due_offsets(batch), [dead.offset for dead in batch.dead]) == ([2], [0, 1])
     assert state.settle(batch).low == 3
     state.put_back(batch)
@@ -159,7 +160,7 @@ def test_a_message_given_up_goes_with_its_original_headers_and_frees_its_memory(
     send(state, 0, 0)
     state.collect(NOW_MS)
     batch = state.take(1, NOW_MS)
-    state.give_up(batch, {0: ("unknown-target", "no topic")})
+    batch.give_up({0: ("unknown-target", "no topic")})
     (dead,) = batch.dead
     assert (dead.headers, dead.due_ms, dead.target) == (delay(0), NOW_MS, "orders")
     assert (dead.key, dead.value, dead.code) == (b"k", b"v0", "unknown-target")
@@ -183,7 +184,7 @@ def test_markers_at_the_end_move_the_watermark() -> None:
     state = taken_over()
     send(state, 0, 0)
     fire(state, NOW_MS)
-    state.reach(7)
+    state.arrivals.reach(7)
     assert (state.low, state.position) == (7, 7)
 
 
@@ -231,7 +232,7 @@ def test_nothing_fires_before_the_replay_is_through_and_then_by_due_time() -> No
 def test_a_replay_that_ends_in_markers_ends() -> None:
     state = taken_over(recovered(5, replay_end=9))
     send(state, 5, 0)
-    state.reach(9)
+    state.arrivals.reach(9)
     assert not state.replaying
     assert due_offsets(fire(state, NOW_MS)) == [5]
 
@@ -261,7 +262,7 @@ def test_what_is_known_to_be_done_is_known_also_where_the_captured_end_lags_behi
 def test_with_a_fixed_delay_stamps_that_step_back_do_not_change_the_order() -> None:
     state = taken_over(fixed=True)
     for offset, stamp_ms in enumerate((NOW_MS, NOW_MS - 700, NOW_MS + 5, NOW_MS + 1)):
-        state.accept(offset, stamp_ms, None, None, None, NOW_MS)
+        state.arrivals.accept(offset, stamp_ms, None, None, None, NOW_MS)
     assert due_offsets(fire(state, NOW_MS + 999)) == []
     batch = fire(state, NOW_MS + 1_005)
     assert [(m.sequence, m.due_ms - NOW_MS) for m in batch.due] == [(0, 1_000), (1, 1_000), (2, 1_005), (3, 1_005)]
@@ -269,12 +270,12 @@ def test_with_a_fixed_delay_stamps_that_step_back_do_not_change_the_order() -> N
 
 def test_with_a_fixed_delay_a_new_owner_goes_on_from_the_due_time_below_the_watermark() -> None:
     state = taken_over(fixed=True)
-    state.accept(0, NOW_MS + 50, None, None, None, NOW_MS)
+    state.arrivals.accept(0, NOW_MS + 50, None, None, None, NOW_MS)
     fire(state, NOW_MS + 1_050)
     checkpoint = decode(state.rest().metadata)
     assert checkpoint.due_below_ms == NOW_MS + 1_050
     after = taken_over(Recovered(1, checkpoint, DoneSet([], 1), 2), fixed=True)
-    after.accept(1, NOW_MS, None, None, None, NOW_MS)
+    after.arrivals.accept(1, NOW_MS, None, None, None, NOW_MS)
     assert due_offsets(fire(after, NOW_MS + 1_049)) == []
     assert due_offsets(fire(after, NOW_MS + 1_050)) == [1]
 
@@ -282,7 +283,7 @@ def test_with_a_fixed_delay_a_new_owner_goes_on_from_the_due_time_below_the_wate
 def test_with_a_fixed_delay_an_aborted_batch_leaves_the_due_time_below_the_watermark_as_it_was() -> None:
     state = taken_over(fixed=True)
     for offset, stamp_ms in enumerate((NOW_MS, NOW_MS + 500)):
-        state.accept(offset, stamp_ms, None, None, None, NOW_MS)
+        state.arrivals.accept(offset, stamp_ms, None, None, None, NOW_MS)
     state.collect(NOW_MS + 2_000)
     batch = state.take(10, NOW_MS + 2_000)
     state.settle(batch)
@@ -293,17 +294,17 @@ def test_with_a_fixed_delay_an_aborted_batch_leaves_the_due_time_below_the_water
 def test_with_a_fixed_delay_a_message_given_up_counts_for_the_due_time_below_the_watermark() -> None:
     state = taken_over(fixed=True)
     for offset, stamp_ms in enumerate((NOW_MS, NOW_MS + 500)):
-        state.accept(offset, stamp_ms, None, None, None, NOW_MS)
+        state.arrivals.accept(offset, stamp_ms, None, None, None, NOW_MS)
     state.collect(NOW_MS + 2_000)
     batch = state.take(10, NOW_MS + 2_000)
-    state.give_up(batch, {1: ("too-large", "")})
+    batch.give_up({1: ("too-large", "")})
     assert decode(state.settle(batch).metadata).due_below_ms == NOW_MS + 1_500
 
 
 def test_with_a_fixed_delay_what_was_found_done_counts_for_the_due_time_below_the_watermark() -> None:
     state = taken_over(recovered(done=((0, 2),), replay_end=3), fixed=True)
     for offset in range(3):
-        state.accept(offset, NOW_MS + 100 * offset, None, None, None, NOW_MS)
+        state.arrivals.accept(offset, NOW_MS + 100 * offset, None, None, None, NOW_MS)
     rest = state.rest()
     assert (rest.low, decode(rest.metadata).due_below_ms) == (2, NOW_MS + 1_100)
 
@@ -359,25 +360,25 @@ def test_after_a_small_step_back_the_order_holds_also_when_the_clock_jumps_on() 
 def parked(state: PartitionState, now_ms: int) -> Batch:
     state.collect(now_ms)
     state.take(100, now_ms, {"orders"})
-    return state.take_parked("orders", 100, now_ms)
+    return state.parked.take("orders", 100, now_ms)
 
 
 def test_what_is_due_for_a_target_that_is_away_is_parked_and_holds_nobody_up() -> None:
     state = taken_over()
     for offset, target in enumerate((b"orders", b"bills", b"orders", b"bills")):
-        state.accept(offset, NOW_MS, None, None, [(TARGET, target), (DELAY_MS, b"0")], NOW_MS)
+        state.arrivals.accept(offset, NOW_MS, None, None, [(TARGET, target), (DELAY_MS, b"0")], NOW_MS)
     state.collect(NOW_MS)
     batch = state.take(2, NOW_MS, {"orders"})
     assert due_offsets(batch) == [1, 3]
     assert state.settle(batch).low == 0
     state.confirm(batch)
-    assert (state.parked, state.held, state.low) == (2, 2, 0)
-    assert state.parked_by_target() == {"orders": 2}
-    tried = state.take_parked("orders", 1, NOW_MS)
+    assert (len(state.parked), state.held, state.low) == (2, 2, 0)
+    assert state.parked.by_target() == {"orders": 2}
+    tried = state.parked.take("orders", 1, NOW_MS)
     assert due_offsets(tried) == [0]
-    assert decode_record(state.journal_of(tried)) == Done({INTAKE: [(0, 1)]})
-    state.park_again("orders", tried)
-    tried = state.take_parked("orders", 10, NOW_MS)
+    assert decode_record(encode_done(tried.offsets())) == Done({INTAKE: [(0, 1)]})
+    state.parked.park_again("orders", tried)
+    tried = state.parked.take("orders", 10, NOW_MS)
     assert due_offsets(tried) == [0, 2]
     state.confirm_parked(tried)
     assert (state.low, state.held, state.held_bytes) == (4, 0, 0)
@@ -386,24 +387,24 @@ def test_what_is_due_for_a_target_that_is_away_is_parked_and_holds_nobody_up() -
 def test_what_a_batch_that_aborted_holds_for_a_target_that_went_away_meanwhile_is_parked_at_once() -> None:
     state = taken_over()
     for offset, target in enumerate((b"orders", b"bills", b"orders", b"bills")):
-        state.accept(offset, NOW_MS, None, None, [(TARGET, target), (DELAY_MS, b"0")], NOW_MS)
+        state.arrivals.accept(offset, NOW_MS, None, None, [(TARGET, target), (DELAY_MS, b"0")], NOW_MS)
     state.collect(NOW_MS)
     batch = state.take(4, NOW_MS)
     state.settle(batch)
-    state.give_up(batch, {0: ("too-large", "")})
+    batch.give_up({0: ("too-large", "")})
     state.put_back(batch, {"orders"})
-    assert state.has_parked("orders")
+    assert "orders" in state.parked
     assert due_offsets(state.take(4, NOW_MS, {"orders"})) == [1, 3]
-    assert due_offsets(state.take_parked("orders", 4, NOW_MS)) == [0, 2]
+    assert due_offsets(state.parked.take("orders", 4, NOW_MS)) == [0, 2]
 
 
 def test_what_is_parked_is_not_early_either_when_the_clock_goes_back() -> None:
     state = taken_over()
     send(state, 0, 0)
-    state.park_again("orders", parked(state, NOW_MS))
-    assert due_offsets(state.take_parked("orders", 10, NOW_MS - 1)) == []
-    assert state.parked == 1
-    assert due_offsets(state.take_parked("orders", 10, NOW_MS)) == [0]
+    state.parked.park_again("orders", parked(state, NOW_MS))
+    assert due_offsets(state.parked.take("orders", 10, NOW_MS - 1)) == []
+    assert len(state.parked) == 1
+    assert due_offsets(state.parked.take("orders", 10, NOW_MS)) == [0]
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -456,12 +457,12 @@ MESSAGE_ID = b"8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
 
 def cancel(state: PartitionState, offset: int, due_ms: int) -> None:
     handle = f"1.in.2.{due_ms}.{MESSAGE_ID.decode()}".encode()
-    state.accept(offset, NOW_MS, None, None, [(CANCEL, handle)], NOW_MS)
+    state.arrivals.accept(offset, NOW_MS, None, None, [(CANCEL, handle)], NOW_MS)
 
 
 def send_named(state: PartitionState, offset: int, due_ms: int) -> None:
     headers: Headers = [(TARGET, b"orders"), (DELIVER_AT, b"%d" % due_ms), (ID, MESSAGE_ID)]
-    state.accept(offset, NOW_MS, None, None, headers, NOW_MS)
+    state.arrivals.accept(offset, NOW_MS, None, None, headers, NOW_MS)
 
 
 def outcomes(batch: Batch) -> list[tuple[str, int, int | None]]:

@@ -1,0 +1,111 @@
+"""A slot of the overflow wheel that is closed and not done: how far it is read, and how far it is done.
+
+It is a stretch of its log, from where it was done last to the end that it had when it was closed:
+
+    begin ... low ......... position ......... end
+          done    some done            unread
+
+A slot of level 1 that is larger than memory is read in passes. A slot is read long before it is done, and may come
+round again meanwhile, where a target is away for longer than the ring lasts: then the two turns are one stretch, with
+the first one's begin and the second one's end.
+"""
+
+from tarry.core.done_set import DoneSet
+from tarry.core.ledger import Ledger
+from tarry.core.levels import Bucket
+from tarry.core.message import HeldMessage
+from tarry.core.passes import Key, Passes
+
+
+class ClosedSlot:
+    """A stretch of a slot that is closed and not done.
+
+    Args:
+        bucket: for which it was closed last.
+        begin: the first offset that is not done.
+        end: when it was closed.
+        pointer: all that is done of it was journalled at or after.
+        floor_ms: nothing that is due before it was filed to this turn.
+        found_done: what a recovery found done of it.
+    """
+
+    __slots__ = ("bucket", "end", "floor_ms", "found_done", "is_begun", "ledger", "passes", "pointer")
+
+    def __init__(self, bucket: Bucket, begin: int, end: int, pointer: int, floor_ms: int, found_done: DoneSet) -> None:
+        self.bucket = bucket
+        self.end = end
+        self.pointer = pointer
+        self.floor_ms = floor_ms
+        self.found_done = found_done
+        self.ledger = Ledger(begin)
+        self.is_begun = False
+        """Whether its reading has begun: memory has room for it, or it goes by passes."""
+        self.passes: Passes | None = None
+
+    def close_again(self, bucket: Bucket, end: int) -> None:
+        """It has come round, and is closed for its next turn."""
+        self.bucket, self.end = bucket, max(self.end, end)
+        self.is_begun = False
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    @property
+    def unread(self) -> int:
+        """How many offsets lie before its end that were never read."""
+        return self.end - self.ledger.position
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it was read to its end, by the last pass where there are any."""
+        return self.ledger.position >= self.end and self.passes is None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing of it is to be done any more."""
+        return self.is_read and self.ledger.low >= self.end
+
+    @property
+    def gate(self) -> Key:
+        """What stands at it or behind it must not fire before this is read."""
+        return (self.bucket.start_ms, -1) if self.passes is None else self.passes.gate
+
+    def is_new(self, offset: int) -> bool:
+        """Whether a record has not been read before."""
+        return self.ledger.position <= offset
+
+    def read(self, offset: int) -> bool:
+        """Take note of a record that was read; whether it lies within the stretch, and is to be placed.
+
+        One that was read before is, if it is not done: in a pass.
+        """
+        ledger = self.ledger
+        if offset >= self.end:
+            return False
+        if offset < ledger.position:
+            return self.passes is not None and not ledger.is_done(offset)
+        if offset in self.found_done:
+            ledger.reach(offset + 1)
+            return False
+        ledger.read(offset)
+        return True
+
+    def is_of_an_earlier_turn(self, due_ms: int) -> bool:
+        """Whether a message is due before its turn began: then it was done, and deleted.
+
+        A broker notes the start of a log on disk once a minute: after kill -9 it has again what was deleted since.
+        """
+        return due_ms < self.floor_ms
+
+    def reach(self, position: int) -> list[HeldMessage]:
+        """Take note of the reader's position, past markers and aborted records.
+
+        Returns:
+            What a pass that ends with it hands out.
+        """
+        self.ledger.reach(min(position, self.end))
+        if self.passes is None or position < self.end:
+            return []
+        messages, is_last = self.passes.end()
+        if is_last:
+            self.passes = None
+        return messages
