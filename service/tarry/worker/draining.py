@@ -109,7 +109,9 @@ class Draining:
 
     def _read(self, states: Sequence[PartitionState], now_ms: int) -> None:
         self._hot.read(now_ms)
-        if not is_behind(states) and self._cold.is_due(now_ms):
+        # What is held goes, due or filed, whether this is read or not: so to wait for it is no standstill.
+        is_full = sum(state.held_bytes for state in states) > self._budget_bytes
+        if not is_full and not is_behind(states) and self._cold.is_due(now_ms):
             self._cold.read(now_ms)
 
     def forget(self, places: Iterable[Place]) -> None:
