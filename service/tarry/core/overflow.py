@@ -206,9 +206,11 @@ class Overflow:
                     yield source, slot.ledger.low, slot.end
             elif not slot.is_read:
                 room -= slot.unread if slot.is_begun and source.level == 1 else 0
-                if source.level == 1 and not slot.is_begun and slot.unread > room:
+                is_found = source in self._recovering
+                # How large messages are, a recovery does not know: what it found may always take more than there is.
+                if source.level == 1 and not slot.is_begun and (is_found or slot.unread > room):
                     # What a recovery found may be of an earlier turn too.
-                    start_ms = 0 if source in self._recovering else slot.bucket.start_ms
+                    start_ms = 0 if is_found else slot.bucket.start_ms
                     slot.passes = Passes(start_ms, max(room, LEAST_OF_A_PASS) * typical_bytes)
                 slot.is_begun = True
                 yield source, slot.ledger.position, slot.end
