@@ -12,6 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support.chaos import Watch
 from tests.support.checker import Report, all_accepted, check
 from tests.support.dying import Step
+from tests.support.phases import Phase
 from tests.support.processes import SERVE, Serve, ServeConfig, unserved
 from tests.support.reader import Reader, reading
 from tests.support.workload import Outage, Target, Workload, accepted_as_seen
@@ -66,7 +67,7 @@ class Lab:
         return serve
 
     def serve_until(
-        self, step: Step, *, count: int = 1, number: Literal["KILL", "STOP"] = "KILL", **settings: Any
+        self, step: Step | Phase, *, count: int = 1, number: Literal["KILL", "STOP"] = "KILL", **settings: Any
     ) -> Serve:
         """A service of one process that stops by itself, after SIGUSR1; see `tests.support.dying`."""
         return self.serve(command=("tests.support.dying", step, str(count), number), **settings)

@@ -10,19 +10,22 @@ In the COUNT-th that gets so far, the process sends itself SIGNAL (KILL or STOP)
     committing  within the first milliseconds of the commit
     committed   it is committed, and the process does not know it
 
+or, with the overflow wheel, at a phase of `tests.support.phases`, counted alike. Its last event is `struck`. Without
+SIGUSR1 it serves like any other, and logs how much memory messages take at most, turn by turn.
+
 Signals from outside hit some step or other; by this one a test names it.
 """
 
 import argparse
 import os
-import random
 import signal
-import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tarry import app, logs
 from tarry.clock import SystemClock
@@ -30,54 +33,23 @@ from tarry.config import load
 from tarry.kafka.clients import LibraryClients, Properties
 from tarry.supervisor import StopSignals
 from tarry.worker import Worker
+from tests.support.fate import Fate
+from tests.support.phases import PHASES, PhasedAdmin, PhasedConsumer, PhasedProducer
 
 Step = Literal["begun", "produced", "offsets", "committing", "committed"]
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
-LONGEST_COMMIT_S: Final = 0.004
+
+MOST_HELD: Final = "most_held"
+"""The event that says how much memory messages take, when that is a good deal more than ever before."""
+
+HELD_STEP_BYTES: Final = 2**20
 
 
-class Fate:
-    """Which step of which transaction is the last one.
-
-    Args:
-        step: where to stop.
-        count: in which of the transactions that get there, counted from `arm`.
-        number: the signal.
-    """
-
-    def __init__(self, step: Step, count: int, number: signal.Signals) -> None:
-        self._step = step
-        self._left = count
-        self._number = number
-        self._armed = False
-
-    def arm(self, *_: object) -> None:
-        """Begin to count."""
-        self._armed = True
-
-    def looms(self, step: Step) -> bool:
-        """Whether this step is the one."""
-        if not self._armed or step != self._step:
-            return False
-        self._left -= 1
-        return self._left == 0
-
-    def strike(self) -> None:
-        """The end; or, with STOP, a long pause."""
-        os.kill(os.getpid(), self._number)
-
-    def strike_soon(self) -> None:
-        """Strike from a thread, while this one commits."""
-        after_s = random.Random().uniform(0, LONGEST_COMMIT_S)
-        threading.Timer(after_s, self.strike).start()
-
-
-class FatedProducer(Producer):
+class FatedProducer(PhasedProducer):
     """A producer whose process may stop between any two of its calls."""
 
     def __init__(self, properties: Properties, fate: Fate) -> None:
-        super().__init__(properties)
-        self._fate = fate
+        super().__init__(properties, fate, "firing")
         self._is_empty = True
 
     def begin_transaction(self) -> None:
@@ -107,34 +79,57 @@ class FatedProducer(Producer):
 
 
 class FatedClients(LibraryClients):
-    """The client library's own, but for the firing producer."""
+    """The client library's own, but for those whose calls are steps or phases."""
 
     def __init__(self, fate: Fate) -> None:
         self._fate = fate
 
     def producer(self, properties: Properties) -> Producer:
         """A producer."""
-        if str(properties["transactional.id"]).endswith("-fire"):
+        name = str(properties["transactional.id"])
+        if name.endswith("-fire"):
             return FatedProducer(properties, self._fate)
+        if name.endswith("-file"):
+            return PhasedProducer(properties, self._fate, "filing")
         return super().producer(properties)
+
+    def consumer(self, properties: Properties) -> Consumer:
+        """A consumer."""
+        return PhasedConsumer(properties, self._fate)
+
+    def admin(self, properties: Mapping[str, Any]) -> AdminClient:
+        """An admin client."""
+        return PhasedAdmin(dict(properties), self._fate)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="serve until a step of a transaction, and stop there")
-    parser.add_argument("step", choices=STEPS)
+    parser.add_argument("step", choices=[*STEPS, *PHASES])
     parser.add_argument("count", type=int)
     parser.add_argument("signal", choices=["KILL", "STOP"])
     parser.add_argument("config", type=Path)
     arguments = parser.parse_args()
-    fate = Fate(arguments.step, arguments.count, signal.Signals[f"SIG{arguments.signal}"])
+    on_event = logs.configure(process=0).info
+    fate = Fate(arguments.step, arguments.count, signal.Signals[f"SIG{arguments.signal}"], on_event)
     signal.signal(signal.SIGUSR1, fate.arm)
     stop = StopSignals()
     config = load(arguments.config, os.environ)
-    on_event = logs.configure(process=0).info
     app.prepare(config, adopt=False, on_event=on_event)
     plan = app.plan_of(config, 0)
     plan = replace(plan, cluster=replace(plan.cluster, clients=FatedClients(fate)))
-    Worker(plan, SystemClock(), lambda: stop.asked, on_event).run()
+    most_held = 0
+
+    def stopping() -> bool:
+        """Asked once a turn: the moment to look at what is held."""
+        nonlocal most_held
+        held = sum(state.held_bytes for state in worker.look().states.values())
+        if held > most_held + HELD_STEP_BYTES:
+            most_held = held
+            on_event(MOST_HELD, held_bytes=held)
+        return stop.asked
+
+    worker = Worker(plan, SystemClock(), stopping, on_event)
+    worker.run()
 
 
 if __name__ == "__main__":

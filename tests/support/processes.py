@@ -73,7 +73,7 @@ class ServeConfig:
         intake = {
             "topic": self.intake,
             "partitions": self.partitions,
-            "max_delay": "60s",
+            **({} if "delay" in self.intake_settings else {"max_delay": "60s"}),
             **self.intake_settings,
         }
         tables: list[tuple[str, Mapping[str, object]]] = [

@@ -115,6 +115,8 @@ class Workload:
         delays_ms: the shortest and the longest delay.
         instant_every: one due time in four is rounded up to a multiple of so many milliseconds, so that many
             are due at the same instant.
+        due_ms: the first and the last time at which messages are due, instead of delays.
+        longest: of values' random part, in characters.
 
     Threads: `send` and `keep_sending` are called by one thread; `produced` when they have ended; the others any time.
     """
@@ -130,6 +132,8 @@ class Workload:
         keys: int = 50,
         delays_ms: tuple[int, int] = (200, 5_000),
         instant_every: int = 500,
+        due_ms: tuple[int, int] | None = None,
+        longest: int = 300,
     ) -> None:
         self._intake = intake
         self._partitions = partitions
@@ -138,6 +142,8 @@ class Workload:
         self._keys = [b"key-%d" % number for number in range(keys)]
         self._delays_ms = delays_ms
         self._instant_every = instant_every
+        self._due_ms = due_ms
+        self._longest = longest
         self._interned = Interned()
         self._sent: list[_Sent] = []
         self._refused: list[str] = []
@@ -219,9 +225,7 @@ class Workload:
     def _send_one(self) -> None:
         choose = self._random
         now_ms = time.time_ns() // 1_000_000
-        due_ms = now_ms + choose.randint(*self._delays_ms)
-        if choose.random() < 0.25:
-            due_ms = -(-due_ms // self._instant_every) * self._instant_every
+        due_ms = self._when_due(now_ms)
         key = None if choose.random() < 0.05 else choose.choice(self._keys)
         target = choose.choice(self._targets)
         id_, id_headers = self._id()
@@ -252,6 +256,15 @@ class Workload:
         self._sent.append(sent)
         self._producer.produce(self._intake, value, key, timestamp=now_ms, headers=headers, on_delivery=acknowledged)
 
+    def _when_due(self, now_ms: int) -> int:
+        choose = self._random
+        if self._due_ms is not None:
+            return choose.randint(*self._due_ms)
+        due_ms = now_ms + choose.randint(*self._delays_ms)
+        if choose.random() < 0.25:
+            due_ms = -(-due_ms // self._instant_every) * self._instant_every
+        return due_ms
+
     def _id(self) -> tuple[str, SentHeaders]:
         """An id and the header that carries it; an empty id is derived by the service."""
         made = uuid.UUID(int=self._random.getrandbits(128), version=4)
@@ -270,7 +283,7 @@ class Workload:
             return None
         if kind < 0.04:
             return b""
-        filler = "x" * self._random.randrange(300)
+        filler = "x" * self._random.randrange(self._longest)
         return json.dumps({"number": len(self._sent), "id": id_, "due_ms": due_ms, "filler": filler}).encode()
 
     def _when(self, now_ms: int, due_ms: int) -> tuple[str, str]:
