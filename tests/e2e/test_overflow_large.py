@@ -1,0 +1,56 @@
+"""Buckets that are larger than all the memory there is for messages, on a real broker, with kill -9 between two passes.
+
+A bucket of a second, and one in which all is due in the same millisecond. Both come in due order, once, without a
+standstill, and what a process holds stays about the budget.
+"""
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.conftest import Lab, verdict
+from tests.support.buckets import QUICK_WHEEL, wait_empty
+from tests.support.chaos import now_ms
+from tests.support.dying import MOST_HELD
+from tests.support.fate import STRUCK
+from tests.support.workload import Sending
+
+BUDGET_BYTES = 16 * 2**20
+MESSAGES = 16_000
+LONGEST = 5_000
+AHEAD_MS = 13_000
+DEAD_WITHIN_S = 30.0
+DELIVERED_WITHIN_S = 60.0
+
+
+@pytest.mark.parametrize("width_ms", [1_000, 1], ids=["in-one-bucket", "in-one-millisecond"])
+def test_more_than_memory_is_delivered_in_order_within_the_budget_through_deaths_between_passes(
+    lab: Lab, width_ms: int, tell: Callable[[str], None]
+) -> None:
+    settings = {"instance": "only", "service": {"memory_budget": "16MiB"}, **QUICK_WHEEL}
+    # The last one would die of a phase too, but nobody tells it to begin to count.
+    *dying, last = lives = [lab.serve_until("read-again", count=count, **settings) for count in (1, 2, 1)]
+    dying[0].start().wait_serving()
+    reader = lab.read()
+    due_ms = (now_ms() + AHEAD_MS) // 1_000 * 1_000
+    workload = lab.workload(due_ms=(due_ms, due_ms + width_ms - 1), longest=LONGEST)
+    with Sending(workload, MESSAGES, 5.0):
+        dying[0].signal(signal.SIGUSR1)
+    assert LONGEST / 2 * MESSAGES > 2 * BUDGET_BYTES  # what messages take beside their values not counted
+    for serve in dying:
+        assert serve.wait_ended(DEAD_WITHIN_S) == -signal.SIGKILL
+        assert serve.events()[-1]["event"] == STRUCK, serve.tail()
+        following = lives[lives.index(serve) + 1].start()
+        following.wait_serving()
+        if following is not last:
+            following.signal(signal.SIGUSR1)
+    arrived = len(reader.poll())
+    wait_empty(lab.bootstrap, lab.intake, workload, reader, DELIVERED_WITHIN_S)
+    report = verdict(workload, reader, [last])
+    report.assert_kept()
+    most_bytes = [max((each["held_bytes"] for each in serve.events(MOST_HELD)), default=0) for serve in lives]
+    most = ", ".join(f"{held / 2**20:.0f}" for held in most_bytes)
+    tell(f"{arrived} came before the last process served; held at most {most} of {BUDGET_BYTES / 2**20:.0f} MiB")
+    # What is read at once, up to 5,000 messages, may be more than there is room for: here nearly a budget.
+    assert max(most_bytes) < 2.25 * BUDGET_BYTES
