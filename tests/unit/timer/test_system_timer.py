@@ -2,19 +2,16 @@
 do."""
 
 import random
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tarry.clock import SystemClock
 from tarry.timer import Reaper, SystemTimer, TimerTask
 from tests.unit.timer.hand_clock import HandClock
-
-PATIENCE_S = 20
+from tests.unit.timer.threads import PATIENCE_S, Inbox, in_thread
 
 
 class Note(TimerTask):
@@ -55,46 +52,11 @@ class ReadClock(SystemClock):
         return super().monotonic_ms()
 
 
-class Inbox(Executor):
-    """Keeps what is submitted until the test runs it; may be made to block in `submit`."""
-
-    def __init__(self) -> None:
-        self.calls: list[Callable[[], object]] = []
-        self.gate = threading.Event()
-        self.gate.set()
-        self.at_gate = threading.Event()
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.at_gate.set()
-        assert self.gate.wait(PATIENCE_S)
-        self.calls.append(lambda: fn(*args, **kwargs))
-        return Future()
-
-    def run_all(self) -> None:
-        calls, self.calls = self.calls, []
-        for call in calls:
-            call()
-
-
-@pytest.fixture
-def inbox() -> Inbox:
-    return Inbox()
-
-
 @pytest.fixture
 def timer(clock: HandClock, inbox: Inbox) -> Iterator[SystemTimer]:
     timer = SystemTimer("test", clock, wheel_size=20, executor=inbox)
     yield timer
     timer.shutdown()
-
-
-@pytest.fixture
-def hurried_threads() -> Iterator[None]:
-    """Threads change places some hundred times more often than usual."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(usual)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -104,12 +66,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
             return
         tick.wait(0.001)
     raise AssertionError("it did not come to pass in time")
-
-
-def in_thread(work: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=work)
-    thread.start()
-    return thread
 
 
 def test_a_task_runs_when_its_delay_has_passed_and_not_a_millisecond_before(
