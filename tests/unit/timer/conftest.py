@@ -3,6 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tarry.timer import SystemTimer
 from tests.unit.timer.hand_clock import HandClock
 from tests.unit.timer.threads import Inbox
 
@@ -15,6 +16,13 @@ def clock() -> HandClock:
 @pytest.fixture
 def inbox() -> Inbox:
     return Inbox()
+
+
+@pytest.fixture
+def timer(clock: HandClock, inbox: Inbox) -> Iterator[SystemTimer]:
+    timer = SystemTimer("test", clock, wheel_size=20, executor=inbox)
+    yield timer
+    timer.shutdown()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ do."""
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -50,13 +50,6 @@ class ReadClock(SystemClock):
     def monotonic_ms(self) -> int:
         self.read.set()
         return super().monotonic_ms()
-
-
-@pytest.fixture
-def timer(clock: HandClock, inbox: Inbox) -> Iterator[SystemTimer]:
-    timer = SystemTimer("test", clock, wheel_size=20, executor=inbox)
-    yield timer
-    timer.shutdown()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
