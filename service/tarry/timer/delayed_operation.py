@@ -21,9 +21,12 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tarry.timer.task import TimerTask
+
+if TYPE_CHECKING:
+    from tarry.timer.watchers import Watchers
 
 # One for all operations, held for some assignments and never while code of an operation runs. A lock for each
 # would take a quarter of an operation's memory, and threads that take turns at one interpreter gain nothing by it.
@@ -41,8 +44,12 @@ class DelayedOperation(TimerTask):
 
     def __init__(self, delay_ms: int) -> None:
         super().__init__(delay_ms)
+        self.watchers: Watchers[Any] | None = None
+        """Where it is watched. This and the next two are the purgatory's own business, under its lock."""
         self.watched_by = 0
-        """In how many lists of watchers it is. The purgatory's own business, under its lock."""
+        """In how many lists it is."""
+        self.is_left_over = False
+        """Whether it is counted as settled and still in a list."""
         self._settled = False
         self._completed = False
         self._asking = False
@@ -128,6 +135,8 @@ class DelayedOperation(TimerTask):
             self._settled = True
             self._completed = completed
         self.cancel()
+        if self.watchers is not None:
+            self.watchers.tell_settled(self)
         return True
 
     def _takes_a_question(self) -> bool:

@@ -15,10 +15,10 @@ the reaper sweeps all keys once there are enough of them.
 No event is missed: an operation is asked whether it can be completed once more after it stands under its keys. An
 event from then on finds it there; one before that has changed the answer.
 
-Two things differ from Kafka's purgatory. It knows how many operations of those it watches are settled, where Kafka's
-counts every one that ever came until the next purge: so an event that takes its operation out of its only list, the
-usual case, brings no purge closer. And what is cancelled is settled, under all of its keys, in the same step in
-which a completion would be: so it is one or the other.
+Two things differ from Kafka's purgatory. It knows how many settled operations its lists hold, where Kafka's counts all
+that came since the last purge and do not wait: so an event that takes its operation out of its only list, the usual
+case, brings no purge closer, and no herd that waits to be completed is looked for in vain. And what is cancelled is
+settled, under all of its keys, in the same step in which a completion would be: so it is one or the other.
 
 Source: Kafka's `DelayedOperationPurgatory`.
 """
@@ -60,9 +60,6 @@ class DelayedOperationPurgatory(Generic[Operation]):
         self._timer = timer
         self._purge_interval = purge_interval
         self._watchers = Watchers[Operation]()
-        self._in_passing = 0
-        """How many are neither settled nor delayed, at most: on their way into the timer, or from it to be completed.
-        A busy executor may have many of them, and no purge finds those."""
         self._reaper = _ExpiredOperationReaper(self, timer, name=f"expired operation reaper {name}")
 
     def try_complete_else_watch(self, operation: Operation, key: Hashable, *keys: Hashable) -> bool:
@@ -127,13 +124,9 @@ class DelayedOperationPurgatory(Generic[Operation]):
             Whether a bucket of the timer expired.
         """
         advanced = self._timer.advance_clock(timeout_ms)
-        delayed = self._timer.size()
-        undelayed = self._watchers.operations() - delayed
-        self._in_passing = min(self._in_passing, undelayed)
         # A purge looks at all that is watched. With a share of it as the bound that is O(1) for each one settled.
-        if undelayed - self._in_passing > max(self._purge_interval, delayed // 4):
+        if self._watchers.leftovers() > max(self._purge_interval, self._timer.size() // 4):
             self._watchers.purge()
-            self._in_passing = self._watchers.operations() - self._timer.size()
         return advanced
 
     def watched(self) -> int:

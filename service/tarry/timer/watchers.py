@@ -1,7 +1,8 @@
 """Who waits for which key: the lists of a purgatory.
 
 A list is looked through, never searched: an operation that was completed by other means than this key stays in it
-until the key is next swept. Those are what a purgatory purges.
+until the key is next swept. Those are the leftovers that a purgatory purges. Each operation tells when it is settled,
+so how many there are is known at any time.
 
 Kafka spreads the keys over 512 locks. Where one interpreter runs one thread at a time that gains nothing
 (`docs/performance.md`): one lock is held for one key at a time, and never while code of an operation runs.
@@ -27,7 +28,7 @@ class Watchers(Generic[Operation]):
         self._lock = threading.Lock()
         self._by_key: dict[Hashable, list[Operation]] = {}
         self._entries = 0
-        self._operations = 0
+        self._leftovers = 0
 
     def watch(self, operation: Operation, keys: tuple[Hashable, ...]) -> None:
         """Put an operation under each of the keys, in one step."""
@@ -38,9 +39,11 @@ class Watchers(Generic[Operation]):
                     self._by_key[key] = [operation]
                 else:
                     watching.append(operation)
+            operation.watchers = self
             operation.watched_by = len(keys)
             self._entries += len(keys)
-            self._operations += 1
+            if operation.is_settled:  # perhaps before it knew whom to tell
+                self._count_left_over(operation)
 
     def watching(self, key: Hashable) -> list[Operation]:
         """Those under a key at this moment."""
@@ -91,13 +94,26 @@ class Watchers(Generic[Operation]):
         """How many times operations stand under keys, the settled ones among them. O(1)."""
         return self._entries
 
-    def operations(self) -> int:
-        """How many operations stand under any key, the settled ones among them. O(1)."""
-        return self._operations
+    def leftovers(self) -> int:
+        """How many settled operations stand under any key. O(1)."""
+        return self._leftovers
+
+    def tell_settled(self, operation: Operation) -> None:
+        """Count an operation that has just been settled, where it is still under a key."""
+        with self._lock:
+            if operation.watched_by:
+                self._count_left_over(operation)
+
+    def _count_left_over(self, operation: Operation) -> None:
+        """Count an operation once as a leftover. Needs the lock."""
+        if not operation.is_left_over:
+            operation.is_left_over = True
+            self._leftovers += 1
 
     def _let_go(self, operation: Operation) -> None:
         """Count an operation out of one list. Needs the lock."""
         self._entries -= 1
         operation.watched_by -= 1
-        if not operation.watched_by:
-            self._operations -= 1
+        if operation.is_left_over and not operation.watched_by:
+            operation.is_left_over = False
+            self._leftovers -= 1

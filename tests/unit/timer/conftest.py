@@ -1,5 +1,10 @@
+import random
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -32,3 +37,21 @@ def hurried_threads() -> Iterator[None]:
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(usual)
+
+
+@pytest.fixture
+def hesitant_threads(hurried_threads: None) -> Iterator[None]:
+    """Threads that are started let others go first at any line of the purgatory: nothing is one step by luck."""
+    rng = random.Random(1)
+
+    def hesitate(frame: FrameType, event: str, _arg: object) -> Any:
+        if not frame.f_code.co_filename.endswith(("delayed_operation.py", "watchers.py", "purgatory.py")):
+            return None
+        if rng.random() < 0.2:
+            time.sleep(0)
+        return hesitate
+
+    usual = threading.gettrace()
+    threading.settrace(hesitate)
+    yield
+    threading.settrace(usual)

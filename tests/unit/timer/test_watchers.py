@@ -3,7 +3,7 @@ from tests.unit.timer.operations import Request
 
 
 def sizes(watchers: Watchers[Request]) -> tuple[int, int]:
-    return watchers.entries(), watchers.operations()
+    return watchers.entries(), watchers.leftovers()
 
 
 def test_operations_stand_under_each_of_their_keys_as_they_came() -> None:
@@ -14,10 +14,10 @@ def test_operations_stand_under_each_of_their_keys_as_they_came() -> None:
     assert watchers.watching("a") == [first]
     assert watchers.watching("b") == [first, second]
     assert watchers.watching("c") == []
-    assert sizes(watchers) == (3, 2)
+    assert sizes(watchers) == (3, 0)
 
 
-def test_a_sweep_takes_what_is_settled_from_one_key_and_an_operation_counts_until_it_is_under_none() -> None:
+def test_a_sweep_takes_what_is_settled_from_one_key_and_it_is_left_over_until_it_is_under_none() -> None:
     watchers = Watchers[Request]()
     first, second = Request(), Request()
     watchers.watch(first, ("a", "b"))
@@ -25,9 +25,9 @@ def test_a_sweep_takes_what_is_settled_from_one_key_and_an_operation_counts_unti
     first.force_complete()
     assert watchers.sweep("b") == 1
     assert watchers.watching("b") == [second]
-    assert sizes(watchers) == (2, 2)
+    assert sizes(watchers) == (2, 1)
     assert watchers.sweep("a") == 1
-    assert sizes(watchers) == (1, 1)
+    assert sizes(watchers) == (1, 0)
     assert watchers.sweep("a") == 0
 
 
@@ -38,9 +38,10 @@ def test_a_purge_sweeps_every_key_and_keeps_what_waits() -> None:
         watchers.watch(operation, ("a", "b", operation))
     completed.force_complete()
     withdrawn.withdraw()
+    assert sizes(watchers) == (9, 2)
     assert watchers.purge() == 6
     assert [watchers.watching(key) for key in ("a", "b", stays, completed)] == [[stays], [stays], [stays], []]
-    assert sizes(watchers) == (3, 1)
+    assert sizes(watchers) == (3, 0)
     assert watchers.purge() == 0
 
 
@@ -61,7 +62,7 @@ def test_what_is_removed_from_a_key_stays_under_its_others() -> None:
     assert watchers.remove("a") == [operation]
     assert watchers.remove("a") == []
     assert watchers.watching("b") == [operation]
-    assert sizes(watchers) == (1, 1)
+    assert sizes(watchers) == (1, 0)
 
 
 def test_an_operation_under_one_key_twice_leaves_it_as_one() -> None:
@@ -70,4 +71,16 @@ def test_an_operation_under_one_key_twice_leaves_it_as_one() -> None:
     watchers.watch(operation, ("a", "a"))
     operation.force_complete()
     assert watchers.sweep("a") == 2
+    assert sizes(watchers) == (0, 0)
+
+
+def test_one_that_is_settled_before_it_is_watched_is_left_over_and_counted_once() -> None:
+    watchers = Watchers[Request]()
+    operation = Request()
+    operation.force_complete()
+    watchers.watch(operation, ("a", "b"))
+    watchers.tell_settled(operation)
+    assert sizes(watchers) == (2, 1)
+    watchers.purge()
+    watchers.tell_settled(operation)
     assert sizes(watchers) == (0, 0)
