@@ -10,7 +10,7 @@ import pytest
 
 from tarry.timer import SystemTimer
 from tests.unit.timer.hand_clock import HandClock
-from tests.unit.timer.threads import Inbox
+from tests.unit.timer.threads import PURGATORY, Inbox
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def hesitant_threads(hurried_threads: None) -> Iterator[None]:
     rng = random.Random(1)
 
     def hesitate(frame: FrameType, event: str, _arg: object) -> Any:
-        if not frame.f_code.co_filename.endswith(("delayed_operation.py", "watchers.py", "purgatory.py")):
+        if not frame.f_code.co_filename.endswith(PURGATORY):
             return None
         if rng.random() < 0.2:
             time.sleep(0)

@@ -7,7 +7,7 @@ import pytest
 
 from tarry.timer import SystemTimer
 from tests.unit.timer.operations import Request
-from tests.unit.timer.threads import PATIENCE_S, in_thread
+from tests.unit.timer.threads import PATIENCE_S, in_thread, overtaken_at
 
 
 class Scripted(Request):
@@ -268,3 +268,63 @@ def test_whoever_asks_last_of_many_threads_its_answer_is_found() -> None:
     for thread in threads:
         thread.join(PATIENCE_S)
     assert [operation.calls for operation in operations] == [["completed"]] * len(operations)
+
+
+class Alone(Request):
+    """Notices when two threads are at its question."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = 0
+        self.crowded = False
+
+    def try_complete(self) -> bool:
+        self.inside += 1
+        self.crowded |= self.inside > 1
+        completed = super().try_complete()
+        self.inside -= 1
+        return completed
+
+
+def test_a_question_that_overtakes_another_at_any_line_is_answered_and_by_one_thread_at_a_time() -> None:
+    lines, more = 0, True
+    while more:
+        operation = Alone()
+
+        def answer_and_ask(operation: Alone = operation) -> None:
+            operation.answered = True
+            operation.maybe_try_complete()
+
+        lines += 1
+        more = overtaken_at(lines, operation.maybe_try_complete, answer_and_ask)
+        assert (operation.calls, operation.crowded) == (["completed"], False), f"at line {lines}"
+    assert lines > 10
+
+
+@pytest.mark.parametrize("overtake", [Request.force_complete, Request.withdraw, Request.run])
+def test_what_overtakes_a_completion_at_any_line_settles_it_or_does_not(
+    overtake: Callable[[Request], bool | None],
+) -> None:
+    lines, more = 0, True
+    while more:
+        operation = Request()
+        first: list[bool] = []
+        second: list[bool | None] = []
+
+        def complete(operation: Request = operation, first: list[bool] = first) -> None:
+            first.append(operation.force_complete())
+
+        def settle(operation: Request = operation, second: list[bool | None] = second) -> None:
+            second.append(overtake(operation))
+
+        lines += 1
+        more = overtaken_at(lines, complete, settle)
+        if first == [True]:
+            assert (operation.calls, bool(second[0])) == (["completed"], False)
+        else:
+            assert (operation.calls, second) in (
+                (["completed"], [True]),  # force_complete
+                ([], [True]),  # withdraw
+                (["completed", "expired"], [None]),  # run, which does not say
+            )
+    assert lines > 5

@@ -13,7 +13,7 @@ from tarry.testing import ManualClock
 from tarry.timer import DelayedOperationPurgatory, SystemTimer, TimerTask
 from tests.support.brokers import wait_until
 from tests.unit.timer.operations import Request
-from tests.unit.timer.threads import PATIENCE_S, Inbox, in_thread
+from tests.unit.timer.threads import PATIENCE_S, Inbox, in_thread, overtaken_at
 
 Purgatory = DelayedOperationPurgatory[Request]
 
@@ -334,6 +334,24 @@ def test_its_threads_bear_its_name_and_end_with_it(busy: Purgatory) -> None:
     assert "expired operation reaper busy" in names
     busy.shutdown()
     assert not [thread.name for thread in threading.enumerate() if "busy" in thread.name]
+
+
+def test_an_event_that_overtakes_the_watching_at_any_line_completes_it(purgatory: Purgatory) -> None:
+    lines, more = 0, True
+    while more:
+        request = Request()
+
+        def watch(request: Request = request, key: int = lines) -> None:
+            purgatory.try_complete_else_watch(request, key)
+
+        def bring_about(request: Request = request, key: int = lines) -> None:
+            answer(purgatory, request, key)
+
+        lines += 1
+        more = overtaken_at(lines, watch, bring_about)
+        assert (request.calls, purgatory.delayed()) == (["completed"], 0), f"at line {lines}"
+    assert lines > 30
+    assert purgatory._watchers.leftovers() == purgatory.watched()
 
 
 @pytest.mark.usefixtures("hesitant_threads")
