@@ -8,8 +8,8 @@ whose shape two of its percentiles give; one whose latency is beyond the timeout
     by key   an awaited outcome: every request watches a key of its own, and is completed by a check of that key
 
 Each has a process of its own, with the garbage collector off as in the service. Memory is the growth of the resident
-set from just before the first request, as sampled while requests came. After the last purge nothing waits, and no more
-is left over than the purge interval allows.
+set from just before the first request, as sampled while requests came. After the last purge nothing waits and nothing
+is left over.
 
     python -m benches.bench_purgatory
     python -m benches.bench_purgatory --num 300000 --timeout 60000 --pct50 20000 --pct75 30000

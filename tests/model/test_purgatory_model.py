@@ -112,7 +112,7 @@ class PurgatoryAgainstList(RuleBasedStateMachine):
         waits = sum(not waiting.settled for waiting in self.all)
         entries = sum(len(waiting.under) for waiting in self.all if not waiting.settled)
         left = self.purgatory.watched() - entries
-        assert 0 <= left <= 3 * max(self.purge_interval, waits // 4)
+        assert 0 <= left <= 3 * (max(self.purge_interval, waits // 4) if waits else 0)
 
     @invariant()
     def became_of_each_what_had_to(self) -> None:

@@ -53,7 +53,7 @@ class DelayedOperationPurgatory(Generic[Operation]):
         name: of its threads.
         timer: the purgatory's alone, which also shuts it down; expired operations are completed on its executor.
         purge_interval: how many settled operations may stand in the lists before they are purged; a quarter of
-            those that wait, where that is more.
+            those that wait, where that is more, and none where nothing waits.
     """
 
     def __init__(self, name: str, timer: Timer, *, purge_interval: int = PURGE_INTERVAL) -> None:
@@ -124,8 +124,11 @@ class DelayedOperationPurgatory(Generic[Operation]):
             Whether a bucket of the timer expired.
         """
         advanced = self._timer.advance_clock(timeout_ms)
-        # A purge looks at all that is watched. With a share of it as the bound that is O(1) for each one settled.
-        if self._watchers.leftovers() > max(self._purge_interval, self._timer.size() // 4):
+        # A purge looks at all that is watched: with a share of it as the bound that is O(1) for each one settled. Where
+        # nothing waits it looks at leftovers only, and some of them, scattered, could keep all memory from being freed.
+        delayed = self._timer.size()
+        bound = max(self._purge_interval, delayed // 4) if delayed else 0
+        if self._watchers.leftovers() > bound:
             self._watchers.purge()
         return advanced
 

@@ -88,7 +88,11 @@ class Watchers(Generic[Operation]):
         """
         with self._lock:
             keys = list(self._by_key)
-        return sum(map(self.sweep, keys))
+        purged = sum(map(self.sweep, keys))
+        with self._lock:
+            if not self._by_key:
+                self._by_key.clear()  # an empty dict keeps the room that it had
+        return purged
 
     def entries(self) -> int:
         """How many times operations stand under keys, the settled ones among them. O(1)."""

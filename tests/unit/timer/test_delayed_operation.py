@@ -26,6 +26,22 @@ class Scripted(Request):
         return answered and self.force_complete()
 
 
+class Alone(Request):
+    """Notices when two threads are at its question."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = 0
+        self.crowded = False
+
+    def try_complete(self) -> bool:
+        self.inside += 1
+        self.crowded |= self.inside > 1
+        completed = super().try_complete()
+        self.inside -= 1
+        return completed
+
+
 class Held:
     """A step that lasts until it is released."""
 
@@ -242,18 +258,14 @@ def test_of_many_threads_that_complete_expire_and_withdraw_exactly_one_does() ->
 
 @pytest.mark.usefixtures("hesitant_threads")
 def test_whoever_asks_last_of_many_threads_its_answer_is_found() -> None:
-    # Completable with the last of so many votes. Each thread votes and then asks; the look at the votes and what
-    # follows from it are apart, as in the trace above, so a lost word would leave the operation waiting.
+    # Completable with the last of so many votes. Each thread votes and then asks: a lost word would leave the
+    # operation waiting.
     voters = 4
 
-    class Vote(Request):
+    class Vote(Alone):
         def __init__(self) -> None:
             super().__init__()
             self.votes: list[int] = []
-
-        def try_complete(self) -> bool:
-            complete = len(self.votes) == voters
-            return self.force_complete() if complete else False
 
     operations = [Vote() for _ in range(800)]
     start = threading.Barrier(voters)
@@ -262,28 +274,15 @@ def test_whoever_asks_last_of_many_threads_its_answer_is_found() -> None:
         for operation in operations:
             start.wait(PATIENCE_S)
             operation.votes.append(voter)
+            if len(operation.votes) == voters:
+                operation.answered = True
             operation.maybe_try_complete()
 
     threads = [in_thread(lambda voter=voter: vote(voter)) for voter in range(voters)]  # type: ignore[misc]  # mypy has no type for a lambda's default
     for thread in threads:
         thread.join(PATIENCE_S)
     assert [operation.calls for operation in operations] == [["completed"]] * len(operations)
-
-
-class Alone(Request):
-    """Notices when two threads are at its question."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inside = 0
-        self.crowded = False
-
-    def try_complete(self) -> bool:
-        self.inside += 1
-        self.crowded |= self.inside > 1
-        completed = super().try_complete()
-        self.inside -= 1
-        return completed
+    assert not any(operation.crowded for operation in operations)
 
 
 def test_a_question_that_overtakes_another_at_any_line_is_answered_and_by_one_thread_at_a_time() -> None:

@@ -275,12 +275,22 @@ def test_what_no_key_takes_out_is_purged_beyond_the_interval_and_its_memory_is_f
 
 def test_what_its_own_key_takes_out_brings_no_purge_closer(hand: ManualClock, inbox: Inbox) -> None:
     purgatory = Purgatory("test", SystemTimer("test", hand, executor=inbox), purge_interval=10)
-    waits = watched(purgatory, "w", "v")
-    waits.force_complete()
+    watched(purgatory, "waits")
+    watched(purgatory, "left", "over").force_complete()
     for key in range(100):
         assert answer(purgatory, watched(purgatory, key), key) == 1
         purgatory.advance_clock(0)
-    assert purgatory.watched() == 2, "a purge would have found it"
+    assert purgatory.watched() == 3, "a purge would have found it"
+
+
+def test_where_nothing_waits_nothing_is_left_over(purgatory: Purgatory) -> None:
+    watched(purgatory, "a", "b").force_complete()
+    last = watched(purgatory, "a")
+    purgatory.advance_clock(0)
+    assert purgatory.watched() == 3
+    last.force_complete()
+    purgatory.advance_clock(0)
+    assert purgatory.watched() == 0
 
 
 def test_with_many_that_wait_a_purge_comes_for_a_quarter_of_them(hand: ManualClock, inbox: Inbox) -> None:
