@@ -9,7 +9,8 @@ whose shape two of its percentiles give; one whose latency is beyond the timeout
 
 Each has a process of its own, with the garbage collector off as in the service. Memory is the growth of the resident
 set from just before the first request, as sampled while requests came. After the last purge nothing waits and nothing
-is left over.
+is left over; what the process then still has of the system is Python's, which gives back whole arenas of 1 MiB only and
+uses the rest again: blocks in use say what the purgatory let go of.
 
     python -m benches.bench_purgatory
     python -m benches.bench_purgatory --num 300000 --timeout 60000 --pct50 20000 --pct75 30000
@@ -80,6 +81,8 @@ class Figures:
         peak_delayed: requests that waited, the same.
         peak_bytes: growth of the resident set, at most.
         after_bytes: growth that is left after the last purge.
+        peak_blocks: growth of what Python has allocated, in blocks, at most.
+        after_blocks: the same after the last purge.
         left: entries under keys after the last purge.
     """
 
@@ -92,6 +95,8 @@ class Figures:
     peak_delayed: int
     peak_bytes: int
     after_bytes: int
+    peak_blocks: int
+    after_blocks: int
     left: int
 
 
@@ -191,12 +196,14 @@ def run(way: str, load: Load) -> Figures:
     completer = Completer(complete)
     peak_watched = peak_delayed = 0
     before_bytes = peak_bytes = memory_bytes(os.getpid())
+    before_blocks = peak_blocks = sys.getallocatedblocks()
 
     def sample() -> None:
-        nonlocal peak_watched, peak_delayed, peak_bytes
+        nonlocal peak_watched, peak_delayed, peak_bytes, peak_blocks
         peak_watched = max(peak_watched, purgatory.watched())
         peak_delayed = max(peak_delayed, purgatory.delayed())
         peak_bytes = max(peak_bytes, memory_bytes(os.getpid()))
+        peak_blocks = max(peak_blocks, sys.getallocatedblocks())
 
     with purgatory:
         completer.start()
@@ -233,6 +240,8 @@ def run(way: str, load: Load) -> Figures:
         peak_delayed=peak_delayed,
         peak_bytes=peak_bytes - before_bytes,
         after_bytes=memory_bytes(os.getpid()) - before_bytes,
+        peak_blocks=peak_blocks - before_blocks,
+        after_blocks=sys.getallocatedblocks() - before_blocks,
         left=purgatory.watched(),
     )
 
@@ -257,6 +266,8 @@ def print_table(rows: dict[str, Figures]) -> None:
         ("memory, at most", lambda run: f"{run.peak_bytes / 2**20:.1f} MiB"),
         ("for each that waited then", lambda run: f"{run.peak_bytes / run.peak_delayed:,.0f} B"),
         ("memory after the last purge", lambda run: f"{run.after_bytes / 2**20:.1f} MiB"),
+        ("blocks in use, at most", lambda run: f"{run.peak_blocks:,}"),
+        ("blocks after the last purge", lambda run: f"{run.after_blocks:,}"),
         ("watched after the last purge", lambda run: f"{run.left:,}"),
         ("until the last ended, s", lambda run: f"{run.wall_s:.1f}"),
     ]

@@ -79,6 +79,7 @@ def test_one_that_is_settled_before_it_is_watched_is_left_over_and_counted_once(
     operation = Request()
     operation.force_complete()
     watchers.watch(operation, ("a", "b"))
+    assert sizes(watchers) == (2, 1)
     watchers.tell_settled(operation)
     assert sizes(watchers) == (2, 1)
     watchers.purge()
