@@ -22,7 +22,7 @@ OUT_OF_ORDER = ("out of order", "out of the log's order")
 FOUND_SOON = {
     "commit-before-produce": ("lost",),
     "no-journal": ("twice",),
-    "no-fencing": ("stuck",),
+    "no-fencing": ("stuck", "twice"),
     "no-gate": OUT_OF_ORDER,
     "gate-ignores-buckets": OUT_OF_ORDER,
 }
