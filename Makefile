@@ -45,6 +45,7 @@ slow: $(READY) ## every other test that takes longer than the suite may
 
 bench: $(READY) ## figures, as ratios in one run
 	$(BIN)/python -m benches.bench_wheel
+	$(BIN)/python -m benches.bench_purgatory
 	$(BIN)/python -m benches.bench_relay
 	$(BIN)/python -m benches.bench_overflow
 	$(BIN)/python -m benches.bench_poison

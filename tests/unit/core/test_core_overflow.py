@@ -310,6 +310,21 @@ def test_a_recovery_reads_from_where_it_was_done() -> None:
     assert overflow.entries() == ((), (Emptying(*SLOT, 6),))
 
 
+def test_a_recovery_reads_in_passes_since_it_knows_no_sizes() -> None:
+    found = recovered(spans=(0, 6))
+    assert list(found.unread(ROOM, 1)) == [(SLOT, 2, 6)]
+    slot = found.closed(SLOT)
+    assert slot is not None
+    assert slot.passes is not None
+    filled = Overflow(checkpoint(), Buckets())
+    filled.fill(SLOT)
+    assert close(filled, CLOSED_MS + 500, l1s0=4)
+    list(filled.unread(ROOM, 1))
+    slot = filled.closed(SLOT)
+    assert slot is not None
+    assert slot.passes is None, "what this process has filed, it knows"
+
+
 def test_a_recovery_from_an_old_copy_begins_where_the_log_does() -> None:
     """The slot has been emptied since, up to 5."""
     overflow = recovered(spans=(5, 6), done=[(2, 5)])
