@@ -21,8 +21,9 @@ from tarry.core.intake_policy import IntakePolicy
 from tarry.core.levels import levels_for
 from tarry.core.request_reader import RequestReader
 from tarry.http import listen
-from tarry.kafka.birth import Birth
+from tarry.kafka.birth import PATIENCE_S, Birth
 from tarry.kafka.intake_topics import make_or_check
+from tarry.kafka.patience import patiently
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import TopicAdmin
 from tarry.logs import Level
@@ -67,10 +68,12 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
     """
     cluster = cluster_of(config)
     admin = cluster.clients.admin(cluster.admin())
-    birth = Birth(cluster, admin, config.service.group, SystemClock())
+    clock = SystemClock()
+    birth = Birth(cluster, admin, config.service.group, clock)
     for intake in config.intakes:
         geometry = geometry_of(config, intake)
-        made = make_or_check(
+        make = partial(
+            make_or_check,
             TopicAdmin(admin),
             intake.topic,
             intake.partitions,
@@ -79,6 +82,7 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
             fixed_delay=intake.is_fixed,
             before_intake=partial(birth.give, intake.topic, intake.partitions, geometry, adopt=adopt),
         )
+        made = patiently(make, clock, PATIENCE_S)
         if made:
             on_event("topics_made", topics=made)
 

@@ -49,14 +49,18 @@ class Birth:
             adopt: also for partitions that hold records: they begin at the first of these.
 
         Raises:
+            RetriableError: brokers do not answer for longer than somebody at a start would wait.
             UsageError: the journal can't be written.
         """
         places = [(intake, partition) for partition in range(partitions)]
-        begin = dict.fromkeys(places, 0)
-        if self._topics.find([intake]):
-            begin = self._beginnings(places, adopt=adopt)
-        unborn = patiently(lambda: self._unborn(places, adopt=adopt), self._clock, PATIENCE_S)
-        self._write({place: low for place, low in begin.items() if place in unborn}, geometry)
+        lows = patiently(lambda: self._lows(intake, places, adopt=adopt), self._clock, PATIENCE_S)
+        self._write(lows, geometry)
+
+    def _lows(self, intake: str, places: list[Place], *, adopt: bool) -> dict[Place, int]:
+        """Where those begin that are to be given a checkpoint."""
+        begin = self._beginnings(places, adopt=adopt) if self._topics.find([intake]) else dict.fromkeys(places, 0)
+        unborn = self._unborn(places, adopt=adopt)
+        return {place: low for place, low in begin.items() if place in unborn}
 
     def _beginnings(self, places: list[Place], *, adopt: bool) -> dict[Place, int]:
         starts = self._offsets.starts(places)
