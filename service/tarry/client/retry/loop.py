@@ -1,0 +1,355 @@
+"""The loop of a consumer: serves its group, reads, has messages handled one after the other, and commits.
+
+A message is settled in memory first: it is done, or goes off, or to the dead letters. What was settled is written by
+one transaction, with the offsets that it has come to; nothing of it is seen before. A handler works in a thread of its
+own while this one goes on serving the group, so that it may take as long as it likes.
+
+Whatever becomes of a transaction that failed, all partitions are taken over anew: from what is written.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from tarry.client.retry.handling import Handling, Running
+from tarry.client.retry.takeover import WRITER, TakeOver
+from tarry.clock import Clock
+from tarry.core.retry.message import Record
+from tarry.core.retry.partition import Incoming, Names, RetryPartition
+from tarry.errors import (
+    AbortableError,
+    BrokerError,
+    MembershipLostError,
+    RejoinError,
+    RetriableError,
+    UsageError,
+)
+from tarry.headers import ErrorCode
+from tarry.kafka.errors import error_of
+from tarry.kafka.membership import Membership
+from tarry.kafka.place import OffsetMetadata, Place
+from tarry.kafka.reader import Reader
+from tarry.kafka.transaction import Transactor
+
+READ_MOST = 500
+READ_WAIT_S = 0.05
+SERVE_EVERY_S = 0.05
+"""How long a handler is waited for between two looks at the group."""
+
+COMMIT_AFTER_MS = 200
+"""What was settled is written so long after, at the latest; sooner where nothing more is to be read."""
+
+COMMIT_MOST = 1_000
+RETRY_MS = 100
+HAND_OVER_S = 20.0
+"""How long a handler may go on with a message whose partition is to be given up; then its work is done twice."""
+
+
+class UnsendableError(AbortableError):
+    """What a handler wanted sent, or what goes out for its message, was refused for good."""
+
+
+class Loop:
+    """The loop.
+
+    Args:
+        names: of the topics.
+        membership: of this process.
+        reader: of messages.
+        transactor: writes.
+        take_over: takes partitions over.
+        handling: runs the handler.
+        max_convoy: messages of a key that are on their way at most; then its partition waits.
+        clock: wall and monotonic time.
+        choose: for the jitter.
+        stopping: whether to look at no more messages.
+        on_event: takes an event's name and fields, for the log.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        membership: Membership,
+        reader: Reader,
+        transactor: Transactor,
+        take_over: TakeOver,
+        handling: Handling,
+        max_convoy: int,
+        clock: Clock,
+        choose: random.Random,
+        stopping: Callable[[], bool],
+        on_event: Callable[..., None],
+    ) -> None:
+        self.owned: dict[int, RetryPartition] = {}
+        """The partitions that are taken over, by number."""
+        self._names = names
+        self._membership = membership
+        self._reader = reader
+        self._transactor = transactor
+        self._take_over = take_over
+        self._handling = handling
+        self._max_convoy = max_convoy
+        self._clock = clock
+        self._choose = choose
+        self._stopping = stopping
+        self._on_event = on_event
+        self._assigned: set[Place] = set()
+        self._retry_at_ms = 0
+        self._blocked: set[int] = set()
+        self._running: Running | None = None
+        self._settled = 0
+        self._settled_at_ms = 0
+        self._one_by_one = 0
+        self._refused: dict[Place, dict[int, UnsendableError]] = {}
+
+    def turn(self) -> None:
+        """Go once around the loop.
+
+        Raises:
+            UsageError: a partition can be served by nobody.
+            MembershipLostError: this member is out for good.
+        """
+        try:
+            self._membership.poll()
+            self._take_over_what_waits()
+            records, _ = self._reader.read(READ_MOST, READ_WAIT_S)
+            for record in records:
+                if self._stopping():
+                    break
+                self._look_at(record)
+            self._commit()
+            self._unblock()
+        except RejoinError as error:
+            self._on_event("rejoining", reason=str(error))
+            self.lost(list(self._assigned))
+            self._clock.sleep(RETRY_MS / 1000)
+            self._membership.rejoin()
+        except MembershipLostError:
+            raise
+        except BrokerError as error:
+            self._on_event("begin_anew", reason=str(error))
+            self._begin_anew()
+
+    def hand_over(self) -> None:
+        """Commit all that is settled, as released, and give all up."""
+        self.revoked(sorted(self._assigned))
+
+    # -- the group ----------------------------------------------------------------------------------------------------
+
+    def assigned(self, places: Sequence[Place]) -> None:
+        """These are ours; they are taken over once both halves of a partition are."""
+        self._assigned.update(places)
+
+    def revoked(self, places: Sequence[Place]) -> None:
+        """Commit what is settled of these, as released, and drop them."""
+        numbers = self._numbers(places)
+        running = self._running
+        if running is not None and running.message.partition in numbers:
+            if running.wait(HAND_OVER_S):
+                self._settle(running)
+            else:
+                self._on_event("handler_left_behind", source=running.message.journey.source)
+            self._running = None
+        try:
+            if numbers:
+                self._write(numbers)
+        except BrokerError as error:
+            self._on_event("not_released", reason=str(error))
+        self._assigned.difference_update(places)
+        self._drop(numbers)
+
+    def lost(self, places: Sequence[Place]) -> None:
+        """These are somebody else's."""
+        numbers = self._numbers(places)
+        if self._running is not None and self._running.message.partition in numbers:
+            self._running = None
+        self._assigned.difference_update(places)
+        self._drop(numbers)
+
+    def _numbers(self, places: Sequence[Place]) -> list[int]:
+        return sorted({number for _, number in places}.intersection(self.owned))
+
+    def _drop(self, numbers: Sequence[int]) -> None:
+        if not numbers:
+            return
+        topics = (self._names.topic, self._names.retry)
+        blocked = {(self._names.topic, number) for number in self._blocked}
+        self._reader.shut([p for n in numbers for p in ((topic, n) for topic in topics) if p not in blocked])
+        for number in numbers:
+            del self.owned[number]
+            self._blocked.discard(number)
+
+    def _begin_anew(self) -> None:
+        """Nothing that is not written counts: take all over again."""
+        self._running = None
+        self._drop(list(self.owned))
+        self._settled = 0
+        self._transactor.close()
+        self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
+
+    def _take_over_what_waits(self) -> None:
+        names = self._names
+        whole = {n for topic, n in self._assigned if topic == names.topic} & {
+            n for topic, n in self._assigned if topic == names.retry
+        }
+        waiting = sorted(whole.difference(self.owned))
+        if not waiting or self._clock.monotonic_ms() < self._retry_at_ms:
+            return
+        try:
+            if not self._transactor.started:
+                self._transactor.renew()
+            taken = self._take_over.run(waiting)
+        except RetriableError as error:
+            self._on_event("take_over_refused", reason=str(error))
+            self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
+            return
+        self._reader.open({(topic, n): at for n, one in taken.items() for topic, at in one.positions.items()})
+        self.owned.update(taken)
+        self._on_event("taken_over", partitions=waiting, in_trouble=sum(len(one.convoys) for one in taken.values()))
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def _look_at(self, record: Message) -> None:
+        topic, number = record.topic() or "", record.partition() or 0
+        partition = self.owned.get(number)
+        if partition is None or (topic == self._names.topic and number in self._blocked):
+            return
+        offset, timestamp_ms = record.offset() or 0, record.timestamp()[1]
+        try:
+            headers = list(record.headers() or [])
+        except SystemError:
+            incoming = Incoming(topic, offset, timestamp_ms, record.key(), record.value(), [])
+            partition.refuse(incoming, ErrorCode.UNREADABLE_HEADERS, "a header's name is not UTF-8")
+            return
+        incoming = Incoming(topic, offset, timestamp_ms, record.key(), record.value(), headers)  # type: ignore[arg-type]  # bytes, from the wire
+        if partition.is_full(incoming, self._max_convoy):
+            self._blocked.add(number)
+            self._reader.shut([(topic, number)])
+            self._on_event("partition_waits", partition=number, convoy=self._max_convoy)
+            return
+        message = partition.look(incoming, self._clock.now_ms())
+        if message is not None:
+            refused = self._refused.get((topic, number), {}).pop(offset, None)
+            if refused is not None:
+                partition.failed(message, refused, self._clock.now_ms(), self._choose.random())
+            else:
+                self._handle(self._handling.start(message))
+        self._count_settled()
+
+    def _handle(self, running: Running) -> None:
+        """Wait for a handler, and serve the group meanwhile."""
+        self._running = running
+        while self._running is running:
+            if running.wait(SERVE_EVERY_S):
+                self._settle(running)
+                self._running = None
+            else:
+                self._membership.poll()
+                if self._settled and self._clock.monotonic_ms() - self._settled_at_ms >= COMMIT_AFTER_MS:
+                    self._commit()
+
+    def _settle(self, running: Running) -> None:
+        message, error = running.message, running.error
+        partition = self.owned[message.partition]
+        if error is None:
+            partition.succeeded(message, running.produced)
+            return
+        gave_up = partition.failed(message, error, self._clock.now_ms(), self._choose.random())
+        self._on_event(
+            "handler_failed",
+            source=message.journey.source,
+            attempt=message.attempt,
+            error=repr(error)[:200],
+            gave_up=gave_up.value if gave_up else "",
+        )
+
+    def _count_settled(self) -> None:
+        if not self._settled:
+            self._settled_at_ms = self._clock.monotonic_ms()
+        self._settled += 1
+        late = self._clock.monotonic_ms() - self._settled_at_ms >= COMMIT_AFTER_MS
+        if self._one_by_one or self._settled >= COMMIT_MOST or late:
+            self._commit()
+
+    def _unblock(self) -> None:
+        """Partitions that waited for a long convoy go on where it has become shorter."""
+        for number in sorted(self._blocked):
+            partition = self.owned[number]
+            if partition.convoys.longest() < self._max_convoy:
+                self._blocked.discard(number)
+                self._reader.open({(self._names.topic, number): partition.positions[self._names.topic]})
+
+    # -- transactions -------------------------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        numbers = [number for number, partition in self.owned.items() if partition.is_dirty]
+        if numbers:
+            self._write(numbers, WRITER + self._transactor.transactional_id)
+        self._settled = 0
+
+    def _write(self, numbers: Sequence[int], metadata: str = "") -> None:
+        """Write what partitions have settled, in one transaction."""
+        partitions = [self.owned[number] for number in numbers]
+        failures: list[tuple[str, KafkaError]] = []
+
+        def note(error: KafkaError | None, record: Message) -> None:
+            if error is not None:
+                failures.append((record.topic() or "", error))
+
+        transactor = self._transactor
+        transactor.begin()
+        for partition in partitions:
+            for record in partition.outgoing():
+                self._produce(record, note, failures)
+        transactor.deliver(lambda: bool(failures))
+        if failures:
+            self._give_back(partitions, failures[0])
+        offsets: dict[Place, OffsetMetadata] = {
+            (topic, partition.partition): (position, metadata)
+            for partition in partitions
+            for topic, position in partition.positions.items()
+        }
+        try:
+            transactor.send_offsets(offsets, self._membership.metadata())
+            transactor.commit()
+        except AbortableError:
+            transactor.abort()
+            raise
+        for partition in partitions:
+            partition.commit()
+        self._one_by_one = max(0, self._one_by_one - 1)
+
+    def _produce(
+        self,
+        record: Record,
+        note: Callable[[KafkaError | None, Message], None],
+        failures: list[tuple[str, KafkaError]],
+    ) -> None:
+        try:
+            self._transactor.produce(
+                record.topic,
+                record.partition,
+                record.key,
+                record.value,
+                record.headers,  # type: ignore[arg-type]  # its lists are invariant
+                note,
+            )
+        except KafkaException as exception:
+            failures.append((record.topic, error_of(exception)))
+
+    def _give_back(self, partitions: Sequence[RetryPartition], failure: tuple[str, KafkaError]) -> None:
+        """A record was refused: find out whose, one message a transaction; that one counts as failed."""
+        topic, error = failure
+        self._transactor.abort()
+        refusal = UnsendableError(f"could not send to {topic}: {error.str()}", error.name())
+        if error.retriable() or error.code() == KafkaError._MSG_TIMED_OUT:
+            raise refusal
+        if self._one_by_one and len(partitions) == 1 and partitions[0].looked_at is not None:
+            place, offset = partitions[0].looked_at
+            if self._names.dead == topic:
+                raise UsageError(f"{place[0]}/{place[1]} at offset {offset}: {refusal}")
+            self._refused.setdefault(place, {})[offset] = refusal
+        else:
+            self._one_by_one = max(self._settled, 1)
+        raise refusal

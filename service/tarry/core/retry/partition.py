@@ -1,0 +1,309 @@
+"""One partition of a topic whose handler may fail: what is to be handled, and what goes out for the rest; pure.
+
+Records of the topic and of those that came back are looked at one after the other. Each is handled, or sent off, or
+goes to the dead letters. What goes out collects until a transaction takes it, with the offsets that it has come to.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tarry.core.retry.convoy import Bury, Convoys, Handle, PassOver, SendOff, Ticket, encode
+from tarry.core.retry.journey import ALONE, Headers, Journey, journey_of, own_headers, redriven_episode
+from tarry.core.retry.message import Record, RetryMessage
+from tarry.core.retry.policy import GaveUp, RetryPolicy
+from tarry.errors import HeaderError
+from tarry.headers import (
+    CLOUDEVENTS_ID,
+    DELIVER_AT,
+    ERROR,
+    ERROR_DETAIL,
+    ID,
+    PARTITION,
+    TARGET,
+    derived_id,
+    parse_cloudevents_id,
+    parse_id,
+)
+
+RETRY, STATE, DEAD = ".retry", ".retry-state", ".dead"
+"""What the names of topics beside a topic and a group end with."""
+
+FOREIGN = "not-on-its-way-back"
+"""Why a record of the retry topic is a dead letter that this consumer never sent off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The topics of a consumer.
+
+    Attributes:
+        topic: whose messages are handled.
+        group: who handles them.
+        intake: where they are sent off to.
+    """
+
+    topic: str
+    group: str
+    intake: str
+
+    @property
+    def retry(self) -> str:
+        """Where they come back."""
+        return f"{self.topic}.{self.group}{RETRY}"
+
+    @property
+    def state(self) -> str:
+        """Which keys are in trouble."""
+        return f"{self.topic}.{self.group}{STATE}"
+
+    @property
+    def dead(self) -> str:
+        """What was given up."""
+        return f"{self.topic}.{self.group}{DEAD}"
+
+
+class Incoming(NamedTuple):
+    """A record that was read, of the topic or of the retry topic."""
+
+    topic: str
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class RetryPartition:
+    """One partition.
+
+    Args:
+        names: of the topics.
+        partition: its number, in all of them.
+        policy: decides after failures.
+        convoys: the keys in trouble.
+        keeps_order: whether a key's messages wait for one that failed.
+        positions: for the topic and the retry topic, the offset that comes next.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        partition: int,
+        policy: RetryPolicy,
+        convoys: Convoys,
+        positions: Mapping[str, int],
+        *,
+        keeps_order: bool,
+    ) -> None:
+        self.partition = partition
+        self.positions = dict(positions)
+        self.convoys = convoys
+        self._names = names
+        self._policy = policy
+        self._keeps_order = keeps_order
+        self._out: list[Record] = []
+        self._reaches: tuple[str, int] | None = None
+        self.looked_at: tuple[tuple[str, int], int] | None = None
+        """The topic, the partition and the offset of what was looked at last."""
+        self.is_dirty = False
+        """Whether there is anything for a transaction to write."""
+
+    def look(self, record: Incoming, now_ms: int) -> RetryMessage | None:
+        """Look at the record that comes next.
+
+        Args:
+            record: of the topic or the retry topic; one below the position was looked at before.
+            now_ms: the time.
+
+        Returns:
+            The message, if it is its turn to be handled: `succeeded` or `failed` is the next call. None: it is settled.
+        """
+        if record.offset < self.positions[record.topic]:
+            return None
+        self._reaches = record.topic, record.offset + 1
+        self.looked_at = (record.topic, self.partition), record.offset
+        if record.topic == self._names.retry:
+            message = self._look_at_returned(record, now_ms)
+        else:
+            message = self._look_at_new(record, now_ms)
+        if message is None:
+            self._settle()
+        return message
+
+    def is_full(self, record: Incoming, most: int) -> bool:
+        """Whether the convoy that a record of the topic would join is so long already."""
+        return record.topic == self._names.topic and record.key is not None and self.convoys.length(record.key) >= most
+
+    def refuse(self, record: Incoming, code: str, detail: str) -> None:
+        """A record that nobody can handle: to the dead letters, as it is."""
+        if record.offset < self.positions[record.topic]:
+            return
+        self._reaches = record.topic, record.offset + 1
+        self.looked_at = (record.topic, self.partition), record.offset
+        headers = [*record.headers, (ERROR, code.encode()), (ERROR_DETAIL, detail.encode())]
+        self._out.append(Record(self._names.dead, self.partition, record.key, record.value, headers))
+        self._settle()
+
+    def _settle(self) -> None:
+        """What was looked at last is behind us."""
+        if self._reaches is not None:
+            topic, position = self._reaches
+            self.positions[topic] = position
+            self._reaches = None
+        self.is_dirty = True
+
+    def _look_at_new(self, record: Incoming, now_ms: int) -> RetryMessage | None:
+        message = self._first_seen(record)
+        if not self._keeps_order or message.key is None:
+            return message
+        decision = self.convoys.read(message.key, now_ms, releases=redriven_episode(record.headers))
+        return self._decided(message, decision)
+
+    def _look_at_returned(self, record: Incoming, now_ms: int) -> RetryMessage | None:
+        try:
+            journey = journey_of(record.headers)
+        except HeaderError as error:
+            self.refuse(record, FOREIGN, str(error))
+            return None
+        message = RetryMessage(
+            self._names.topic,
+            self.partition,
+            journey.offset,
+            record.timestamp_ms,
+            record.key,
+            record.value,
+            own_headers(record.headers),
+            journey.id,
+            journey.attempts + 1,
+            journey,
+            returned=True,
+        )
+        if journey.ticket.number == ALONE or message.key is None:
+            return message
+        return self._decided(message, self.convoys.came_back(message.key, journey.ticket, now_ms))
+
+    def _first_seen(self, record: Incoming) -> RetryMessage:
+        message_id = _id_of(record, self.partition)
+        source = f"{record.topic}/{self.partition}/{record.offset}"
+        journey = Journey(message_id, source, Ticket(record.offset, ALONE))
+        headers = own_headers(record.headers)
+        return RetryMessage(
+            record.topic,
+            self.partition,
+            record.offset,
+            record.timestamp_ms,
+            record.key,
+            record.value,
+            headers,
+            message_id,
+            1,
+            journey,
+            returned=False,
+        )
+
+    def _decided(self, message: RetryMessage, decision: Handle | SendOff | Bury | PassOver) -> RetryMessage | None:
+        match decision:
+            case Handle():
+                return message
+            case SendOff():
+                self._send_off(message, message.journey, decision)
+            case Bury(ticket):
+                self._bury(message, message.journey._replace(ticket=ticket), GaveUp.STOPPED)
+            case PassOver():
+                pass
+        return None
+
+    # -- after the handler --------------------------------------------------------------------------------------------
+
+    def succeeded(self, message: RetryMessage, produced: Iterable[Record]) -> None:
+        """It was handled.
+
+        Args:
+            message: from `look`.
+            produced: what the handler wants sent with it.
+        """
+        self._out.extend(produced)
+        self._next_one(message)
+        self._settle()
+
+    def failed(self, message: RetryMessage, error: BaseException, now_ms: int, chance: float) -> GaveUp | None:
+        """Its handler raised.
+
+        Args:
+            message: from `look`.
+            error: what was raised.
+            now_ms: the time.
+            chance: a random number from 0 up to 1, for the jitter.
+
+        Returns:
+            Why it was given up; None: it comes back.
+        """
+        journey = message.journey.failed(error, now_ms)
+        decision = self._policy.decide(error, journey.attempts, journey.first_failed_ms, now_ms, chance)
+        ticket = self._ticket(message)
+        in_order = self._keeps_order and message.key is not None
+        if decision.delay_ms is not None:
+            due_ms = now_ms + decision.delay_ms
+            sent = (
+                self.convoys.again(message.key, message.offset, ticket, due_ms)
+                if in_order and message.key is not None
+                else SendOff(Ticket(message.offset, ALONE), due_ms)
+            )
+            self._send_off(message, journey, sent)
+            self._settle()
+            return None
+        if decision.stops_key and in_order and message.key is not None:
+            journey = journey._replace(ticket=self.convoys.stop(message.key, message.offset, ticket))
+        else:
+            self._next_one(message)
+        self._bury(message, journey, decision.gave_up or GaveUp.FINAL)
+        self._settle()
+        return decision.gave_up
+
+    def _ticket(self, message: RetryMessage) -> Ticket | None:
+        """Its place in a convoy, if it stands in one."""
+        ticket = message.journey.ticket
+        return ticket if message.returned and ticket.number != ALONE else None
+
+    def _next_one(self, message: RetryMessage) -> None:
+        if message.key is not None and (ticket := self._ticket(message)) is not None:
+            self.convoys.done(message.key, ticket)
+
+    def _send_off(self, message: RetryMessage, journey: Journey, sent: SendOff) -> None:
+        journey = journey.sent_off(sent.ticket)
+        headers = [
+            *message.headers,
+            (TARGET, self._names.retry.encode()),
+            (PARTITION, b"%d" % self.partition),
+            (DELIVER_AT, b"%d" % sent.due_ms),
+            (ID, journey.hop_id(self._names.group)),
+            *journey.headers(),
+        ]
+        self._out.append(Record(self._names.intake, -1, message.key, message.value, headers))
+
+    def _bury(self, message: RetryMessage, journey: Journey, why: GaveUp) -> None:
+        headers = [*message.headers, (ID, journey.id.encode()), *journey.headers(), (ERROR, why.encode())]
+        self._out.append(Record(self._names.dead, self.partition, message.key, message.value, headers))
+
+    # -- transactions -------------------------------------------------------------------------------------------------
+
+    def outgoing(self) -> list[Record]:
+        """What a transaction has to write, the changes of keys in trouble at last."""
+        state = [
+            Record(self._names.state, self.partition, key, encode(trouble) if trouble else None, [])
+            for key, trouble in self.convoys.changed().items()
+        ]
+        return [*self._out, *state]
+
+    def commit(self) -> None:
+        """It is written."""
+        self._out = []
+        self.is_dirty = False
+        self.convoys.commit()
+
+
+def _id_of(record: Incoming, partition: int) -> str:
+    headers = dict(reversed(record.headers))
+    found = parse_id(headers.get(ID)) or parse_cloudevents_id(headers.get(CLOUDEVENTS_ID))
+    return (found or derived_id(record.topic, partition, record.offset)).decode()

@@ -1,0 +1,80 @@
+"""Ordered retry through the service: what fails comes back, its key waits for it, and no other does."""
+
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from statistics import quantiles
+
+import pytest
+
+from tests.e2e.conftest import PARTITIONS, Lab
+from tests.support.brokers import wait_until
+from tests.support.retrying import Consuming, Done, RetryConfig, consuming, in_order_and_once, send, wait_done
+from tests.support.topics import read_topic
+from tests.support.workload import Target
+
+DONE_WITHIN_S = 120.0
+
+
+def config_of(lab: Lab, **settings: str | int) -> RetryConfig:
+    """A consumer of a topic that is made, and where its handler sends to."""
+    topic, out = f"{lab.intake}.tasks", f"{lab.intake}.done"
+    lab.create(Target(topic, PARTITIONS), Target(out, 1))
+    return replace(RetryConfig(lab.bootstrap, topic, lab.group + ".retrying", lab.intake, out), **settings)  # type: ignore[arg-type]
+
+
+def wait_taken_over(processes: list[Consuming]) -> None:
+    wait_until(lambda: all(one.events("taken_over") for one in processes), "all have partitions", 60.0)
+
+
+def healthy_ms(done: list[Done]) -> list[float]:
+    """Percentiles of how long messages took whose key had none that fails."""
+    failed = {one.key for one in done if one.task.failures}
+    return quantiles([one.at_ms - one.task.sent_ms for one in done if one.key not in failed], n=100)
+
+
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+def test_a_message_that_fails_holds_up_its_key_and_no_other(lab: Lab, tmp_path: Path, group_protocol: str) -> None:
+    choose = random.Random(lab.seed)
+    lab.serve().start().wait_serving()
+    config = config_of(lab, group_protocol=group_protocol)
+    with consuming(config, tmp_path, 1) as processes:
+        wait_taken_over(processes)
+        sent = send(lab.bootstrap, config.topic, 20, 1_000, 0.1, 500.0, choose)
+        done = wait_done(lab.bootstrap, config.out, 1_000, DONE_WITHIN_S)
+        in_order_and_once(sent, done)
+        assert [one.stop() for one in processes] == [0]
+    names = f"{config.topic}.{config.group}"
+    assert read_topic(lab.bootstrap, f"{names}.dead") == []
+    state = {record.key(): record.value() for record in read_topic(lab.bootstrap, f"{names}.retry-state")}
+    assert state, "some keys were in trouble"
+    assert set(state.values()) == {None}, "and none is"
+
+
+@pytest.mark.parametrize(
+    ("messages", "per_s"), [(2_000, 250.0), pytest.param(10_000, 400.0, marks=pytest.mark.soak)], ids=["short", "long"]
+)
+def test_consumers_and_a_service_that_are_killed_break_no_order_and_double_nothing(
+    lab: Lab, tmp_path: Path, messages: int, per_s: float, tell: Callable[[str], None]
+) -> None:
+    choose = random.Random(lab.seed)
+    serve = lab.serve(instance="only").start()
+    serve.wait_serving()
+    config = config_of(lab)
+    with consuming(config, tmp_path, 2) as processes:
+        wait_taken_over(processes)
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(send, lab.bootstrap, config.topic, 100, messages, 0.05, per_s, choose)
+            for victim in (processes[0], serve, processes[0]):
+                time.sleep(messages / per_s / 4)  # harm comes evenly over the time
+                victim.kill()
+                victim.start()
+            sent = sending.result()
+        done = wait_done(lab.bootstrap, config.out, messages, DONE_WITHIN_S)
+        in_order_and_once(sent, done)
+        assert [one.stop() for one in processes] == [0, 0]
+    took_ms = healthy_ms(done)
+    tell(f"keys without failures: p50 {took_ms[49]:.0f} ms, p99 {took_ms[98]:.0f} ms, {messages} messages")

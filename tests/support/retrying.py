@@ -1,0 +1,244 @@
+"""Consumers with ordered retry, as processes; and the messages that they fail at.
+
+A value says how often its handler is to fail, so that it does not matter which process handles it when.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, Producer
+
+from tarry.client.retry import HandlerTransaction, RetryingConsumer, RetryMessage, RetryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class RetryConfig:
+    """What a consumer is made with."""
+
+    bootstrap: str
+    topic: str
+    group: str
+    intake: str
+    out: str
+    """Where its handler sends what it has done."""
+    order: str = "key"
+    group_protocol: str = "classic"
+    first_ms: int = 200
+
+
+class Task(NamedTuple):
+    """A message's value."""
+
+    number: int
+    """Of its key, from 0."""
+    failures: int
+    """How often its handler fails first."""
+    sent_ms: int
+
+    def value(self) -> bytes:
+        """As bytes."""
+        return b"%d:%d:%d" % self
+
+    @classmethod
+    def of(cls, value: bytes | None) -> "Task":
+        """Read back what `value` has written."""
+        number, failures, sent_ms = (value or b"").split(b":")
+        return cls(int(number), int(failures), int(sent_ms))
+
+
+class TooSoonError(Exception):
+    """What the handler fails with."""
+
+
+def _tell(event: str, **fields: object) -> None:
+    sys.stderr.write(json.dumps({"event": event, **fields}) + "\n")
+
+
+def consumer(config: RetryConfig) -> RetryingConsumer:
+    """The consumer of a process."""
+
+    def handle(message: RetryMessage, transaction: HandlerTransaction) -> None:
+        if message.attempt <= Task.of(message.value).failures:
+            raise TooSoonError(f"attempt {message.attempt}")
+        transaction.produce(config.out, message.value, message.key, {"attempt": b"%d" % message.attempt})
+
+    return RetryingConsumer(
+        config.bootstrap,
+        config.topic,
+        config.group,
+        handle,
+        RetryPolicy(first_ms=config.first_ms),
+        intake=config.intake,
+        order=config.order,  # type: ignore[arg-type]  # it is checked there
+        group_protocol=config.group_protocol,  # type: ignore[arg-type]
+        on_event=_tell,
+    )
+
+
+class Consuming:
+    """A process with a consumer, through all its lives."""
+
+    def __init__(self, config: RetryConfig, directory: Path, name: str) -> None:
+        self._config = config
+        self._log = directory / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> "Consuming":
+        """Start it, and do not wait for it."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.retrying", json.dumps(asdict(self._config))],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=Path(__file__).parents[2],
+                env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+            )
+        return self
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """SIGTERM; how it ended."""
+        return self._end(signal.SIGTERM)
+
+    def events(self, name: str) -> int:
+        """How often it has said so, in all its lives."""
+        return self._log.read_text(encoding="utf-8").count(f'"event": "{name}"')
+
+    def tail(self) -> str:
+        """Its last lines."""
+        return "\n".join(self._log.read_text(encoding="utf-8").splitlines()[-20:])
+
+    def _end(self, number: signal.Signals) -> int:
+        if self._process is None:
+            return 0
+        process, self._process = self._process, None
+        process.send_signal(number)
+        return process.wait(30)
+
+
+@contextmanager
+def consuming(config: RetryConfig, directory: Path, count: int) -> Iterator[list[Consuming]]:
+    """So many processes of one group, which are gone in the end."""
+    with ExitStack() as until_the_end:
+        processes = [Consuming(config, directory, f"{config.group}-{number}") for number in range(count)]
+        for process in processes:
+            until_the_end.callback(process.kill)
+            process.start()
+        yield processes
+
+
+def send(
+    bootstrap: str, topic: str, keys: int, messages: int, failing: float, per_s: float, choose: random.Random
+) -> dict[bytes, list[Task]]:
+    """Send tasks evenly over time; returns them, in order, by key.
+
+    Args:
+        bootstrap: the broker.
+        topic: where to.
+        keys: so many.
+        messages: so many.
+        failing: the share of messages whose handler fails, one to four times.
+        per_s: messages a second.
+        choose: of all choices.
+    """
+    sent: dict[bytes, list[Task]] = {b"key-%d" % number: [] for number in range(keys)}
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 2}
+    )
+    began = time.monotonic()
+    for number in range(messages):
+        key = choose.choice(list(sent))
+        failures = choose.randint(1, 4) if choose.random() < failing else 0
+        task = Task(len(sent[key]), failures, time.time_ns() // 1_000_000)
+        sent[key].append(task)
+        producer.produce(topic, task.value(), key)
+        producer.poll(max(0.0, began + (number + 1) / per_s - time.monotonic()))
+    if left := producer.flush(30):
+        raise AssertionError(f"{left} messages were not sent")
+    return sent
+
+
+class Done(NamedTuple):
+    """What a handler has sent."""
+
+    key: bytes
+    task: Task
+    attempt: int
+    at_ms: int
+    """The record's timestamp."""
+
+
+def wait_done(bootstrap: str, topic: str, messages: int, deadline_s: float) -> list[Done]:
+    """What handlers have sent, read committed: at least so many, and all that comes in a second more.
+
+    Raises:
+        AssertionError: it takes longer.
+    """
+    reader = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "tests.retrying",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
+    try:
+        reader.subscribe([topic])
+        done: list[Done] = []
+        ends = time.monotonic() + deadline_s
+        while len(done) < messages:
+            if time.monotonic() > ends:
+                raise AssertionError(f"{len(done)} of {messages} messages were done within {deadline_s:g} s")
+            done += _read(reader, 0.5)
+        return done + _read(reader, 1.0)
+    finally:
+        reader.close()
+
+
+def _read(reader: Consumer, wait_s: float) -> list[Done]:
+    done = []
+    for record in reader.consume(1_000, wait_s):
+        if record.error() is None:
+            headers = dict(record.headers() or [])
+            attempt = int(headers["attempt"] or b"0")
+            done.append(Done(record.key() or b"", Task.of(record.value()), attempt, record.timestamp()[1]))
+    return done
+
+
+def in_order_and_once(sent: dict[bytes, list[Task]], done: Sequence[Done]) -> None:
+    """Hold what was done against what was sent.
+
+    Raises:
+        AssertionError: a message was done twice, or not, or out of its key's order.
+    """
+    by_key: dict[bytes, list[Task]] = {key: [] for key in sent}
+    for one in done:
+        by_key[one.key].append(one.task)
+        assert one.attempt == one.task.failures + 1, one
+    assert by_key == sent
+
+
+def main() -> None:
+    """Consume until SIGTERM."""
+    retrying = consumer(RetryConfig(**json.loads(sys.argv[1])))
+    signal.signal(signal.SIGTERM, lambda *_: retrying.stop())
+    retrying.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""One partition of a consumer that tries again: what goes out, with which headers."""
+
+from typing import Final
+
+import pytest
+
+from tarry.core.retry.convoy import Convoys, Ticket, Trouble, decode, encode
+from tarry.core.retry.journey import (
+    RETRY_ATTEMPTS,
+    RETRY_FIRST_ERROR,
+    RETRY_HOP,
+    RETRY_ID,
+    RETRY_LAST_ERROR,
+    RETRY_REDRIVEN,
+    RETRY_SOURCE,
+    RETRY_TICKET,
+    Headers,
+)
+from tarry.core.retry.message import Record, RetryMessage
+from tarry.core.retry.partition import FOREIGN, Incoming, Names, RetryPartition
+from tarry.core.retry.policy import OnError, RetryPolicy
+from tarry.headers import DELIVER_AT, DUE_MS, ERROR, ID, PARTITION, SOURCE, TARGET, derived_id
+
+NOW_MS = 1_700_000_000_000
+NAMES = Names("orders", "billing", "delays")
+POLICY = RetryPolicy(first_ms=1_000, jitter=0, attempts=3, on_error={KeyError: OnError.STOP, TypeError: OnError.DEAD})
+OWN: Final = ("trace", b"\x00\xff")
+
+
+class Consumer:
+    """Partition 2 of the topic; what it sends off comes back by hand."""
+
+    def __init__(self, *, keeps_order: bool = True) -> None:
+        convoys = Convoys(POLICY.least_ms)
+        positions = {NAMES.topic: 0, NAMES.retry: 0}
+        self.partition = RetryPartition(NAMES, 2, POLICY, convoys, positions, keeps_order=keeps_order)
+
+    def read(self, offset: int, key: bytes | None = b"k", *headers: tuple[str, bytes]) -> RetryMessage | None:
+        record = Incoming(NAMES.topic, offset, NOW_MS, key, b"v%d" % offset, [OWN, *headers])
+        return self.partition.look(record, NOW_MS)
+
+    def back(self, offset: int, sent: Record) -> RetryMessage | None:
+        """What the service makes of a record in the intake."""
+        gone = {TARGET, PARTITION, DELIVER_AT}
+        headers = [one for one in sent.headers if one[0] not in gone]
+        headers += [(DUE_MS, dict(sent.headers)[DELIVER_AT]), (SOURCE, b"delays/0/7")]
+        return self.partition.look(Incoming(NAMES.retry, offset, NOW_MS, sent.key, sent.value, headers), NOW_MS)
+
+    def fail(self, message: RetryMessage | None, error: BaseException | None = None) -> None:
+        assert message is not None
+        self.partition.failed(message, error or ValueError("no\nwonder"), NOW_MS, 0.0)
+
+    def succeed(self, message: RetryMessage | None) -> None:
+        assert message is not None
+        self.partition.succeeded(message, [])
+
+    def out(self, topic: str) -> list[Record]:
+        return [record for record in self.partition.outgoing() if record.topic == topic]
+
+
+def value_of(headers: Headers, name: str) -> bytes | None:
+    [value] = [value for found, value in headers if found == name]
+    return value
+
+
+def test_a_message_that_failed_goes_to_the_intake_and_comes_back_as_it_was() -> None:
+    consumer = Consumer()
+    first = consumer.read(17)
+    assert first is not None
+    consumer.fail(first)
+    [sent] = consumer.out("delays")
+    assert sent[1:4] == (-1, b"k", b"v17")
+    assert sent.headers[0] == OWN
+    wanted = {
+        TARGET: b"orders.billing.retry",
+        PARTITION: b"2",
+        DELIVER_AT: b"%d" % (NOW_MS + 1_000),
+        RETRY_ID: derived_id("orders", 2, 17),
+        RETRY_SOURCE: b"orders/2/17",
+        RETRY_TICKET: b"17/1",
+        RETRY_ATTEMPTS: b"1",
+        RETRY_FIRST_ERROR: b"ValueError: no wonder",
+    }
+    assert {name: value_of(sent.headers, name) for name in wanted} == wanted
+    assert value_of(sent.headers, ID) != derived_id("orders", 2, 17), "the service knows each hop by an id of its own"
+    again = consumer.back(0, sent)
+    assert again is not None
+    assert again[:3] == first[:3]
+    assert (again.key, again.value, again.headers, again.id) == (first.key, first.value, first.headers, first.id)
+    assert (first.attempt, again.attempt) == (1, 2)
+
+
+def test_what_follows_joins_and_is_handled_in_its_turn() -> None:
+    consumer = Consumer()
+    consumer.fail(consumer.read(17))
+    assert consumer.read(18) is None
+    head, follower = consumer.out("delays")
+    assert value_of(follower.headers, DELIVER_AT) == value_of(head.headers, DELIVER_AT)
+    assert consumer.back(0, follower) is None, "it came before its turn"
+    assert len(consumer.out("delays")) == 3
+    consumer.succeed(consumer.back(1, head))
+    message = consumer.back(2, consumer.out("delays")[2])
+    assert message is not None
+    assert (message.offset, message.attempt) == (18, 1)
+    consumer.succeed(message)
+    assert consumer.out(NAMES.state) == [], "it was healthy before, and is"
+    assert consumer.read(19) is not None
+
+
+def test_other_keys_and_messages_without_one_do_not_wait() -> None:
+    consumer = Consumer()
+    consumer.fail(consumer.read(17))
+    assert consumer.read(18, b"other") is not None
+    consumer.fail(consumer.read(19, None))
+    assert consumer.read(20, None) is not None
+    sent = consumer.out("delays")[1]
+    assert value_of(sent.headers, RETRY_TICKET) == b"19/0"
+    assert consumer.back(0, sent) is not None
+
+
+def test_without_order_nothing_waits_and_no_state_is_kept() -> None:
+    consumer = Consumer(keeps_order=False)
+    consumer.fail(consumer.read(17))
+    assert consumer.read(18) is not None
+    assert consumer.out(NAMES.state) == []
+    consumer.succeed(consumer.back(0, consumer.out("delays")[0]))
+
+
+def test_out_of_attempts_it_is_a_dead_letter_with_its_history() -> None:
+    consumer = Consumer()
+    consumer.fail(consumer.read(17), OSError("first"))
+    for at in range(2):
+        consumer.fail(consumer.back(at, consumer.out("delays")[-1]), OSError("last"))
+    [dead] = consumer.out(NAMES.dead)
+    assert (dead.partition, dead.key, dead.value, dead.headers[0]) == (2, b"k", b"v17", OWN)
+    wanted = {
+        ID: derived_id("orders", 2, 17),
+        ERROR: b"out-of-attempts",
+        RETRY_ATTEMPTS: b"3",
+        RETRY_HOP: b"2",
+        RETRY_FIRST_ERROR: b"OSError: first",
+        RETRY_LAST_ERROR: b"OSError: last",
+        RETRY_SOURCE: b"orders/2/17",
+    }
+    assert {name: value_of(dead.headers, name) for name in wanted} == wanted
+    assert consumer.read(18) is not None
+
+
+def test_a_final_error_needs_no_second_attempt() -> None:
+    consumer = Consumer()
+    consumer.fail(consumer.read(17), TypeError())
+    assert [value_of(dead.headers, ERROR) for dead in consumer.out(NAMES.dead)] == [b"final-error"]
+    assert consumer.out("delays") == []
+
+
+def test_a_key_that_stops_takes_all_that_follows_until_it_is_sent_again() -> None:
+    consumer = Consumer()
+    consumer.fail(consumer.read(17), KeyError("k"))
+    assert consumer.read(18) is None
+    dead = consumer.out(NAMES.dead)
+    assert [value_of(one.headers, ERROR) for one in dead] == [b"final-error", b"key-stopped"]
+    assert [value_of(one.headers, RETRY_TICKET) for one in dead] == [b"17/1", b"17/2"]
+    assert consumer.read(19, b"k", (RETRY_REDRIVEN, b"3")) is None, "out of an earlier episode"
+    assert consumer.read(20, b"k", (RETRY_REDRIVEN, b"17")) is not None
+
+
+def test_what_is_on_its_way_when_its_key_stops_is_a_dead_letter_too() -> None:
+    consumer = Consumer()
+    consumer.fail(consumer.read(17))
+    assert consumer.read(18) is None
+    head, follower = consumer.out("delays")
+    consumer.fail(consumer.back(0, head), KeyError("k"))
+    assert consumer.back(1, follower) is None
+    assert [value_of(one.headers, RETRY_TICKET) for one in consumer.out(NAMES.dead)] == [b"17/1", b"17/2"]
+
+
+def test_what_somebody_else_wrote_to_the_retry_topic_is_a_dead_letter() -> None:
+    consumer = Consumer()
+    strange = Incoming(NAMES.retry, 0, NOW_MS, b"k", b"v", [("tarry-retry-ticket", b"x"), OWN])
+    assert consumer.partition.look(strange, NOW_MS) is None
+    [dead] = consumer.out(NAMES.dead)
+    assert dead.headers[:2] == strange.headers
+    assert value_of(dead.headers, ERROR) == FOREIGN.encode()
+
+
+def test_an_offset_counts_as_soon_as_its_message_is_settled_and_not_before() -> None:
+    consumer = Consumer()
+    message = consumer.read(17)
+    assert consumer.partition.positions[NAMES.topic] == 0
+    assert not consumer.partition.is_dirty
+    consumer.succeed(message)
+    assert consumer.partition.positions == {NAMES.topic: 18, NAMES.retry: 0}
+    assert consumer.read(17) is None, "it was settled"
+    assert consumer.partition.is_dirty
+
+
+def test_the_state_of_a_key_survives() -> None:
+    trouble = Trouble(17, 2, 5, NOW_MS, stopped=True)
+    assert decode(encode(trouble)) == trouble
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b'{"v":2}', b'{"v":1,"episode":1}', b'{"v":1,"no":1}'])
+def test_what_is_no_state_of_a_key_is_refused(value: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode(value)
+
+
+def test_a_convoy_longer_than_allowed_is_told() -> None:
+    consumer = Consumer()
+    consumer.fail(consumer.read(17))
+    assert consumer.read(18) is None
+    following = Incoming(NAMES.topic, 19, NOW_MS, b"k", b"", [])
+    assert consumer.partition.is_full(following, 2)
+    assert not consumer.partition.is_full(following, 3)
+    assert not consumer.partition.is_full(following._replace(key=b"other"), 2)
+    assert consumer.partition.convoys.of(b"k") == Trouble(17, 1, 2, NOW_MS + 1_000)
+    assert Ticket(17, 2) == (17, 2)
