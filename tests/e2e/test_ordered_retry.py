@@ -7,14 +7,32 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from statistics import quantiles
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tarry.client import DelayedProducer
+from tarry.core.retry.journey import RETRY_TICKET
+from tarry.handle import Handle
+from tarry.headers import DELIVER_AT, ERROR, ERROR_DETAIL, ID
 from tests.e2e.conftest import PARTITIONS, Lab
 from tests.support.brokers import wait_until
-from tests.support.retrying import Consuming, Done, RetryConfig, consuming, in_order_and_once, send, wait_done
+from tests.support.retrying import (
+    Consuming,
+    Done,
+    RetryConfig,
+    Task,
+    consuming,
+    drawn,
+    in_order_and_once,
+    send,
+    wait_done,
+)
 from tests.support.topics import read_topic
 from tests.support.workload import Target
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 DONE_WITHIN_S = 120.0
 
@@ -30,6 +48,12 @@ def wait_taken_over(processes: list[Consuming]) -> None:
     wait_until(lambda: all(one.events("taken_over") for one in processes), "all have partitions", 60.0)
 
 
+def headers_of(record: "Message[Any, Any]") -> dict[str, bytes]:
+    """Its headers, none of which stands twice."""
+    found: Any = record.headers() or []
+    return dict(found)
+
+
 def healthy_ms(done: list[Done]) -> list[float]:
     """Percentiles of how long messages took whose key had none that fails."""
     failed = {one.key for one in done if one.task.failures}
@@ -43,7 +67,7 @@ def test_a_message_that_fails_holds_up_its_key_and_no_other(lab: Lab, tmp_path: 
     config = config_of(lab, group_protocol=group_protocol)
     with consuming(config, tmp_path, 1) as processes:
         wait_taken_over(processes)
-        sent = send(lab.bootstrap, config.topic, 20, 1_000, 0.1, 500.0, choose)
+        sent = send(lab.bootstrap, config.topic, drawn(20, 1_000, 0.1, choose), 500.0)
         done = wait_done(lab.bootstrap, config.out, 1_000, DONE_WITHIN_S)
         in_order_and_once(sent, done)
         assert [one.stop() for one in processes] == [0]
@@ -67,7 +91,8 @@ def test_consumers_and_a_service_that_are_killed_break_no_order_and_double_nothi
     with consuming(config, tmp_path, 2) as processes:
         wait_taken_over(processes)
         with ThreadPoolExecutor(1) as pool:
-            sending = pool.submit(send, lab.bootstrap, config.topic, 100, messages, 0.05, per_s, choose)
+            wanted = drawn(100, messages, 0.05, choose)
+            sending = pool.submit(send, lab.bootstrap, config.topic, wanted, per_s)
             for victim in (processes[0], serve, processes[0]):
                 time.sleep(messages / per_s / 4)  # harm comes evenly over the time
                 victim.kill()
@@ -78,3 +103,55 @@ def test_consumers_and_a_service_that_are_killed_break_no_order_and_double_nothi
         assert [one.stop() for one in processes] == [0, 0]
     took_ms = healthy_ms(done)
     tell(f"keys without failures: p50 {took_ms[49]:.0f} ms, p99 {took_ms[98]:.0f} ms, {messages} messages")
+
+
+def test_a_head_that_is_cancelled_on_its_way_holds_up_its_key_no_longer_than_it_is_waited_for(
+    lab: Lab, tmp_path: Path
+) -> None:
+    lab.serve().start().wait_serving()
+    config = config_of(lab, first_ms=10_000, missing_after_ms=1_000)
+    with consuming(config, tmp_path, 1) as processes:
+        wait_taken_over(processes)
+        sent = send(lab.bootstrap, config.topic, [(b"k", 1), (b"k", 0), (b"k", 0)])
+        wait_until(lambda: len(read_topic(lab.bootstrap, lab.intake)) == 3, "all are on their way")
+        [head] = [one for one in read_topic(lab.bootstrap, lab.intake) if headers_of(one)[RETRY_TICKET] == b"0/1"]
+        headers = headers_of(head)
+        due_ms, hop_id = int(headers[DELIVER_AT]), headers[ID].decode()
+        with DelayedProducer(lab.bootstrap, lab.intake) as producer:
+            producer.cancel(Handle(lab.intake, head.partition() or 0, due_ms, hop_id))
+        done = wait_done(lab.bootstrap, config.out, 2, DONE_WITHIN_S)
+        assert [one.task for one in done] == sent[b"k"][1:]
+        assert [one.stop() for one in processes] == [0]
+    [dead] = read_topic(lab.bootstrap, f"{config.topic}.{config.group}.dead")
+    assert Task.of(dead.value()) == sent[b"k"][0]
+    headers = headers_of(dead)
+    assert (headers[ERROR], headers[ERROR_DETAIL]) == (b"never-came-back", b"cancelled")
+
+
+def test_a_long_convoy_makes_its_partition_wait_and_goes_on(lab: Lab, tmp_path: Path) -> None:
+    lab.serve().start().wait_serving()
+    config = config_of(lab, first_ms=1_000, max_convoy=50)
+    with consuming(config, tmp_path, 1) as processes:
+        wait_taken_over(processes)
+        sent = send(lab.bootstrap, config.topic, [(b"k", 2), *[(b"k", 0)] * 300])
+        done = wait_done(lab.bootstrap, config.out, 301, DONE_WITHIN_S)
+        in_order_and_once(sent, done)
+        assert processes[0].events("partition_waits") >= 1
+        assert [one.stop() for one in processes] == [0]
+
+
+def test_keys_stop_where_the_policy_says_so(lab: Lab, tmp_path: Path) -> None:
+    lab.serve().start().wait_serving()
+    config = config_of(lab, first_ms=100, attempts=2)
+    with consuming(config, tmp_path, 1) as processes:
+        wait_taken_over(processes)
+        sent = send(lab.bootstrap, config.topic, [(b"k", 9), (b"k", 0), (b"other", 0)])
+        wait_until(
+            lambda: len(read_topic(lab.bootstrap, f"{config.topic}.{config.group}.dead")) == 2, "the key has stopped"
+        )
+        done = wait_done(lab.bootstrap, config.out, 1, DONE_WITHIN_S)
+        assert [one.task for one in done] == sent[b"other"]
+        assert [one.stop() for one in processes] == [0]
+    dead = read_topic(lab.bootstrap, f"{config.topic}.{config.group}.dead")
+    assert [Task.of(one.value()) for one in dead] == sent[b"k"]
+    assert [headers_of(one)[ERROR] for one in dead] == [b"out-of-attempts", b"key-stopped"]

@@ -13,12 +13,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, Producer
 
-from tarry.client.retry import HandlerTransaction, RetryingConsumer, RetryMessage, RetryPolicy
+from tarry.client.retry import HandlerTransaction, OnError, RetryingConsumer, RetryMessage, RetryPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,10 @@ class RetryConfig:
     order: str = "key"
     group_protocol: str = "classic"
     first_ms: int = 200
+    missing_after_ms: int = 60_000
+    max_convoy: int = 10_000
+    attempts: int | None = None
+    """None: no limit; otherwise the key stops behind it."""
 
 
 class Task(NamedTuple):
@@ -77,10 +82,12 @@ def consumer(config: RetryConfig) -> RetryingConsumer:
         config.topic,
         config.group,
         handle,
-        RetryPolicy(first_ms=config.first_ms),
+        RetryPolicy(first_ms=config.first_ms, attempts=config.attempts, when_exhausted=OnError.STOP),
         intake=config.intake,
         order=config.order,  # type: ignore[arg-type]  # it is checked there
         group_protocol=config.group_protocol,  # type: ignore[arg-type]
+        missing_after=timedelta(milliseconds=config.missing_after_ms),
+        max_convoy=config.max_convoy,
         on_event=_tell,
     )
 
@@ -141,30 +148,34 @@ def consuming(config: RetryConfig, directory: Path, count: int) -> Iterator[list
         yield processes
 
 
+def drawn(keys: int, messages: int, failing: float, choose: random.Random) -> list[tuple[bytes, int]]:
+    """Keys, and how often the handler fails: one to four times at a share of all."""
+    return [
+        (b"key-%d" % choose.randrange(keys), choose.randint(1, 4) if choose.random() < failing else 0)
+        for _ in range(messages)
+    ]
+
+
 def send(
-    bootstrap: str, topic: str, keys: int, messages: int, failing: float, per_s: float, choose: random.Random
+    bootstrap: str, topic: str, wanted: Sequence[tuple[bytes, int]], per_s: float = 1_000.0
 ) -> dict[bytes, list[Task]]:
     """Send tasks evenly over time; returns them, in order, by key.
 
     Args:
         bootstrap: the broker.
         topic: where to.
-        keys: so many.
-        messages: so many.
-        failing: the share of messages whose handler fails, one to four times.
+        wanted: their keys, and how often the handler fails.
         per_s: messages a second.
-        choose: of all choices.
     """
-    sent: dict[bytes, list[Task]] = {b"key-%d" % number: [] for number in range(keys)}
+    sent: dict[bytes, list[Task]] = {}
     producer = Producer(
         {"bootstrap.servers": bootstrap, "enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 2}
     )
     began = time.monotonic()
-    for number in range(messages):
-        key = choose.choice(list(sent))
-        failures = choose.randint(1, 4) if choose.random() < failing else 0
-        task = Task(len(sent[key]), failures, time.time_ns() // 1_000_000)
-        sent[key].append(task)
+    for number, (key, failures) in enumerate(wanted):
+        tasks = sent.setdefault(key, [])
+        task = Task(len(tasks), failures, time.time_ns() // 1_000_000)
+        tasks.append(task)
         producer.produce(topic, task.value(), key)
         producer.poll(max(0.0, began + (number + 1) / per_s - time.monotonic()))
     if left := producer.flush(30):

@@ -85,6 +85,11 @@ class Offsets:
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         return self._list(places, _LATEST, isolation)
 
+    def since(self, places: Iterable[Place], at_ms: int) -> dict[Place, int]:
+        """The first offset of each log whose timestamp is at or after a time in ms: -1 where there is none."""
+        request = {TopicPartition(*place): OffsetSpec.for_timestamp(at_ms) for place in places}
+        return self._results(self._admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S))
+
     def ask_since(self, places: Mapping[Place, int]) -> "Pending":
         """Ask for the first offset whose timestamp is at or after a time in ms: -1 where there is none."""
         request = {TopicPartition(*place): OffsetSpec.for_timestamp(at_ms) for place, at_ms in places.items()}

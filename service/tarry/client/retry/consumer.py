@@ -9,12 +9,14 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
 from tarry.client.retry.handling import Handler, Handling
 from tarry.client.retry.loop import Loop
+from tarry.client.retry.missing import Missing
 from tarry.client.retry.takeover import Begin, TakeOver
 from tarry.client.retry.topics import make_or_check
 from tarry.clock import Clock, SystemClock
@@ -26,6 +28,7 @@ from tarry.kafka.offsets import Offsets
 from tarry.kafka.patience import patiently
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
+from tarry.kafka.topics import TopicAdmin
 from tarry.kafka.transaction import Transactor
 
 PATIENCE_S = 30.0
@@ -71,6 +74,7 @@ class RetryingConsumer:
         order: `"key"` or `"none"`.
         begin: where a new group begins, `"earliest"` or `"latest"`.
         max_convoy: messages of one key that wait for one that failed; a partition with more of them waits as a whole.
+        missing_after: a message that is to come back and is so late is looked for: the intake may have cancelled it.
         replication: copies of the topics that are made.
         group_protocol: `"classic"`, or `"consumer"` (KIP-848).
         options: librdkafka's properties, for security and the like.
@@ -93,6 +97,7 @@ class RetryingConsumer:
         order: Literal["key", "none"] = "key",
         begin: Literal["earliest", "latest"] = "earliest",
         max_convoy: int = 10_000,
+        missing_after: timedelta = timedelta(minutes=1),
         replication: int = 1,
         group_protocol: Literal["classic", "consumer"] = "classic",
         options: Mapping[str, str | int | float | bool] = _NO_OPTIONS,
@@ -108,6 +113,7 @@ class RetryingConsumer:
         self._order = _chosen(Order, "order", order)
         self._begin = _chosen(Begin, "begin", begin)
         self._max_convoy = max_convoy
+        self._missing_ms = missing_after // timedelta(milliseconds=1)
         self._replication = replication
         self._protocol: Literal["classic", "consumer"] = group_protocol
         self._on_event = on_event or _logged
@@ -153,7 +159,10 @@ class RetryingConsumer:
             transactor,
             take_over,
             handling,
+            Missing(cluster, names, TopicAdmin(admin), offsets, self._warn),
+            self._policy,
             self._max_convoy,
+            self._missing_ms,
             self._clock,
             random.Random(),
             self._stop.is_set,

@@ -13,10 +13,12 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from tarry.client.retry.handling import Handling, Running
+from tarry.client.retry.missing import Missing
 from tarry.client.retry.takeover import WRITER, TakeOver
 from tarry.clock import Clock
 from tarry.core.retry.message import Record
 from tarry.core.retry.partition import Incoming, Names, RetryPartition
+from tarry.core.retry.policy import RetryPolicy
 from tarry.errors import (
     AbortableError,
     BrokerError,
@@ -41,6 +43,7 @@ COMMIT_AFTER_MS = 200
 """What was settled is written so long after, at the latest; sooner where nothing more is to be read."""
 
 COMMIT_MOST = 1_000
+LOOK_EVERY_MS = 10_000
 RETRY_MS = 100
 HAND_OVER_S = 20.0
 """How long a handler may go on with a message whose partition is to be given up; then its work is done twice."""
@@ -60,7 +63,10 @@ class Loop:
         transactor: writes.
         take_over: takes partitions over.
         handling: runs the handler.
+        missing: looks for what does not come back.
+        policy: bounds how long anything is on its way.
         max_convoy: messages of a key that are on their way at most; then its partition waits.
+        missing_ms: how much later than it was to come back a head is looked for.
         clock: wall and monotonic time.
         choose: for the jitter.
         stopping: whether to look at no more messages.
@@ -75,7 +81,10 @@ class Loop:
         transactor: Transactor,
         take_over: TakeOver,
         handling: Handling,
+        missing: Missing,
+        policy: RetryPolicy,
         max_convoy: int,
+        missing_ms: int,
         clock: Clock,
         choose: random.Random,
         stopping: Callable[[], bool],
@@ -89,6 +98,10 @@ class Loop:
         self._transactor = transactor
         self._take_over = take_over
         self._handling = handling
+        self._missing = missing
+        self._missing_ms = missing_ms
+        self._longest_ms = policy.longest_ms + missing_ms
+        self._look_again_ms = 0
         self._max_convoy = max_convoy
         self._clock = clock
         self._choose = choose
@@ -118,6 +131,7 @@ class Loop:
                 if self._stopping():
                     break
                 self._look_at(record)
+            self._look_for_missing()
             self._commit()
             self._unblock()
         except RejoinError as error:
@@ -279,6 +293,26 @@ class Loop:
             if partition.convoys.longest() < self._max_convoy:
                 self._blocked.discard(number)
                 self._reader.open({(self._names.topic, number): partition.positions[self._names.topic]})
+
+    def _look_for_missing(self) -> None:
+        """Heads that are long overdue may be cancelled, or dead letters of the intake: they never come back."""
+        monotonic_ms = self._clock.monotonic_ms()
+        if monotonic_ms < self._look_again_ms:
+            return
+        self._look_again_ms = monotonic_ms + LOOK_EVERY_MS
+        now_ms = self._clock.now_ms()
+        partitions = list(self.owned.values())
+        wanted = {
+            head: due_ms - self._longest_ms
+            for partition in partitions
+            for head, due_ms in partition.heads_overdue(now_ms - self._missing_ms).items()
+        }
+        if not wanted:
+            return
+        self._on_event("heads_overdue", heads=len(wanted))
+        for record, why in self._missing.find(wanted):
+            for partition in partitions:
+                partition.never_comes(record, why)
 
     # -- transactions -------------------------------------------------------------------------------------------------
 

@@ -61,6 +61,11 @@ class Journey(NamedTuple):
     last_error: str = ""
 
     @property
+    def partition(self) -> int:
+        """Its partition in the topic."""
+        return int(self.source.split("/")[-2])
+
+    @property
     def offset(self) -> int:
         """Its offset in the topic."""
         return int(self.source.rpartition("/")[2])
@@ -116,8 +121,8 @@ def journey_of(headers: Iterable[tuple[str, bytes | None]]) -> Journey:
             found.get(RETRY_FIRST_ERROR, ""),
             found.get(RETRY_LAST_ERROR, ""),
         )
-        _ = journey.offset
-    except (KeyError, ValueError) as error:
+        _ = journey.partition, journey.offset
+    except (KeyError, ValueError, IndexError) as error:
         raise HeaderError(f"not a message on its way back: {error!r}") from error
     return journey
 

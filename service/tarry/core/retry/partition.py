@@ -214,6 +214,35 @@ class RetryPartition:
                 pass
         return None
 
+    def heads_overdue(self, before_ms: int) -> dict[tuple[bytes, Ticket], int]:
+        """Heads that should have come back before a time: their keys and tickets, and when they were to come back."""
+        return {
+            (key, Ticket(trouble.episode, trouble.head)): trouble.due_ms
+            for key, trouble in self.convoys.overdue(before_ms)
+        }
+
+    def never_comes(self, record: Incoming, why: str) -> None:
+        """A head is known never to come back: to the dead letters, and it is the next one's turn.
+
+        Args:
+            record: of the intake, as it was sent off.
+            why: what became of it.
+        """
+        journey = journey_of(record.headers)
+        trouble = self.convoys.of(record.key or b"") if journey.partition == self.partition else None
+        if trouble is None or trouble.stopped or journey.ticket != (trouble.episode, trouble.head):
+            return  # another partition's, or it has come back after all
+        headers = [
+            *own_headers(record.headers),
+            (ID, journey.id.encode()),
+            *journey.headers(),
+            (ERROR, GaveUp.NEVER_CAME.encode()),
+            (ERROR_DETAIL, why.encode()),
+        ]
+        self._out.append(Record(self._names.dead, self.partition, record.key, record.value, headers))
+        self.convoys.done(record.key or b"", journey.ticket)
+        self.is_dirty = True
+
     # -- after the handler --------------------------------------------------------------------------------------------
 
     def succeeded(self, message: RetryMessage, produced: Iterable[Record]) -> None:

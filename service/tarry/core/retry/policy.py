@@ -30,6 +30,7 @@ class GaveUp(StrEnum):
     ATTEMPTS = "out-of-attempts"
     TIME = "out-of-time"
     STOPPED = "key-stopped"
+    NEVER_CAME = "never-came-back"
 
 
 @dataclass(frozen=True, slots=True)

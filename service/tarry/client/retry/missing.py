@@ -1,0 +1,112 @@
+"""Looking for a head that does not come back: an intake may have cancelled it, or found that it can't be delivered.
+
+What became of it stands in the intake's results, and the record itself, with its ticket, in the intake.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import Message
+
+from tarry.core.retry.convoy import Ticket
+from tarry.core.retry.journey import journey_of
+from tarry.core.retry.partition import Incoming, Names
+from tarry.errors import HeaderError
+from tarry.headers import Outcome
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.partition_logs import read_to_ends
+from tarry.kafka.reader import Reader
+from tarry.kafka.settings import Cluster
+from tarry.kafka.topics import RESULTS, TopicAdmin
+
+_NEVER_COMES = frozenset({Outcome.DEAD, Outcome.CANCELLED})
+
+
+class Missing:
+    """Looks for messages that were sent off and do not come back.
+
+    Args:
+        cluster: where.
+        names: of the topics.
+        topics: finds topics.
+        offsets: questions to the brokers.
+        on_warning: takes the text of an error that a client gets over by itself.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        names: Names,
+        topics: TopicAdmin,
+        offsets: Offsets,
+        on_warning: Callable[[str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._names = names
+        self._topics = topics
+        self._offsets = offsets
+        self._on_warning = on_warning
+
+    def find(self, wanted: Mapping[tuple[bytes, Ticket], int]) -> Iterator[tuple[Incoming, str]]:
+        """Look for heads.
+
+        Args:
+            wanted: keys and tickets, and since when their results can be there, epoch milliseconds.
+
+        Yields:
+            For each that never comes back its record in the intake, and what became of it.
+
+        Raises:
+            RetriableError: the brokers do not answer.
+        """
+        topic = self._names.intake + RESULTS
+        places = [(topic, number) for number in range(self._topics.find([topic])[topic].partitions)]
+        since = self._offsets.since(places, min(wanted.values()))
+        ends = self._offsets.ends(places, committed=True)
+        starts = {place: at for place, at in since.items() if 0 <= at < ends[place]}
+        reader = Reader(self._cluster, self._on_warning)
+        try:
+            found = [
+                result
+                for _, record in read_to_ends(reader, starts, {place: ends[place] for place in starts})
+                if (result := _result_of(record.value())).get("outcome") in _NEVER_COMES
+                and result.get("target") == self._names.retry
+            ]
+            for result in found:
+                record = self._source(reader, str(result.get("source")))
+                if record is not None and self._is_wanted(record, wanted):
+                    yield record, " ".join(filter(None, (result["outcome"], result.get("reason"))))
+        finally:
+            reader.close()
+
+    def _source(self, reader: Reader, source: str) -> Incoming | None:
+        """The intake's record that a result is about, if it is still there."""
+        topic, partition, offset = source.rsplit("/", 2)
+        place = topic, int(partition)
+        at = int(offset)
+        if self._offsets.starts([place])[place] > at:
+            return None
+        for _, record in read_to_ends(reader, {place: at}, {place: at + 1}):
+            if record.offset() == at:
+                return _incoming(record)
+        return None
+
+    @staticmethod
+    def _is_wanted(record: Incoming, wanted: Mapping[tuple[bytes, Ticket], int]) -> bool:
+        try:
+            return (record.key or b"", journey_of(record.headers).ticket) in wanted
+        except HeaderError:
+            return False
+
+
+def _result_of(value: bytes | None) -> dict[str, Any]:
+    result = json.loads(value or b"null")
+    return result if isinstance(result, dict) else {}
+
+
+def _incoming(record: Message) -> Incoming:
+    headers: Any = record.headers() or []
+    return Incoming(
+        record.topic() or "", record.offset() or 0, record.timestamp()[1], record.key(), record.value(), list(headers)
+    )
