@@ -237,7 +237,7 @@ class Partition(RuleBasedStateMachine):
 
     def judge(self, batch: Batch, sent_ms: int, step: int) -> None:
         """The oracle: what is committed now leaves once, was not sent early, and in order."""
-        assert not self.state.replaying
+        assert not (self.state.replaying and batch.due)
         retired = {message.sequence for message in batch.retired}
         for dead in batch.dead:
             self.leave_once(dead.offset)
@@ -409,14 +409,16 @@ class Partition(RuleBasedStateMachine):
         held = [offset for offset in read if not self.log[offset].left]
         assert self.state.low == min(held, default=self.state.position)
         assert self.state.held == len(held) - (0 if self.attempt is None else len(self.attempt))
-        assert (self.state.held_bytes > 0) is any(self.log[offset].due_ms is not None for offset in held)
+        assert (self.state.held_bytes > 0) is bool(held)
 
     @invariant()
     def the_gate_is_closed_until_the_replay_is_through(self) -> None:
         if self.state.position < self.replay_end:
             assert self.state.replaying
-            assert self.state.next_due_ms() is None
-            assert not self.state.collect(self.now_ms)
+            read = (sent for offset, sent in self.log.items() if offset < self.state.position)
+            is_dead = any(sent.due_ms is None and not sent.left for sent in read)
+            assert self.state.next_due_ms() == (0 if is_dead else None)
+            assert self.state.collect(self.now_ms) is is_dead
 
     def teardown(self) -> None:
         if not hasattr(self, "state"):

@@ -132,6 +132,7 @@ class Arrivals:
         dead = DeadMessage(
             offset, key, value, headers or [], why.code, why.detail, why.id, why.due_ms, why.target, INTAKE, offset
         )
+        self._memory.held_bytes += dead.size_bytes
         self._ready.dead.append(dead)
 
     def reach(self, position: int) -> None:

@@ -29,7 +29,7 @@ class ClosedSlot:
         found_done: what a recovery found done of it.
     """
 
-    __slots__ = ("bucket", "end", "floor_ms", "found_done", "is_begun", "ledger", "passes", "pointer")
+    __slots__ = ("bucket", "end", "floor_ms", "found_done", "is_begun", "ledger", "passes", "placed", "pointer")
 
     def __init__(self, bucket: Bucket, begin: int, end: int, pointer: int, floor_ms: int, found_done: DoneSet) -> None:
         self.bucket = bucket
@@ -41,6 +41,14 @@ class ClosedSlot:
         self.is_begun = False
         """Whether its reading has begun: memory has room for it, or it goes by passes."""
         self.passes: Passes | None = None
+        self.placed: set[int] = set()
+        """Offsets that passes have met and that went to be filed: the next pass meets them again, until they are."""
+
+    def begin_pass(self, limit_bytes: int) -> None:
+        """Go over it once more."""
+        assert self.passes is not None, "there was a first pass"  # noqa: S101
+        self.passes.begin(limit_bytes)
+        self.placed = {offset for offset in self.placed if not self.ledger.is_done(offset)}
 
     def close_again(self, bucket: Bucket, end: int) -> None:
         """It has come round, and is closed for its next turn."""
@@ -108,4 +116,5 @@ class ClosedSlot:
         messages, is_last = self.passes.end()
         if is_last:
             self.passes = None
+            self.placed.clear()
         return messages

@@ -10,7 +10,7 @@ from tarry.core.filed import read_filed
 from tarry.core.hot_window import HotWindow
 from tarry.core.memory import Memory
 from tarry.core.message import DeadMessage, Headers, HeldCancel
-from tarry.core.overflow import Overflow
+from tarry.core.overflow import LEAST_OF_A_PASS, Overflow
 from tarry.core.placing import Placing
 from tarry.core.ready import Ready
 from tarry.core.source import Source
@@ -50,15 +50,16 @@ class Draining:
         self._ready = ready
         self._memory = memory
 
-    def unread(self, room_bytes: int) -> Iterable[tuple[Source, int, int]]:
+    def unread(self, room_bytes: int, least_bytes: int = 0) -> Iterable[tuple[Source, int, int]]:
         """The closed slots that are to be read: where from, and to which end.
 
         Args:
             room_bytes: of memory, for one that is begun now.
+            least_bytes: what a pass after the first may take in any case: all else waits for it.
         """
         typical_bytes = self._memory.typical_bytes
         if self._hot.next_due_ms() is None:
-            self._overflow.begin_passes(room_bytes // typical_bytes, typical_bytes)
+            self._overflow.begin_pass(max(room_bytes, least_bytes, LEAST_OF_A_PASS * typical_bytes))
         return self._overflow.unread(room_bytes // typical_bytes, typical_bytes)
 
     def accept(
@@ -80,11 +81,14 @@ class Draining:
         if slot.is_of_an_earlier_turn(message.due_ms):
             slot.ledger.mark([offset])
             return
-        if slot.passes is not None and message.due_ms < self._placing.hot_below_ms and type(message) is not HeldCancel:
+        is_hot = message.due_ms < self._placing.hot_below_ms and type(message) is not HeldCancel
+        if slot.passes is not None and is_hot and offset not in slot.placed:
             self._memory.held_bytes += slot.passes.offer(message)
             return
         if not is_new:
             return  # all cancels are held from the first pass on: their messages may come with any
+        if slot.passes is not None and not is_hot:
+            slot.placed.add(offset)  # it may become hot before it is filed, and is held then
         self._memory.count(message)
         self._placing.put(message, now_ms)
 
@@ -99,4 +103,5 @@ class Draining:
         place = f"slot {source.slot} of level {source.level} of {self._topic}/{self._partition}, offset {offset}"
         code, id_ = ErrorCode.UNREADABLE_HEADERS, derived_id(self._topic, self._partition, offset)
         dead = DeadMessage(offset, key, value, headers or [], code, f"{place}: {why}", id_, None, None, source, offset)
+        self._memory.held_bytes += dead.size_bytes
         self._ready.dead.append(dead)

@@ -88,7 +88,7 @@ class GatedWheel:
 
     def _gated(self, now_ms: int) -> int:
         due_ms, sequence = self._gate()
-        return min(now_ms, due_ms if sequence >= 0 else due_ms - 1)
+        return max(0, min(now_ms, due_ms if sequence >= 0 else due_ms - 1))
 
     def _turn_back(self, now_ms: int) -> None:
         """The clock was set back: hold again what is not due by the new time, in its order."""

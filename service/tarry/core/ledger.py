@@ -72,8 +72,15 @@ class Ledger:
         return offset < self._base or bool(self._done[offset - self._base])
 
     def mark(self, offsets: Iterable[int]) -> None:
-        """Count offsets that were read as done."""
+        """Count offsets that were read as done.
+
+        Raises:
+            ValueError: one of them was done long ago.
+        """
         base, done = self._base, self._done
+        offsets = list(offsets)
+        if offsets and min(offsets) < base:
+            raise ValueError(f"offset {min(offsets)} lies below the watermark, {base}")
         for offset in offsets:
             done[offset - base] = 1
 

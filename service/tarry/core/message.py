@@ -145,6 +145,12 @@ class DeadMessage(NamedTuple):
     source: Source
     offset: int
 
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes, unpacked headers included."""
+        headers = sum(OVERHEAD_BYTES // 2 + len(name) + len(value or b"") for name, value in self.headers)
+        return OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"") + headers
+
     @classmethod
     def of(cls, message: HeldMessage, code: str, detail: str) -> "DeadMessage":
         """A message that was found undeliverable when it fired."""

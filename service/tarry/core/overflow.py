@@ -29,6 +29,9 @@ MOST_ENTRIES = 80
 LEAST_OF_A_PASS = 10
 """Messages, where memory is full of others: it goes on, if slowly."""
 
+SLACK = 2
+"""How much larger than what is known of them the messages of a recovered slot may be, for one pass to take them all."""
+
 _NOTHING = DoneSet((), 0)
 
 
@@ -49,10 +52,18 @@ class Overflow:
         self._open = OpenSlots(buckets.spans, self.done.ends)
         self._closed: dict[Source, ClosedSlot] = {}
         self._found_done = buckets.done
+        self._found_from = min([checkpoint.pointer, *(entry.pointer for entry in checkpoint.draining)])
+        """Where the recovery began to read the journal."""
         self._journal_end = buckets.journal_end
         self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms)
         recovered = list(self._recover(checkpoint.draining, buckets.spans))
         self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms, recovered)
+        # Open by a checkpoint that is older than what the journal says of them.
+        self._found_open = {
+            source
+            for source, done in self._found_done.items()
+            if source not in self._closed and done.end > self._open.begin_of(source)
+        }
         self._recovering = {source for source in self._closed if source.level == 1}
         for source in list(self._closed):
             self._look_at(source)
@@ -129,6 +140,15 @@ class Overflow:
         hot = (slot for slot in self._closed.values() if slot.bucket.level == 1 and slot.passes is None)
         return sum(max(0, slot.unread) for slot in hot)
 
+    @property
+    def _is_behind_passes(self) -> bool:
+        """Whether a slot is larger than memory: what is closed behind it would take the room of its passes."""
+        return any(slot.passes is not None and slot.passes.is_oversized for slot in self._closed.values())
+
+    @property
+    def _drains_level_1(self) -> bool:
+        return any(one.level == 1 for one in self.levels.draining)
+
     def close(self, ends: Mapping[Source, int], room: int, now_ms: int) -> bool:
         """Close the buckets whose time has come, as far as is known what lies in them; the others close later.
 
@@ -149,7 +169,7 @@ class Overflow:
                 self.levels.drained(bucket)
             elif source in ends:
                 room -= self._unread_below(source, ends[source]) if source.level == 1 else 0
-                if room < 0 and source.level == 1 and any(one.level == 1 for one in self.levels.draining):
+                if source.level == 1 and (self._is_behind_passes or (room < 0 and self._drains_level_1)):
                     break
                 self._close(source, bucket, ends[source])
             else:
@@ -167,7 +187,9 @@ class Overflow:
         slot = self._closed.get(source)
         if slot is None:
             begin = self._open.begin_of(source)
-            self._closed[source] = self._new_slot(source, bucket, begin, end, self._journal_end, bucket.start_ms)
+            pointer = self._found_from if source in self._found_open else self._journal_end
+            self._found_open.discard(source)
+            self._closed[source] = self._new_slot(source, bucket, begin, end, pointer, bucket.start_ms)
         else:
             slot.close_again(bucket, end)
         self._look_at(source)
@@ -210,16 +232,19 @@ class Overflow:
                 # How large messages are, a recovery does not know: what it found may always take more than there is.
                 if source.level == 1 and not slot.is_begun and (is_found or slot.unread > room):
                     # What a recovery found may be of an earlier turn too.
-                    start_ms = 0 if is_found else slot.bucket.start_ms
-                    slot.passes = Passes(start_ms, max(room, LEAST_OF_A_PASS) * typical_bytes)
+                    start_ms = slot.floor_ms if is_found else slot.bucket.start_ms
+                    some = max(min(room, slot.unread * SLACK), LEAST_OF_A_PASS)
+                    slot.passes = Passes(start_ms, some * typical_bytes)
+                    room -= some
                 slot.is_begun = True
                 yield source, slot.ledger.position, slot.end
 
-    def begin_passes(self, room: int, typical_bytes: int) -> None:
-        """All that passes have handed out has fired, or is parked: begin the next ones."""
-        for slot in self._closed.values():
-            if slot.passes is not None and not slot.passes.is_scanning:
-                slot.passes.begin(max(room, LEAST_OF_A_PASS) * typical_bytes)
+    def begin_pass(self, limit_bytes: int) -> None:
+        """All that stands before the gate has fired, or is parked: begin the next pass over the slot that holds it."""
+        unread = [slot for slot in self._closed.values() if slot.bucket.level == 1 and not slot.is_read]
+        first = min(unread, key=lambda slot: slot.gate, default=None)
+        if first is not None and first.passes is not None and not first.passes.is_scanning:
+            first.begin_pass(limit_bytes)
 
     def window_ms(self, source: Source) -> tuple[int, int]:
         """The time that a closed slot covers."""
@@ -273,8 +298,9 @@ class Overflow:
 
     @property
     def pointer(self) -> int | None:
-        """Where a recovery of what is closed must begin to read the journal."""
-        return min((slot.pointer for slot in self._closed.values()), default=None)
+        """Where a recovery of what is closed must begin to read the journal, and of what was once."""
+        pointers = [slot.pointer for slot in self._closed.values()]
+        return min([*pointers, self._found_from] if self._found_open else pointers, default=None)
 
     def note_journal_end(self, end: int) -> None:
         """Note an end of the journal that was asked for earlier: the pointer of what is closed from now on."""

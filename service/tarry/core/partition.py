@@ -135,21 +135,20 @@ class PartitionState:
 
     def next_due_ms(self) -> int | None:
         """When `collect` has something to do next: 0 for now, None for never while nothing is read."""
-        if self.replaying:
-            return None
-        return 0 if self._ready else self._hot.next_due_ms()
+        if self._ready:
+            return 0
+        return None if self.replaying else self._hot.next_due_ms()
 
     def collect(self, now_ms: int) -> bool:
-        """Make ready what is due by now; nothing while the gate is closed.
+        """Make ready what is due by now; nothing that is to be delivered while the gate is closed.
 
         Returns:
-            Whether anything is ready.
+            Whether anything is ready. What needs no delivery overtakes nothing, and a replay may be full of it.
         """
         if self._intake_log.is_replaying:
             self._intake_log.reach(self._intake_log.position)
-        if self.replaying:
-            return False
-        self._hot.collect(now_ms)
+        if not self.replaying:
+            self._hot.collect(now_ms)
         return bool(self._ready)
 
     def take(self, limit: int, now_ms: int, away: Container[str] = ()) -> Batch:
@@ -196,6 +195,8 @@ class PartitionState:
         self._progress.trim()
         self._hot.done(batch)
         done_bytes = sum(map(_size_bytes, batch.due)) + sum(map(_size_bytes, batch.retired))
+        retired = {message.sequence for message in batch.retired}
+        done_bytes += sum(dead.size_bytes for dead in batch.dead if dead.sequence not in retired)
         done_bytes += sum(record.size_bytes for outcome in batch.outcomes for record in outcome.records)
         self._memory.held_bytes -= done_bytes
 

@@ -23,13 +23,15 @@ class Passes:
         limit_bytes: how much memory a pass may take; one message is taken in any case.
     """
 
-    __slots__ = ("_bytes", "_kept", "_let_go", "_limit_bytes", "gate", "is_scanning")
+    __slots__ = ("_bytes", "_kept", "_let_go", "_limit_bytes", "gate", "is_oversized", "is_scanning")
 
     def __init__(self, start_ms: int, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self.gate: Key = (start_ms, -1)
         """What stands before it has been handed out."""
         self.is_scanning = True
+        self.is_oversized = False
+        """Whether one pass was too few, or will be."""
         self._let_go: Key | None = None
         self._bytes = 0
         self._kept: list[tuple[int, int, HeldMessage]] = []
@@ -55,6 +57,7 @@ class Passes:
             due_ms, sequence, last = heappop(self._kept)
             self._bytes -= last.size_bytes
             self._let_go = (-due_ms, -sequence)
+            self.is_oversized = True
         return self._bytes - before
 
     def end(self) -> tuple[list[HeldMessage], bool]:

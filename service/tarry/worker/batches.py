@@ -49,6 +49,11 @@ def targets_of(batches: Batches) -> set[str]:
     return {message.target for _, batch in batches for message in batch.due}
 
 
-def is_behind(states: Iterable[PartitionState]) -> bool:
-    """Whether so much waits to be filed that no more is to be read: bounded memory, for a backlog that is read."""
-    return sum(state.placing.to_file for state in states) > MOST_TO_FILE
+def is_behind(states: Iterable[PartitionState], times: int = 1) -> bool:
+    """Whether so much waits to be filed that no more is to be read: bounded memory, for a backlog that is read.
+
+    Args:
+        states: all that share the filing.
+        times: how much longer this reader may go on than others.
+    """
+    return sum(state.placing.to_file for state in states) > times * MOST_TO_FILE

@@ -29,6 +29,9 @@ READ_MOST = 5_000
 SHARE = 0.5
 """Of the memory for messages held: buckets that are drained fill no more."""
 
+LEAST_SHARE = 0.05
+"""Of the memory for messages held: what a further pass over a bucket may take even where others have filled it."""
+
 AHEAD = 2_000
 """Records of a level above the first that are moved before its pace is looked at."""
 
@@ -95,8 +98,9 @@ class Draining:
             return
         self._close(with_levels)
         room_bytes = self._room_bytes(with_levels)
+        least_bytes = int(self._budget_bytes * LEAST_SHARE) // len(with_levels)
         for state in with_levels:
-            for source, position, end in state.draining.unread(room_bytes):
+            for source, position, end in state.draining.unread(room_bytes, least_bytes):
                 (self._hot if source.level == 1 else self._cold).open(state, source, position, end)
         try:
             self._read(with_levels, self._clock.now_ms())
@@ -108,7 +112,8 @@ class Draining:
             self._is_to_be_committed(state)
 
     def _read(self, states: Sequence[PartitionState], now_ms: int) -> None:
-        self._hot.read(now_ms)
+        if not is_behind(states, times=2):  # what is filed on does not wait for this, so this can wait for it
+            self._hot.read(now_ms)
         # What is held goes, due or filed, whether this is read or not: so to wait for it is no standstill.
         is_full = sum(state.held_bytes for state in states) > self._budget_bytes
         if not is_full and not is_behind(states) and self._cold.is_due(now_ms):

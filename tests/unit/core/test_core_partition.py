@@ -101,7 +101,8 @@ def test_the_settlement_names_watermark_journal_and_checkpoint() -> None:
 def test_a_rejected_record_is_in_the_next_batch_with_all_that_it_came_with() -> None:
     state = taken_over()
     state.arrivals.accept(0, NOW_MS, None, b"v", [("a", None), ("tarry-id", b"?")], NOW_MS)
-    assert (state.held, state.held_bytes, state.next_due_ms()) == (1, 0, 0)
+    assert (state.held, state.next_due_ms()) == (1, 0)
+    assert state.held_bytes > 0, "it takes memory like any other"
     (dead,) = fire(state, NOW_MS).dead
     assert (dead.code, dead.key, dead.value) == ("bad-id", None, b"v")
     assert dead.headers == [("a", None), ("tarry-id", b"?")]

@@ -1,0 +1,197 @@
+"""Buckets that are larger than memory, and all that comes beside: catching up, in order, in bounded memory."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tarry.core.batch import Batch
+from tarry.core.checkpoint import Checkpoint, Draining, Geometry
+from tarry.core.done_set import DoneSet
+from tarry.core.filed import filed_headers
+from tarry.core.intake_policy import IntakePolicy
+from tarry.core.ledger import Ledger
+from tarry.core.message import FiledMessage, Headers
+from tarry.core.partition import PartitionState
+from tarry.core.recovered import Buckets, Recovered
+from tarry.core.request_reader import RequestReader
+from tarry.core.source import Source
+from tarry.headers import DELIVER_AT, TARGET
+from tarry.timer import TimingWheel
+
+START_MS = 1_700_000_000_000
+RING = Geometry(1_000, 10, 1)
+Filed = tuple[bytes | None, bytes | None, Any]
+
+
+def message(due_ms: int, sequence: int, size: int = 20) -> FiledMessage:
+    return FiledMessage(due_ms, sequence, None, b"x" * size, None, False, "orders", -1, b"%036d" % sequence)
+
+
+def filed(due_ms: int, sequence: int, size: int = 20) -> Filed:
+    one = message(due_ms, sequence, size)
+    return None, one.value, filed_headers(one)
+
+
+SIZE = message(0, 0).size_bytes
+
+
+def slot_of(start_ms: int) -> Source:
+    return Source(1, start_ms // 1_000 % 22)
+
+
+class Owner:
+    """One partition, and the logs of its slots; half of its budget is for buckets."""
+
+    def __init__(
+        self,
+        half_bytes: int,
+        draining: tuple[Draining, ...] = (),
+        buckets: Buckets | None = None,
+        *,
+        replay_end: int = 0,
+    ) -> None:
+        checkpoint = Checkpoint(("writer",), False, RING, (START_MS,), draining)
+        self.logs: dict[Source, list[Filed]] = {}
+        self.half_bytes = half_bytes
+        self.most_bytes = 0
+        self.scans = 0
+        self.state = PartitionState(
+            "in",
+            0,
+            RequestReader(IntakePolicy("in", max_delay_ms=10**9)),
+            False,
+            lambda start_ms: TimingWheel(1, 64, start_ms),
+            Recovered(0, checkpoint, DoneSet((), 0), replay_end, buckets or Buckets()),
+            START_MS,
+        )
+
+    @property
+    def room_bytes(self) -> int:
+        return max(0, self.half_bytes - self.state.held_bytes)
+
+    def fill(self, start_ms: int, messages: Iterable[Filed]) -> None:
+        source = self.state.overflow.slot_for(start_ms)
+        self.state.overflow.fill(source)
+        self.logs[source] = list(messages)
+
+    def turn(self, now_ms: int) -> None:
+        """Close what is to be closed, and read what is to be read."""
+        state = self.state
+        ends = {source: len(self.logs[source]) for source in state.to_ask(now_ms) if source in self.logs}
+        state.close_buckets(ends, self.room_bytes, now_ms)
+        for source, position, end in list(state.draining.unread(self.room_bytes, self.half_bytes // 10)):
+            self.scans += 1
+            for offset in range(position, end):
+                state.draining.accept(source, offset, *self.logs[source][offset], now_ms)
+            state.draining.reach(source, end, now_ms)
+            self.most_bytes = max(self.most_bytes, state.held_bytes)
+
+    def fire(self, now_ms: int) -> Batch:
+        self.state.collect(now_ms)
+        batch = self.state.take(5_000, now_ms)
+        if len(batch):
+            self.state.settle(batch)
+            self.state.confirm(batch)
+        return batch
+
+
+def test_a_large_bucket_has_the_memory_that_those_behind_it_would_take() -> None:
+    owner = Owner(100 * SIZE)
+    owner.fill(START_MS, [filed(START_MS + number, number) for number in range(1_000)])
+    for later in range(1, 8):
+        start_ms = START_MS + 1_000 * later
+        owner.fill(start_ms, [filed(start_ms + number, 10_000 * later + number) for number in range(90)])
+    now_ms = START_MS + 60_000
+    fired: list[int] = []
+    while len(fired) < 1_000 + 7 * 90:
+        owner.turn(now_ms)
+        batch = owner.fire(now_ms)
+        assert batch.due, "each pass brings something"
+        fired += [one.sequence for one in batch.due]
+    assert fired == sorted(fired)
+    assert owner.scans <= 10 + 7 + 2, "as few as memory has room for"
+    assert owner.most_bytes <= 101 * SIZE
+
+
+def test_what_a_recovery_finds_takes_no_more_memory_than_there_is() -> None:
+    found, logs = [], {}
+    for number in range(20):
+        start_ms = START_MS - 20_000 + 1_000 * number
+        logs[slot_of(start_ms)] = [filed(start_ms + one, 1_000 * number + one, 1_000) for one in range(100)]
+        found.append(Draining(1, slot_of(start_ms).slot, 0, 100, 0))
+    spans = dict.fromkeys(logs, (0, 100))
+    owner = Owner(100 * 1_500, tuple(found), Buckets(spans=spans))
+    owner.logs = logs
+    fired: list[int] = []
+    while len(fired) < 20 * 100:
+        owner.turn(START_MS)
+        batch = owner.fire(START_MS)
+        fired += [one.sequence for one in batch.due]
+        assert owner.scans < 500
+    assert fired == sorted(fired)
+    assert owner.most_bytes < 3 * 100 * 1_500, "ten messages of each, and what the first has room for"
+
+
+def test_what_became_hot_before_it_was_filed_is_not_taken_for_its_own_duplicate() -> None:
+    now_ms = START_MS + 10_000
+    early = [filed(START_MS + number, number) for number in range(30)]
+    late = filed(now_ms + 1_500, 100)
+    source = slot_of(START_MS)
+    owner = Owner(1, buckets=Buckets(spans={source: (0, 31)}))
+    owner.logs[source] = [*early[:6], late, *early[6:]]
+    owner.turn(now_ms)
+    assert owner.state.placing.to_file == 1
+    fired = [one.sequence for one in owner.fire(now_ms).due]
+    now_ms += 700  # the bucket of the late one is closed meanwhile, and nothing was filed
+    for _ in range(10):
+        owner.turn(now_ms)
+        batch = owner.fire(now_ms)
+        assert [outcome.result for outcome in batch.outcomes] == []
+        fired += [one.sequence for one in batch.due]
+    assert fired == list(range(30))
+    assert [one.sequence for one in owner.fire(now_ms + 1_000).due] == [100]
+    assert owner.state.held_bytes == 0
+
+
+def test_dead_letters_are_counted_and_do_not_wait_for_a_replay_to_end() -> None:
+    owner = Owner(100 * SIZE, replay_end=1_001)
+    for offset in range(1_000):
+        owner.state.arrivals.accept(offset, START_MS, b"k", b"x" * 1_000, [(TARGET, b"orders")], START_MS)
+    assert owner.state.held_bytes > 1_000 * 1_000
+    assert owner.state.replaying
+    assert owner.state.next_due_ms() == 0
+    assert len(owner.fire(START_MS).dead) == 1_000
+    assert owner.state.held_bytes == 0
+    assert owner.state.low == 1_000
+
+
+def test_a_clock_that_steps_back_while_a_recovery_reads_does_no_harm() -> None:
+    source = slot_of(START_MS - 1_000)
+    found = (Draining(1, source.slot, 0, 10, 0),)
+    owner = Owner(10**6, found, Buckets(spans={source: (0, 10)}), replay_end=5)
+    list(owner.state.draining.unread(10**6))
+    headers: Headers = [(TARGET, b"orders"), (DELIVER_AT, b"%d" % (START_MS - 50))]
+    owner.state.arrivals.accept(0, START_MS - 5_000, b"k", b"v", headers, START_MS - 100)
+    assert owner.state.held == 1
+
+
+def test_what_was_done_of_a_slot_that_an_old_copy_holds_for_open_stays_known() -> None:
+    source = slot_of(START_MS)
+    buckets = Buckets(spans={source: (0, 10)}, done={source: DoneSet([(3, 10)], 0)}, journal_end=50)
+    owner = Owner(10**6, buckets=buckets)
+    owner.logs[source] = [filed(START_MS + number, number) for number in range(10)]
+    owner.turn(START_MS)
+    [entry] = owner.state.overflow.entries()[0]
+    assert entry.pointer == 0, "where this recovery began to read the journal"
+
+
+def test_an_offset_that_was_trimmed_is_not_marked_in_anothers_place() -> None:
+    ledger = Ledger(0)
+    for offset in range(10):
+        ledger.read(offset)
+    ledger.mark(range(5))
+    ledger.trim()
+    with pytest.raises(ValueError, match="below the watermark"):
+        ledger.mark([3])
+    assert ledger.low == 5
