@@ -1,6 +1,8 @@
 """Ordered retry through the service: what fails comes back, its key waits for it, and no other does."""
 
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -52,6 +54,12 @@ def headers_of(record: "Message[Any, Any]") -> dict[str, bytes]:
     """Its headers, none of which stands twice."""
     found: Any = record.headers() or []
     return dict(found)
+
+
+def tarry(lab: Lab, *words: str) -> str:
+    """What a command prints."""
+    command = [sys.executable, "-m", "tarry", *words, "--bootstrap-servers", lab.bootstrap]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def healthy_ms(done: list[Done]) -> list[float]:
@@ -140,9 +148,10 @@ def test_a_long_convoy_makes_its_partition_wait_and_goes_on(lab: Lab, tmp_path: 
         assert [one.stop() for one in processes] == [0]
 
 
-def test_keys_stop_where_the_policy_says_so(lab: Lab, tmp_path: Path) -> None:
+def test_a_key_that_stops_goes_on_when_its_dead_letters_are_sent_again(lab: Lab, tmp_path: Path) -> None:
     lab.serve().start().wait_serving()
-    config = config_of(lab, first_ms=100, attempts=2)
+    mended = tmp_path / "mended"
+    config = config_of(lab, first_ms=100, attempts=2, mended=str(mended))
     with consuming(config, tmp_path, 1) as processes:
         wait_taken_over(processes)
         sent = send(lab.bootstrap, config.topic, [(b"k", 9), (b"k", 0), (b"other", 0)])
@@ -151,7 +160,14 @@ def test_keys_stop_where_the_policy_says_so(lab: Lab, tmp_path: Path) -> None:
         )
         done = wait_done(lab.bootstrap, config.out, 1, DONE_WITHIN_S)
         assert [one.task for one in done] == sent[b"other"]
+        dead = read_topic(lab.bootstrap, f"{config.topic}.{config.group}.dead")
+        assert [Task.of(one.value()) for one in dead] == sent[b"k"]
+        assert [headers_of(one)[ERROR] for one in dead] == [b"out-of-attempts", b"key-stopped"]
+        mended.touch()
+        again = ("redrive", f"{config.topic}.{config.group}.dead", "--to", config.topic)
+        assert tarry(lab, *again, "--where", "tarry-error=key-*", "--dry-run").startswith("would send 1 ")
+        assert tarry(lab, *again) == f"sent 2 to {config.topic}\n"
+        done = wait_done(lab.bootstrap, config.out, 3, DONE_WITHIN_S)
+        assert [one.task for one in done if one.key == b"k"] == sent[b"k"]
+        assert tarry(lab, *again) == f"sent 0 to {config.topic}\n"
         assert [one.stop() for one in processes] == [0]
-    dead = read_topic(lab.bootstrap, f"{config.topic}.{config.group}.dead")
-    assert [Task.of(one.value()) for one in dead] == sent[b"k"]
-    assert [headers_of(one)[ERROR] for one in dead] == [b"out-of-attempts", b"key-stopped"]

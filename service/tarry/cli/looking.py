@@ -46,7 +46,7 @@ def configured(config: Path | None, bootstrap_servers: str | None) -> tuple[Conf
 @contextmanager
 def onlooker(settings: Config, cluster: Cluster) -> Iterator[Onlooker]:
     """An onlooker that shows how far it is, where somebody looks."""
-    bar = _Bar()
+    bar = Bar()
     looking = Onlooker(cluster, settings.service.group, SystemClock(), bar.advance)
     try:
         yield looking
@@ -72,7 +72,7 @@ def instants(**moments: int | None) -> dict[str, Any]:
     return fields
 
 
-class _Bar:
+class Bar:
     """A bar on stderr that comes when there is much to read."""
 
     def __init__(self) -> None:
@@ -81,6 +81,7 @@ class _Bar:
         self._read = self._total = 0
 
     def advance(self, read: int, more: int) -> None:
+        """So many were read, and so many more are to be read."""
         self._read += read
         self._total += more
         if self._progress is None:
@@ -97,5 +98,6 @@ class _Bar:
         self._progress.update(self._progress.task_ids[0], completed=self._read, total=self._total)
 
     def close(self) -> None:
+        """Take it away."""
         if self._progress is not None:
             self._progress.stop()

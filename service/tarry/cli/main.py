@@ -16,6 +16,7 @@ from tarry.cli.cancel import cancel
 from tarry.cli.check import check
 from tarry.cli.demo import demo
 from tarry.cli.pending import pending
+from tarry.cli.redrive import redrive
 from tarry.cli.send import send
 from tarry.cli.serve import serve
 from tarry.cli.status import status
@@ -67,6 +68,7 @@ app.command("send")(send)
 app.command("status")(status)
 app.command("cancel")(cancel)
 app.command("pending")(pending)
+app.command("redrive")(redrive)
 app.command("check")(check)
 app.command("demo")(demo)
 

@@ -195,7 +195,7 @@ def test_an_offset_counts_as_soon_as_its_message_is_settled_and_not_before() -> 
 
 
 def test_the_state_of_a_key_survives() -> None:
-    trouble = Trouble(17, 2, 5, NOW_MS, stopped=True)
+    trouble = Trouble(17, 2, 5, NOW_MS, NOW_MS - 1, stopped=True)
     assert decode(encode(trouble)) == trouble
 
 
@@ -213,5 +213,27 @@ def test_a_convoy_longer_than_allowed_is_told() -> None:
     assert consumer.partition.is_full(following, 2)
     assert not consumer.partition.is_full(following, 3)
     assert not consumer.partition.is_full(following._replace(key=b"other"), 2)
-    assert consumer.partition.convoys.of(b"k") == Trouble(17, 1, 2, NOW_MS + 1_000)
+    assert consumer.partition.convoys.of(b"k") == Trouble(17, 1, 2, NOW_MS + 1_000, NOW_MS + 1_000)
     assert Ticket(17, 2) == (17, 2)
+
+
+def test_a_head_is_overdue_though_those_behind_it_come_and_go() -> None:
+    consumer = Consumer()
+    consumer.fail(consumer.read(17))
+    assert consumer.read(18) is None
+    head, follower = consumer.out("delays")
+    later_ms = NOW_MS + 5_000
+    for at in range(3):
+        record = Incoming(NAMES.retry, at, later_ms, follower.key, follower.value, follower.headers)
+        assert consumer.partition.look(record, later_ms) is None
+    overdue = consumer.partition.heads_overdue(later_ms)
+    assert overdue == {(b"k", Ticket(17, 1)): NOW_MS + 1_000}
+    assert consumer.partition.heads_overdue(NOW_MS + 1_000) == {}
+    lost = Incoming("delays", 7, NOW_MS, head.key, head.value, head.headers)
+    consumer.partition.never_comes(lost, "cancelled")
+    [dead] = consumer.out(NAMES.dead)
+    assert (dead.value, value_of(dead.headers, ERROR)) == (b"v17", b"never-came-back")
+    record = Incoming(NAMES.retry, 3, later_ms, follower.key, follower.value, follower.headers)
+    assert consumer.partition.look(record, later_ms) is not None, "it is the next one's turn"
+    consumer.partition.never_comes(lost, "cancelled")
+    assert len(consumer.out(NAMES.dead)) == 1, "it is no head any more"

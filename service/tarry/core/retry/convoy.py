@@ -45,6 +45,7 @@ class Trouble:
         head: the number whose turn it is.
         tail: the last number that was given away.
         due_ms: no message of the convoy that is on its way comes back later, epoch milliseconds.
+        head_due_ms: the head does not, which those behind it may have to do again and again.
         stopped: nothing of it is handled any more.
     """
 
@@ -52,6 +53,7 @@ class Trouble:
     head: int
     tail: int
     due_ms: int
+    head_due_ms: int
     stopped: bool = False
 
 
@@ -157,7 +159,8 @@ class Convoys:
         if ticket is None:
             return
         trouble = self._troubles[key]
-        self._set(key, replace(trouble, head=ticket.number + 1) if ticket.number < trouble.tail else None)
+        is_last = ticket.number >= trouble.tail
+        self._set(key, None if is_last else replace(trouble, head=ticket.number + 1, head_due_ms=trouble.due_ms))
 
     def again(self, key: bytes, offset: int, ticket: Ticket | None, due_ms: int) -> SendOff:
         """A message failed, and comes back.
@@ -169,25 +172,25 @@ class Convoys:
             due_ms: when it comes back.
         """
         if ticket is None:
-            self._set(key, Trouble(offset, 1, 1, due_ms))
+            self._set(key, Trouble(offset, 1, 1, due_ms, due_ms))
             return SendOff(Ticket(offset, 1), due_ms)
         trouble = self._troubles[key]
         due_ms = max(due_ms, trouble.due_ms)
-        self._set(key, replace(trouble, due_ms=due_ms))
+        self._set(key, replace(trouble, due_ms=due_ms, head_due_ms=due_ms))
         return SendOff(ticket, due_ms)
 
     def stop(self, key: bytes, offset: int, ticket: Ticket | None) -> Ticket:
         """A message failed for good, and nothing behind it is to be handled either; returns its ticket."""
         if ticket is None:
             ticket = Ticket(offset, 1)
-            self._set(key, Trouble(offset, 2, 1, 0, stopped=True))
+            self._set(key, Trouble(offset, 2, 1, 0, 0, stopped=True))
         else:
             self._set(key, replace(self._troubles[key], head=ticket.number + 1, stopped=True))
         return ticket
 
     def overdue(self, before_ms: int) -> Iterable[tuple[bytes, Trouble]]:
         """Keys whose head should have come back before a time."""
-        return [(key, t) for key, t in self._troubles.items() if not t.stopped and t.due_ms < before_ms]
+        return [(key, t) for key, t in self._troubles.items() if not t.stopped and t.head_due_ms < before_ms]
 
     # -- transactions -------------------------------------------------------------------------------------------------
 

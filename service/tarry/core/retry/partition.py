@@ -217,7 +217,7 @@ class RetryPartition:
     def heads_overdue(self, before_ms: int) -> dict[tuple[bytes, Ticket], int]:
         """Heads that should have come back before a time: their keys and tickets, and when they were to come back."""
         return {
-            (key, Ticket(trouble.episode, trouble.head)): trouble.due_ms
+            (key, Ticket(trouble.episode, trouble.head)): trouble.head_due_ms
             for key, trouble in self.convoys.overdue(before_ms)
         }
 

@@ -1,0 +1,69 @@
+"""`tarry redrive`: sends dead letters again."""
+
+import json
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from tarry.cli.looking import Bar, ConfigOption, JsonOption, ServersOption, configured
+from tarry.client.retry.redrive import Redrive
+from tarry.core.retry.redrive import Condition, DeadLetter
+from tarry.headers import ERROR
+
+SHOWN = 10
+"""Dead letters that a dry run shows."""
+
+
+def redrive(
+    dead: Annotated[str, typer.Argument(help="The topic of dead letters.", show_default=False)],
+    *,
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where they are sent.")],
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PATTERN", help="Only those: NAME is key, value or a header's; several must all hold."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+    bootstrap_servers: ServersOption = None,
+) -> None:
+    """Send dead letters again.
+
+    Each is sent once, however often this is run: a note beside it says that it was. Those of one key keep their order.
+    A key that has stopped goes on with the first of them.
+
+    Examples:
+      tarry redrive orders.billing.dead --to orders --dry-run
+      tarry redrive orders.billing.dead --to orders --where tarry-error=out-of-attempts --where 'key=order-*'
+    """
+    conditions = [Condition.parse(text) for text in where or []]
+    _, cluster = configured(config, bootstrap_servers)
+    bar = Bar()
+    redriving = Redrive(cluster, dead, lambda text: typer.echo(f"tarry: {text}", err=True), bar.advance)
+    try:
+        found = redriving.look(conditions) if dry_run else None
+        sent = 0 if dry_run else redriving.run(to, conditions)
+    finally:
+        bar.close()
+    if found is not None:
+        _show(found, to, as_json=as_json)
+        return
+    typer.echo(json.dumps({"sent": sent, "to": to}) if as_json else f"sent {sent:,} to {to}")
+
+
+def _show(letters: list[DeadLetter], to: str, *, as_json: bool) -> None:
+    reasons = Counter(",".join(letter.text(ERROR)) for letter in letters)
+    if as_json:
+        typer.echo(json.dumps({"would_send": len(letters), "to": to, "by_error": reasons}))
+        return
+    typer.echo(f"would send {len(letters):,} to {to}")
+    for reason, count in reasons.most_common():
+        typer.echo(f"  {count:,} {reason}")
+    for letter in letters[:SHOWN]:
+        key = "".join(letter.text("key")) or "no key"
+        typer.echo(f"  partition {letter.partition} offset {letter.offset}: {key}")
+    if len(letters) > SHOWN:
+        typer.echo(f"  and {len(letters) - SHOWN:,} more")

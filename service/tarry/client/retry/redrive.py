@@ -1,0 +1,128 @@
+"""Sends dead letters again, each once: with a note beside it in the same transaction."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from tarry.core.retry.message import Record
+from tarry.core.retry.redrive import Condition, DeadLetter, selected, sent_again
+from tarry.errors import UsageError
+from tarry.kafka.errors import error_of
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.partition_logs import read_to_ends
+from tarry.kafka.reader import Reader
+from tarry.kafka.settings import Cluster
+from tarry.kafka.topics import TopicAdmin
+from tarry.kafka.transaction import Transactor
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+MOST = 1_000
+"""Messages of one transaction."""
+
+
+class Redrive:
+    """Dead letters of one topic.
+
+    Two at a time on one topic shut each other out: the later one goes on.
+
+    Args:
+        cluster: where.
+        dead: the topic.
+        on_warning: takes the text of an error that a client gets over by itself.
+        on_progress: told how many records were read, or sent, and how many more are to be.
+    """
+
+    def __init__(
+        self, cluster: Cluster, dead: str, on_warning: Callable[[str], None], on_progress: Callable[[int, int], None]
+    ) -> None:
+        self._cluster = cluster
+        self._dead = dead
+        self._on_warning = on_warning
+        self._on_progress = on_progress
+        self._admin: AdminClient = cluster.clients.admin(cluster.admin())
+
+    def look(self, conditions: Sequence[Condition]) -> list[DeadLetter]:
+        """The dead letters that all conditions hold for, and that were not sent again; all are held in memory.
+
+        Raises:
+            UsageError: there is no such topic.
+            RetriableError: the brokers do not answer.
+        """
+        found = TopicAdmin(self._admin).find([self._dead])
+        if self._dead not in found:
+            raise UsageError(f"there is no topic {self._dead}")
+        places = [(self._dead, number) for number in range(found[self._dead].partitions)]
+        offsets = Offsets(self._admin, "tarry-redrive", self._cluster)
+        reader = Reader(self._cluster, self._on_warning)
+        try:
+            starts, ends = offsets.starts(places), offsets.ends(places, committed=True)
+            filled = [place for place in places if starts[place] < ends[place]]
+            self._on_progress(0, sum(ends[place] - starts[place] for place in filled))
+            letters = []
+            for (_, partition), record in read_to_ends(
+                reader, {place: starts[place] for place in filled}, {place: ends[place] for place in filled}
+            ):
+                letters.append(_letter(partition, record))
+                self._on_progress(1, 0)
+        finally:
+            reader.close()
+            offsets.close()
+        return selected(letters, conditions)
+
+    def run(self, to: str, conditions: Sequence[Condition]) -> int:
+        """Send them again.
+
+        Args:
+            to: the topic to send them to.
+            conditions: which.
+
+        Returns:
+            How many.
+
+        Raises:
+            UsageError: one of the topics does not exist, or a message is refused; those before it were sent.
+            FatalError: a later one goes on with the same topic.
+            RetriableError: the brokers do not answer.
+        """
+        if to not in TopicAdmin(self._admin).find([to]):
+            raise UsageError(f"there is no topic {to}")
+        transactor = Transactor(self._cluster, f"tarry-redrive.{self._dead}")
+        transactor.renew()  # before the look: what an earlier one has written by now is seen, and no more comes
+        try:
+            letters = self.look(conditions)
+            self._on_progress(0, len(letters))
+            for begin in range(0, len(letters), MOST):
+                some = letters[begin : begin + MOST]
+                self._send(transactor, [record for letter in some for record in sent_again(letter, self._dead, to)])
+                self._on_progress(len(some), 0)
+        finally:
+            transactor.close()
+        return len(letters)
+
+    def _send(self, transactor: Transactor, records: Sequence[Record]) -> None:
+        failures: list[str] = []
+
+        def note(error: KafkaError | None, record: Message) -> None:
+            if error is not None:
+                failures.append(f"{record.topic()}: {error.str()}")
+
+        transactor.begin()
+        for record in records:
+            headers: Any = record.headers
+            try:
+                transactor.produce(record.topic, record.partition, record.key, record.value, headers, note)
+            except KafkaException as exception:
+                failures.append(f"{record.topic}: {error_of(exception).str()}")
+        transactor.deliver(lambda: bool(failures))
+        if failures:
+            transactor.abort()
+            raise UsageError(f"could not send to {failures[0]}")
+        transactor.commit()
+
+
+def _letter(partition: int, record: Message) -> DeadLetter:
+    headers: Any = record.headers() or []
+    return DeadLetter(partition, record.offset() or 0, record.key(), record.value(), list(headers))

@@ -1,0 +1,57 @@
+"""Which dead letters are sent again, in which order, and as what."""
+
+import pytest
+
+from tarry.core.retry.convoy import Ticket
+from tarry.core.retry.journey import Journey
+from tarry.core.retry.redrive import Condition, DeadLetter, selected, sent_again
+from tarry.errors import ConfigError
+
+ID = "8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
+
+
+def letter(offset: int, key: bytes = b"k", ticket: Ticket | None = None, error: bytes = b"final-error") -> DeadLetter:
+    journey = Journey(ID, "orders/3/17", ticket).headers() if ticket else []
+    return DeadLetter(3, offset, key, b"v", [("own", b"1"), *journey, ("tarry-error", error)])
+
+
+def note(offset: int) -> DeadLetter:
+    return DeadLetter(3, 99, None, None, [("tarry-redriven-offset", b"%d" % offset)])
+
+
+def test_those_that_were_sent_again_are_left_out() -> None:
+    assert selected([letter(0), letter(1), note(0)], []) == [letter(1)]
+
+
+def test_a_key_has_the_order_of_its_convoy() -> None:
+    letters = [letter(0, ticket=Ticket(17, 3)), letter(1, ticket=Ticket(17, 2)), letter(2, ticket=Ticket(4, 9))]
+    assert [one.offset for one in selected(letters, [])] == [2, 1, 0]
+    assert [one.offset for one in selected([letter(0), letter(1)], [])] == [0, 1]
+
+
+def test_all_conditions_must_hold() -> None:
+    letters = [letter(0, b"order-1"), letter(1, b"order-2", error=b"key-stopped"), letter(2, b"x")]
+    where = [Condition.parse("key=order-*"), Condition.parse("tarry-error=final-*")]
+    assert [one.offset for one in selected(letters, where)] == [0]
+    assert selected(letters, [Condition.parse("no-such-header=*")]) == []
+
+
+@pytest.mark.parametrize("text", ["", "key", "=x"])
+def test_what_is_no_condition_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="NAME=PATTERN"):
+        Condition.parse(text)
+
+
+def test_it_goes_out_as_it_came_and_to_its_own_partition() -> None:
+    record, beside = sent_again(letter(5, ticket=Ticket(17, 2)), "orders.billing.dead", "orders")
+    headers = [("own", b"1"), ("tarry-id", ID.encode()), ("tarry-retry-redriven", b"17")]
+    assert record == ("orders", 3, b"k", b"v", headers)
+    assert beside == ("orders.billing.dead", 3, None, None, [("tarry-redriven-offset", b"5")])
+    elsewhere, _ = sent_again(letter(5, ticket=Ticket(17, 2)), "orders.billing.dead", "bills")
+    assert elsewhere.partition == -1
+
+
+def test_a_dead_letter_of_an_intake_keeps_its_request() -> None:
+    dead = DeadLetter(0, 1, b"k", b"v", [("tarry-target", b"t"), ("tarry-error", b"x"), ("tarry-error-detail", b"y")])
+    record, _ = sent_again(dead, "delays.dead", "delays")
+    assert record == ("delays", -1, b"k", b"v", [("tarry-target", b"t")])
