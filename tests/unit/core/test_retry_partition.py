@@ -16,8 +16,9 @@ from tarry.core.retry.journey import (
     RETRY_TICKET,
     Headers,
 )
-from tarry.core.retry.message import Record, RetryMessage
-from tarry.core.retry.partition import FOREIGN, Incoming, Names, RetryPartition
+from tarry.core.retry.message import Incoming, Record, RetryMessage
+from tarry.core.retry.names import Names
+from tarry.core.retry.partition import FOREIGN, RetryPartition
 from tarry.core.retry.policy import OnError, RetryPolicy
 from tarry.headers import DELIVER_AT, DUE_MS, ERROR, ID, PARTITION, SOURCE, TARGET, derived_id
 

@@ -20,7 +20,7 @@ from tarry.client.retry.missing import Missing
 from tarry.client.retry.takeover import Begin, TakeOver
 from tarry.client.retry.topics import make_or_check
 from tarry.clock import Clock, SystemClock
-from tarry.core.retry.partition import Names
+from tarry.core.retry.names import Names
 from tarry.core.retry.policy import RetryPolicy
 from tarry.errors import BrokerError, ConfigError
 from tarry.kafka.membership import Membership

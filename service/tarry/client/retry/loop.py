@@ -16,8 +16,9 @@ from tarry.client.retry.handling import Handling, Running
 from tarry.client.retry.missing import Missing
 from tarry.client.retry.takeover import WRITER, TakeOver
 from tarry.clock import Clock
-from tarry.core.retry.message import Record
-from tarry.core.retry.partition import Incoming, Names, RetryPartition
+from tarry.core.retry.message import Incoming, Record
+from tarry.core.retry.names import Names
+from tarry.core.retry.partition import RetryPartition
 from tarry.core.retry.policy import RetryPolicy
 from tarry.errors import (
     AbortableError,

@@ -11,7 +11,8 @@ from confluent_kafka import Message
 
 from tarry.core.retry.convoy import Ticket
 from tarry.core.retry.journey import journey_of
-from tarry.core.retry.partition import Incoming, Names
+from tarry.core.retry.message import Incoming
+from tarry.core.retry.names import Names
 from tarry.errors import HeaderError
 from tarry.headers import Outcome
 from tarry.kafka.offsets import Offsets

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from tarry.core.retry.convoy import Convoys, Trouble, decode
-from tarry.core.retry.partition import Names, RetryPartition
+from tarry.core.retry.names import Names
+from tarry.core.retry.partition import RetryPartition
 from tarry.core.retry.policy import RetryPolicy
 from tarry.errors import UsageError
 from tarry.kafka.membership import Membership

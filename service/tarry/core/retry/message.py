@@ -1,8 +1,19 @@
-"""What a handler is given, and what goes out for it."""
+"""What is read, what a handler is given, and what goes out for it."""
 
 from typing import NamedTuple
 
 from tarry.core.retry.journey import Headers, Journey
+
+
+class Incoming(NamedTuple):
+    """A record that was read, of the topic or of the retry topic."""
+
+    topic: str
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
 
 
 class Record(NamedTuple):

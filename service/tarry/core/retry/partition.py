@@ -5,12 +5,11 @@ goes to the dead letters. What goes out collects until a transaction takes it, w
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from tarry.core.retry.convoy import Bury, Convoys, Handle, PassOver, SendOff, Ticket, encode
-from tarry.core.retry.journey import ALONE, Headers, Journey, journey_of, own_headers, redriven_episode
-from tarry.core.retry.message import Record, RetryMessage
+from tarry.core.retry.journey import ALONE, Journey, journey_of, own_headers, redriven_episode
+from tarry.core.retry.message import Incoming, Record, RetryMessage
+from tarry.core.retry.names import Names
 from tarry.core.retry.policy import GaveUp, RetryPolicy
 from tarry.errors import HeaderError
 from tarry.headers import (
@@ -26,52 +25,8 @@ from tarry.headers import (
     parse_id,
 )
 
-RETRY, STATE, DEAD = ".retry", ".retry-state", ".dead"
-"""What the names of topics beside a topic and a group end with."""
-
 FOREIGN = "not-on-its-way-back"
 """Why a record of the retry topic is a dead letter that this consumer never sent off."""
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """The topics of a consumer.
-
-    Attributes:
-        topic: whose messages are handled.
-        group: who handles them.
-        intake: where they are sent off to.
-    """
-
-    topic: str
-    group: str
-    intake: str
-
-    @property
-    def retry(self) -> str:
-        """Where they come back."""
-        return f"{self.topic}.{self.group}{RETRY}"
-
-    @property
-    def state(self) -> str:
-        """Which keys are in trouble."""
-        return f"{self.topic}.{self.group}{STATE}"
-
-    @property
-    def dead(self) -> str:
-        """What was given up."""
-        return f"{self.topic}.{self.group}{DEAD}"
-
-
-class Incoming(NamedTuple):
-    """A record that was read, of the topic or of the retry topic."""
-
-    topic: str
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
 
 
 class RetryPartition:
