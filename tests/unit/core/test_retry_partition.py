@@ -161,8 +161,9 @@ def test_a_key_that_stops_takes_all_that_follows_until_it_is_sent_again() -> Non
     dead = consumer.out(NAMES.dead)
     assert [value_of(one.headers, ERROR) for one in dead] == [b"final-error", b"key-stopped"]
     assert [value_of(one.headers, RETRY_TICKET) for one in dead] == [b"17/1", b"17/2"]
-    assert consumer.read(19, b"k", (RETRY_REDRIVEN, b"3")) is None, "out of an earlier episode"
-    assert consumer.read(20, b"k", (RETRY_REDRIVEN, b"17")) is not None
+    assert consumer.read(19, b"k", (RETRY_REDRIVEN, b"orders.billing.dead/3")) is None, "out of an earlier episode"
+    assert consumer.read(21, b"k", (RETRY_REDRIVEN, b"orders.other.dead/17")) is None, "for another group"
+    assert consumer.read(22, b"k", (RETRY_REDRIVEN, b"orders.billing.dead/17")) is not None
 
 
 def test_what_is_on_its_way_when_its_key_stops_is_a_dead_letter_too() -> None:
@@ -238,3 +239,75 @@ def test_a_head_is_overdue_though_those_behind_it_come_and_go() -> None:
     assert consumer.partition.look(record, later_ms) is not None, "it is the next one's turn"
     consumer.partition.never_comes(lost, "cancelled")
     assert len(consumer.out(NAMES.dead)) == 1, "it is no head any more"
+
+
+def test_what_is_on_its_way_when_a_stopped_key_goes_on_is_a_dead_letter_and_not_lost() -> None:
+    consumer = Consumer()
+    consumer.fail(consumer.read(17))
+    assert consumer.read(18) is None
+    head, follower = consumer.out("delays")
+    consumer.fail(consumer.back(0, head), KeyError("k"))
+    consumer.succeed(consumer.read(19, b"k", (RETRY_REDRIVEN, b"orders.billing.dead/17")))
+    assert consumer.back(1, follower) is None
+    assert [one.value for one in consumer.out(NAMES.dead)] == [b"v17", b"v18"]
+
+
+def test_messages_that_share_an_id_are_told_apart_on_their_way() -> None:
+    consumer = Consumer()
+    same = ("tarry-id", b"8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21")
+    consumer.fail(consumer.read(17, b"k", same))
+    assert consumer.read(18, b"k", same) is None
+    ids = [value_of(sent.headers, ID) for sent in consumer.out("delays")]
+    assert len(set(ids)) == 2
+    assert [value_of(sent.headers, RETRY_ID) for sent in consumer.out("delays")] == [same[1], same[1]]
+
+
+def test_what_was_sent_off_without_order_joins_where_order_matters() -> None:
+    before = Consumer(keeps_order=False)
+    before.fail(before.read(17))
+    [alone] = before.out("delays")
+    consumer = Consumer()
+    consumer.fail(consumer.read(18))
+    assert consumer.back(0, alone) is None
+    assert value_of(consumer.out("delays")[-1].headers, RETRY_TICKET) == b"18/2"
+
+
+def test_a_convoy_comes_to_its_end_where_order_does_not_matter_any_more() -> None:
+    before = Consumer()
+    before.fail(before.read(17))
+    assert before.read(18) is None
+    head, follower = before.out("delays")
+    after = Consumer(keeps_order=False)
+    after.fail(after.back(0, head))
+    after.succeed(after.back(1, follower))
+    assert after.out(NAMES.state) == []
+
+
+def test_an_error_whose_text_cannot_be_written_is_told_all_the_same() -> None:
+    class Mute(Exception):  # noqa: N818
+        def __str__(self) -> str:
+            raise ValueError
+
+    consumer = Consumer()
+    consumer.fail(consumer.read(17), ValueError("\ud800"))
+    consumer.fail(consumer.read(18, b"other"), Mute())
+    errors = [value_of(sent.headers, RETRY_LAST_ERROR) for sent in consumer.out("delays")]
+    assert errors[0] == b"ValueError: \\ud800"
+    assert (errors[1] or b"").endswith(b"Mute: (no text: ValueError)")
+
+
+def test_what_can_not_be_sent_off_is_a_dead_letter_whatever_the_policy_says() -> None:
+    consumer = Consumer()
+    record = Incoming(NAMES.topic, 17, NOW_MS, b"k", b"v", [OWN])
+    consumer.partition.refused(record, ValueError("too large"), NOW_MS)
+    consumer.fail(consumer.read(18))
+    consumer.partition.refused(record._replace(offset=19), ValueError("too large"), NOW_MS)
+    assert [value_of(one.headers, ERROR) for one in consumer.out(NAMES.dead)] == [b"unsendable", b"unsendable"]
+    assert consumer.partition.convoys.length(b"k") == 1, "it has taken no number"
+
+
+def test_markers_behind_the_last_record_are_behind_us() -> None:
+    consumer = Consumer()
+    consumer.partition.reach(NAMES.retry, 7)
+    assert consumer.partition.is_dirty
+    assert consumer.partition.positions[NAMES.retry] == 7

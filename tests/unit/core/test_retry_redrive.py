@@ -44,7 +44,7 @@ def test_what_is_no_condition_is_refused(text: str) -> None:
 
 def test_it_goes_out_as_it_came_and_to_its_own_partition() -> None:
     record, beside = sent_again(letter(5, ticket=Ticket(17, 2)), "orders.billing.dead", "orders")
-    headers = [("own", b"1"), ("tarry-id", ID.encode()), ("tarry-retry-redriven", b"17")]
+    headers = [("own", b"1"), ("tarry-id", ID.encode()), ("tarry-retry-redriven", b"orders.billing.dead/17")]
     assert record == ("orders", 3, b"k", b"v", headers)
     assert beside == ("orders.billing.dead", 3, None, None, [("tarry-redriven-offset", b"5")])
     elsewhere, _ = sent_again(letter(5, ticket=Ticket(17, 2)), "orders.billing.dead", "bills")

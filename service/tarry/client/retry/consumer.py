@@ -125,7 +125,7 @@ class RetryingConsumer:
         self._stop.set()
 
     def run(self) -> None:
-        """Consume until `stop`, or Ctrl-C; then give all up in order.
+        """Consume until `stop`, and give all up in order. Ctrl-C ends it too: what is not written then is done again.
 
         Raises:
             UsageError: a topic is missing or is not as it must be; or a partition can be served by nobody.
@@ -172,9 +172,12 @@ class RetryingConsumer:
         try:
             while not self._stop.is_set():
                 loop.turn()
+            loop.hand_over()
+        except BaseException:
+            loop.abandon()
+            raise
         finally:
             try:
-                loop.hand_over()
                 membership.close()
             except BrokerError as error:
                 self._on_event("not_left", reason=str(error))

@@ -40,8 +40,17 @@ class HandlerTransaction:
             key: of the record.
             headers: of the record.
             partition: which; -1: by key, as Java's clients have it.
+
+        Raises:
+            TypeError: something of it is not what it should be.
+            UnicodeEncodeError: a name that UTF-8 cannot write.
         """
         pairs: Headers = list(headers.items()) if isinstance(headers, Mapping) else list(headers or ())
+        for what, given in (("key", key), ("value", value), *pairs):
+            if given is not None and not isinstance(given, bytes):
+                raise TypeError(f"{what}: bytes or None: {type(given).__name__}")
+            what.encode()
+        topic.encode()
         self.records.append(Record(topic, partition, key, value, pairs))
 
 
@@ -56,6 +65,10 @@ class Running:
     def wait(self, timeout_s: float) -> bool:
         """Wait until it is done, so long at most; whether it is."""
         return bool(wait_for([self._future], timeout_s).done)
+
+    def abandon(self) -> None:
+        """Its result does not count; if it has not begun, it does not."""
+        self._future.cancel()
 
     @property
     def error(self) -> BaseException | None:

@@ -8,7 +8,7 @@ Whatever becomes of a transaction that failed, all partitions are taken over ane
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
@@ -45,6 +45,7 @@ COMMIT_AFTER_MS = 200
 
 COMMIT_MOST = 1_000
 LOOK_EVERY_MS = 10_000
+LOOK_AGAIN_MS = 60_000
 RETRY_MS = 100
 HAND_OVER_S = 20.0
 """How long a handler may go on with a message whose partition is to be given up; then its work is done twice."""
@@ -127,11 +128,12 @@ class Loop:
         try:
             self._membership.poll()
             self._take_over_what_waits()
-            records, _ = self._reader.read(READ_MOST, READ_WAIT_S)
+            records, reached = self._reader.read(READ_MOST, READ_WAIT_S)
             for record in records:
                 if self._stopping():
-                    break
+                    return
                 self._look_at(record)
+            self._reach(reached)
             self._look_for_missing()
             self._commit()
             self._unblock()
@@ -150,6 +152,11 @@ class Loop:
         """Commit all that is settled, as released, and give all up."""
         self.revoked(sorted(self._assigned))
 
+    def abandon(self) -> None:
+        """Give all up as it is: what is not written does not count, and who comes next sees to what is open."""
+        self._begin_anew()
+        self._assigned.clear()
+
     # -- the group ----------------------------------------------------------------------------------------------------
 
     def assigned(self, places: Sequence[Place]) -> None:
@@ -165,20 +172,21 @@ class Loop:
                 self._settle(running)
             else:
                 self._on_event("handler_left_behind", source=running.message.journey.source)
-            self._running = None
+            self._forget_running()
         try:
             if numbers:
                 self._write(numbers)
         except BrokerError as error:
             self._on_event("not_released", reason=str(error))
+            self._begin_anew()  # what stays ours, too: the producer may be lost
         self._assigned.difference_update(places)
-        self._drop(numbers)
+        self._drop(self._numbers(places))
 
     def lost(self, places: Sequence[Place]) -> None:
         """These are somebody else's."""
         numbers = self._numbers(places)
         if self._running is not None and self._running.message.partition in numbers:
-            self._running = None
+            self._forget_running()
         self._assigned.difference_update(places)
         self._drop(numbers)
 
@@ -197,11 +205,16 @@ class Loop:
 
     def _begin_anew(self) -> None:
         """Nothing that is not written counts: take all over again."""
-        self._running = None
+        self._forget_running()
         self._drop(list(self.owned))
         self._settled = 0
         self._transactor.close()
         self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
+
+    def _forget_running(self) -> None:
+        if self._running is not None:
+            self._running.abandon()
+            self._running = None
 
     def _take_over_what_waits(self) -> None:
         names = self._names
@@ -243,14 +256,20 @@ class Loop:
             self._reader.shut([(topic, number)])
             self._on_event("partition_waits", partition=number, convoy=self._max_convoy)
             return
-        message = partition.look(incoming, self._clock.now_ms())
-        if message is not None:
-            refused = self._refused.get((topic, number), {}).pop(offset, None)
-            if refused is not None:
-                partition.failed(message, refused, self._clock.now_ms(), self._choose.random())
-            else:
-                self._handle(self._handling.start(message))
+        refused = self._refused.get((topic, number), {}).pop(offset, None)
+        if refused is not None:
+            self._on_event("unsendable", source=f"{topic}/{number}/{offset}", reason=str(refused))
+            partition.refused(incoming, refused, self._clock.now_ms())
+        elif (message := partition.look(incoming, self._clock.now_ms())) is not None:
+            self._handle(self._handling.start(message))
         self._count_settled()
+
+    def _reach(self, reached: Mapping[Place, int]) -> None:
+        """Ends that were reached: markers are behind us too, or retention would take what comes next from under us."""
+        for (topic, number), position in reached.items():
+            partition = self.owned.get(number)
+            if partition is not None and not (topic == self._names.topic and number in self._blocked):
+                partition.reach(topic, position)
 
     def _handle(self, running: Running) -> None:
         """Wait for a handler, and serve the group meanwhile."""
@@ -302,18 +321,19 @@ class Loop:
             return
         self._look_again_ms = monotonic_ms + LOOK_EVERY_MS
         now_ms = self._clock.now_ms()
-        partitions = list(self.owned.values())
         wanted = {
             head: due_ms - self._longest_ms
-            for partition in partitions
+            for partition in self.owned.values()
             for head, due_ms in partition.heads_overdue(now_ms - self._missing_ms).items()
         }
         if not wanted:
             return
         self._on_event("heads_overdue", heads=len(wanted))
-        for record, why in self._missing.find(wanted):
-            for partition in partitions:
+        for record, why in self._missing.find(wanted, self._membership.poll):
+            for partition in self.owned.values():
                 partition.never_comes(record, why)
+        # What was not found is most likely late: the service is behind, or away.
+        self._look_again_ms = self._clock.monotonic_ms() + LOOK_AGAIN_MS
 
     # -- transactions -------------------------------------------------------------------------------------------------
 

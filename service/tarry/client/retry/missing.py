@@ -21,6 +21,9 @@ from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS, TopicAdmin
 
+SERVE_EVERY = 5_000
+"""Results."""
+
 _NEVER_COMES = frozenset({Outcome.DEAD, Outcome.CANCELLED})
 
 
@@ -49,11 +52,14 @@ class Missing:
         self._offsets = offsets
         self._on_warning = on_warning
 
-    def find(self, wanted: Mapping[tuple[bytes, Ticket], int]) -> Iterator[tuple[Incoming, str]]:
+    def find(
+        self, wanted: Mapping[tuple[bytes, Ticket], int], serve: Callable[[], None]
+    ) -> Iterator[tuple[Incoming, str]]:
         """Look for heads.
 
         Args:
             wanted: keys and tickets, and since when their results can be there, epoch milliseconds.
+            serve: called again and again: there may be much to read.
 
         Yields:
             For each that never comes back its record in the intake, and what became of it.
@@ -62,22 +68,28 @@ class Missing:
             RetriableError: the brokers do not answer.
         """
         topic = self._names.intake + RESULTS
-        places = [(topic, number) for number in range(self._topics.find([topic])[topic].partitions)]
+        there = self._topics.find([topic])
+        if topic not in there:
+            self._on_warning(f"{topic} is not to be seen: what has become of messages that are late is not known")
+            return
+        places = [(topic, number) for number in range(there[topic].partitions)]
         since = self._offsets.since(places, min(wanted.values()))
         ends = self._offsets.ends(places, committed=True)
         starts = {place: at for place, at in since.items() if 0 <= at < ends[place]}
         reader = Reader(self._cluster, self._on_warning)
         try:
-            found = [
-                result
-                for _, record in read_to_ends(reader, starts, {place: ends[place] for place in starts})
-                if (result := _result_of(record.value())).get("outcome") in _NEVER_COMES
-                and result.get("target") == self._names.retry
-            ]
+            found = []
+            logs = read_to_ends(reader, starts, {place: ends[place] for place in starts})
+            for number, (_, record) in enumerate(logs):
+                if number % SERVE_EVERY == 0:
+                    serve()
+                result = _result_of(record.value())
+                if result.get("outcome") in _NEVER_COMES and result.get("target") == self._names.retry:
+                    found.append(result)
             for result in found:
-                record = self._source(reader, str(result.get("source")))
-                if record is not None and self._is_wanted(record, wanted):
-                    yield record, " ".join(filter(None, (result["outcome"], result.get("reason"))))
+                sent = self._source(reader, str(result.get("source")))
+                if sent is not None and self._is_wanted(sent, wanted):
+                    yield sent, " ".join(filter(None, (result["outcome"], result.get("reason"))))
         finally:
             reader.close()
 

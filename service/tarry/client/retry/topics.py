@@ -35,7 +35,8 @@ def make_or_check(admin: AdminClient, names: Names, replication: int) -> int:
     partitions = found[names.topic].partitions
     room = {"max.message.bytes": str(int(found[names.topic].config["max.message.bytes"]) + HEADROOM_BYTES)}
     wanted = [
-        Topic(names.retry, partitions, replication, {"cleanup.policy": "delete"}, room),
+        # What is unread there stands nowhere else.
+        Topic(names.retry, partitions, replication, {"cleanup.policy": "delete"}, {"retention.ms": "-1", **room}),
         Topic(names.state, partitions, replication, {"cleanup.policy": "compact"}),
         Topic(names.dead, partitions, replication, {"cleanup.policy": "delete"}, {"retention.ms": "-1", **room}),
     ]

@@ -4,8 +4,8 @@ A message of key k fails. It is sent to come back after a wait, and k is *in tro
 overtake it, but is sent after it, to come back right behind. Such an *episode* begins at the message that failed first,
 whose offset names it, and numbers its messages 1, 2, 3, … in the order of the topic. The *head* is the number of the
 one whose turn it is, the *tail* the last number given away. Nothing but the head is handled. One that comes back before
-its turn is sent off again; one whose turn is over was done before a crash, and is passed over. When the head is behind
-the tail, k is healthy.
+its turn is sent off again; one whose turn is over was done before, and is passed over. When the head is behind the
+tail, k is healthy.
 
     offset 17 of k fails                17 goes off as 1, due in 1 s      head 1  tail 1
     offset 18 of k is read              18 goes off as 2, due with it     head 1  tail 2
@@ -144,10 +144,12 @@ class Convoys:
     def came_back(self, key: bytes, ticket: Ticket, now_ms: int) -> Decision:
         """Decide on a message that has come back."""
         trouble = self._troubles.get(key)
-        if trouble is None or ticket.episode != trouble.episode or ticket.number < trouble.head:
-            return PASS_OVER
+        if trouble is None or ticket.episode != trouble.episode:
+            return Bury(ticket)  # its key had stopped, and was let go on while this was on its way
         if trouble.stopped:
             return Bury(ticket)
+        if ticket.number < trouble.head:
+            return PASS_OVER
         if ticket.number == trouble.head:
             return Handle(ticket)
         due_ms = max(trouble.due_ms, now_ms + self._least_ms)

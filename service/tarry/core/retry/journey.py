@@ -18,7 +18,7 @@ RETRY_FIRST_ERROR = "tarry-retry-first-error"
 RETRY_LAST_ERROR = "tarry-retry-last-error"
 
 RETRY_REDRIVEN = "tarry-retry-redriven"
-"""On a dead letter that was sent again: the episode that it comes out of."""
+"""On a dead letter that was sent again: the topic of dead letters, and the episode that it comes out of."""
 
 ALONE = 0
 """The number of a ticket that stands in no convoy: a message without a key, or where order does not matter."""
@@ -82,7 +82,8 @@ class Journey(NamedTuple):
 
     def hop_id(self, group: str) -> bytes:
         """The id under which the service knows it on this hop."""
-        return str(uuid.uuid5(uuid.UUID(self.id), f"{group}/{self.hop}")).encode()
+        # With its place: an application may give several messages one id.
+        return str(uuid.uuid5(uuid.UUID(self.id), f"{group}/{self.source}/{self.hop}")).encode()
 
     def headers(self) -> Headers:
         """As headers."""
@@ -127,11 +128,13 @@ def journey_of(headers: Iterable[tuple[str, bytes | None]]) -> Journey:
     return journey
 
 
-def redriven_episode(headers: Iterable[tuple[str, bytes | None]]) -> int | None:
-    """The episode that a message was sent again out of, if it was."""
+def redriven_episode(headers: Iterable[tuple[str, bytes | None]], dead: str) -> int | None:
+    """The episode that a message was sent again out of, if it was, and if it was out of these dead letters."""
     for name, value in headers:
-        if name == RETRY_REDRIVEN and value is not None and value.isdigit():
-            return int(value)
+        if name == RETRY_REDRIVEN and value is not None:
+            topic, _, episode = value.decode("utf-8", "replace").rpartition("/")
+            if topic == dead and episode.isdigit():
+                return int(episode)
     return None
 
 
@@ -142,6 +145,10 @@ def own_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
 
 def described(error: BaseException) -> str:
     """Class and text of an error, in one line that is not too long."""
-    text = " ".join(str(error).split())
     name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-    return (f"{name}: {text}" if text else name)[:MOST_OF_AN_ERROR]
+    try:
+        text = " ".join(str(error).split())
+    except Exception as own:  # noqa: BLE001 - an application's own error may fail at this, too
+        text = f"(no text: {type(own).__qualname__})"
+    line = (f"{name}: {text}" if text else name)[:MOST_OF_AN_ERROR]
+    return line.encode("utf-8", "backslashreplace").decode()

@@ -88,7 +88,18 @@ class RetryPartition:
 
     def is_full(self, record: Incoming, most: int) -> bool:
         """Whether the convoy that a record of the topic would join is so long already."""
-        return record.topic == self._names.topic and record.key is not None and self.convoys.length(record.key) >= most
+        return self._would_follow(record) and self.convoys.length(record.key or b"") >= most
+
+    def _would_follow(self, record: Incoming) -> bool:
+        is_new = record.topic == self._names.topic and self._keeps_order
+        return is_new and record.key is not None and self.convoys.of(record.key) is not None
+
+    def refused(self, record: Incoming, error: BaseException, now_ms: int) -> None:
+        """A record for which nothing can go out: what would, was refused for good."""
+        if self._would_follow(record):
+            self.refuse(record, GaveUp.UNSENDABLE, str(error))
+        elif (message := self.look(record, now_ms)) is not None:
+            self.give_up(message, error, now_ms)
 
     def refuse(self, record: Incoming, code: str, detail: str) -> None:
         """A record that nobody can handle: to the dead letters, as it is."""
@@ -112,7 +123,7 @@ class RetryPartition:
         message = self._first_seen(record)
         if not self._keeps_order or message.key is None:
             return message
-        decision = self.convoys.read(message.key, now_ms, releases=redriven_episode(record.headers))
+        decision = self.convoys.read(message.key, now_ms, releases=redriven_episode(record.headers, self._names.dead))
         return self._decided(message, decision)
 
     def _look_at_returned(self, record: Incoming, now_ms: int) -> RetryMessage | None:
@@ -134,8 +145,10 @@ class RetryPartition:
             journey,
             returned=True,
         )
-        if journey.ticket.number == ALONE or message.key is None:
+        if message.key is None or not self._keeps_order:
             return message
+        if journey.ticket.number == ALONE:  # sent off when order did not matter
+            return self._decided(message, self.convoys.read(message.key, now_ms))
         return self._decided(message, self.convoys.came_back(message.key, journey.ticket, now_ms))
 
     def _first_seen(self, record: Incoming) -> RetryMessage:
@@ -229,11 +242,11 @@ class RetryPartition:
         in_order = self._keeps_order and message.key is not None
         if decision.delay_ms is not None:
             due_ms = now_ms + decision.delay_ms
-            sent = (
-                self.convoys.again(message.key, message.offset, ticket, due_ms)
-                if in_order and message.key is not None
-                else SendOff(Ticket(message.offset, ALONE), due_ms)
-            )
+            if in_order and message.key is not None:
+                sent = self.convoys.again(message.key, message.offset, ticket, due_ms)
+            else:
+                self._next_one(message)  # it may stand in a convoy of when order mattered
+                sent = SendOff(Ticket(message.offset, ALONE), due_ms)
             self._send_off(message, journey, sent)
             self._settle()
             return None
@@ -245,13 +258,28 @@ class RetryPartition:
         self._settle()
         return decision.gave_up
 
+    def give_up(self, message: RetryMessage, error: BaseException, now_ms: int) -> None:
+        """What was to go out for it is refused for good: a dead letter, whatever the policy says."""
+        self._next_one(message)
+        self._bury(message, message.journey.failed(error, now_ms), GaveUp.UNSENDABLE)
+        self._settle()
+
+    def reach(self, topic: str, position: int) -> None:
+        """Take note of the reader's position: what lies below it and was not looked at are markers."""
+        if position > self.positions[topic]:
+            self.positions[topic] = position
+            self.is_dirty = True
+
     def _ticket(self, message: RetryMessage) -> Ticket | None:
         """Its place in a convoy, if it stands in one."""
         ticket = message.journey.ticket
         return ticket if message.returned and ticket.number != ALONE else None
 
     def _next_one(self, message: RetryMessage) -> None:
-        if message.key is not None and (ticket := self._ticket(message)) is not None:
+        if message.key is None or (ticket := self._ticket(message)) is None:
+            return
+        trouble = self.convoys.of(message.key)
+        if trouble is not None and (trouble.episode, trouble.head) == ticket:
             self.convoys.done(message.key, ticket)
 
     def _send_off(self, message: RetryMessage, journey: Journey, sent: SendOff) -> None:

@@ -31,6 +31,7 @@ class GaveUp(StrEnum):
     TIME = "out-of-time"
     STOPPED = "key-stopped"
     NEVER_CAME = "never-came-back"
+    UNSENDABLE = "unsendable"
 
 
 @dataclass(frozen=True, slots=True)

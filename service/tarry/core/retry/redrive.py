@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from tarry.core.retry.journey import RETRY_REDRIVEN, RETRY_SOURCE, RETRY_TICKET, Headers, journey_of, own_headers
+from tarry.core.retry.journey import RETRY_REDRIVEN, RETRY_SOURCE, Headers, journey_of, own_headers
 from tarry.core.retry.message import Record
 from tarry.errors import ConfigError, HeaderError
-from tarry.headers import ERROR, ERROR_DETAIL, ID
+from tarry.headers import ERROR, ERROR_DETAIL, ID, TARGET
 
 REDRIVEN_OFFSET = "tarry-redriven-offset"
 """On a record without key and value beside the dead letters: the one at this offset was sent again."""
@@ -97,14 +97,17 @@ def sent_again(letter: DeadLetter, dead: str, to: str) -> tuple[Record, Record]:
         The message as it was, and the note beside the dead letter.
     """
     note = Record(dead, letter.partition, None, None, [(REDRIVEN_OFFSET, b"%d" % letter.offset)])
-    if not letter.text(RETRY_TICKET):
+    try:
+        journey = journey_of(letter.headers)
+    except HeaderError:
+        journey = None
+    if journey is None or letter.text(TARGET):  # of an intake, request and all
         headers = [one for one in letter.headers if one[0] not in {ERROR, ERROR_DETAIL}]
         return Record(to, -1, letter.key, letter.value, headers), note
-    journey = journey_of(letter.headers)
     headers = [
         *(one for one in own_headers(letter.headers) if one[0] not in {ERROR, ERROR_DETAIL}),
         (ID, journey.id.encode()),
-        (RETRY_REDRIVEN, b"%d" % journey.ticket.episode),
+        (RETRY_REDRIVEN, f"{dead}/{journey.ticket.episode}".encode()),
     ]
     # Its own partition, whatever partitioner had put it there.
     at_home = any(source.rsplit("/", 2)[0] == to for source in letter.text(RETRY_SOURCE))
