@@ -24,6 +24,7 @@ from tests.support.retrying import (
     Done,
     RetryConfig,
     Task,
+    all_done,
     consuming,
     drawn,
     in_order_and_once,
@@ -76,9 +77,9 @@ def test_a_message_that_fails_holds_up_its_key_and_no_other(lab: Lab, tmp_path: 
     with consuming(config, tmp_path, 1) as processes:
         wait_taken_over(processes)
         sent = send(lab.bootstrap, config.topic, drawn(20, 1_000, 0.1, choose), 500.0)
-        done = wait_done(lab.bootstrap, config.out, 1_000, DONE_WITHIN_S)
-        in_order_and_once(sent, done)
+        wait_done(lab.bootstrap, config.out, 1_000, DONE_WITHIN_S)
         assert [one.stop() for one in processes] == [0]
+    in_order_and_once(sent, all_done(lab.bootstrap, config.out))
     names = f"{config.topic}.{config.group}"
     assert read_topic(lab.bootstrap, f"{names}.dead") == []
     state = {record.key(): record.value() for record in read_topic(lab.bootstrap, f"{names}.retry-state")}
@@ -106,9 +107,10 @@ def test_consumers_and_a_service_that_are_killed_break_no_order_and_double_nothi
                 victim.kill()
                 victim.start()
             sent = sending.result()
-        done = wait_done(lab.bootstrap, config.out, messages, DONE_WITHIN_S)
-        in_order_and_once(sent, done)
+        wait_done(lab.bootstrap, config.out, messages, DONE_WITHIN_S)
         assert [one.stop() for one in processes] == [0, 0]
+    done = all_done(lab.bootstrap, config.out)
+    in_order_and_once(sent, done)
     took_ms = healthy_ms(done)
     tell(f"keys without failures: p50 {took_ms[49]:.0f} ms, p99 {took_ms[98]:.0f} ms, {messages} messages")
 
@@ -127,9 +129,9 @@ def test_a_head_that_is_cancelled_on_its_way_holds_up_its_key_no_longer_than_it_
         due_ms, hop_id = int(headers[DELIVER_AT]), headers[ID].decode()
         with DelayedProducer(lab.bootstrap, lab.intake) as producer:
             producer.cancel(Handle(lab.intake, head.partition() or 0, due_ms, hop_id))
-        done = wait_done(lab.bootstrap, config.out, 2, DONE_WITHIN_S)
-        assert [one.task for one in done] == sent[b"k"][1:]
+        wait_done(lab.bootstrap, config.out, 2, DONE_WITHIN_S)
         assert [one.stop() for one in processes] == [0]
+    assert [one.task for one in all_done(lab.bootstrap, config.out)] == sent[b"k"][1:]
     [dead] = read_topic(lab.bootstrap, f"{config.topic}.{config.group}.dead")
     assert Task.of(dead.value()) == sent[b"k"][0]
     headers = headers_of(dead)
@@ -142,10 +144,10 @@ def test_a_long_convoy_makes_its_partition_wait_and_goes_on(lab: Lab, tmp_path: 
     with consuming(config, tmp_path, 1) as processes:
         wait_taken_over(processes)
         sent = send(lab.bootstrap, config.topic, [(b"k", 2), *[(b"k", 0)] * 300])
-        done = wait_done(lab.bootstrap, config.out, 301, DONE_WITHIN_S)
-        in_order_and_once(sent, done)
+        wait_done(lab.bootstrap, config.out, 301, DONE_WITHIN_S)
         assert processes[0].events("partition_waits") >= 1
         assert [one.stop() for one in processes] == [0]
+    in_order_and_once(sent, all_done(lab.bootstrap, config.out))
 
 
 def test_a_key_that_stops_goes_on_when_its_dead_letters_are_sent_again(lab: Lab, tmp_path: Path) -> None:
@@ -158,8 +160,8 @@ def test_a_key_that_stops_goes_on_when_its_dead_letters_are_sent_again(lab: Lab,
         wait_until(
             lambda: len(read_topic(lab.bootstrap, f"{config.topic}.{config.group}.dead")) == 2, "the key has stopped"
         )
-        done = wait_done(lab.bootstrap, config.out, 1, DONE_WITHIN_S)
-        assert [one.task for one in done] == sent[b"other"]
+        wait_done(lab.bootstrap, config.out, 1, DONE_WITHIN_S)
+        assert [one.task for one in all_done(lab.bootstrap, config.out)] == sent[b"other"]
         dead = read_topic(lab.bootstrap, f"{config.topic}.{config.group}.dead")
         assert [Task.of(one.value()) for one in dead] == sent[b"k"]
         assert [headers_of(one)[ERROR] for one in dead] == [b"out-of-attempts", b"key-stopped"]
@@ -167,7 +169,7 @@ def test_a_key_that_stops_goes_on_when_its_dead_letters_are_sent_again(lab: Lab,
         again = ("redrive", f"{config.topic}.{config.group}.dead", "--to", config.topic)
         assert tarry(lab, *again, "--where", "tarry-error=key-*", "--dry-run").startswith("would send 1 ")
         assert tarry(lab, *again) == f"sent 2 to {config.topic}\n"
-        done = wait_done(lab.bootstrap, config.out, 3, DONE_WITHIN_S)
-        assert [one.task for one in done if one.key == b"k"] == sent[b"k"]
+        wait_done(lab.bootstrap, config.out, 3, DONE_WITHIN_S)
         assert tarry(lab, *again) == f"sent 0 to {config.topic}\n"
         assert [one.stop() for one in processes] == [0]
+    assert [one.task for one in all_done(lab.bootstrap, config.out) if one.key == b"k"] == sent[b"k"]

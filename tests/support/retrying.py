@@ -15,11 +15,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer
 
 from tarry.client.retry import HandlerTransaction, OnError, RetryingConsumer, RetryMessage, RetryPolicy
+from tests.support.topics import read_topic
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +200,13 @@ class Done(NamedTuple):
     """The record's timestamp."""
 
 
+def all_done(bootstrap: str, topic: str) -> list[Done]:
+    """What handlers have sent, read committed, up to the end that it has now."""
+    return [_done(record) for record in read_topic(bootstrap, topic)]
+
+
 def wait_done(bootstrap: str, topic: str, messages: int, deadline_s: float) -> list[Done]:
-    """What handlers have sent, read committed: at least so many, and all that comes in a second more.
+    """Wait until handlers have sent so many, and return what they have by then.
 
     Raises:
         AssertionError: it takes longer.
@@ -218,20 +227,16 @@ def wait_done(bootstrap: str, topic: str, messages: int, deadline_s: float) -> l
         while len(done) < messages:
             if time.monotonic() > ends:
                 raise AssertionError(f"{len(done)} of {messages} messages were done within {deadline_s:g} s")
-            done += _read(reader, 0.5)
-        return done + _read(reader, 1.0)
+            done += [_done(record) for record in reader.consume(1_000, 0.5) if record.error() is None]
+        return done
     finally:
         reader.close()
 
 
-def _read(reader: Consumer, wait_s: float) -> list[Done]:
-    done = []
-    for record in reader.consume(1_000, wait_s):
-        if record.error() is None:
-            headers = dict(record.headers() or [])
-            attempt = int(headers["attempt"] or b"0")
-            done.append(Done(record.key() or b"", Task.of(record.value()), attempt, record.timestamp()[1]))
-    return done
+def _done(record: "Message[Any, Any]") -> Done:
+    headers: Any = record.headers()
+    attempt = int(dict(headers)["attempt"])
+    return Done(record.key() or b"", Task.of(record.value()), attempt, record.timestamp()[1])
 
 
 def in_order_and_once(sent: dict[bytes, list[Task]], done: Sequence[Done]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -41,17 +42,14 @@ def redrive(
     """
     conditions = [Condition.parse(text) for text in where or []]
     _, cluster = configured(config, bootstrap_servers)
-    bar = Bar()
-    redriving = Redrive(cluster, dead, lambda text: typer.echo(f"tarry: {text}", err=True), bar.advance)
-    try:
-        found = redriving.look(conditions) if dry_run else None
+    with closing(Bar()) as bar:
+        redriving = Redrive(cluster, dead, lambda text: typer.echo(f"tarry: {text}", err=True), bar.advance)
+        found = redriving.look(conditions) if dry_run else []
         sent = 0 if dry_run else redriving.run(to, conditions)
-    finally:
-        bar.close()
-    if found is not None:
+    if dry_run:
         _show(found, to, as_json=as_json)
-        return
-    typer.echo(json.dumps({"sent": sent, "to": to}) if as_json else f"sent {sent:,} to {to}")
+    else:
+        typer.echo(json.dumps({"sent": sent, "to": to}) if as_json else f"sent {sent:,} to {to}")
 
 
 def _show(letters: list[DeadLetter], to: str, *, as_json: bool) -> None:

@@ -145,7 +145,7 @@ class OutcomeReader:
 
 def _result_of(value: bytes | None, source: str) -> dict[str, Any] | None:
     """A record's result, if it is the definite one of the message from `source`."""
-    result = _json_of(value)
+    result = parsed_result(value)
     return result if result.get("source") == source and result.get("outcome") in _DEFINITE else None
 
 
@@ -153,12 +153,13 @@ def _cancel_result_of(value: bytes | None, source: str) -> dict[str, Any] | None
     """A record's result, if it is one of the cancel from `source`; one that is dead is its own source."""
     if value is None or source.encode() not in value:
         return None
-    result = _json_of(value)
+    result = parsed_result(value)
     is_dead = result.get("source") == source and result.get("outcome") == Outcome.DEAD
     return result if result.get("cancel_source") == source or is_dead else None
 
 
-def _json_of(value: bytes | None) -> dict[str, Any]:
+def parsed_result(value: bytes | None) -> dict[str, Any]:
+    """A result's fields; none where it is no result."""
     try:
         result = json.loads(value or b"null")
     except ValueError:

@@ -16,7 +16,7 @@ messages a second takes 2.4 MB.
     trimmed           base 10  bytes 0                                low 10
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class Ledger:
@@ -71,14 +71,13 @@ class Ledger:
         """Whether an offset below the position is done."""
         return offset < self._base or bool(self._done[offset - self._base])
 
-    def mark(self, offsets: Iterable[int]) -> None:
+    def mark(self, offsets: Sequence[int]) -> None:
         """Count offsets that were read as done.
 
         Raises:
             ValueError: one of them was done long ago.
         """
         base, done = self._base, self._done
-        offsets = list(offsets)
         if offsets and min(offsets) < base:
             raise ValueError(f"offset {min(offsets)} lies below the watermark, {base}")
         for offset in offsets:

@@ -85,15 +85,17 @@ class Offsets:
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         return self._list(places, _LATEST, isolation)
 
-    def since(self, places: Iterable[Place], at_ms: int) -> dict[Place, int]:
+    def since(self, places: Mapping[Place, int]) -> dict[Place, int]:
         """The first offset of each log whose timestamp is at or after a time in ms: -1 where there is none."""
-        request = {TopicPartition(*place): OffsetSpec.for_timestamp(at_ms) for place in places}
-        return self._results(self._admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S))
+        return self._results(self._list_since(places))
 
     def ask_since(self, places: Mapping[Place, int]) -> "Pending":
-        """Ask for the first offset whose timestamp is at or after a time in ms: -1 where there is none."""
+        """The same as `since`, without waiting for the answer."""
+        return Pending(self._list_since(places))
+
+    def _list_since(self, places: Mapping[Place, int]) -> "dict[TopicPartition, Future[Any]]":
         request = {TopicPartition(*place): OffsetSpec.for_timestamp(at_ms) for place, at_ms in places.items()}
-        return Pending(self._admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S))
+        return self._admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S)
 
     def ask_ends(self, places: Iterable[Place]) -> "Pending":
         """Ask for high watermarks without waiting for the answer."""

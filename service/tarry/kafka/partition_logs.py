@@ -71,13 +71,13 @@ def read_to_ends(
     Args:
         reader: is free for this.
         starts: where to begin.
-        ends: of the same logs; what an open transaction hides of them is waited for.
+        ends: of these logs, and perhaps of others; what an open transaction hides of them is waited for.
     """
     if not starts:
         return
-    waiting = dict(ends)
+    waiting = {place: ends[place] for place in starts}
     opened = list(waiting)
-    reader.open({place: starts[place] for place in opened})
+    reader.open(starts)
     try:
         while waiting:
             records, reached = reader.read(READ_MOST, READ_TIMEOUT_S)

@@ -60,7 +60,7 @@ class DelayedOperationPurgatory(Generic[Operation]):
         self._timer = timer
         self._purge_interval = purge_interval
         self._watchers = Watchers[Operation]()
-        self._reaper = _ExpiredOperationReaper(self, timer, name=f"expired operation reaper {name}")
+        self._reaper = Reaper(self, name=f"expired operation reaper {name}")
 
     def try_complete_else_watch(self, operation: Operation, key: Hashable, *keys: Hashable) -> bool:
         """Complete an operation where it can be at once; else let it wait for its keys and its delay.
@@ -175,15 +175,3 @@ class DelayedOperationPurgatory(Generic[Operation]):
                 raise
         if operation.is_settled:  # perhaps just before the add, when there was nothing in the timer to take out
             operation.cancel()
-
-
-class _ExpiredOperationReaper(Reaper):
-    """Turns the purgatory, not its timer alone."""
-
-    def __init__(self, purgatory: DelayedOperationPurgatory[Operation], timer: Timer, *, name: str) -> None:
-        super().__init__(timer, name=name)
-        self._purgatory = purgatory
-
-    def _reap(self) -> None:
-        while not self._stopping.is_set():
-            self._purgatory.advance_clock(self._work_timeout_ms)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from tarry.timer.timer import Timer
-
 WORK_TIMEOUT_MS: Final = 200
 """How long one wait lasts at most, and so how long a shutdown may take. An earlier task wakes the timer by
 itself."""
+
+
+class Advancing(Protocol):
+    """What a reaper advances: a timer, or what stands around one."""
+
+    def advance_clock(self, timeout_ms: int) -> bool:
+        """Do what is due, waiting for it up to `timeout_ms`; whether any bucket expired."""
+        ...
 
 
 class Reaper:
@@ -27,7 +33,7 @@ class Reaper:
     """
 
     def __init__(
-        self, timer: Timer, *, name: str = "expired operation reaper", work_timeout_ms: int = WORK_TIMEOUT_MS
+        self, timer: Advancing, *, name: str = "expired operation reaper", work_timeout_ms: int = WORK_TIMEOUT_MS
     ) -> None:
         self._timer = timer
         self._work_timeout_ms = work_timeout_ms

@@ -10,13 +10,14 @@ Whatever becomes of a transaction that failed, all partitions are taken over ane
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, Message
 
 from tarry.client.retry.handling import Handling, Running
 from tarry.client.retry.missing import Missing
 from tarry.client.retry.takeover import WRITER, TakeOver
+from tarry.client.retry.writing import Refused, deliver
 from tarry.clock import Clock
-from tarry.core.retry.message import Incoming, Record
+from tarry.core.retry.message import Incoming
 from tarry.core.retry.names import Names
 from tarry.core.retry.partition import RetryPartition
 from tarry.core.retry.policy import RetryPolicy
@@ -29,7 +30,6 @@ from tarry.errors import (
     UsageError,
 )
 from tarry.headers import ErrorCode
-from tarry.kafka.errors import error_of
 from tarry.kafka.membership import Membership
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
@@ -346,20 +346,11 @@ class Loop:
     def _write(self, numbers: Sequence[int], metadata: str = "") -> None:
         """Write what partitions have settled, in one transaction."""
         partitions = [self.owned[number] for number in numbers]
-        failures: list[tuple[str, KafkaError]] = []
-
-        def note(error: KafkaError | None, record: Message) -> None:
-            if error is not None:
-                failures.append((record.topic() or "", error))
-
         transactor = self._transactor
         transactor.begin()
-        for partition in partitions:
-            for record in partition.outgoing():
-                self._produce(record, note, failures)
-        transactor.deliver(lambda: bool(failures))
-        if failures:
-            self._give_back(partitions, failures[0])
+        refused = deliver(transactor, (record for partition in partitions for record in partition.outgoing()))
+        if refused is not None:
+            self._give_back(partitions, refused)
         offsets: dict[Place, OffsetMetadata] = {
             (topic, partition.partition): (position, metadata)
             for partition in partitions
@@ -375,27 +366,9 @@ class Loop:
             partition.commit()
         self._one_by_one = max(0, self._one_by_one - 1)
 
-    def _produce(
-        self,
-        record: Record,
-        note: Callable[[KafkaError | None, Message], None],
-        failures: list[tuple[str, KafkaError]],
-    ) -> None:
-        try:
-            self._transactor.produce(
-                record.topic,
-                record.partition,
-                record.key,
-                record.value,
-                record.headers,  # type: ignore[arg-type]  # its lists are invariant
-                note,
-            )
-        except KafkaException as exception:
-            failures.append((record.topic, error_of(exception)))
-
-    def _give_back(self, partitions: Sequence[RetryPartition], failure: tuple[str, KafkaError]) -> None:
+    def _give_back(self, partitions: Sequence[RetryPartition], refused: Refused) -> None:
         """A record was refused: find out whose, one message a transaction; that one counts as failed."""
-        topic, error = failure
+        topic, error = refused
         self._transactor.abort()
         refusal = UnsendableError(f"could not send to {topic}: {error.str()}", error.name())
         if error.retriable() or error.code() == KafkaError._MSG_TIMED_OUT:

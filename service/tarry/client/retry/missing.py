@@ -3,12 +3,12 @@
 What became of it stands in the intake's results, and the record itself, with its ticket, in the intake.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import Message
 
+from tarry.client.outcome import parsed_result
 from tarry.core.retry.convoy import Ticket
 from tarry.core.retry.journey import journey_of
 from tarry.core.retry.message import Incoming
@@ -73,17 +73,17 @@ class Missing:
             self._on_warning(f"{topic} is not to be seen: what has become of messages that are late is not known")
             return
         places = [(topic, number) for number in range(there[topic].partitions)]
-        since = self._offsets.since(places, min(wanted.values()))
+        since = self._offsets.since(dict.fromkeys(places, min(wanted.values())))
         ends = self._offsets.ends(places, committed=True)
         starts = {place: at for place, at in since.items() if 0 <= at < ends[place]}
         reader = Reader(self._cluster, self._on_warning)
         try:
             found = []
-            logs = read_to_ends(reader, starts, {place: ends[place] for place in starts})
+            logs = read_to_ends(reader, starts, ends)
             for number, (_, record) in enumerate(logs):
                 if number % SERVE_EVERY == 0:
                     serve()
-                result = _result_of(record.value())
+                result = parsed_result(record.value())
                 if result.get("outcome") in _NEVER_COMES and result.get("target") == self._names.retry:
                     found.append(result)
             for result in found:
@@ -111,11 +111,6 @@ class Missing:
             return (record.key or b"", journey_of(record.headers).ticket) in wanted
         except HeaderError:
             return False
-
-
-def _result_of(value: bytes | None) -> dict[str, Any]:
-    result = json.loads(value or b"null")
-    return result if isinstance(result, dict) else {}
 
 
 def _incoming(record: Message) -> Incoming:

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Message
 
-from tarry.core.retry.message import Record
+from tarry.client.retry.writing import deliver
 from tarry.core.retry.redrive import Condition, DeadLetter, selected, sent_again
 from tarry.errors import UsageError
-from tarry.kafka.errors import error_of
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import read_to_ends
 from tarry.kafka.reader import Reader
@@ -59,12 +58,9 @@ class Redrive:
         reader = Reader(self._cluster, self._on_warning)
         try:
             starts, ends = offsets.starts(places), offsets.ends(places, committed=True)
-            filled = [place for place in places if starts[place] < ends[place]]
-            self._on_progress(0, sum(ends[place] - starts[place] for place in filled))
+            self._on_progress(0, sum(ends[place] - starts[place] for place in places))
             letters = []
-            for (_, partition), record in read_to_ends(
-                reader, {place: starts[place] for place in filled}, {place: ends[place] for place in filled}
-            ):
+            for (_, partition), record in read_to_ends(reader, starts, ends):
                 letters.append(_letter(partition, record))
                 self._on_progress(1, 0)
         finally:
@@ -96,31 +92,18 @@ class Redrive:
             self._on_progress(0, len(letters))
             for begin in range(0, len(letters), MOST):
                 some = letters[begin : begin + MOST]
-                self._send(transactor, [record for letter in some for record in sent_again(letter, self._dead, to)])
+                transactor.begin()
+                refused = deliver(
+                    transactor, (record for letter in some for record in sent_again(letter, self._dead, to))
+                )
+                if refused is not None:
+                    transactor.abort()
+                    raise UsageError(f"could not send to {refused.topic}: {refused.error.str()}")
+                transactor.commit()
                 self._on_progress(len(some), 0)
         finally:
             transactor.close()
         return len(letters)
-
-    def _send(self, transactor: Transactor, records: Sequence[Record]) -> None:
-        failures: list[str] = []
-
-        def note(error: KafkaError | None, record: Message) -> None:
-            if error is not None:
-                failures.append(f"{record.topic()}: {error.str()}")
-
-        transactor.begin()
-        for record in records:
-            headers: Any = record.headers
-            try:
-                transactor.produce(record.topic, record.partition, record.key, record.value, headers, note)
-            except KafkaException as exception:
-                failures.append(f"{record.topic}: {error_of(exception).str()}")
-        transactor.deliver(lambda: bool(failures))
-        if failures:
-            transactor.abort()
-            raise UsageError(f"could not send to {failures[0]}")
-        transactor.commit()
 
 
 def _letter(partition: int, record: Message) -> DeadLetter:

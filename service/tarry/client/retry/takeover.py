@@ -113,15 +113,13 @@ class TakeOver:
     def _troubles(self, numbers: Sequence[int]) -> dict[int, dict[bytes, Trouble]]:
         logs = [(self._names.state, number) for number in numbers]
         starts, ends = self._offsets.starts(logs), self._offsets.ends(logs, committed=False)
-        filled = [log for log in logs if starts[log] < ends[log]]
+        filled = {log: start for log, start in starts.items() if start < ends[log]}
         troubles: dict[int, dict[bytes, Trouble]] = {number: {} for number in numbers}
         if not filled:
             return troubles
         reader = Reader(self._cluster, self._on_warning)
         try:
-            for (_, number), record in read_to_ends(
-                reader, {log: starts[log] for log in filled}, {log: ends[log] for log in filled}
-            ):
+            for (_, number), record in read_to_ends(reader, filled, ends):
                 key, value = record.key() or b"", record.value()
                 if value is None:
                     troubles[number].pop(key, None)

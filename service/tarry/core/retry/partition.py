@@ -7,7 +7,7 @@ goes to the dead letters. What goes out collects until a transaction takes it, w
 from collections.abc import Iterable, Mapping
 
 from tarry.core.retry.convoy import Bury, Convoys, Handle, PassOver, SendOff, Ticket, encode
-from tarry.core.retry.journey import ALONE, Journey, journey_of, own_headers, redriven_episode
+from tarry.core.retry.journey import ALONE, Headers, Journey, journey_of, own_headers, redriven_episode
 from tarry.core.retry.message import Incoming, Record, RetryMessage
 from tarry.core.retry.names import Names
 from tarry.core.retry.policy import GaveUp, RetryPolicy
@@ -58,7 +58,6 @@ class RetryPartition:
         self._policy = policy
         self._keeps_order = keeps_order
         self._out: list[Record] = []
-        self._reaches: tuple[str, int] | None = None
         self.looked_at: tuple[tuple[str, int], int] | None = None
         """The topic, the partition and the offset of what was looked at last."""
         self.is_dirty = False
@@ -74,10 +73,8 @@ class RetryPartition:
         Returns:
             The message, if it is its turn to be handled: `succeeded` or `failed` is the next call. None: it is settled.
         """
-        if record.offset < self.positions[record.topic]:
+        if not self._comes_next(record):
             return None
-        self._reaches = record.topic, record.offset + 1
-        self.looked_at = (record.topic, self.partition), record.offset
         if record.topic == self._names.retry:
             message = self._look_at_returned(record, now_ms)
         else:
@@ -103,34 +100,40 @@ class RetryPartition:
 
     def refuse(self, record: Incoming, code: str, detail: str) -> None:
         """A record that nobody can handle: to the dead letters, as it is."""
+        if self._comes_next(record):
+            self._bury(record, record.headers, code, detail)
+            self._settle()
+
+    def _comes_next(self, record: Incoming) -> bool:
+        """Whether a record was not looked at before; then it is what is looked at."""
         if record.offset < self.positions[record.topic]:
-            return
-        self._reaches = record.topic, record.offset + 1
+            return False
         self.looked_at = (record.topic, self.partition), record.offset
-        headers = [*record.headers, (ERROR, code.encode()), (ERROR_DETAIL, detail.encode())]
-        self._out.append(Record(self._names.dead, self.partition, record.key, record.value, headers))
-        self._settle()
+        return True
 
     def _settle(self) -> None:
         """What was looked at last is behind us."""
-        if self._reaches is not None:
-            topic, position = self._reaches
-            self.positions[topic] = position
-            self._reaches = None
+        if self.looked_at is not None:
+            (topic, _), offset = self.looked_at
+            self.positions[topic] = offset + 1
         self.is_dirty = True
+
+    def _key_in_order(self, message: RetryMessage) -> bytes | None:
+        """The key that a message has to wait for; None: there is none, or order does not matter."""
+        return message.key if self._keeps_order else None
 
     def _look_at_new(self, record: Incoming, now_ms: int) -> RetryMessage | None:
         message = self._first_seen(record)
-        if not self._keeps_order or message.key is None:
+        if (key := self._key_in_order(message)) is None:
             return message
-        decision = self.convoys.read(message.key, now_ms, releases=redriven_episode(record.headers, self._names.dead))
-        return self._decided(message, decision)
+        releases = redriven_episode(record.headers, self._names.dead)
+        return self._decided(message, self.convoys.read(key, now_ms, releases=releases))
 
     def _look_at_returned(self, record: Incoming, now_ms: int) -> RetryMessage | None:
         try:
             journey = journey_of(record.headers)
         except HeaderError as error:
-            self.refuse(record, FOREIGN, str(error))
+            self._bury(record, record.headers, FOREIGN, str(error))
             return None
         message = RetryMessage(
             self._names.topic,
@@ -145,11 +148,11 @@ class RetryPartition:
             journey,
             returned=True,
         )
-        if message.key is None or not self._keeps_order:
+        if (key := self._key_in_order(message)) is None:
             return message
         if journey.ticket.number == ALONE:  # sent off when order did not matter
-            return self._decided(message, self.convoys.read(message.key, now_ms))
-        return self._decided(message, self.convoys.came_back(message.key, journey.ticket, now_ms))
+            return self._decided(message, self.convoys.read(key, now_ms))
+        return self._decided(message, self.convoys.came_back(key, journey.ticket, now_ms))
 
     def _first_seen(self, record: Incoming) -> RetryMessage:
         message_id = _id_of(record, self.partition)
@@ -177,7 +180,7 @@ class RetryPartition:
             case SendOff():
                 self._send_off(message, message.journey, decision)
             case Bury(ticket):
-                self._bury(message, message.journey._replace(ticket=ticket), GaveUp.STOPPED)
+                self._give_up(message, message.journey._replace(ticket=ticket), GaveUp.STOPPED)
             case PassOver():
                 pass
         return None
@@ -200,14 +203,7 @@ class RetryPartition:
         trouble = self.convoys.of(record.key or b"") if journey.partition == self.partition else None
         if trouble is None or trouble.stopped or journey.ticket != (trouble.episode, trouble.head):
             return  # another partition's, or it has come back after all
-        headers = [
-            *own_headers(record.headers),
-            (ID, journey.id.encode()),
-            *journey.headers(),
-            (ERROR, GaveUp.NEVER_CAME.encode()),
-            (ERROR_DETAIL, why.encode()),
-        ]
-        self._out.append(Record(self._names.dead, self.partition, record.key, record.value, headers))
+        self._bury(record, _with(journey, own_headers(record.headers)), GaveUp.NEVER_CAME, why)
         self.convoys.done(record.key or b"", journey.ticket)
         self.is_dirty = True
 
@@ -238,30 +234,29 @@ class RetryPartition:
         """
         journey = message.journey.failed(error, now_ms)
         decision = self._policy.decide(error, journey.attempts, journey.first_failed_ms, now_ms, chance)
-        ticket = self._ticket(message)
-        in_order = self._keeps_order and message.key is not None
+        ticket, key = self._ticket(message), self._key_in_order(message)
         if decision.delay_ms is not None:
             due_ms = now_ms + decision.delay_ms
-            if in_order and message.key is not None:
-                sent = self.convoys.again(message.key, message.offset, ticket, due_ms)
+            if key is not None:
+                sent = self.convoys.again(key, message.offset, ticket, due_ms)
             else:
                 self._next_one(message)  # it may stand in a convoy of when order mattered
                 sent = SendOff(Ticket(message.offset, ALONE), due_ms)
             self._send_off(message, journey, sent)
             self._settle()
             return None
-        if decision.stops_key and in_order and message.key is not None:
-            journey = journey._replace(ticket=self.convoys.stop(message.key, message.offset, ticket))
+        if decision.stops_key and key is not None:
+            journey = journey._replace(ticket=self.convoys.stop(key, message.offset, ticket))
         else:
             self._next_one(message)
-        self._bury(message, journey, decision.gave_up or GaveUp.FINAL)
+        self._give_up(message, journey, decision.gave_up or GaveUp.FINAL)
         self._settle()
         return decision.gave_up
 
     def give_up(self, message: RetryMessage, error: BaseException, now_ms: int) -> None:
         """What was to go out for it is refused for good: a dead letter, whatever the policy says."""
         self._next_one(message)
-        self._bury(message, message.journey.failed(error, now_ms), GaveUp.UNSENDABLE)
+        self._give_up(message, message.journey.failed(error, now_ms), GaveUp.UNSENDABLE)
         self._settle()
 
     def reach(self, topic: str, position: int) -> None:
@@ -294,9 +289,12 @@ class RetryPartition:
         ]
         self._out.append(Record(self._names.intake, -1, message.key, message.value, headers))
 
-    def _bury(self, message: RetryMessage, journey: Journey, why: GaveUp) -> None:
-        headers = [*message.headers, (ID, journey.id.encode()), *journey.headers(), (ERROR, why.encode())]
-        self._out.append(Record(self._names.dead, self.partition, message.key, message.value, headers))
+    def _give_up(self, message: RetryMessage, journey: Journey, why: GaveUp) -> None:
+        self._bury(message, _with(journey, message.headers), why)
+
+    def _bury(self, one: Incoming | RetryMessage, headers: Headers, code: str, detail: str = "") -> None:
+        reason: Headers = [(ERROR, code.encode()), *([(ERROR_DETAIL, detail.encode())] if detail else [])]
+        self._out.append(Record(self._names.dead, self.partition, one.key, one.value, [*headers, *reason]))
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
@@ -313,6 +311,11 @@ class RetryPartition:
         self._out = []
         self.is_dirty = False
         self.convoys.commit()
+
+
+def _with(journey: Journey, headers: Headers) -> Headers:
+    """A message's own headers, and what it carries about itself, as a dead letter has them."""
+    return [*headers, (ID, journey.id.encode()), *journey.headers()]
 
 
 def _id_of(record: Incoming, partition: int) -> str:
