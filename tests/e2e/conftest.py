@@ -13,9 +13,9 @@ from tests.support.chaos import Watch
 from tests.support.checker import Report, all_accepted, check
 from tests.support.dying import Step
 from tests.support.phases import Phase
-from tests.support.processes import SERVE, Serve, ServeConfig, unserved
+from tests.support.processes import SERVE, Serve, ServeConfig
 from tests.support.reader import Reader, reading
-from tests.support.workload import Outage, Target, Workload, accepted_as_seen
+from tests.support.workload import Target, Workload, accepted_as_seen
 
 PARTITIONS: Final = 4
 
@@ -41,7 +41,6 @@ class Lab:
         self._directory = directory
         self._until_the_end = until_the_end
         self._services: list[Serve] = []
-        self._watches: list[Watch] = []
 
     def create(self, *targets: Target) -> None:
         """Make topics, and wait until the broker has them."""
@@ -82,9 +81,8 @@ class Lab:
         return Workload(self.bootstrap, self.intake, PARTITIONS, self.targets, **{"seed": self.seed, **settings})
 
     def watch(self, workload: Workload, reader: Reader) -> Watch:
-        """Notes the times of what is done to the services from outside."""
-        self._watches.append(Watch(workload, reader))
-        return self._watches[-1]
+        """Tells when what is done to the services from outside is got over."""
+        return Watch(workload, reader)
 
     def clear(self) -> None:
         """Delete its topics: a broker that many labs share has a disk to fill."""
@@ -94,22 +92,12 @@ class Lab:
         for future in admin.delete_topics(found).values():
             future.result(timeout=30)
 
-    @property
-    def outages(self) -> list[Outage]:
-        """When, up to now, nobody could be sure that each partition was read: by the services' logs, and as noted."""
-        places = [f"{self.intake}/{partition}" for partition in range(PARTITIONS)]
-        return [
-            *unserved(self._services, places),
-            *(outage for watch in self._watches for outage in watch.outages),
-        ]
-
 
 def verdict(
     workload: Workload,
     reader: Reader,
     services: Sequence[Serve],
     *,
-    outages: Sequence[Outage] = (),
     all_read_before: bool = False,
     deadline_s: float = 60.0,
 ) -> Report:
@@ -119,18 +107,15 @@ def verdict(
         workload: has sent all.
         reader: reads all targets.
         services: still run; each must exit with 0.
-        outages: when nobody could be sure to have read what was sent.
         all_read_before: everything was sent before the service started, so that all of it has a place in the order.
         deadline_s: after which messages are taken for lost.
     """
-    produced = workload.produced(outages)
-    if all_read_before:
-        produced = all_accepted(produced)
+    produced = workload.produced()
     with suppress(AssertionError):  # the report says better what is missing
         reader.wait_for(len(produced), deadline_s)
     assert [serve.stop() for serve in services] == [0] * len(services)
     arrived = reader.finish()
-    return check(accepted_as_seen(produced, arrived), arrived)
+    return check(all_accepted(produced) if all_read_before else accepted_as_seen(produced, arrived), arrived)
 
 
 @contextmanager

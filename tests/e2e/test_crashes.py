@@ -49,7 +49,7 @@ def test_a_worker_killed_three_times_in_mid_load_delivers_all_once_in_order(
     workload = lab.workload(delays_ms=(200, 8_000))
     with Sending(workload, 10_000, 15.0):
         kill_and_start(serve, random.Random(lab.seed), times=3, longest_s=3.0)
-    report = verdict(workload, reader, [serve], outages=lab.outages)
+    report = verdict(workload, reader, [serve])
     report.assert_kept()
 
 
@@ -70,7 +70,7 @@ def test_one_of_two_services_killed_leaves_all_to_the_other(lab: Lab, group_prot
         survivor.wait_serving(times=settled + 1)
         took_ms = (time.monotonic() - killed) * 1_000
     assert took_ms <= TAKE_OVER_MS
-    report = verdict(workload, reader, [survivor], outages=lab.outages)
+    report = verdict(workload, reader, [survivor])
     report.assert_kept()
 
 
@@ -94,7 +94,7 @@ def test_a_hundred_thousand_messages_a_minute_survive_ten_kills(
     workload = lab.workload(seed=seed, keys=200, delays_ms=(200, 20_000))
     with Sending(workload, round(100_000 * minutes), soak_for_s):
         kill_and_start(serve, random.Random(seed), times=max(1, round(10 * minutes)), longest_s=5.0)
-    report = verdict(workload, reader, [serve], outages=lab.outages, deadline_s=120)
+    report = verdict(workload, reader, [serve], deadline_s=120)
     with capsys.disabled():
         print(f"\nseed {seed}, {settings}: {report}")  # noqa: T201
     report.assert_kept()

@@ -56,15 +56,14 @@ def test_a_broker_that_is_killed_and_one_that_is_restarted_cost_time_and_no_mess
     watch = lab.watch(workload, reader)
     with Flow(workload, PER_S):
         watch.wait_served()
-        with watch.outage(LONGEST_S):
+        with watch.harm(LONGEST_S):
             embedded_broker.kill()
             time.sleep(random.Random(lab.seed).uniform(0, 3))  # what is due meanwhile waits
             embedded_broker.start()
-        with watch.outage(LONGEST_S):
+        with watch.harm(LONGEST_S):
             embedded_broker.restart()
-    took_s = [(outage.to_ms - outage.from_ms) / 1_000 for outage in watch.outages]
-    tell(f"{group_protocol}: all fires again {took_s} s after the broker was killed, restarted")
-    report = verdict(workload, reader, [serve], outages=lab.outages)
+    tell(f"{group_protocol}: all fires again {watch.took_s} s after the broker was killed, restarted")
+    report = verdict(workload, reader, [serve])
     report.assert_kept()
 
 
@@ -89,7 +88,7 @@ def test_a_coordinator_that_is_away_as_offsets_are_sent_costs_time_and_no_messag
         watch = lab.watch(workload, reader)
         with Flow(workload, PER_S):
             watch.wait_served()
-            with watch.outage(LONGEST_S):
+            with watch.harm(LONGEST_S):
                 struck = proxy.struck
                 proxy.plan(Fault.LOSE_REQUEST, api_key)
                 wait_until(lambda: proxy.struck > struck, "the request is lost")
@@ -97,9 +96,8 @@ def test_a_coordinator_that_is_away_as_offsets_are_sent_costs_time_and_no_messag
                 time.sleep(stalled_s)
                 proxy.cut()
                 proxy.resume()
-        [outage] = watch.outages
-        tell(f"coordinator away for {stalled_s:g} s: all fires again after {(outage.to_ms - outage.from_ms) / 1_000} s")
-        report = verdict(workload, reader, [serve], outages=lab.outages)
+        tell(f"coordinator away for {stalled_s:g} s: all fires again after {watch.took_s} s")
+        report = verdict(workload, reader, [serve])
     report.assert_kept()
 
 
@@ -121,8 +119,8 @@ def test_connections_that_end_stall_and_slow_down_at_random_cost_time_and_no_mes
         wire = Wire(proxy, random.Random(lab.seed))
         with Flow(workload, PER_S):
             watch.wait_served()
-            with watch.outage(LONGEST_S):
+            with watch.harm(LONGEST_S):
                 harms = [wire.harm() for _ in range(8)]
         tell(f"{group_protocol}: {', '.join(harms)}; {proxy.struck} requests cut")
-        report = verdict(workload, reader, services, outages=lab.outages)
+        report = verdict(workload, reader, services)
     report.assert_kept()

@@ -56,7 +56,7 @@ def test_a_process_that_dies_at_any_step_of_a_transaction_is_followed_by_one_tha
         last = lab.serve(instance="only").start()
         last.wait_serving()
         lab.watch(workload, reader).wait_served()
-    report = verdict(workload, reader, [last], outages=lab.outages)
+    report = verdict(workload, reader, [last])
     report.assert_kept()
 
 
@@ -80,14 +80,14 @@ def test_who_survives_fires_what_the_dead_had_in_mid_transaction(
     with Flow(workload, PER_S):
         watch.wait_served()
         victims = {place for serve in dying for place in places_of(serve)}
-        with watch.outage():
+        with watch.harm():
             for serve in dying:
                 serve.signal(signal.SIGUSR1)
             assert [serve.wait_ended(20.0) for serve in dying] == [-signal.SIGKILL] * len(dying)
             killed_ms = now_ms()
     again_ms = first_fired_ms(reader.arrived, victims, killed_ms)
     took_s = (max(again_ms.values()) - killed_ms) / 1_000
-    report = verdict(workload, reader, [survivor], outages=lab.outages)
+    report = verdict(workload, reader, [survivor])
     tell(f"{group_protocol}: killed in mid-transaction; all of theirs is fired again after {took_s:.1f} s")
     report.assert_kept()
     assert took_s <= TAKE_OVER_S

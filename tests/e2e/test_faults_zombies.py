@@ -48,7 +48,7 @@ def test_a_zombie_that_wakes_in_mid_transaction_finds_its_partitions_gone_and_co
     with Flow(workload, PER_S):
         watch.wait_served()
         its_own = places_of(zombie)
-        with watch.outage():
+        with watch.harm():
             zombie.signal(signal.SIGUSR1)
             wait_until(lambda: is_stopped(zombie.pid), "it is stopped")
             stopped_ms = now_ms()
@@ -63,7 +63,7 @@ def test_a_zombie_that_wakes_in_mid_transaction_finds_its_partitions_gone_and_co
     took_s = (max(again_ms.values()) - stopped_ms) / 1_000
     tell(f"{group_protocol}: stopped in mid-transaction; all of its own is fired again after {took_s:.1f} s")
     assert zombie.events("lost"), zombie.tail()
-    report = verdict(workload, reader, [other, zombie], outages=lab.outages)
+    report = verdict(workload, reader, [other, zombie])
     report.assert_kept()
     assert took_s <= TAKE_OVER_S
 
@@ -100,7 +100,7 @@ def test_one_that_sleeps_until_the_brokers_end_its_transaction_wakes_and_fires_i
     try:
         with Flow(workload, PER_S):
             watch.wait_served()
-            with watch.outage():
+            with watch.harm():
                 sleeper.signal(signal.SIGUSR1)
                 wait_until(lambda: is_stopped(sleeper.pid), "it is stopped")
                 stopped_ms = now_ms()
@@ -121,5 +121,5 @@ def test_one_that_sleeps_until_the_brokers_end_its_transaction_wakes_and_fires_i
         offsets.close()
     tell(f"{group_protocol}, {step}: the brokers ended its transaction after {slept_s:.1f} s; it said {said}")
     assert step == "committing" or "begin_anew" in said, said
-    report = verdict(workload, reader, [sleeper], outages=lab.outages)
+    report = verdict(workload, reader, [sleeper])
     report.assert_kept()

@@ -50,13 +50,12 @@ def test_who_comes_after_a_process_that_died_in_a_phase_goes_on(lab: Lab, phases
     dying[0].start().wait_serving()  # it makes the topics
     reader = lab.read()
     workload = lab.workload(delays_ms=DELAYS_MS)
-    # What is sent meanwhile has a promised place in the order once something from behind it has arrived.
-    with Flow(workload, PER_S), lab.watch(workload, reader).outage():
+    with Flow(workload, PER_S), lab.watch(workload, reader).harm():
         wait_dead(dying[0])
         for serve in dying[1:]:
             serve.start().wait_serving()
             wait_dead(serve)
         last.start().wait_serving()
     wait_empty(lab.bootstrap, lab.intake, workload, reader)
-    report = verdict(workload, reader, [last], outages=lab.outages)
+    report = verdict(workload, reader, [last])
     report.assert_kept()

@@ -34,5 +34,5 @@ def waiting_in_buckets(bootstrap: str, intake: str) -> int:
 
 def wait_empty(bootstrap: str, intake: str, workload: Workload, reader: Reader, within_s: float = 90.0) -> None:
     """Wait until all has arrived, and every bucket is empty."""
-    reader.wait_for(len(workload.produced(())), within_s)
+    reader.wait_for(len(workload.produced()), within_s)
     wait_until(lambda: not waiting_in_buckets(bootstrap, intake), "all buckets are empty", 30.0)

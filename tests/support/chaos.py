@@ -1,4 +1,4 @@
-"""Harm to services and brokers, and the times in which it kept them from reading."""
+"""Harm to services and brokers, and when it is got over."""
 
 import os
 import random
@@ -19,7 +19,7 @@ from tests.support.checker import Arrived
 from tests.support.processes import Serve
 from tests.support.proxy_process import ProxyProcess
 from tests.support.reader import Reader
-from tests.support.workload import Outage, Workload
+from tests.support.workload import Workload
 
 SERVED_WITHIN_S: Final = 60.0
 
@@ -41,11 +41,11 @@ TRANSACTION_REQUESTS: Final = (
 
 
 class Watch:
-    """Tells by what arrives when every partition is read again, and notes when perhaps one was not.
+    """Tells by what arrives when every partition is served again.
 
-    A message that arrived shows that its partition's owner has read all in front of it. So an outage ends when
-    from each partition a message has arrived that was sent after the harm was over. That holds for harm of which
-    the services' logs say nothing: a stopped process, a broker or a connection that is gone.
+    A message that arrived shows that its partition's owner has read all in front of it. So harm is got over when
+    from each partition a message has arrived that was sent after it was done: also harm of which the services' logs
+    say nothing, a stopped process, a broker or a connection that is gone.
 
     Args:
         workload: keeps sending to all partitions.
@@ -53,21 +53,22 @@ class Watch:
     """
 
     def __init__(self, workload: Workload, reader: Reader) -> None:
-        self.outages: list[Outage] = []
+        self.took_s: list[float] = []
+        """Of each harm, how long until all was served again."""
         self._workload = workload
         self._reader = reader
 
     @contextmanager
-    def outage(self, within_s: float = SERVED_WITHIN_S) -> Iterator[None]:
+    def harm(self, within_s: float = SERVED_WITHIN_S) -> Iterator[None]:
         """The block does harm, and makes good what does not mend by itself; leaving it waits until all is served.
 
         Raises:
             AssertionError: not within so many seconds.
         """
-        from_ms = now_ms()
+        began = time.monotonic()
         yield
         self.wait_served(within_s)
-        self.outages.append(Outage(from_ms, now_ms()))
+        self.took_s.append(time.monotonic() - began)
 
     def wait_served(self, within_s: float = SERVED_WITHIN_S) -> None:
         """Wait until every partition was read past what is in it now, and then once more.

@@ -46,7 +46,7 @@ class Produced:
         value: `digest` of the value.
         headers: what the target must see besides the service's own three, in order.
         intake, partition, offset: where the broker stored it.
-        accepted_ms: when the partition's owner had surely read it, epoch milliseconds.
+        accepted_ms: by when the partition's owner is known to have read it, epoch milliseconds.
         target_partition: where in the target it must stand; None where any partition will do.
     """
 

@@ -3,8 +3,6 @@
 A process has a session of its own, so that a signal to the tests does not reach it, and so that whatever it
 started can be ended with it. Its stderr goes to a file, one for each start: JSON lines, among them
 `"event": "serving"` when all assigned partitions are recovered.
-
-From the logs of all services together `unserved` tells when a partition perhaps had no owner.
 """
 
 import http.client
@@ -14,8 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,12 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support.brokers import wait_until
-from tests.support.workload import Outage
 
 SERVING: Final = "serving"
-GONE: Final = "gone"
-"""An event that the test adds to a service's history: from then on none of its processes runs."""
-
 SERVE: Final = ("tarry", "serve", "--config")
 READY_S: Final = 60.0
 HAND_OVER_S: Final = 10.0
@@ -111,7 +104,6 @@ class Serve:
         self._directory = directory
         self._command = [sys.executable, "-m", *command, str(self._path)]
         self._logs: list[Path] = []
-        self._gone_ms: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -146,9 +138,8 @@ class Serve:
         return [event for event in _events(self._logs[-1]) if name in {None, event["event"]}] if self._logs else []
 
     def history(self) -> list[tuple[int, dict[str, Any]]]:
-        """The events of all lives with their times in epoch milliseconds, and `GONE` where one ended."""
-        found = [(_at_ms(event), event) for log in self._logs for event in _events(log)]
-        return sorted([*found, *((at_ms, {"event": GONE}) for at_ms in self._gone_ms)], key=lambda pair: pair[0])
+        """The events of all lives with their times in epoch milliseconds."""
+        return [(_at_ms(event), event) for log in self._logs for event in _events(log)]
 
     def wait_serving(self, times: int = 1, deadline_s: float = READY_S) -> None:
         """Wait until this life has said so many times that it serves.
@@ -231,56 +222,12 @@ class Serve:
             self._process = None
 
     def _is_gone(self) -> None:
-        self._gone_ms.append(_now_ms())
         self._process = None
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             raise AssertionError(f"{self.name} does not run")
         return self._process
-
-
-def unserved(services: Collection[Serve], places: Collection[str]) -> list[Outage]:
-    """When no process said of one of the places that it serves it, the time before the first "serving" included.
-
-    A process that is given more, or begins anew, reads nothing until its next "serving". What the logs cannot
-    tell stands in no outage here: a process that is stopped or cut off, and one that is dead and not reaped.
-
-    Args:
-        services: all that own any of the places.
-        places: the intake's partitions, `TOPIC/PARTITION`.
-    """
-    wanted, outages = set(places), []
-    served: dict[tuple[str, int], set[str]] = defaultdict(set)
-    since_ms: int | None = 0
-    history = [(at_ms, serve.name, event) for serve in services for at_ms, event in serve.history()]
-    for at_ms, name, event in sorted(history, key=lambda entry: entry[0]):
-        _follow(served, name, event)
-        if wanted <= set().union(*served.values()):
-            if since_ms is not None:
-                outages.append(Outage(since_ms, at_ms))
-            since_ms = None
-        elif since_ms is None:
-            since_ms = at_ms
-    return outages if since_ms is None else [*outages, Outage(since_ms, _now_ms())]
-
-
-def _follow(served: dict[tuple[str, int], set[str]], name: str, event: Mapping[str, Any]) -> None:
-    """What each process serves after one more event."""
-    process = name, event.get("process", 0)
-    match event["event"]:
-        case "serving":
-            served[process] = set(event["partitions"])
-        case "assigned" if event["partitions"]:
-            served[process] = set()
-        case "revoked" | "lost":
-            served[process] -= set(event["partitions"])
-        case "begin_anew" | "process_ended":
-            served[process] = set()
-        case "gone":
-            for other in served:
-                if other[0] == name:
-                    served[other] = set()
 
 
 def _events(log: Path) -> Iterator[dict[str, Any]]:
@@ -293,7 +240,3 @@ def _events(log: Path) -> Iterator[dict[str, Any]]:
 
 def _at_ms(event: Mapping[str, Any]) -> int:
     return round(datetime.fromisoformat(event["timestamp"]).timestamp() * 1_000)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

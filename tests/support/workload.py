@@ -11,7 +11,6 @@ import random
 import threading
 import time
 import uuid
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,9 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.support.checker import Arrived, Headers, Interned, Produced, digest
 
 NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "tarry")
-ACCEPT_GRACE_MS: Final = 500
+NEVER_MS: Final = 1 << 62
+"""When what nobody is known to have read was accepted."""
+
 _HEAR_EVERY: Final = 20
 _OTHER_HEADERS: Final[tuple[Headers, ...]] = (
     (),
@@ -45,44 +46,23 @@ class Target:
     partitions: int
 
 
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """From when to when nobody owned the intake's partitions, or perhaps nobody did; epoch milliseconds."""
-
-    from_ms: int
-    to_ms: int
-
-
-ALWAYS: Final = (Outage(0, 1 << 62),)
-"""The outage of a service that cannot keep up: only what is proven to be read was accepted."""
-
-
-def merged(outages: Sequence[Outage]) -> list[Outage]:
-    """The same times in ascending order, none touching the next."""
-    apart: list[Outage] = []
-    for outage in sorted(outages, key=lambda each: each.from_ms):
-        if apart and outage.from_ms <= apart[-1].to_ms:
-            apart[-1] = Outage(apart[-1].from_ms, max(apart[-1].to_ms, outage.to_ms))
-        else:
-            apart.append(outage)
-    return apart
-
-
 def accepted_as_seen(produced: Sequence[Produced], arrived: Sequence[Arrived]) -> list[Produced]:
-    """The same records, each accepted at the latest when one from behind it in its partition was seen.
+    """The same records, each accepted when one from it on in its partition was first seen.
 
     For that one had been read, and so had all in front of it: no assumption, and it holds in any outage.
     """
     by_place: dict[tuple[str, int], list[Produced]] = defaultdict(list)
     for record in produced:
         by_place[record.intake, record.partition].append(record)
-    seen_ms = {arrival.source: arrival.seen_ms for arrival in arrived}
+    seen_ms: dict[str, int] = {}
+    for arrival in arrived:
+        seen_ms[arrival.source] = min(arrival.seen_ms, seen_ms.get(arrival.source, arrival.seen_ms))
     accepted = []
     for records in by_place.values():
-        read_ms = ALWAYS[0].to_ms
+        read_ms = NEVER_MS
         for record in sorted(records, key=lambda each: each.offset, reverse=True):
             read_ms = min(read_ms, seen_ms.get(record.source, read_ms))
-            accepted.append(record if record.accepted_ms <= read_ms else replace(record, accepted_ms=read_ms))
+            accepted.append(replace(record, accepted_ms=read_ms))
     return accepted
 
 
@@ -99,7 +79,6 @@ class _Sent:
     to_partition: int | None
     partition: int = -1
     offset: int = -1
-    acknowledged_ms: int = 0
 
 
 class Workload:
@@ -198,23 +177,16 @@ class Workload:
         """The highest offset acknowledged so far, by `TOPIC/PARTITION` of the intake; -1 where there is none."""
         return {f"{self._intake}/{partition}": offset for partition, offset in enumerate(self._newest)}
 
-    def produced(self, outages: Sequence[Outage] = (), grace_ms: int = ACCEPT_GRACE_MS) -> list[Produced]:
-        """What must arrive.
-
-        Args:
-            outages: when nobody can be sure to have read what was sent.
-            grace_ms: how long after the acknowledgement, or after the outage, the owner may take to read.
-        """
-        apart = merged(outages)
-        ends_ms = [outage.to_ms for outage in apart]
-        return [self._expected(each, apart, ends_ms, grace_ms) for each in self._sent]
+    def produced(self) -> list[Produced]:
+        """What must arrive; none of it is known to be accepted."""
+        return [self._expected(each) for each in self._sent]
 
     def _pace(self, number: int, until: float) -> None:
         """Hear of acknowledgements, and wait for the next message's time if there is any to wait."""
         ahead = until - time.monotonic()
         if ahead > 0.001:
             self._producer.poll(ahead)
-        elif number % _HEAR_EVERY == 0:  # behind: an acknowledgement that is heard late counts as late
+        elif number % _HEAR_EVERY == 0:  # behind, and yet `newest` is to grow
             self._producer.poll(0)
 
     def _finish(self) -> None:
@@ -250,7 +222,6 @@ class Workload:
                 self._refused.append(str(error))
                 return
             sent.partition, sent.offset = message.partition() or 0, message.offset() or 0
-            sent.acknowledged_ms = time.time_ns() // 1_000_000
             self._newest[sent.partition] = max(sent.offset, self._newest[sent.partition])
 
         self._sent.append(sent)
@@ -296,18 +267,13 @@ class Workload:
         text = at.replace(microsecond=due_ms % 1_000 * 1_000).isoformat(timespec="milliseconds")
         return "tarry-deliver-at", text.replace("+00:00", "Z")
 
-    def _expected(self, sent: _Sent, outages: Sequence[Outage], ends_ms: Sequence[int], grace_ms: int) -> Produced:
+    def _expected(self, sent: _Sent) -> Produced:
         source = f"{self._intake}/{sent.partition}/{sent.offset}"
         to_partition = sent.to_partition
         if to_partition is None and sent.key is None:
             to_partition = sent.partition % sent.target.partitions
         elif to_partition is None and sent.target.partitions == self._partitions:
             to_partition = sent.partition  # the same hash modulo the same number
-        accepted_ms = sent.acknowledged_ms + grace_ms
-        at = bisect_left(ends_ms, sent.acknowledged_ms)
-        while at < len(outages) and outages[at].from_ms <= accepted_ms:
-            accepted_ms = max(accepted_ms, outages[at].to_ms + grace_ms)
-            at += 1
         return Produced(
             id=sent.id or str(uuid.uuid5(NAMESPACE, source)),
             key=sent.key,
@@ -318,7 +284,7 @@ class Workload:
             intake=self._intake,
             partition=sent.partition,
             offset=sent.offset,
-            accepted_ms=accepted_ms,
+            accepted_ms=NEVER_MS,
             target_partition=to_partition,
         )
 
