@@ -25,7 +25,8 @@ demo: $(READY) ## broker, service, producer and reader in one terminal, for $(FO
 	$(BIN)/tarry demo --for $(FOR)
 
 test: $(READY) ## the test suite, on a real broker
-	$(BIN)/python -m pytest --cov --cov-report=term -m "not soak"
+	$(BIN)/python -m pytest --cov --cov-report= -m "not soak"
+	@echo "covered: $$($(BIN)/coverage report --format=total) %; $(BIN)/coverage report says where"
 
 check: $(READY) ## format, lint, types, layers
 	$(BIN)/ruff format --check .
