@@ -156,11 +156,14 @@ def consuming(config: RetryConfig, directory: Path, count: int) -> Iterator[list
 
 
 def drawn(keys: int, messages: int, failing: float, choose: random.Random) -> list[tuple[bytes, int]]:
-    """Keys, and how often the handler fails: one to four times at a share of all."""
-    return [
-        (b"key-%d" % choose.randrange(keys), choose.randint(1, 4) if choose.random() < failing else 0)
-        for _ in range(messages)
-    ]
+    """Keys, and how often the handler fails: one to four times at a share of all, which are of every other key."""
+
+    def one() -> tuple[bytes, int]:
+        key = choose.randrange(keys)
+        fails = key % 2 and choose.random() < 2 * failing
+        return b"key-%d" % key, choose.randint(1, 4) if fails else 0
+
+    return [one() for _ in range(messages)]
 
 
 def send(
