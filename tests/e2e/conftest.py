@@ -76,9 +76,9 @@ class Lab:
         names = topics or tuple(target.topic for target in self.targets)
         return self._until_the_end.enter_context(reading(self.bootstrap, names, self._directory))
 
-    def workload(self, **settings: Any) -> Workload:
+    def workload(self, partitions: int = PARTITIONS, **settings: Any) -> Workload:
         """A workload from the intake to all targets; `settings` are those of `Workload`."""
-        return Workload(self.bootstrap, self.intake, PARTITIONS, self.targets, **{"seed": self.seed, **settings})
+        return Workload(self.bootstrap, self.intake, partitions, self.targets, **{"seed": self.seed, **settings})
 
     def watch(self, workload: Workload, reader: Reader) -> Watch:
         """Tells when what is done to the services from outside is got over."""
@@ -99,6 +99,7 @@ def verdict(
     services: Sequence[Serve],
     *,
     all_read_before: bool = False,
+    across_keys: bool = False,
     deadline_s: float = 60.0,
 ) -> Report:
     """Wait for the messages, end the services in good order, read to the end, and compare.
@@ -108,6 +109,7 @@ def verdict(
         reader: reads all targets.
         services: still run; each must exit with 0.
         all_read_before: everything was sent before the service started, so that all of it has a place in the order.
+        across_keys: intake and targets have one partition, so that there is one order over all keys.
         deadline_s: after which messages are taken for lost.
     """
     produced = workload.produced()
@@ -115,7 +117,8 @@ def verdict(
         reader.wait_for(len(produced), deadline_s)
     assert [serve.stop() for serve in services] == [0] * len(services)
     arrived = reader.finish()
-    return check(all_accepted(produced) if all_read_before else accepted_as_seen(produced, arrived), arrived)
+    expected = all_accepted(produced) if all_read_before else accepted_as_seen(produced, arrived)
+    return check(expected, arrived, across_keys=across_keys)
 
 
 @contextmanager

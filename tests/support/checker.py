@@ -11,7 +11,8 @@ Order. Messages of one key and one target that came through one intake partition
 `(due_ms, intake offset)`. A message that was accepted before it was due must not be overtaken by one ranked
 behind it. One that was accepted too late is not promised a place; when it is overtaken this is counted
 apart, in `overtaken_unaccepted`, so that a report shows how much of its order was judged. Messages without
-a key have no order.
+a key have no order. Across keys, if it is told so, all messages from one intake partition to one partition of
+a target are one sequence, those without a key among them.
 
 Cost: linear, but for sorting each key's arrivals; 500,000 messages take a few seconds and, with keys and
 header sets shared (see `Interned`), some hundred bytes each.
@@ -203,12 +204,13 @@ def digest(value: bytes | None) -> bytes | None:
     return None if value is None else hashlib.blake2b(value, digest_size=8).digest()
 
 
-def check(produced: Sequence[Produced], arrived: Sequence[Arrived]) -> Report:
+def check(produced: Sequence[Produced], arrived: Sequence[Arrived], *, across_keys: bool = False) -> Report:
     """Compare what was produced with what arrived.
 
     Args:
         produced: what must arrive, once each, in any order of the list; what should not arrive is left out.
         arrived: everything that read_committed readers of the targets got, in any order.
+        across_keys: judge one order over all messages of a partition, not one for each key.
 
     Returns:
         The report; see `Report.assert_clean`.
@@ -234,7 +236,7 @@ def check(produced: Sequence[Produced], arrived: Sequence[Arrived]) -> Report:
     for record in produced:
         if record.id not in first:
             findings["lost"].add(f"{record.id} from {record.source}, due {record.due_ms} at {record.target}")
-    judged, overtaken = _check_order(by_id, first, findings["out of order"])
+    judged, overtaken = _check_order(by_id, first, findings["out of order"], across_keys=across_keys)
     late = sorted(arrival.seen_ms - by_id[name].due_ms for name, arrival in first.items())
     return Report(
         produced=len(produced),
@@ -291,19 +293,26 @@ def _partition(record: Produced, arrival: Arrived) -> int:
     return arrival.partition if record.target_partition is None else record.target_partition
 
 
-def _check_order(by_id: dict[str, Produced], first: dict[str, Arrived], finding: Finding) -> tuple[int, int]:
-    """Judge the order of every key; return how many were judged, and how many unpromised ones overtaken."""
+def _check_order(
+    by_id: dict[str, Produced], first: dict[str, Arrived], finding: Finding, *, across_keys: bool
+) -> tuple[int, int]:
+    """Judge the order of every key, or of every partition.
+
+    Returns:
+        How many were judged, and how many unpromised ones overtaken.
+    """
     sequences: dict[tuple[object, ...], list[tuple[int, Produced]]] = defaultdict(list)
     for name, arrival in first.items():
         record = by_id[name]
-        if record.key is not None:
-            sequence = (arrival.target, arrival.partition, record.key, record.intake, record.partition)
+        if across_keys or record.key is not None:
+            key = None if across_keys else record.key
+            sequence = (arrival.target, arrival.partition, key, record.intake, record.partition)
             sequences[sequence].append((arrival.offset, record))
     judged = overtaken = 0
-    for sequence_of_key in sequences.values():
-        sequence_of_key.sort(key=lambda pair: pair[0])
-        ahead = sequence_of_key[0][1]
-        for _, record in sequence_of_key:
+    for ranked in sequences.values():
+        ranked.sort(key=lambda pair: pair[0])
+        ahead = ranked[0][1]
+        for _, record in ranked:
             promised = record.accepted_ms <= record.due_ms
             judged += promised
             if _rank(record) >= _rank(ahead):

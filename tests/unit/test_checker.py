@@ -171,6 +171,16 @@ def test_messages_without_a_key_have_no_order() -> None:
     check(sent, swapped(delivered(sent), 0, 3)).assert_clean()
 
 
+def test_across_keys_all_messages_of_a_partition_have_one_order() -> None:
+    sent = [replace(record, key=key) for record, key in zip(SENT, (b"a", b"b", None, b"c", None), strict=True)]
+    right = delivered(sent)
+    report = check(sent, right, across_keys=True)
+    report.assert_clean()
+    assert report.judged == len(sent)
+    for one in range(len(sent) - 1):
+        assert faults(check(sent, swapped(right, one, one + 1), across_keys=True)) == {"out of order": 1}
+
+
 def test_keys_and_targets_do_not_share_an_order() -> None:
     sent = [produced(1, 100, key=b"a"), produced(2, 200, key=b"b"), produced(3, 50, key=b"a", target="bills")]
     check(sent, swapped(delivered(sent), 1, 2)).assert_clean()

@@ -1,0 +1,55 @@
+"""An intake with one partition and a target with one: one order over all keys, and over messages without one.
+
+With two services, of which one serves and the other waits; who serves is killed, twice.
+"""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from tests.e2e.conftest import Lab, verdict
+from tests.e2e.test_crashes import pause
+from tests.support.brokers import wait_until
+from tests.support.processes import Serve
+from tests.support.workload import Sending, Target
+
+MESSAGES = 8_000
+SENT_OVER_S = 24.0
+OWNED_WITHIN_S = 30.0
+
+
+def owner_of(services: Sequence[Serve]) -> Serve:
+    """Wait until one of the services has the one partition, and no other; return it."""
+
+    def owners() -> list[Serve]:
+        return [serve for serve in services if serve.metric("tarry_assigned_partitions")]
+
+    wait_until(lambda: len(owners()) == 1, "one of the services has the partition", OWNED_WITHIN_S)
+    return owners()[0]
+
+
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+def test_one_partition_keeps_one_order_over_all_keys_when_who_serves_it_is_killed(
+    lab: Lab, group_protocol: str
+) -> None:
+    choose = random.Random(lab.seed)
+    single = Target(f"{lab.group}.single", 1)
+    lab.targets = [single]
+    lab.create(single)
+    services = [lab.serve(partitions=1, group_protocol=group_protocol).start() for _ in range(2)]
+    owner_of(services).wait_serving()
+    reader = lab.read()
+    workload = lab.workload(1, keys=200, delays_ms=(200, 6_000))
+    with Sending(workload, MESSAGES, SENT_OVER_S) as sending:
+        for _ in range(2):
+            pause(choose, 1.0, 3.0)
+            victim = owner_of(services)
+            victim.kill()
+            survivor = next(serve for serve in services if serve is not victim)
+            owner_of([survivor]).wait_serving()
+            assert sending.is_going_on
+            victim.start()
+    report = verdict(workload, reader, services, across_keys=True)
+    report.assert_kept()
+    assert report.judged > MESSAGES / 2
