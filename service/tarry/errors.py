@@ -6,11 +6,13 @@ TarryError
 ├── UsageError         a command cannot do what it was asked: one line, exit 1
 └── BrokerError        Kafka said no; `code` keeps librdkafka's name of the error
     ├── RetriableError    the same call may go through later
-    │   └── RejoinError           this process is no member: join anew
-    │       └── InstanceInUseError    a process with the same `service.instance` is still one: join again later
+    │   ├── RejoinError           this process is no member: join anew
+    │   │   └── InstanceInUseError    a process with the same `service.instance` is still one: join again later
+    │   └── UndecidedError        whether a write succeeded is not known yet: ask again
     ├── AbortableError    the open transaction is lost, the producer is not
     └── FatalError        the client is lost: build a new one
-        └── MembershipLostError    another process took this one's place in the group: end
+        ├── MembershipLostError    another process took this one's place in the group: end
+        └── FencedError            another writer took this one's place: end
 
 Kafka's own errors are translated in one place, `tarry.kafka.errors`.
 """
@@ -57,6 +59,10 @@ class InstanceInUseError(RejoinError):
     """A process with the same `service.instance` has not left the group, or its session has not ended yet."""
 
 
+class UndecidedError(RetriableError):
+    """Whether a write succeeded could not be found out yet: `ExclusiveWriter.resume` finds out later."""
+
+
 class AbortableError(BrokerError):
     """The open transaction must be aborted; the producer lives on."""
 
@@ -67,3 +73,7 @@ class FatalError(BrokerError):
 
 class MembershipLostError(FatalError):
     """Another process took this one's place in the group, such as one with the same `service.instance`."""
+
+
+class FencedError(FatalError):
+    """Another writer took the place of this one, under the same transactional id."""

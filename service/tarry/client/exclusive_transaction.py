@@ -1,0 +1,142 @@
+"""One write of an exclusive writer: a transaction with an end to every wait, and what is known of it then."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tarry.client.exclusive_record import WireRecord
+from tarry.clock import Clock
+from tarry.errors import AbortableError, BrokerError, RetriableError
+from tarry.kafka.clients import Properties
+from tarry.kafka.errors import error_of, producer_errors
+from tarry.kafka.patience import patiently
+from tarry.kafka.place import Place
+from tarry.kafka.settings import BATCH_BYTES, Cluster
+from tarry.kafka.transaction import Transactor
+
+LEAST_S = 0.1
+"""What a step is given also where the time of the whole is over."""
+
+# What a second try of the same records will not change.
+_FINAL = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+
+
+@dataclass(slots=True)
+class _Reports:
+    """What the brokers said of a write's records."""
+
+    error: KafkaError | None = None
+    count: int = 0
+    offset: int = -1
+
+    def note(self, error: KafkaError | None, record: Any) -> None:
+        """Take a delivery report."""
+        if error is not None:
+            self.error = self.error or error
+            return
+        self.count += 1
+        self.offset = max(self.offset, record.offset())
+
+
+class WriteTransactor(Transactor):
+    """A transactional producer that writes to one partition, and stops waiting in time.
+
+    Args:
+        cluster: where.
+        transactional_id: the name under which Kafka knows it, and fences it.
+        place: the partition.
+        timeout_s: how long a write may take.
+        clock: for that.
+    """
+
+    def __init__(self, cluster: Cluster, transactional_id: str, place: Place, timeout_s: float, clock: Clock) -> None:
+        super().__init__(_Reporting(cluster.bootstrap_servers, cluster.options, cluster.clients), transactional_id)
+        self._place = place
+        self._timeout_s = timeout_s
+        self._clock = clock
+
+    def write(self, records: Sequence[WireRecord]) -> int | BrokerError:
+        """Write records in a transaction.
+
+        Returns:
+            The offset of the last of them, once they are committed; or why they are not, once they are aborted:
+            a `RetriableError` where another try may go through.
+
+        Raises:
+            BrokerError: neither is sure.
+        """
+        deadline_ms = self._clock.monotonic_ms() + int(self._timeout_s * 1_000)
+
+        def left_s() -> float:
+            return max(LEAST_S, (deadline_ms - self._clock.monotonic_ms()) / 1_000)
+
+        reports = _Reports()
+        self.begin()
+        refusal = self._fill(records, reports, deadline_ms)
+        if refusal is None:
+            try:
+                patiently(lambda: self._commit_within(left_s()), self._clock, left_s())
+            except AbortableError as error:
+                refusal = not_there(error)
+            else:
+                return reports.offset
+        self.abort(left_s())
+        # Behind a batch that a broker refused, the client purges the first records of the next transaction as well
+        # (librdkafka 2.16). The abort was answered, so nobody else has registered: the next producer fences nobody.
+        self.renew()
+        return refusal
+
+    def _fill(self, records: Sequence[WireRecord], reports: _Reports, deadline_ms: int) -> BrokerError | None:
+        """Put records into the open transaction; return why it is to be aborted.
+
+        Raises:
+            FatalError: the producer is lost.
+        """
+        topic, partition = self._place
+        try:
+            for one in records:
+                self.produce(topic, partition, one.key, one.value, one.headers, reports.note)
+            self.deliver(lambda: reports.error is not None or self._clock.monotonic_ms() >= deadline_ms)
+        except AbortableError as error:
+            return not_there(error)
+        except KafkaException as exception:
+            reports.error = error_of(exception)
+        doing = f"write to {topic}/{partition}"
+        if (refused := reports.error) is not None:
+            kind = BrokerError if refused.code() in _FINAL else RetriableError
+            return not_there(BrokerError(f"could not {doing}: {refused.str()}", refused.name()), kind)
+        if reports.count < len(records):
+            return not_there(BrokerError(f"could not {doing} within {self._timeout_s:g} s"))
+        return None
+
+    def _commit_within(self, within_s: float) -> None:
+        with producer_errors("commit the transaction"):
+            self._live.commit_transaction(within_s)
+
+
+def not_there(cause: BrokerError, kind: type[BrokerError] = RetriableError) -> BrokerError:
+    """What tells the application that nothing of a write is in the log."""
+    return kind(f"{cause}; nothing of it is there", cause.code)
+
+
+class _Reporting(Cluster):
+    """A cluster whose transactional producers tell where records were written."""
+
+    __slots__ = ()
+
+    def transactor(
+        self, transactional_id: str, batch_bytes: int = BATCH_BYTES, *, compressed: bool = False
+    ) -> Properties:
+        properties = super().transactor(transactional_id, batch_bytes, compressed=compressed)
+        return {**properties, "delivery.report.only.error": False}
