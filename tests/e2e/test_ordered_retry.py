@@ -88,7 +88,7 @@ def test_a_message_that_fails_holds_up_its_key_and_no_other(lab: Lab, tmp_path: 
 
 
 def done_through_kills(lab: Lab, directory: Path, messages: int, per_s: float, failing: float) -> list[Done]:
-    """What two consumers do of so many messages while one is killed twice and the service once, evenly over the time."""
+    """What two consumers do of so many messages; meanwhile one of them is killed twice, and the service once."""
     serve = lab.serve(instance="only").start()
     serve.wait_serving()
     config = config_of(lab)
