@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from tarry.core.checkpoint import Geometry
 from tarry.core.intake_policy import IntakePolicy
 from tarry.core.request_reader import RequestReader
-from tarry.testing.fake.murmur2 import murmur2
+from tarry.murmur2 import partition_of as javas_partition
 from tarry.worker.plan import IntakePlan
 from tests.support.stage import Stage
 
@@ -39,11 +39,6 @@ WIDE = 5
 def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
     with ExitStack() as until_the_end:
         yield Stage(bootstrap, unique_name("spark"), 2, until_the_end)
-
-
-def javas_partition(key: bytes, partitions: int) -> int:
-    """Where Java's producer, and so Spark's sink, puts a key."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def test_keys_of_any_bytes_arrive_intact_where_spark_would_have_put_them(stage: Stage) -> None:

@@ -69,3 +69,16 @@ class Receipt:
     handle: Handle
     due: datetime
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RescheduleReceipt:
+    """The broker has committed a cancel and, in the same transaction, the message that takes the place of the other.
+
+    Args:
+        sent: the receipt of the message that was sent.
+        cancel: the receipt of the cancel, for `OutcomeReader.of_cancel`: at `cancel-too-late` both are delivered.
+    """
+
+    sent: Receipt
+    cancel: CancelReceipt

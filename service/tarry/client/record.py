@@ -11,7 +11,8 @@ from uuid import UUID, uuid4
 
 from tarry.client.receipt import DelayedMessage, MessageHeaders
 from tarry.errors import HeaderError
-from tarry.headers import DELAY_MS, DELIVER_AT, ID, REQUEST_HEADERS, TARGET, is_legal_topic, parse_id
+from tarry.handle import Handle
+from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, REQUEST_HEADERS, TARGET, is_legal_topic, parse_id
 from tarry.units import MAX_EPOCH_MS, shown
 
 _MS = timedelta(milliseconds=1)
@@ -82,6 +83,11 @@ def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
         delay_ms,
         deliver_at_ms,
     )
+
+
+def to_cancel(handle: Handle) -> IntakeRecord:
+    """The record that cancels a message; it belongs into the handle's partition."""
+    return IntakeRecord(None, None, [(CANCEL, str(handle).encode())], handle.id, None, handle.due_ms)
 
 
 def _delay_ms(delay: timedelta | None) -> int | None:

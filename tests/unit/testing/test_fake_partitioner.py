@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from tarry.testing.fake.murmur2 import choose, murmur2
+from tarry.murmur2 import murmur2
+from tarry.testing.fake.partitioner import choose
 
 
 @pytest.mark.parametrize(

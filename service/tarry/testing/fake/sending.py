@@ -7,8 +7,8 @@ from confluent_kafka import KafkaError
 
 from tarry.kafka.clients import Properties
 from tarry.kafka.place import Place
-from tarry.testing.fake.murmur2 import choose
 from tarry.testing.fake.outbox import Outbox, Queued
+from tarry.testing.fake.partitioner import choose
 from tarry.testing.fake.refusals import AnswerLost, Busy, Refused, Unanswered
 from tarry.testing.fake.wire import Wire
 

@@ -1,0 +1,226 @@
+"""The delayed producer for asyncio.
+
+`confluent_kafka.aio` is not used: its producer refuses headers (2.16), and gathers messages for up to a second. Here
+each message goes to librdkafka at once, which gathers by itself. One thread serves the reports of all messages, and
+wakes the event loop once for all that have come; one more, if anything is re-scheduled, waits for transactions.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from threading import Thread
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+from tarry.client.connection import Connection, Options
+from tarry.client.pending import Pending, ReceiptT
+from tarry.client.receipt import CancelReceipt, DelayedMessage, MessageHeaders, Receipt, RescheduleReceipt
+from tarry.client.sending import serve_reports
+from tarry.clock import Clock
+from tarry.errors import BrokerError, FatalError, RetriableError, UsageError
+from tarry.handle import Handle
+
+
+class AsyncDelayedProducer:
+    """Sends messages that are delivered to their targets later, any number at once on one event loop.
+
+    An asynchronous context manager; its exit waits for what is still on its way. For the tasks of one event loop.
+    Messages go out in the order in which their `send` began to run, as tasks do in the order in which they were made;
+    so messages of one key keep their order also where nobody waits for the first before sending the second. Where the
+    producer's queue is full, `send` waits for its turn.
+
+    A `send`, `cancel` or `reschedule` that is cancelled while it waits for Kafka may have gone out all the same.
+
+    Example:
+        async with AsyncDelayedProducer("localhost:9092") as producer:
+            receipts = await asyncio.gather(
+                *(producer.send("orders", order, delay=timedelta(minutes=15)) for order in orders)
+            )
+
+    Args:
+        bootstrap_servers: as of `DelayedProducer`, and so are the others.
+        intake: where messages are sent.
+        options: librdkafka's properties.
+        tick_ms: the service's `wheel.tick_ms`.
+        timeout_s: how long an acknowledgement is waited for.
+        transactional_id: for `reschedule`.
+        clock: for the records' timestamps.
+
+    Raises:
+        HeaderError: the intake's name is no topic name.
+        ConfigError: an option would break a promise, or librdkafka does not know it.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        intake: str = "tarry.delayed",
+        options: Options | None = None,
+        *,
+        tick_ms: int = 1,
+        timeout_s: float = 30.0,
+        transactional_id: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._reported: deque[Pending[Any]] = deque()
+        self._connection = Connection(
+            bootstrap_servers,
+            intake,
+            options,
+            tick_ms=tick_ms,
+            timeout_s=timeout_s,
+            transactional_id=transactional_id,
+            clock=clock,
+            on_report=self._reported.append,
+        )
+        self._transactions = ThreadPoolExecutor(1, "tarry-transactions")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: dict[Pending[Any], asyncio.Future[None]] = {}
+        self._turn = asyncio.Lock()
+        self._has_room = asyncio.Event()
+        self._is_closed = False
+        self._end: asyncio.Future[None] | None = None
+
+    async def send(
+        self,
+        target: str,
+        value: str | bytes | None,
+        key: str | bytes | None = None,
+        *,
+        delay: timedelta | None = None,
+        at: datetime | None = None,
+        id: UUID | str | bytes | None = None,  # noqa: A002 - as the header is called
+        headers: MessageHeaders | None = None,
+    ) -> Receipt:
+        """Send one message, and wait until the broker has it, as `DelayedProducer.send`."""
+        message = DelayedMessage(target, value, key, delay, at, id, headers)
+        return await self._acknowledged(lambda: self._connection.sender.send(message))
+
+    async def cancel(self, handle: Handle | str) -> CancelReceipt:
+        """Ask for a message to be cancelled, and wait until the broker has that, as `DelayedProducer.cancel`."""
+        return await self._acknowledged(lambda: self._connection.sender.cancel(handle))
+
+    async def reschedule(self, handle: Handle | str, message: DelayedMessage) -> RescheduleReceipt:
+        """Cancel a message and send another in its place, in one transaction, as `DelayedProducer.reschedule`.
+
+        One after the other: a producer has one transaction at a time.
+        """
+        return await self._live_loop().run_in_executor(
+            self._transactions, self._connection.rescheduler.reschedule, handle, message
+        )
+
+    async def close(self) -> None:
+        """Wait for what is still on its way, and end. What waits for its turn is refused.
+
+        Raises:
+            RetriableError: some of it was not acknowledged in time.
+        """
+        self._is_closed = True
+        if self._end is not None:
+            await asyncio.shield(self._end)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _acknowledged(self, hand_over: Callable[[], Pending[ReceiptT]]) -> ReceiptT:
+        """Hand over a record when it is its turn, and wait for its report."""
+        async with self._turn:
+            pending = await self._handed_over(hand_over)
+            # Before anything else runs on the loop: the report may be there already.
+            reported = self._waiting[pending] = self._live_loop().create_future()
+        await reported
+        return pending.receipt()
+
+    async def _handed_over(self, hand_over: Callable[[], Pending[ReceiptT]]) -> Pending[ReceiptT]:
+        while True:
+            self._live_loop()
+            try:
+                return hand_over()
+            except BufferError:
+                self._has_room.clear()
+                await self._has_room.wait()
+
+    def _live_loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop, and at the first call the thread that serves reports."""
+        if self._is_closed:
+            raise FatalError("the producer is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+            self._end = loop.create_future()
+            # A program that forgets to close must end all the same.
+            Thread(target=self._serve, args=(loop,), name="tarry-reports", daemon=True).start()
+        elif self._loop is not loop:
+            raise UsageError("the producer belongs to another event loop: make one for each")
+        return loop
+
+    # -- in the thread that serves reports --------------------------------------------------------------------------
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Serve reports until the end, then wait for what is on its way."""
+        failure: BrokerError | None = None
+        try:
+            while not self._is_closed and not loop.is_closed():
+                try:
+                    serve_reports(self._connection.producer)
+                except FatalError as error:
+                    _call(loop, partial(self._fail, error))
+                self._pass_on(loop)
+            self._transactions.shutdown()
+            self._connection.close()
+        except BrokerError as error:
+            failure = error
+        finally:
+            self._pass_on(loop)
+            _call(loop, partial(self._finish, failure))
+
+    def _pass_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Tell the event loop what has been reported, all at once."""
+        if self._reported:
+            batch = list(self._reported)
+            self._reported.clear()
+            _call(loop, partial(self._settle, batch))
+
+    # -- on the event loop ------------------------------------------------------------------------------------------
+
+    def _settle(self, batch: list[Pending[Any]]) -> None:
+        for pending in batch:
+            reported = self._waiting.pop(pending, None)
+            # Who waited may have been cancelled; or the producer was lost before this report came.
+            if reported is not None and not reported.done():
+                reported.set_result(None)
+        self._has_room.set()
+
+    def _fail(self, error: BrokerError) -> None:
+        for reported in self._waiting.values():
+            if not reported.done():
+                reported.set_exception(error)
+        self._waiting.clear()
+        self._has_room.set()
+
+    def _finish(self, failure: BrokerError | None) -> None:
+        self._fail(failure or RetriableError("the producer was closed before this was acknowledged"))
+        if self._end is not None and not self._end.done():
+            if failure is None:
+                self._end.set_result(None)
+            else:
+                self._end.set_exception(failure)
+
+
+def _call(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    # On a loop that is closed nobody waits any more.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(call)

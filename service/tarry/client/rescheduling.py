@@ -1,0 +1,143 @@
+"""Re-scheduling: a cancel and the message that takes the place of the cancelled one, in one transaction.
+
+Nobody sees one without the other. Whether the cancel came in time the service decides, as it does for any: if not, both
+messages are delivered, and the cancel's outcome says so.
+
+1. Begin, and hand over cancel and message.
+2. Wait until both are acknowledged: a commit would wait on for the other where one is refused.
+3. Commit. Where something fails before, abort: nothing of it was sent. Where the commit's fate is open, drop the
+   producer: the next one registers under the same id, which ends what this one has left.
+"""
+
+from uuid import uuid4
+
+from confluent_kafka import Producer
+
+from tarry.client.pending import Intake
+from tarry.client.receipt import DelayedMessage, RescheduleReceipt
+from tarry.client.record import to_record
+from tarry.client.sending import Sender
+from tarry.clock import Clock
+from tarry.errors import AbortableError, BrokerError, HeaderError, RetriableError
+from tarry.handle import Handle
+from tarry.kafka.clients import LibraryClients, Properties
+from tarry.kafka.errors import producer_errors
+from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS, Cluster
+from tarry.kafka.transaction import Transactor
+
+
+class Rescheduler:
+    """Re-schedules, with a transactional producer of its own that is made when it is first needed.
+
+    For one thread at a time.
+
+    Args:
+        cluster: where.
+        intake: where messages go.
+        transactional_id: the name under which Kafka knows it; None: a random one.
+        timeout_s: how long the transaction may take to be acknowledged.
+        clock: for the records' timestamps.
+    """
+
+    def __init__(
+        self, cluster: Cluster, intake: Intake, transactional_id: str | None, timeout_s: float, clock: Clock
+    ) -> None:
+        self._clients = _Reporting(timeout_s)
+        reporting = Cluster(cluster.bootstrap_servers, cluster.options, self._clients)
+        self._transactor = Transactor(reporting, transactional_id or f"tarry-client-{uuid4()}")
+        self._intake = intake
+        self._timeout_s = timeout_s
+        self._clock = clock
+
+    def reschedule(self, handle: Handle | str, message: DelayedMessage) -> RescheduleReceipt:
+        """Cancel a message and send another, both or neither, and wait until that is committed.
+
+        Raises:
+            HeaderError: no handle; a message that could never be delivered; or one that the cancel would hit.
+            RetriableError: not in time: nothing was sent, or, as the text then says, it may be committed or not.
+            FatalError: another producer took the transactional id.
+            BrokerError: Kafka refused it, and nothing was sent.
+        """
+        parsed = Handle.parse(str(handle))
+        self._refuse(parsed, message)
+        if not self._transactor.started:
+            self._transactor.renew()
+        try:
+            receipt = self._deliver(parsed, message)
+        except (AbortableError, RetriableError) as error:
+            self._abort()
+            raise _nothing_sent(error) from error
+        except BaseException:
+            self._abort()
+            raise
+        self._commit()
+        return receipt
+
+    def close(self) -> None:
+        """Drop the producer."""
+        self._transactor.close()
+
+    def _refuse(self, handle: Handle, message: DelayedMessage) -> None:
+        """Refuse, before anything is begun, what can never be delivered."""
+        now_ms = self._clock.now_ms()
+        record = to_record(message, now_ms)
+        if (record.id, record.due_ms(now_ms, self._intake.tick_ms)) == (handle.id, handle.due_ms):
+            raise HeaderError(f"the cancel would hit the message itself: {handle} names its id and due time")
+
+    def _deliver(self, handle: Handle, message: DelayedMessage) -> RescheduleReceipt:
+        """Have both acknowledged in a transaction."""
+        sender = Sender(self._clients.last, self._intake, self._clock)
+        self._transactor.begin()
+        cancel = sender.cancel(handle)
+        sent = sender.send(message)
+        self._transactor.deliver(lambda: cancel.error is not None or sent.error is not None)
+        return RescheduleReceipt(sent.receipt(), cancel.receipt())
+
+    def _commit(self) -> None:
+        try:
+            with producer_errors("commit the re-scheduling"):
+                self._clients.last.commit_transaction(self._timeout_s)
+        except AbortableError as error:
+            self._abort()
+            raise _nothing_sent(error) from error
+        except BrokerError as error:
+            self._transactor.close()
+            raise type(error)(f"{error}; it may or may not be committed", error.code) from error
+        except BaseException:
+            self._transactor.close()
+            raise
+
+    def _abort(self) -> None:
+        """End what was begun, also where nobody answers."""
+        try:
+            self._transactor.abort(self._timeout_s)
+        except BrokerError:
+            # Registering anew aborts as well, and so does the broker after the transaction's time-out.
+            self._transactor.close()
+
+
+def _nothing_sent(error: BrokerError) -> RetriableError:
+    return RetriableError(f"could not re-schedule, and nothing was sent: {error.code}", error.code)
+
+
+class _Reporting(LibraryClients):
+    """Makes transactional producers that report success too: receipts are made from that.
+
+    Args:
+        timeout_s: how long an acknowledgement is waited for.
+
+    Attributes:
+        last: the producer that was made last, once there is one.
+    """
+
+    last: Producer
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_ms = max(1, min(int(timeout_s * 1_000), TRANSACTION_TIMEOUT_MS))
+
+    def producer(self, properties: Properties) -> Producer:
+        """A producer."""
+        self.last = super().producer(
+            {**properties, "delivery.report.only.error": False, "message.timeout.ms": self._timeout_ms}
+        )
+        return self.last
