@@ -9,35 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.request import Request
-from tarry.core.request_reader import RequestReader
 from tarry.errors import BrokerError, FatalError, HeaderError, RetriableError, UsageError
 from tarry.handle import Handle
 from tarry.headers import TAKEN_OFF
-from tests.support.brokers import wait_until
+from tests.support.receipts import PARTITIONS, consume, make_topic, record_of, request_of
 
 _SECOND = timedelta(seconds=1)
-_PARTITIONS = 3
-
-
-def _make_topic(bootstrap: str, name: str, **config: str) -> str:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    settings = {key.replace("_", "."): value for key, value in config.items()}
-    admin.create_topics([NewTopic(name, _PARTITIONS, 1, config=settings)])[name].result(30)
-    wait_until(lambda: name in admin.list_topics(timeout=5).topics, f"topic {name} is known")
-    return name
 
 
 @pytest.fixture
 def intake(bootstrap: str, topic_name: str) -> str:
     """An intake that nobody serves."""
-    return _make_topic(bootstrap, topic_name)
+    return make_topic(bootstrap, topic_name)
 
 
 @pytest.fixture
@@ -46,52 +33,17 @@ def producer(bootstrap: str, intake: str) -> Iterator[DelayedProducer]:
         yield producer
 
 
-def _consume(bootstrap: str, starts: list[TopicPartition], count: int) -> list["Message[Any, Any]"]:
-    """At least so many records from there on."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "auto.offset.reset": "error"})
-    found: list[Message[Any, Any]] = []
-
-    def has_all() -> bool:
-        found.extend(consumer.consume(1_000, 0.1))
-        return len(found) >= count
-
-    try:
-        consumer.assign(starts)
-        wait_until(has_all, f"{count} records are read")
-    finally:
-        consumer.close()
-    assert all(record.error() is None for record in found)
-    return found
-
-
-def _record(bootstrap: str, receipt: Receipt) -> "Message[Any, Any]":
-    """The intake record that a receipt speaks of."""
-    return _consume(bootstrap, [TopicPartition(receipt.handle.topic, receipt.handle.partition, receipt.offset)], 1)[0]
-
-
-def _read(bootstrap: str, receipt: Receipt, tick_ms: int = 1) -> Request:
-    """The record of a receipt, as the service reads it."""
-    record = _record(bootstrap, receipt)
-    reader = RequestReader(IntakePolicy(receipt.handle.topic, tick_ms=tick_ms))
-    headers: Any = record.headers()
-    decision = reader.read(
-        receipt.handle.partition, receipt.offset, record.timestamp()[1], headers, record.timestamp()[1]
-    )
-    assert isinstance(decision, Request)
-    return decision
-
-
 @pytest.mark.parametrize("tick_ms", [1, 1_000])
 @pytest.mark.parametrize("stamped_by", ["CreateTime", "LogAppendTime"])
 def test_a_handle_names_the_due_time_that_the_service_computes(
     bootstrap: str, topic_name: str, stamped_by: str, tick_ms: int
 ) -> None:
-    topic = _make_topic(bootstrap, topic_name, message_timestamp_type=stamped_by)
+    topic = make_topic(bootstrap, topic_name, message_timestamp_type=stamped_by)
     with DelayedProducer(bootstrap, topic, tick_ms=tick_ms) as producer:
         by_delay = producer.send("orders", b"v", b"k", delay=timedelta(milliseconds=1_234))
         by_time = producer.send("orders", b"v", b"k", at=datetime.now(UTC) + _SECOND)
     for receipt in (by_delay, by_time):
-        request = _read(bootstrap, receipt, tick_ms)
+        request = request_of(bootstrap, receipt, tick_ms)
         assert receipt.handle == Handle(topic, receipt.handle.partition, request.due_ms, request.id.decode())
         assert receipt.due == datetime.fromtimestamp(request.due_ms / 1_000, UTC)
         assert request.due_ms % tick_ms == 0
@@ -105,9 +57,9 @@ def _others(record: "Message[Any, Any]") -> list[Any]:
 
 def test_key_value_and_headers_arrive_as_they_were_given(bootstrap: str, producer: DelayedProducer) -> None:
     receipt = producer.send("orders", None, "kä", delay=_SECOND, headers=[("b", b"\xff"), ("a", None), ("b", "ö")])
-    record = _record(bootstrap, receipt)
+    record = record_of(bootstrap, receipt)
     assert (record.key(), record.value()) == ("kä".encode(), None)
-    assert _read(bootstrap, receipt).carries
+    assert request_of(bootstrap, receipt).carries
     assert _others(record) == [("b", b"\xff"), ("a", None), ("b", "ö".encode())]
 
 
@@ -116,15 +68,15 @@ def test_a_key_lies_where_java_would_put_it(producer: DelayedProducer) -> None:
     hashes = {"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536}
     for key, murmur2 in hashes.items():
         receipt = producer.send("orders", b"v", key, delay=_SECOND)
-        assert receipt.handle.partition == (murmur2 & 0x7FFFFFFF) % _PARTITIONS, key
+        assert receipt.handle.partition == (murmur2 & 0x7FFFFFFF) % PARTITIONS, key
 
 
 def test_many_messages_give_receipts_in_their_order(bootstrap: str, intake: str, producer: DelayedProducer) -> None:
     messages = [DelayedMessage("orders", b"%d" % n, b"k%d" % (n % 7), delay=_SECOND) for n in range(30_000)]
     receipts = list(producer.send_many(messages))
     assert len(receipts) == len(messages)
-    starts = [TopicPartition(intake, partition, OFFSET_BEGINNING) for partition in range(_PARTITIONS)]
-    values = {(r.partition(), r.offset()): r.value() for r in _consume(bootstrap, starts, len(messages))}
+    starts = [TopicPartition(intake, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
+    values = {(r.partition(), r.offset()): r.value() for r in consume(bootstrap, starts, len(messages))}
     assert [values[receipt.handle.partition, receipt.offset] for receipt in receipts] == [m.value for m in messages]
 
 
@@ -145,7 +97,7 @@ def test_a_record_that_is_too_large_is_refused_and_the_producer_lives_on(produce
 
 
 def test_a_record_that_only_the_broker_finds_too_large_is_refused(bootstrap: str, topic_name: str) -> None:
-    topic = _make_topic(bootstrap, topic_name, max_message_bytes="10000")
+    topic = make_topic(bootstrap, topic_name, max_message_bytes="10000")
     good = DelayedMessage("orders", b"v", b"k", delay=_SECOND)
     with DelayedProducer(bootstrap, topic) as producer:
         assert producer.send("orders", b"v", b"k", delay=_SECOND).offset == 0
@@ -183,7 +135,7 @@ def _result(receipt: Receipt, outcome: str, **more: str) -> bytes:
 def test_an_outcome_is_the_definite_one_of_this_very_record(
     bootstrap: str, intake: str, producer: DelayedProducer
 ) -> None:
-    results = _make_topic(bootstrap, f"{intake}.results")
+    results = make_topic(bootstrap, f"{intake}.results")
     first = producer.send("orders", b"v", b"k", delay=_SECOND)
     with OutcomeReader(bootstrap, intake) as outcomes:
         second = producer.send("orders", b"v", b"k", delay=_SECOND, id=first.id)
@@ -255,9 +207,9 @@ def test_the_command_prints_a_receipt_as_json(bootstrap: str, intake: str, comma
         receipt.handle.partition,
         receipt.handle.due_ms,
     )
-    request = _read(bootstrap, receipt)
+    request = request_of(bootstrap, receipt)
     assert request.due_ms == line["due_ms"]
-    record = _record(bootstrap, receipt)
+    record = record_of(bootstrap, receipt)
     assert _others(record) == [("a", b"b=c"), ("a", b"")]
     assert (record.key(), record.value()) == (b"k", "vä".encode())
 
@@ -265,7 +217,7 @@ def test_the_command_prints_a_receipt_as_json(bootstrap: str, intake: str, comma
 def test_without_a_value_the_command_sends_an_empty_one(bootstrap: str, command: _Command) -> None:
     code, (line,), _ = command.run("orders", "--at", "2030-01-31T12:00:00+01:00", stdin="not read")
     assert code == 0
-    assert (line["due"], _record(bootstrap, _receipt(line)).value()) == ("2030-01-31T11:00:00.000Z", b"")
+    assert (line["due"], record_of(bootstrap, _receipt(line)).value()) == ("2030-01-31T11:00:00.000Z", b"")
 
 
 def test_the_command_sends_a_file(bootstrap: str, command: _Command, tmp_path: Path) -> None:
@@ -275,7 +227,7 @@ def test_the_command_sends_a_file(bootstrap: str, command: _Command, tmp_path: P
     code, lines, errors = command.run("--file", str(path))
     assert (code, errors) == (0, "")
     assert [line["offset"] for line in lines] == list(range(2_000))
-    assert _record(bootstrap, _receipt(lines[1_999])).value() == b"v1999"
+    assert record_of(bootstrap, _receipt(lines[1_999])).value() == b"v1999"
 
 
 def test_a_bad_line_ends_the_command_after_the_receipts_before_it(command: _Command, tmp_path: Path) -> None:
@@ -292,7 +244,7 @@ def test_a_bad_line_ends_the_command_after_the_receipts_before_it(command: _Comm
 def test_wait_prints_the_outcome_and_fails_where_it_is_dead(
     bootstrap: str, intake: str, command: _Command, outcome: str, expected_code: int
 ) -> None:
-    results = _make_topic(bootstrap, f"{intake}.results")
+    results = make_topic(bootstrap, f"{intake}.results")
     process = command.start("orders", "v", "--delay", "0ms", "--wait")
     assert process.stdout is not None
     receipt = _receipt(json.loads(process.stdout.readline()))

@@ -17,13 +17,14 @@ from confluent_kafka.cimpl import NewTopic
 from tarry.client import DelayedMessage, DelayedProducer
 from tarry.devbroker import EmbeddedBroker
 from tarry.devbroker.ports import HOST, free_port
-from tarry.errors import UsageError
+from tarry.errors import RetriableError, UsageError
 from tarry.testing import PRODUCE, Fault, KafkaProxy
 from tests.support.brokers import no_broker, wait_until
 from tests.support.topics import read_topic
 
 pytestmark = pytest.mark.broker
 
+_END_TXN = 26
 # The shortest time-out of a request that a busy machine does not reach by itself.
 _REQUEST_TIMEOUT_MS = 1_000
 _PLAIN = {
@@ -188,6 +189,22 @@ def test_ours_loses_and_doubles_nothing_while_connections_end_and_stall_at_any_t
             proxy.delay(0)
     assert log() == values
     assert offsets == list(range(len(values)))
+
+
+def test_a_reschedule_whose_commit_is_not_answered_says_that_its_fate_is_open_and_the_next_one_goes_through(
+    proxy: KafkaProxy, topic_name: str, log: Callable[[], list[bytes]]
+) -> None:
+    # Asked again only after it was given up.
+    options: dict[str, str | int | float | bool] = {"socket.timeout.ms": 20_000}
+    with DelayedProducer(proxy.address, topic_name, options, timeout_s=3) as producer:
+        first = producer.send("orders", b"first", b"k", delay=timedelta(hours=1))
+        producer.reschedule(first.handle, *_messages([b"second"]))
+        proxy.plan(Fault.LOSE_REQUEST, _END_TXN)
+        with pytest.raises(RetriableError, match="may or may not be committed"):
+            producer.reschedule(first.handle, *_messages([b"lost"]))
+        receipt = producer.reschedule(first.handle, *_messages([b"third"]))
+    assert log() == [b"first", b"", b"second", b"", b"third"]
+    assert receipt.sent.offset == receipt.cancel.offset + 1
 
 
 def wait_for_more(proxy: KafkaProxy, is_over: Callable[[], bool], *, stalled: bool) -> None:

@@ -108,7 +108,10 @@ def test_the_service_reads_what_the_client_wrote_and_finds_the_same_due_time(
     assert decision == Request(record.due_ms(_NOW_MS, tick_ms), "orders", -1, _ID.encode(), True)
 
 
-@pytest.mark.parametrize("name", ["acks", "enable.idempotence", "partitioner", "max.in.flight", "transactional.id"])
+@pytest.mark.parametrize(
+    "name",
+    ["acks", "enable.idempotence", "partitioner", "max.in.flight", "transactional.id", "delivery.report.only.error"],
+)
 def test_an_option_that_would_break_a_promise_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"options: {name} may not be set"):
         DelayedProducer("127.0.0.1:1", options={name: "1"})
@@ -132,3 +135,12 @@ def test_a_closed_producer_sends_nothing_and_may_be_closed_again() -> None:
     producer.close()
     with pytest.raises(FatalError, match="closed"):
         producer.send("orders", b"v", delay=_SECOND)
+
+
+def test_an_option_that_does_not_go_with_transactions_is_refused_where_one_is_needed() -> None:
+    handle = f"1.tarry.delayed.0.1767225600000.{_ID}"
+    with (
+        DelayedProducer("127.0.0.1:1", options={"socket.timeout.ms": 60_000}) as producer,
+        pytest.raises(ConfigError, match=r"options: .*socket\.timeout\.ms"),
+    ):
+        producer.reschedule(handle, DelayedMessage("orders", b"v", delay=_SECOND))

@@ -155,4 +155,6 @@ def refusal(error: KafkaError, topic: str) -> BrokerError:
     if error.code() == KafkaError._MSG_TIMED_OUT:
         return RetriableError(f"could not {doing}: not acknowledged in time; it may or may not be there", error.name())
     refused = translate(error, doing)
-    return refused if error.fatal() or isinstance(refused, RetriableError) else BrokerError(str(refused), refused.code)
+    # What is refused because the producer was lost before does not call itself fatal.
+    is_lost = error.fatal() or error.code() == KafkaError._FATAL
+    return refused if is_lost or isinstance(refused, RetriableError) else BrokerError(str(refused), refused.code)

@@ -166,6 +166,7 @@ class DelayedProducer:
             HeaderError: no handle, or a message that could never be delivered.
             RetriableError: not in time: nothing was sent, or, as the text then says, it may be committed or not.
             FatalError: another producer took the transactional id.
+            ConfigError: an option does not go with transactions.
             BrokerError: Kafka refused it, and nothing was sent.
         """
         return self._open().rescheduler.reschedule(handle, message)

@@ -5,23 +5,24 @@ messages are delivered, and the cancel's outcome says so.
 
 1. Begin, and hand over cancel and message.
 2. Wait until both are acknowledged: a commit would wait on for the other where one is refused.
-3. Commit. Where something fails before, abort: nothing of it was sent. Where the commit's fate is open, drop the
-   producer: the next one registers under the same id, which ends what this one has left.
+3. Commit. Where something fails before, abort: nothing of it was sent. After any failure the producer is dropped: the
+   next one registers under the same id, which ends what this one has left.
 """
 
+from contextlib import suppress
 from uuid import uuid4
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from tarry.client.pending import Intake
 from tarry.client.receipt import DelayedMessage, RescheduleReceipt
 from tarry.client.record import to_record
 from tarry.client.sending import Sender
 from tarry.clock import Clock
-from tarry.errors import AbortableError, BrokerError, HeaderError, RetriableError
+from tarry.errors import AbortableError, BrokerError, ConfigError, HeaderError, RetriableError
 from tarry.handle import Handle
 from tarry.kafka.clients import LibraryClients, Properties
-from tarry.kafka.errors import producer_errors
+from tarry.kafka.errors import error_of, producer_errors
 from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS, Cluster
 from tarry.kafka.transaction import Transactor
 
@@ -56,6 +57,7 @@ class Rescheduler:
             HeaderError: no handle; a message that could never be delivered; or one that the cancel would hit.
             RetriableError: not in time: nothing was sent, or, as the text then says, it may be committed or not.
             FatalError: another producer took the transactional id.
+            ConfigError: an option does not go with transactions.
             BrokerError: Kafka refused it, and nothing was sent.
         """
         parsed = Handle.parse(str(handle))
@@ -108,12 +110,14 @@ class Rescheduler:
             raise
 
     def _abort(self) -> None:
-        """End what was begun, also where nobody answers."""
-        try:
+        """End what was begun, also where nobody answers; the next one has another producer.
+
+        After a refused record librdkafka (2.16) may purge what is produced next, without a word of why.
+        """
+        # Where it cannot be aborted, registering anew does that, or the broker after the transaction's time-out.
+        with suppress(BrokerError):
             self._transactor.abort(self._timeout_s)
-        except BrokerError:
-            # Registering anew aborts as well, and so does the broker after the transaction's time-out.
-            self._transactor.close()
+        self._transactor.close()
 
 
 def _nothing_sent(error: BrokerError) -> RetriableError:
@@ -136,8 +140,14 @@ class _Reporting(LibraryClients):
         self._timeout_ms = max(1, min(int(timeout_s * 1_000), TRANSACTION_TIMEOUT_MS))
 
     def producer(self, properties: Properties) -> Producer:
-        """A producer."""
-        self.last = super().producer(
-            {**properties, "delivery.report.only.error": False, "message.timeout.ms": self._timeout_ms}
-        )
+        """A producer.
+
+        Raises:
+            ConfigError: an option does not go with transactions.
+        """
+        reporting = {**properties, "delivery.report.only.error": False, "message.timeout.ms": self._timeout_ms}
+        try:
+            self.last = super().producer(reporting)
+        except KafkaException as exception:
+            raise ConfigError(f"options: {error_of(exception).str()}") from exception
         return self.last
