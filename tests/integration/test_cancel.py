@@ -50,7 +50,7 @@ def test_a_cancel_wins_wherever_its_message_waits_and_its_outcome_is_told(
             assert [one["source"] for one in last] == [
                 f"{config.intake}/{one.handle.partition}/{one.offset}" for one in receipts
             ]
-            assert outcomes.wait(kept)["outcome"] == "fired"
+            assert outcomes.await_outcome(kept)["outcome"] == "fired"
 
             nothing = Handle(config.intake, 0, kept.handle.due_ms, receipts[0].id)
             [late] = list(outcomes.of_cancel(producer.cancel(nothing), 30))

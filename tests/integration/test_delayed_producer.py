@@ -145,7 +145,7 @@ def test_an_outcome_is_the_definite_one_of_this_very_record(
             writer.produce(results, noise, key, partition=place)
         writer.produce(results, _result(second, "duplicate"), key, partition=place)
         writer.flush()
-        assert outcomes.wait(second)["outcome"] == "duplicate"
+        assert outcomes.await_outcome(second)["outcome"] == "duplicate"
 
 
 def test_without_results_there_is_nothing_to_wait_for(bootstrap: str, intake: str) -> None:

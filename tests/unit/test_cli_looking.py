@@ -12,7 +12,7 @@ from tarry.cli.main import main
 from tarry.cli.pending import pending
 from tarry.cli.pending_rows import at_most, by_due_time, listed
 from tarry.cli.status import status
-from tarry.client.outcome import _cancel_result_of
+from tarry.client.outcome.result import cancel_result_of
 from tarry.config import Config
 from tarry.core.checkpoint import Checkpoint, Draining, Geometry
 from tarry.core.source import INTAKE, Source
@@ -152,12 +152,12 @@ def test_a_listed_message_has_its_handle_and_no_control_characters() -> None:
     ],
 )
 def test_a_cancel_knows_its_results_by_its_own_place(result: dict[str, str], is_ours: bool) -> None:
-    assert _cancel_result_of(json.dumps(result).encode(), "in/0/7") == (result if is_ours else None)
+    assert cancel_result_of(json.dumps(result).encode(), "in/0/7") == (result if is_ours else None)
 
 
 @pytest.mark.parametrize("value", [None, b"", b"in/0/7", b'["in/0/7"]'])
 def test_what_is_no_result_is_passed_over(value: bytes | None) -> None:
-    assert _cancel_result_of(value, "in/0/7") is None
+    assert cancel_result_of(value, "in/0/7") is None
 
 
 # -- on a fake cluster ------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ def send(
         with OutcomeReader(servers, chosen_intake, options) as outcomes:
             receipt = _send_one(producer, message)
             _print_receipt(receipt)
-            result = outcomes.wait(receipt)
+            result = outcomes.await_outcome(receipt)
     typer.echo(json.dumps(result, ensure_ascii=False))
     if result["outcome"] == Outcome.DEAD:
         raise typer.Exit(1)

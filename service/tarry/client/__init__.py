@@ -2,7 +2,7 @@
 
 from tarry.client.aio import AsyncDelayedProducer
 from tarry.client.messages import DelayedMessages
-from tarry.client.outcome import OutcomeReader
+from tarry.client.outcome import OutcomeMetrics, OutcomeReader
 from tarry.client.pending import PendingCancel, PendingMessage
 from tarry.client.producer import DelayedProducer
 from tarry.client.receipt import CancelReceipt, DelayedMessage, Receipt, RescheduleReceipt
@@ -13,6 +13,7 @@ __all__ = [
     "DelayedMessage",
     "DelayedMessages",
     "DelayedProducer",
+    "OutcomeMetrics",
     "OutcomeReader",
     "PendingCancel",
     "PendingMessage",
