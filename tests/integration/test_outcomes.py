@@ -13,15 +13,22 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt
+from tarry.devbroker import EmbeddedBroker
 from tarry.errors import BrokerError, FatalError, HeaderError, UsageError
 from tarry.handle import Handle
 from tests.support.brokers import wait_until
 from tests.support.processes import Serve, ServeConfig
 
 PARTITIONS = 3
+_AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
 SECOND = timedelta(seconds=1)
 
 
@@ -120,15 +127,19 @@ def test_coroutines_wait_for_a_message_and_for_its_cancel(bootstrap: str, served
 # -- results written by hand ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def intake(bootstrap: str, topic_name: str) -> str:
-    """An intake with results, which nobody serves."""
+def _make_intake(bootstrap: str, topic_name: str) -> str:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     names = (topic_name, f"{topic_name}.results")
     for future in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]).values():
         future.result(30)
     wait_until(lambda: set(names) <= set(admin.list_topics(timeout=5).topics), "the topics are known")
     return topic_name
+
+
+@pytest.fixture
+def intake(bootstrap: str, topic_name: str) -> str:
+    """An intake with results, which nobody serves."""
+    return _make_intake(bootstrap, topic_name)
 
 
 def _write(writer: Producer, handle: Handle, outcome: str, source: str = "") -> None:
@@ -205,6 +216,37 @@ def test_when_the_results_are_deleted_those_who_wait_fail(bootstrap: str, intake
                 future.result(90)
         with pytest.raises(BrokerError, match=rf"{intake}\.results"):
             outcomes.await_outcome(handle, 60)
+
+
+def test_brokers_that_are_away_are_waited_for_and_a_right_that_is_missing_is_not(
+    start_embedded_broker: Callable[..., EmbeddedBroker],
+) -> None:
+    broker = start_embedded_broker(properties=_AUTHORIZER)
+    bootstrap = broker.bootstrap_servers
+    intake = _make_intake(bootstrap, "in")
+    handles = [_handle(intake, datetime.now(UTC)) for _ in range(2)]
+    with OutcomeReader(bootstrap, intake) as outcomes:
+        before, after = [outcomes.outcome(handle, 120) for handle in handles]
+        broker.kill()
+        during = outcomes.outcome(handles[0], 0.5)
+        with pytest.raises(TimeoutError):
+            during.result(30)
+        broker.start()
+        writer = Producer({"bootstrap.servers": bootstrap})
+        _write(writer, handles[0], "fired")
+        assert writer.flush(60) == 0
+        assert before.result(60)["outcome"] == "fired"
+
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        # All but reading stays allowed: where the topic is hidden as well, its records may just cease to come.
+        rules = ((AclPermissionType.ALLOW, AclOperation.ALL), (AclPermissionType.DENY, AclOperation.READ))
+        topic = ResourceType.TOPIC, f"{intake}.results", ResourcePatternType.LITERAL
+        bindings = [AclBinding(*topic, "User:ANONYMOUS", "*", operation, permission) for permission, operation in rules]
+        for future in admin.create_acls(bindings).values():
+            future.result(30)
+        with pytest.raises(BrokerError) as refusal:
+            after.result(60)
+        assert refusal.value.code == "TOPIC_AUTHORIZATION_FAILED"
 
 
 def test_what_is_of_another_intake_is_refused(bootstrap: str, intake: str) -> None:
