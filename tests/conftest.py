@@ -1,3 +1,3 @@
 """What every tier of tests shares: options on the command line, and brokers."""
 
-pytest_plugins = ["tests.support.options", "tests.support.brokers"]
+pytest_plugins = ["tarry.testing.pytest_plugin", "tests.support.options", "tests.support.brokers", "pytester"]

@@ -60,7 +60,8 @@ class Lab:
                 **settings,
             }
         )
-        serve = Serve(config, self._directory, f"{self.group}-{len(self._services) + 1}", command)
+        name = f"{self.group}-{len(self._services) + 1}"
+        serve = Serve(config, self._directory, name, command, cwd=Path(__file__).parents[2])
         self._services.append(serve)
         self._until_the_end.callback(serve.close)
         return serve

@@ -6,10 +6,8 @@ there is none, the tests are skipped with the reason; under CI they fail.
 """
 
 import os
-import re
 import socket
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib import import_module
@@ -24,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from tarry.devbroker import EmbeddedBroker
 from tarry.devbroker.properties import server_properties
 from tarry.errors import UsageError
+from tarry.testing.pytest_plugin import fresh_name
 
 IMAGE = "apache/kafka:4.1.0"
 SERVERS_VARIABLE = "TARRY_TEST_BOOTSTRAP_SERVERS"
@@ -118,12 +117,7 @@ def embedded_broker(start_embedded_broker: Callable[..., EmbeddedBroker], tmp_pa
 @pytest.fixture
 def unique_name(request: pytest.FixtureRequest) -> Callable[[str], str]:
     """Names, with a prefix, that no other test and no earlier run has: for topics, groups and ids."""
-    test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40]
-
-    def name(prefix: str) -> str:
-        return f"{prefix}.{test}.{uuid.uuid4().hex[:8]}"
-
-    return name
+    return lambda prefix: f"{prefix}.{fresh_name(request.node.name)}"
 
 
 @pytest.fixture

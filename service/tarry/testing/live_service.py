@@ -1,0 +1,103 @@
+"""A running `tarry serve` for one test: an intake of its own on a real broker, and readers of what it delivers."""
+
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tarry.client import DelayedProducer
+from tarry.kafka.errors import group_errors, translate_group
+from tarry.testing.serve import Serve, ServeConfig
+
+_ANSWER_WITHIN_S: Final = 30.0
+_POLL_S: Final = 0.2
+
+
+class LiveService:
+    """A service of one process; a context manager, which waits until it serves.
+
+    Args:
+        bootstrap_servers: the broker, HOST:PORT.
+        directory: for its configuration and its log.
+        name: one that no other has on that broker: its intake, group and topics begin with it.
+        **settings: more settings of the intake, by name, such as `delay="5s", target="orders"`.
+    """
+
+    def __init__(self, bootstrap_servers: str, directory: Path, name: str, **settings: object) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.name = name
+        self.intake = f"{name}.delayed"
+        config = ServeConfig(
+            bootstrap_servers, self.intake, partitions=1, group=f"{name}.group", intake_settings=settings
+        )
+        self.process = Serve(config, directory, "tarry-serve")
+        """The process, to kill and start again."""
+
+    def __enter__(self) -> Self:
+        self.process.start()
+        try:
+            self.process.wait_serving()
+        except BaseException:
+            self.process.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.close()
+
+    def producer(self) -> DelayedProducer:
+        """A producer for the intake; a context manager."""
+        return DelayedProducer(self.bootstrap_servers, self.intake)
+
+    def make_topic(self, name: str, partitions: int = 1) -> str:
+        """Make a topic to send to.
+
+        Returns:
+            Its name, which begins with the service's.
+        """
+        topic = f"{self.name}.{name}"
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        with group_errors(f"make topic {topic}"):
+            admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_ANSWER_WITHIN_S)
+        return topic
+
+    def read(self, topic: str, count: int, within_s: float = 30.0) -> "list[Message[Any, Any]]":
+        """The first records of a topic, read committed, waited for.
+
+        Args:
+            topic: as `make_topic` returned it.
+            count: how many.
+            within_s: how long to wait for them.
+
+        Raises:
+            AssertionError: they are not there in time.
+        """
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": f"{self.name}.read",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+            }
+        )
+        try:
+            partitions = consumer.list_topics(topic, timeout=_ANSWER_WITHIN_S).topics[topic].partitions
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+            found: list[Message[Any, Any]] = []
+            ends = time.monotonic() + within_s
+            while len(found) < count:
+                if time.monotonic() > ends:
+                    raise AssertionError(f"{topic} has {len(found)} of {count} records after {within_s:g} s")
+                for record in consumer.consume(count - len(found), _POLL_S):
+                    if (problem := record.error()) is not None:
+                        raise translate_group(problem, f"read {topic}")
+                    found.append(record)
+            return found
+        finally:
+            consumer.close()
