@@ -8,8 +8,9 @@ import importlib.util
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tarry.devbroker.java import Java
@@ -18,20 +19,49 @@ from tarry.errors import UsageError
 KAFKA_VERSION = "4.1.0"
 FETCH_WITHIN_S = 900.0
 
-_MODULE = f"""\
+_MODULE = """\
 <ivy-module version="2.0">
   <info organisation="tarry" module="devbroker"/>
   <configurations><conf name="default"/></configurations>
   <dependencies defaultconf="default->default">
-    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}"/>
-    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.24.3"/>
+{dependencies}
   </dependencies>
 </ivy-module>
 """
 
 
-def fetch_jars(java: Java, into: Path) -> None:
-    """Put the jars of Kafka and of all that it needs into `into`, a directory; about 43 MB, 10 to 60 s.
+class Artefact(NamedTuple):
+    """A jar of Maven Central.
+
+    Attributes:
+        organisation: whose.
+        name: of it.
+        version: of it.
+        alone: without the jars that it needs.
+    """
+
+    organisation: str
+    name: str
+    version: str
+    alone: bool = False
+
+    @property
+    def dependency(self) -> str:
+        """As Ivy reads it."""
+        given = {"org": self.organisation, "name": self.name, "rev": self.version}
+        given["transitive"] = "false" if self.alone else "true"
+        attributes = " ".join(f'{name}="{value}"' for name, value in given.items())
+        return f"    <dependency {attributes}/>"
+
+
+BROKER = (
+    Artefact("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+    Artefact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+)
+
+
+def fetch_jars(java: Java, into: Path, artefacts: Sequence[Artefact] = BROKER) -> None:
+    """Put jars and all that they need into `into`, a directory; for the broker about 43 MB, 10 to 60 s.
 
     Raises:
         UsageError: no Ivy, or it could not fetch: no network, or a proxy that this Java does not trust.
@@ -39,7 +69,8 @@ def fetch_jars(java: Java, into: Path) -> None:
     ivy = _ivy_jar()
     with tempfile.TemporaryDirectory(prefix="ivy-", dir=into.parent) as scratch:
         module = Path(scratch, "ivy.xml")
-        module.write_text(_MODULE, encoding="utf-8")
+        dependencies = "\n".join(artefact.dependency for artefact in artefacts)
+        module.write_text(_MODULE.format(dependencies=dependencies), encoding="utf-8")
         command = [
             str(java.path),
             *proxy_options(os.environ),

@@ -1,0 +1,148 @@
+"""The programs of `examples/`, run as their users run them, and held to what they print or deliver."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry.devbroker.broker import tell_on_stderr
+from tarry.devbroker.ivy import KAFKA_VERSION, Artefact, fetch_jars
+from tarry.devbroker.jars import cache_directory, cached_jars
+from tarry.devbroker.java import find_java
+from tarry.errors import UsageError
+from tarry.testing import LiveService
+from tests.support.brokers import no_broker
+
+ROOT = Path(__file__).parents[2]
+WITHIN_S = 120.0
+
+
+@pytest.fixture
+def serve(bootstrap: str, tmp_path: Path, unique_name: Callable[[str], str]) -> Iterator[Callable[..., LiveService]]:
+    """Starts a service, given settings of its intake that may say {name}."""
+    with ExitStack() as until_the_end:
+
+        def start(**settings: Any) -> LiveService:
+            name = unique_name("example")
+            said = {key: value.format(name=name) for key, value in settings.items()}
+            return until_the_end.enter_context(LiveService(bootstrap, tmp_path, name, **said))
+
+        yield start
+
+
+def run(*command: str, **environment: str) -> list[str]:
+    """What a program printed that ended well."""
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def example(name: str, service: LiveService) -> list[str]:
+    """What an example printed."""
+    where = ("--bootstrap-servers", service.bootstrap_servers, "--intake", service.intake, "--prefix", service.name)
+    return run(sys.executable, "-m", f"examples.{name}", *where)
+
+
+def test_an_order_ships_only_after_its_payment_that_failed_three_times(serve: Callable[..., LiveService]) -> None:
+    lines = example("order_life", serve())
+    assert lines[-2:] == ["order-1: create, pay, ship, receive", "order-2: create, pay, ship, receive"]
+    first = [line for line in lines[:-2] if line.startswith("order-1 pay")]
+    assert first == [*(f"order-1 pay: fails, attempt {n}" for n in (1, 2, 3)), "order-1 pay: done, attempt 4"]
+    # The other order was through before that payment was tried again.
+    assert lines.index("order-2 receive: done, attempt 1") < lines.index("order-1 pay: done, attempt 4")
+    assert lines.index("order-1 pay: done, attempt 4") < lines.index("order-1 ship: done, attempt 1")
+
+
+def test_a_retry_topic_brings_back_what_failed_until_it_is_done(serve: Callable[..., LiveService]) -> None:
+    lines = example("retry_topic", serve(delay="1s", target="{name}.orders"))
+    done = {found[1]: (int(found[2]), float(found[3])) for found in map(DONE.fullmatch, lines) if found}
+    assert {order: attempt for order, (attempt, _) in done.items()} == {"order-1": 1, "order-2": 3, "order-3": 2}
+    assert done["order-3"][1] >= 1.0
+    assert done["order-2"][1] >= 2.0
+    assert sum(line.endswith("fails") for line in lines) == 3
+
+
+def test_timeouts_of_unpaid_orders_take_a_query_each_and_polling_takes_more(serve: Callable[..., LiveService]) -> None:
+    lines = example("unpaid_orders", serve())
+    found = {match[1]: [int(number) for number in match.groups()[1:]] for match in map(SHOP.fullmatch, lines) if match}
+    assert set(found) == {"polling", "tarry"}
+    polled, told = found["polling"], found["tarry"]
+    assert polled[:2] == told[:2] == [6, 24]
+    assert told[2] == 6
+    assert polled[2] >= 8  # it asked every half a second for four seconds, and would for as long as there may be orders
+    assert polled[4] >= 0
+    assert told[4] >= 0
+
+
+@pytest.fixture
+def console_producer(tmp_path: Path) -> Path:
+    """A directory with `kafka-console-producer.sh`, which runs the class that Kafka's own script runs."""
+    cache = cache_directory()
+
+    def fetch(directory: Path) -> None:
+        # What the tool itself needs is among the broker's jars.
+        fetch_jars(java, directory, [Artefact("org.apache.kafka", "kafka-tools", KAFKA_VERSION, alone=True)])
+
+    try:
+        java = find_java()
+        tools = cached_jars(cache.with_name(f"kafka-tools-{KAFKA_VERSION}"), fetch, tell_on_stderr)
+        jars = [*cached_jars(cache, lambda directory: fetch_jars(java, directory), tell_on_stderr), *tools]
+    except UsageError as refusal:
+        no_broker([f"nor its console producer: {refusal}"])
+    script = tmp_path / "bin" / "kafka-console-producer.sh"
+    script.parent.mkdir()
+    command = [str(java.path), "-Xmx128m", "-cp", os.pathsep.join(map(str, jars))]
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} org.apache.kafka.tools.ConsoleProducer "$@"\n')
+    script.chmod(0o755)
+    return script.parent
+
+
+def from_the_shell(producer: str, service: LiveService, path: str) -> None:
+    """Run the example with one of its two producers, and check what arrives when."""
+    target = service.make_topic("orders")
+    where = ("--bootstrap-servers", service.bootstrap_servers, "--intake", service.intake, "--target", target)
+    began_ms = time.time_ns() // 1_000_000
+    assert run("examples/from_the_shell.sh", producer, *where, PATH=path) == ["sent"]
+    first, second = service.read(target, 2)
+    assert [(one.key(), one.value()) for one in (first, second)] == [
+        (b"customer-1", b"first"),
+        (b"customer-1", b"second"),
+    ]
+    assert first.timestamp()[1] >= began_ms + 1_000
+    assert second.timestamp()[1] >= began_ms + 2_000
+
+
+def test_javas_console_producer_sends_messages_that_arrive_later(
+    serve: Callable[..., LiveService], console_producer: Path
+) -> None:
+    from_the_shell("kafka-console-producer.sh", serve(), f"{console_producer}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
+def test_kcat_sends_messages_that_arrive_later(serve: Callable[..., LiveService]) -> None:
+    from_the_shell("kcat", serve(), os.environ["PATH"])
+
+
+DONE = re.compile(r"(order-\d): done, attempt (\d), after ([\d.]+) s")
+SHOP = re.compile(
+    r"(\w+): (\d+) of (\d+) orders given up, (\d+) queries, "
+    r"late by \d+ ms on average, (\d+) ms at most, (\d+) ms at least"
+)
