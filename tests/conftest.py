@@ -1,3 +1,9 @@
 """What every tier of tests shares: options on the command line, and brokers."""
 
-pytest_plugins = ["tarry.testing.pytest_plugin", "tests.support.options", "tests.support.brokers", "pytester"]
+pytest_plugins = [
+    "tarry.testing.pytest_plugin",
+    "tests.support.options",
+    "tests.support.brokers",
+    "tests.support.postgres",
+    "pytester",
+]

@@ -1,0 +1,8 @@
+"""Readers that handle each message once: a window in memory, and a sink that is exact."""
+
+from tarry.client.dedup.deduplicator import Deduplicator
+from tarry.client.dedup.delivered import DeliveredMessage
+from tarry.client.dedup.sink import PostgresSink
+from tarry.client.dedup.window import DedupWindow
+
+__all__ = ["DedupWindow", "Deduplicator", "DeliveredMessage", "PostgresSink"]

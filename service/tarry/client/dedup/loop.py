@@ -1,0 +1,223 @@
+"""The loop of a sink: serves its group, takes partitions over, reads a batch, and writes it in one SQL transaction.
+
+Whatever fails on the way, nothing in memory counts: all partitions are taken over anew, from what is stored.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import Message
+
+from tarry.client.dedup.delivered import DeliveredMessage
+from tarry.client.dedup.store import AwayError, FencedError, Store
+from tarry.client.retry.takeover import Begin
+from tarry.clock import Clock
+from tarry.errors import BrokerError, MembershipLostError, RejoinError, RetriableError
+from tarry.kafka.membership import Membership
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.place import Place
+from tarry.kafka.reader import Reader
+
+READ_WAIT_S = 0.05
+RETRY_MS = 100
+RETRY_MOST_MS = 5_000
+
+STORE_ENDS_MS = 30_000
+"""How seldom an offset is stored that has moved past markers and aborted records only."""
+
+
+@dataclass(slots=True)
+class Owned:
+    """A partition that was taken over.
+
+    Attributes:
+        generation: under which it may be written.
+        stored: the next offset, in the database.
+        position: the next offset, here: `stored` and what was read since.
+    """
+
+    generation: int
+    stored: int
+    position: int
+
+
+class Loop:
+    """The loop.
+
+    Args:
+        membership: of this process.
+        reader: of messages.
+        offsets: questions to the brokers.
+        store: the database.
+        begin: where a partition without an offset begins.
+        batch: how many messages one transaction holds at most.
+        clock: monotonic time.
+        on_event: takes an event's name and fields, for the log.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        reader: Reader,
+        offsets: Offsets,
+        store: Store,
+        begin: Begin,
+        batch: int,
+        clock: Clock,
+        on_event: Callable[..., None],
+    ) -> None:
+        self._membership = membership
+        self._reader = reader
+        self._offsets = offsets
+        self._store = store
+        self._begin = begin
+        self._batch = batch
+        self._clock = clock
+        self._on_event = on_event
+        self._assigned: set[Place] = set()
+        self._owned: dict[Place, Owned] = {}
+        self._retry_ms = RETRY_MS
+        self._retry_at_ms = 0
+        self._store_ends_at_ms = 0
+
+    def turn(self) -> None:
+        """Go once around the loop.
+
+        Raises:
+            UsageError: a partition no longer holds what comes next.
+            MembershipLostError: this member is out for good.
+            Exception: what the application raised.
+        """
+        try:
+            self._membership.poll()
+            self._take_over_what_waits()
+            records, reached = self._reader.read(self._batch, READ_WAIT_S)
+            self._take_in(records, reached)
+        except RejoinError as error:
+            self._on_event("rejoining", reason=str(error))
+            self.lost(list(self._assigned))
+            self._clock.sleep(RETRY_MS / 1_000)
+            self._membership.rejoin()
+        except MembershipLostError:
+            raise
+        except FencedError as error:
+            self._on_event("fenced", reason=str(error))
+            self._begin_anew()
+        except (AwayError, BrokerError) as error:
+            self._on_event("begin_anew", reason=str(error))
+            self._begin_anew()
+
+    def abandon(self) -> None:
+        """Give all up as it is: what is not written does not count."""
+        self._drop(list(self._owned))
+        self._assigned.clear()
+
+    # -- the group ----------------------------------------------------------------------------------------------------
+
+    def assigned(self, places: Sequence[Place]) -> None:
+        """These are ours, to be taken over."""
+        self._assigned.update(places)
+
+    def revoked(self, places: Sequence[Place]) -> None:
+        """All that was read of these is written: store where their logs end, and drop them."""
+        try:
+            self._store_ends(self._owned.keys() & places)
+        except (AwayError, FencedError) as error:
+            self._on_event("ends_not_stored", reason=str(error))
+            self._begin_anew()  # what stays ours, too: the connection may be lost
+        self.lost(places)
+
+    def lost(self, places: Sequence[Place]) -> None:
+        """These are somebody else's."""
+        self._assigned.difference_update(places)
+        self._drop([place for place in places if place in self._owned])
+
+    def _drop(self, places: Collection[Place]) -> None:
+        if places:
+            self._reader.shut(places)
+            for place in places:
+                del self._owned[place]
+
+    def _begin_anew(self) -> None:
+        self._drop(list(self._owned))
+        self._back_off()
+
+    def _back_off(self) -> None:
+        self._retry_at_ms = self._clock.monotonic_ms() + self._retry_ms
+        self._retry_ms = min(2 * self._retry_ms, RETRY_MOST_MS)
+
+    def _take_over_what_waits(self) -> None:
+        """Take partitions over that are assigned and not owned.
+
+        1. Learn where they begin, if nothing is stored of them.
+        2. Prove membership by a commit: a zombie must not fence who is healthy.
+        3. Raise their generations, and read their offsets: who had them before can write no more.
+        """
+        waiting = self._assigned.difference(self._owned)
+        if not waiting or self._clock.monotonic_ms() < self._retry_at_ms:
+            return
+        try:
+            self._store.open()
+            begins = self._begins(waiting)
+            self._membership.commit({place: (begin, "") for place, begin in begins.items()})
+            taken = self._store.take_over(begins)
+        except RejoinError:
+            raise
+        except (RetriableError, AwayError) as error:
+            self._on_event("take_over_refused", reason=str(error))
+            self._begin_anew()
+            return
+        if taken:
+            self._reader.open({place: held.next_offset for place, held in taken.items()})
+            for place, (next_offset, generation) in taken.items():
+                self._owned[place] = Owned(generation, next_offset, next_offset)
+            self._on_event("taken_over", partitions=[f"{topic}/{number}" for topic, number in sorted(taken)])
+        if len(taken) < len(waiting):
+            held = sorted(waiting.difference(taken))
+            self._on_event("transaction_open", partitions=[f"{topic}/{number}" for topic, number in held])
+            self._back_off()
+
+    def _begins(self, places: Collection[Place]) -> dict[Place, int]:
+        unknown = sorted(set(places) - self._store.known())
+        begins = dict.fromkeys(places, 0)
+        if unknown:
+            latest = self._begin is Begin.LATEST
+            begins |= self._offsets.ends(unknown, committed=True) if latest else self._offsets.starts(unknown)
+        return begins
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def _take_in(self, records: Sequence[Message], reached: Mapping[Place, int]) -> None:
+        messages = []
+        for record in records:
+            place = (record.topic() or "", record.partition() or 0)
+            owned = self._owned.get(place)
+            if owned is not None and (record.offset() or 0) >= owned.position:
+                messages.append(DeliveredMessage.of(record))
+                owned.position = messages[-1].offset + 1
+        # Markers are behind us too, or retention would take what comes next from under us.
+        for place, end in reached.items():
+            if (owned := self._owned.get(place)) is not None:
+                owned.position = max(end, owned.position)
+        now_ms = self._clock.monotonic_ms()
+        if messages:
+            self._write({(one.topic, one.partition) for one in messages}, messages)
+        elif now_ms >= self._store_ends_at_ms:
+            self._store_ends_at_ms = now_ms + STORE_ENDS_MS
+            self._store_ends(self._owned)
+
+    def _store_ends(self, places: Collection[Place]) -> None:
+        moved = {place for place in places if self._owned[place].position > self._owned[place].stored}
+        if moved:
+            self._write(moved, [])
+
+    def _write(self, places: Collection[Place], messages: Sequence[DeliveredMessage]) -> None:
+        owned = {place: self._owned[place] for place in sorted(places)}
+        self._store.write(
+            {place: one.generation for place, one in owned.items()},
+            {place: one.position for place, one in owned.items()},
+            messages,
+        )
+        self._retry_ms = RETRY_MS
+        for one in owned.values():
+            one.stored = one.position

@@ -1,0 +1,166 @@
+"""A sink: the messages of topics become rows of PostgreSQL, each once.
+
+The rows, the ids that were seen and the offsets are one SQL transaction. Kafka's group says who reads which partition,
+and nothing else: where to read on stands in the database.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Literal
+
+from tarry.client.dedup.loop import Loop
+from tarry.client.dedup.store import AwayError, Store, Write
+from tarry.client.dedup.tables import Tables
+from tarry.client.retry.takeover import Begin
+from tarry.clock import Clock, SystemClock
+from tarry.errors import BrokerError, ConfigError, UsageError
+from tarry.kafka.membership import Membership
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.patience import patiently
+from tarry.kafka.reader import Reader
+from tarry.kafka.settings import Cluster
+
+PATIENCE_S = 30.0
+
+_NO_OPTIONS: Mapping[str, str | int | float | bool] = MappingProxyType({})
+_log = logging.getLogger("tarry.sink")
+
+
+class PostgresSink:
+    """Reads topics as a member of a group, and has each message written to PostgreSQL once; `run` does it all.
+
+    `write` is given a cursor and messages, in the order of their partitions, and writes what rows it likes by that
+    cursor. It must not commit, and whatever it does elsewhere may be done twice. Messages whose `tarry-id` was seen in
+    their topic before are left out. What it raises ends `run`, and nothing of that batch is written; errors of the
+    connection do not: the batch is read again.
+
+    Example:
+        def write(cursor, messages):
+            cursor.executemany("INSERT INTO orders (id, body) VALUES (%s, %s)", [(m.id, m.value) for m in messages])
+
+        PostgresSink("localhost:9092", ["orders"], "billing", "postgresql://localhost/shop", write).run()
+
+    Args:
+        bootstrap_servers: Kafka's, `HOST:PORT`, several with commas.
+        topics: to read; they exist.
+        group: the consumer group.
+        conninfo: psycopg's: a URL or `name=value` pairs.
+        write: the application's function of a `psycopg.Cursor` and a list of `DeliveredMessage`.
+        name: of the rows in both tables; None: the group. Two sinks never share a name and a database.
+        begin: where to begin in a partition that has no stored offset, `"earliest"` or `"latest"`.
+        batch: how many messages one transaction holds at most.
+        keep_ids: how long ids are kept at least.
+        offsets_table: `NAME` or `SCHEMA.NAME`; made where it is missing.
+        ids_table: likewise.
+        idle_limit_s: how long `write` may stay away from the database before the server ends its transaction. So long
+            can a process that is stopped in mid-transaction hold up who takes over.
+        group_protocol: `"classic"`, or `"consumer"` (KIP-848).
+        options: librdkafka's properties, for security and the like.
+        on_event: takes an event's name and fields; None: the logger `tarry.sink`.
+        clock: monotonic time.
+
+    Raises:
+        ConfigError: psycopg is not installed, or a value makes no sense.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topics: Sequence[str],
+        group: str,
+        conninfo: str,
+        write: Write,
+        *,
+        name: str | None = None,
+        begin: Literal["earliest", "latest"] = "earliest",
+        batch: int = 500,
+        keep_ids: timedelta = timedelta(days=7),
+        offsets_table: str = "tarry_sink_offsets",
+        ids_table: str = "tarry_sink_ids",
+        idle_limit_s: float = 20.0,
+        group_protocol: Literal["classic", "consumer"] = "classic",
+        options: Mapping[str, str | int | float | bool] = _NO_OPTIONS,
+        on_event: Callable[..., None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if find_spec("psycopg") is None:
+            raise ConfigError("PostgresSink needs psycopg: pip install 'tarry[postgres]'")
+        for what, is_good in {
+            "topics": not isinstance(topics, str) and len(topics) > 0,
+            "begin": begin in set(Begin),
+            "batch": batch >= 1,
+            "keep_ids": keep_ids > timedelta(0),
+            "idle_limit_s": idle_limit_s >= 1,
+            "group_protocol": group_protocol in {"classic", "consumer"},
+        }.items():
+            if not is_good:
+                raise ConfigError(f"{what}: makes no sense: {locals()[what]!r}")
+        self._topics = list(topics)
+        self._group = group
+        self._cluster = Cluster(bootstrap_servers, options)
+        tables = Tables(name or group, offsets_table, ids_table)
+        self._store = Store(conninfo, tables, write, keep_ids // timedelta(milliseconds=1), idle_limit_s)
+        self._begin = Begin(begin)
+        self._batch = batch
+        self._protocol: Literal["classic", "consumer"] = group_protocol
+        self._on_event = on_event or _logged
+        self._clock = clock or SystemClock()
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Have `run` return after the batch that is being written; from any thread, or a signal's handler."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Read and write until `stop`.
+
+        Raises:
+            UsageError: a topic does not exist, the database cannot be reached at the start, or a partition no longer
+                holds what comes next.
+            MembershipLostError: this member is out of its group for good.
+            RetriableError: the brokers do not answer at the start.
+            Exception: what `write` raised.
+        """
+        cluster = self._cluster
+        try:
+            self._store.open()
+        except AwayError as error:
+            raise UsageError(str(error)) from error
+        admin = cluster.clients.admin(cluster.admin())
+        offsets = Offsets(admin, self._group, cluster)
+        membership = Membership(
+            cluster.clients, cluster.member(self._group, self._protocol, None), self._topics, self._warn
+        )
+        reader = Reader(cluster, self._warn)
+        try:
+            wanted = [(topic, 0) for topic in self._topics]
+            if missing := set(wanted) - set(patiently(lambda: offsets.existing(wanted), self._clock, PATIENCE_S)):
+                raise UsageError(f"no such topic: {', '.join(sorted(topic for topic, _ in missing))}")
+            loop = Loop(membership, reader, offsets, self._store, self._begin, self._batch, self._clock, self._on_event)
+            membership.join(loop)
+            try:
+                while not self._stop.is_set():
+                    loop.turn()
+            except BaseException:
+                loop.abandon()
+                raise
+        finally:
+            try:
+                membership.close()
+            except BrokerError as error:
+                self._on_event("not_left", reason=str(error))
+            reader.close()
+            offsets.close()
+            self._store.close()
+
+    def _warn(self, text: str) -> None:
+        self._on_event("kafka_warning", reason=text)
+
+
+def _logged(event: str, **fields: object) -> None:
+    level = logging.INFO if event == "taken_over" else logging.WARNING
+    _log.log(level, "%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items()))

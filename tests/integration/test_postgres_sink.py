@@ -1,0 +1,272 @@
+"""The sink on a real PostgreSQL and a real broker: each message becomes a row once, whoever is killed when."""
+
+import signal
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tarry.client.dedup import DeliveredMessage
+from tarry.client.dedup.store import FencedError, Store
+from tarry.client.dedup.tables import Tables
+from tarry.errors import UsageError
+from tests.support.brokers import wait_until
+from tests.support.postgres import Postgres
+from tests.support.sinking import MAKE_ROWS, STEPS, SinkConfig, Step, send, sink_of, sinking, write_rows
+
+PARTITIONS = 3
+WITHIN_S = 60.0
+
+
+@pytest.fixture
+def database(shared_postgres: Postgres) -> Postgres:
+    shared_postgres.rows(MAKE_ROWS)
+    return shared_postgres
+
+
+@pytest.fixture
+def config(bootstrap: str, topic_name: str, unique_name: Callable[[str], str], database: Postgres) -> SinkConfig:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic_name, PARTITIONS, 1)])[topic_name].result(timeout=30)
+    return SinkConfig(bootstrap, topic_name, unique_name("sink"), database.conninfo)
+
+
+def wait_written(database: Postgres, config: SinkConfig, count: int) -> None:
+    query = "SELECT count(DISTINCT id) FROM rows WHERE sink = %s"
+    wait_until(lambda: bool(database.rows(query, config.group)[0][0] >= count), f"{count} ids are written", WITHIN_S)
+
+
+def assert_written_once(database: Postgres, config: SinkConfig, sent: dict[str, bytes]) -> None:
+    written = database.rows("SELECT id, value FROM rows WHERE sink = %s", config.group)
+    assert sorted(written) == sorted(sent.items())
+
+
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+def test_each_id_is_written_once_and_a_restart_reads_on_where_the_offsets_say(
+    database: Postgres, config: SinkConfig, tmp_path: Path, group_protocol: str
+) -> None:
+    config = replace(config, group_protocol=group_protocol)
+    sent = send(config.bootstrap, config.topic, 200, again=50)
+    with sinking(config, tmp_path) as sink:
+        wait_written(database, config, 200)
+        assert sink.end() == 0, sink.tail()
+    # Without the ids only the offsets keep what was read from being read again.
+    database.rows("DELETE FROM tarry_sink_ids WHERE sink = %s", config.group)
+    sent |= send(config.bootstrap, config.topic, 100)
+    with sinking(config, tmp_path) as sink:
+        wait_written(database, config, 300)
+        assert sink.end() == 0, sink.tail()
+    assert_written_once(database, config, sent)
+    offsets = database.rows("SELECT sum(next_offset) FROM tarry_sink_offsets WHERE sink = %s", config.group)
+    assert offsets == [(350,)]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_sink_that_is_killed_at_any_step_of_its_transaction_loses_and_doubles_nothing(
+    database: Postgres, config: SinkConfig, tmp_path: Path, step: Step
+) -> None:
+    sent = send(config.bootstrap, config.topic, 200, again=50)
+    with sinking(replace(config, step=step), tmp_path) as victim:
+        assert victim.process.wait(30) == -signal.SIGKILL, victim.tail()
+        assert victim.says("struck")
+    with sinking(config, tmp_path) as sink:
+        wait_written(database, config, 200)
+        assert sink.end() == 0, sink.tail()
+    assert_written_once(database, config, sent)
+
+
+def test_a_sink_that_wakes_in_mid_transaction_writes_nothing_more_of_what_another_has_taken_over(
+    database: Postgres, config: SinkConfig, tmp_path: Path
+) -> None:
+    config = replace(config, idle_limit_s=2.0)
+    sent = send(config.bootstrap, config.topic, 200)
+    with ExitStack() as until_the_end:
+        zombie = until_the_end.enter_context(sinking(replace(config, step="rows", signal="STOP"), tmp_path))
+        wait_until(lambda: zombie.says("struck"), "it stands in mid-transaction")
+        sink = until_the_end.enter_context(sinking(config, tmp_path))
+        wait_written(database, config, 200)
+        zombie.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: zombie.says("begin_anew") or zombie.says("fenced"), "its transaction is refused")
+        sent |= send(config.bootstrap, config.topic, 100)
+        wait_written(database, config, 300)
+        assert [sink.end(), zombie.end()] == [0, 0], sink.tail() + zombie.tail()
+    assert_written_once(database, config, sent)
+
+
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+def test_partitions_that_move_between_two_sinks_of_which_one_is_killed_are_written_once(
+    database: Postgres, config: SinkConfig, tmp_path: Path, group_protocol: str
+) -> None:
+    config = replace(config, group_protocol=group_protocol, batch=5)
+    sent = send(config.bootstrap, config.topic, 200)
+    with sinking(config, tmp_path) as first:
+        wait_written(database, config, 20)
+        with sinking(config, tmp_path) as second:
+            sent |= send(config.bootstrap, config.topic, 200, again=50)
+            wait_until(lambda: second.says("taken_over"), "the second has partitions", WITHIN_S)
+            sent |= send(config.bootstrap, config.topic, 200, again=50)
+            first.end(signal.SIGKILL)
+            wait_written(database, config, 600)
+            assert second.end() == 0, second.tail()
+    assert_written_once(database, config, sent)
+
+
+def test_a_database_that_is_killed_in_mid_transaction_is_waited_for(
+    start_postgres: Callable[[], Postgres], config: SinkConfig
+) -> None:
+    database = start_postgres()
+    database.rows(MAKE_ROWS)
+    config = replace(config, conninfo=database.conninfo)
+    sent = send(config.bootstrap, config.topic, 200, again=50)
+    killed = threading.Event()
+    calls = 0
+
+    def write(cursor: Any, messages: Sequence[DeliveredMessage]) -> None:
+        nonlocal calls
+        calls += 1
+        write_rows(config.group, cursor, messages)
+        if calls == 3:
+            database.kill()
+            killed.set()
+
+    sink = sink_of(config, write)
+    thread = threading.Thread(target=sink.run)
+    thread.start()
+    try:
+        assert killed.wait(WITHIN_S)
+        database.start()
+        wait_written(database, config, 200)
+    finally:
+        sink.stop()
+        thread.join(30)
+    assert not thread.is_alive()
+    assert_written_once(database, config, sent)
+
+
+def test_what_the_application_raises_ends_the_sink_and_nothing_of_the_batch_is_written(
+    database: Postgres, config: SinkConfig
+) -> None:
+    send(config.bootstrap, config.topic, 10)
+
+    def fail(cursor: Any, messages: Sequence[DeliveredMessage]) -> None:
+        write_rows(config.group, cursor, messages)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sink_of(config, fail).run()
+    assert_written_once(database, config, {})
+    assert database.rows("SELECT 1 FROM tarry_sink_ids WHERE sink = %s", config.group) == []
+
+
+def test_a_database_that_cannot_be_reached_at_the_start_is_one_line(config: SinkConfig) -> None:
+    sink = sink_of(replace(config, conninfo="host=127.0.0.1 port=1 dbname=none"), print)
+    with pytest.raises(UsageError, match=r"^the database gave up: .*refused[^\n]*$"):
+        sink.run()
+
+
+def test_a_topic_that_does_not_exist_is_one_line(config: SinkConfig) -> None:
+    with pytest.raises(UsageError, match=r"^no such topic: nowhere$"):
+        sink_of(replace(config, topic="nowhere"), print).run()
+
+
+# -- the store alone --------------------------------------------------------------------------------------------------
+
+PLACE = ("orders", 0)
+
+
+@pytest.fixture
+def make_store(database: Postgres, unique_name: Callable[[str], str]) -> Any:
+    name = unique_name("store")
+    with ExitStack() as until_the_end:
+
+        def make(write: Any = None, keep_ids_ms: int = 60_000, **tables: str) -> Store:
+            names = {"offsets": "tarry_sink_offsets", "ids": "tarry_sink_ids", **tables}
+            write = write or partial(write_rows, name)
+            store = Store(database.conninfo, Tables(name, **names), write, keep_ids_ms, 20.0)
+            store.open()
+            until_the_end.callback(store.close)
+            return store
+
+        make.name = name  # type: ignore[attr-defined]  # for what the tests look up
+        yield make
+
+
+def messages(start: int, count: int) -> list[DeliveredMessage]:
+    return [
+        DeliveredMessage(*PLACE, offset, 0, None, b"%d" % offset, [], str(uuid.uuid4()), None, None)
+        for offset in range(start, start + count)
+    ]
+
+
+def test_an_old_owner_is_refused_and_its_transaction_leaves_nothing(database: Postgres, make_store: Any) -> None:
+    old, new = make_store(), make_store()
+    generation = old.take_over({PLACE: 7})[PLACE].generation
+    assert old.write({PLACE: generation}, {PLACE: 9}, messages(7, 2)) == 2
+    assert new.take_over({PLACE: 0}) == {PLACE: (9, generation + 1)}
+    with pytest.raises(FencedError, match=r"^orders/0 was taken over by another process: its generation is 2, and 1"):
+        old.write({PLACE: generation}, {PLACE: 20}, messages(9, 11))
+    assert len(database.rows("SELECT 1 FROM rows WHERE sink = %s", make_store.name)) == 2
+    assert new.write({PLACE: generation + 1}, {PLACE: 10}, messages(9, 1)) == 1
+
+
+def test_a_take_over_waits_for_an_open_transaction_and_goes_on_behind_it(make_store: Any) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slowly(_cursor: Any, _messages: Sequence[DeliveredMessage]) -> None:
+        begun.set()
+        assert may_end.wait(30)
+
+    old, new = make_store(slowly), make_store()
+    old.take_over({PLACE: 0})
+    writing = threading.Thread(target=old.write, args=({PLACE: 1}, {PLACE: 5}, messages(0, 5)))
+    writing.start()
+    assert begun.wait(30)
+    assert new.take_over({PLACE: 0, ("orders", 1): 3}) == {("orders", 1): (3, 1)}
+    may_end.set()
+    writing.join(30)
+    assert new.take_over({PLACE: 0}) == {PLACE: (5, 2)}
+
+
+def test_ids_are_forgotten_as_others_come_so_that_their_table_is_bounded(database: Postgres, make_store: Any) -> None:
+    store = make_store(keep_ids_ms=1)
+    store.take_over({PLACE: 0})
+    for start in range(0, 5_000, 500):
+        store.write({PLACE: 1}, {PLACE: start + 500}, messages(start, 500))
+    assert len(database.rows("SELECT 1 FROM tarry_sink_ids WHERE sink = %s", make_store.name)) <= 1_000
+
+
+def test_a_message_without_an_id_is_always_new_and_one_of_equal_ids_in_a_batch_is(
+    database: Postgres, make_store: Any
+) -> None:
+    store = make_store()
+    store.take_over({PLACE: 0})
+    first, second, third = messages(0, 3)
+    assert store.write({PLACE: 1}, {PLACE: 2}, [first._replace(id=None), second._replace(id=None)]) == 2
+    assert store.write({PLACE: 1}, {PLACE: 3}, [third, third._replace(offset=4), third._replace(topic="bills")]) == 2
+    assert store.write({PLACE: 1}, {PLACE: 3}, [third]) == 0
+    assert len(database.rows("SELECT 1 FROM rows WHERE sink = %s", make_store.name)) == 4
+
+
+def test_tables_have_the_names_and_the_schema_that_are_asked_for(database: Postgres, make_store: Any) -> None:
+    database.rows('CREATE SCHEMA IF NOT EXISTS "Own"')
+    for _ in range(2):
+        store = make_store(offsets="Own.where at", ids="Own.seen")
+    store.take_over({PLACE: 4})
+    assert database.rows('SELECT next_offset FROM "Own"."where at"') == [(4,)]
+    indexes = database.rows("SELECT count(*) FROM pg_indexes WHERE schemaname = 'Own' AND tablename = 'seen'")
+    assert indexes == [(2,)]
+
+
+def test_a_function_that_ends_the_transaction_is_found_out(make_store: Any) -> None:
+    store = make_store(lambda cursor, _messages: cursor.execute("ROLLBACK"))
+    store.take_over({PLACE: 0})
+    with pytest.raises(Exception, match="ended the transaction"):
+        store.write({PLACE: 1}, {PLACE: 1}, messages(0, 1))
