@@ -44,13 +44,13 @@ def test_a_running_service_delivers_the_message_that_takes_the_place_and_both_wh
 
             moved = producer.reschedule(waiting[0].handle, DelayedMessage(target, b"sync", b"k", _SOON))
             assert _outcome_of_cancel(outcomes, moved) == "cancelled"
-            assert outcomes.wait(moved.sent)["outcome"] == "fired"
+            assert outcomes.await_outcome(moved.sent, 60.0)["outcome"] == "fired"
 
             late = producer.reschedule(
                 moved.sent.handle, DelayedMessage(target, b"again", b"k", timedelta(0), id=moved.sent.id)
             )
             assert _outcome_of_cancel(outcomes, late) == "cancel-too-late"
-            assert outcomes.wait(late.sent)["outcome"] == "fired"
+            assert outcomes.await_outcome(late.sent, 60.0)["outcome"] == "fired"
 
             async def reschedule() -> RescheduleReceipt:
                 async with AsyncDelayedProducer(bootstrap, config.intake) as producer:
@@ -60,7 +60,7 @@ def test_a_running_service_delivers_the_message_that_takes_the_place_and_both_wh
 
             moved = asyncio.run(reschedule())
             assert _outcome_of_cancel(outcomes, moved) == "cancelled"
-            assert outcomes.wait(moved.sent)["outcome"] == "fired"
+            assert outcomes.await_outcome(moved.sent, 60.0)["outcome"] == "fired"
 
             application = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique_name("application")})
             application.init_transactions(30)
@@ -74,7 +74,7 @@ def test_a_running_service_delivers_the_message_that_takes_the_place_and_both_wh
             sent = messages.send(target, b"application", b"k", delay=_SOON)
             application.commit_transaction(30)
             assert list(outcomes.of_cancel(cancel.receipt(), 30))[-1]["outcome"] == "cancelled"
-            assert outcomes.wait(sent.receipt())["outcome"] == "fired"
+            assert outcomes.await_outcome(sent.receipt(), 60.0)["outcome"] == "fired"
         assert serve.stop() == 0
         values = [record.value() for record in read_topic(bootstrap, target)]
         assert values == [b"sync", b"again", b"async", b"application"]

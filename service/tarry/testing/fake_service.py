@@ -25,7 +25,7 @@ from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import DEAD, RESULTS, TopicAdmin
 from tarry.testing.fake import FakeBroker, Record
-from tarry.testing.fake.murmur2 import choose
+from tarry.testing.fake.partitioner import choose
 from tarry.testing.manual_clock import ManualClock
 from tarry.worker import Plan, Worker
 from tarry.worker.plan import IntakePlan
