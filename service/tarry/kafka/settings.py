@@ -104,7 +104,7 @@ class Cluster:
             enable_auto_offset_store=False,
             auto_offset_reset="error",
             isolation_level="read_committed",
-            queued_min_messages=20_000,
+            queued_min_messages=5_000,  # of each partition; every record takes half a kilobyte beside its bytes
             queued_max_messages_kbytes=queue_kbytes,
             fetch_queue_backoff_ms=5,
             fetch_wait_max_ms=100,

@@ -6,7 +6,7 @@ from typing import TypeVar
 from tarry.core.batch import Batch
 from tarry.core.partition import PartitionState
 
-MOST_TO_FILE = 40_000
+MOST_TO_FILE = 10_000
 """Where more waits to be filed, nothing more is read."""
 
 Batches = list[tuple[PartitionState, Batch]]
