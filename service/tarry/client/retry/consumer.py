@@ -19,6 +19,7 @@ from tarry.client.retry.loop import Loop
 from tarry.client.retry.missing import Missing
 from tarry.client.retry.takeover import Begin, TakeOver
 from tarry.client.retry.topics import make_or_check
+from tarry.client.retry.trimming import Trimming
 from tarry.clock import Clock, SystemClock
 from tarry.core.retry.names import Names
 from tarry.core.retry.policy import RetryPolicy
@@ -159,10 +160,18 @@ class RetryingConsumer:
             transactor,
             take_over,
             handling,
-            Missing(cluster, names, TopicAdmin(admin), offsets, self._warn),
-            self._policy,
+            Missing(
+                cluster,
+                names,
+                TopicAdmin(admin),
+                offsets,
+                self._clock,
+                after_ms=self._missing_ms,
+                longest_ms=self._policy.longest_ms,
+                on_event=self._on_event,
+            ),
+            Trimming(offsets, names.retry, self._clock, self._on_event),
             self._max_convoy,
-            self._missing_ms,
             self._clock,
             random.Random(),
             self._stop.is_set,

@@ -15,12 +15,12 @@ from confluent_kafka import KafkaError, Message
 from tarry.client.retry.handling import Handling, Running
 from tarry.client.retry.missing import Missing
 from tarry.client.retry.takeover import WRITER, TakeOver
+from tarry.client.retry.trimming import Trimming
 from tarry.client.retry.writing import Refused, deliver
 from tarry.clock import Clock
 from tarry.core.retry.message import Incoming
 from tarry.core.retry.names import Names
 from tarry.core.retry.partition import RetryPartition
-from tarry.core.retry.policy import RetryPolicy
 from tarry.errors import (
     AbortableError,
     BrokerError,
@@ -44,8 +44,6 @@ COMMIT_AFTER_MS = 200
 """What was settled is written so long after, at the latest; sooner where nothing more is to be read."""
 
 COMMIT_MOST = 1_000
-LOOK_EVERY_MS = 10_000
-LOOK_AGAIN_MS = 60_000
 RETRY_MS = 100
 HAND_OVER_S = 20.0
 """How long a handler may go on with a message whose partition is to be given up; then its work is done twice."""
@@ -66,9 +64,8 @@ class Loop:
         take_over: takes partitions over.
         handling: runs the handler.
         missing: looks for what does not come back.
-        policy: bounds how long anything is on its way.
+        trimming: deletes what came back and is settled.
         max_convoy: messages of a key that are on their way at most; then its partition waits.
-        missing_ms: how much later than it was to come back a head is looked for.
         clock: wall and monotonic time.
         choose: for the jitter.
         stopping: whether to look at no more messages.
@@ -84,9 +81,8 @@ class Loop:
         take_over: TakeOver,
         handling: Handling,
         missing: Missing,
-        policy: RetryPolicy,
+        trimming: Trimming,
         max_convoy: int,
-        missing_ms: int,
         clock: Clock,
         choose: random.Random,
         stopping: Callable[[], bool],
@@ -101,9 +97,7 @@ class Loop:
         self._take_over = take_over
         self._handling = handling
         self._missing = missing
-        self._missing_ms = missing_ms
-        self._longest_ms = policy.longest_ms + missing_ms
-        self._look_again_ms = 0
+        self._trimming = trimming
         self._max_convoy = max_convoy
         self._clock = clock
         self._choose = choose
@@ -134,7 +128,8 @@ class Loop:
                     return
                 self._look_at(record)
             self._reach(reached)
-            self._look_for_missing()
+            self._missing.turn(self.owned.values(), self._membership.poll)
+            self._trimming.turn()
             self._commit()
             self._unblock()
         except RejoinError as error:
@@ -314,27 +309,6 @@ class Loop:
                 self._blocked.discard(number)
                 self._reader.open({(self._names.topic, number): partition.positions[self._names.topic]})
 
-    def _look_for_missing(self) -> None:
-        """Heads that are long overdue may be cancelled, or dead letters of the intake: they never come back."""
-        monotonic_ms = self._clock.monotonic_ms()
-        if monotonic_ms < self._look_again_ms:
-            return
-        self._look_again_ms = monotonic_ms + LOOK_EVERY_MS
-        now_ms = self._clock.now_ms()
-        wanted = {
-            head: due_ms - self._longest_ms
-            for partition in self.owned.values()
-            for head, due_ms in partition.heads_overdue(now_ms - self._missing_ms).items()
-        }
-        if not wanted:
-            return
-        self._on_event("heads_overdue", heads=len(wanted))
-        for record, why in self._missing.find(wanted, self._membership.poll):
-            for partition in self.owned.values():
-                partition.never_comes(record, why)
-        # What was not found is most likely late: the service is behind, or away.
-        self._look_again_ms = self._clock.monotonic_ms() + LOOK_AGAIN_MS
-
     # -- transactions -------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
@@ -364,6 +338,7 @@ class Loop:
             raise
         for partition in partitions:
             partition.commit()
+            self._trimming.committed(partition.partition, partition.positions[self._names.retry])
         self._one_by_one = max(0, self._one_by_one - 1)
 
     def _give_back(self, partitions: Sequence[RetryPartition], refused: Refused) -> None:

@@ -1,30 +1,50 @@
 """Looking for a head that does not come back: an intake may have cancelled it, or found that it can't be delivered.
 
-What became of it stands in the intake's results, and the record itself, with its ticket, in the intake.
+What became of it stands in the intake's results, and the record itself, with its ticket, in the intake. As long as
+heads are looked for, what is read of the results is read once: the first look begins when the heads can have been sent
+off at the earliest, the next ones read what is new. A head that stood further back in its convoy may have been lost
+long before that; so each look that does not find all goes back twice as far as the one before.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
 from tarry.client.outcome import parsed_result
+from tarry.clock import Clock
 from tarry.core.retry.convoy import Ticket
 from tarry.core.retry.journey import journey_of
 from tarry.core.retry.message import Incoming
 from tarry.core.retry.names import Names
+from tarry.core.retry.partition import RetryPartition
 from tarry.errors import HeaderError
 from tarry.headers import Outcome
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import read_to_ends
+from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS, TopicAdmin
 
+LOOK_EVERY_MS = 10_000
+LOOK_AGAIN_MS = 60_000
 SERVE_EVERY = 5_000
 """Results."""
 
 _NEVER_COMES = frozenset({Outcome.DEAD, Outcome.CANCELLED})
+
+
+Head = tuple[bytes, Ticket]
+"""Key and ticket."""
+
+
+class _Lost(NamedTuple):
+    """What will never come."""
+
+    source: str
+    """Where it stands: `topic/partition/offset`."""
+    why: str
 
 
 class Missing:
@@ -35,7 +55,10 @@ class Missing:
         names: of the topics.
         topics: finds topics.
         offsets: questions to the brokers.
-        on_warning: takes the text of an error that a client gets over by itself.
+        clock: wall and monotonic time.
+        after_ms: how much later than it was to come back a head is looked for.
+        longest_ms: what is sent off is due after so long at most.
+        on_event: takes an event's name and fields, for the log.
     """
 
     def __init__(
@@ -44,17 +67,65 @@ class Missing:
         names: Names,
         topics: TopicAdmin,
         offsets: Offsets,
-        on_warning: Callable[[str], None],
+        clock: Clock,
+        *,
+        after_ms: int,
+        longest_ms: int,
+        on_event: Callable[..., None],
     ) -> None:
         self._cluster = cluster
         self._names = names
         self._topics = topics
         self._offsets = offsets
-        self._on_warning = on_warning
+        self._clock = clock
+        self._after_ms = after_ms
+        self._longest_ms = longest_ms
+        self._on_event = on_event
+        self._look_again_ms = 0
+        self._results = names.intake + RESULTS
+        self._read: dict[Place, tuple[int, int]] = {}
+        """The stretch of each partition of the results that was read."""
+        self._lost: dict[Head, _Lost] = {}
+        self._back_ms = 0
+        """How far back the next look goes; 0: as far as it is told."""
 
-    def find(
-        self, wanted: Mapping[tuple[bytes, Ticket], int], serve: Callable[[], None]
-    ) -> Iterator[tuple[Incoming, str]]:
+    def turn(self, partitions: Collection[RetryPartition], serve: Callable[[], None]) -> None:
+        """Look now and then whether heads are long overdue, and what has become of them.
+
+        Args:
+            partitions: all that are taken over; they are told of what never comes.
+            serve: called again and again: there may be much to read.
+
+        Raises:
+            RetriableError: the brokers do not answer.
+        """
+        monotonic_ms = self._clock.monotonic_ms()
+        if monotonic_ms < self._look_again_ms:
+            return
+        self._look_again_ms = monotonic_ms + LOOK_EVERY_MS
+        before_ms = self._clock.now_ms() - self._after_ms
+        wanted = {
+            head: due_ms - self._longest_ms - self._after_ms
+            for partition in partitions
+            for head, due_ms in partition.heads_overdue(before_ms).items()
+        }
+        if not wanted:
+            self.forget()
+            return
+        self._on_event("heads_overdue", heads=len(wanted))
+        for record, why in self.find(wanted, serve):
+            for partition in partitions:
+                partition.never_comes(record, why)
+        # What was not found is most likely late: the service is behind, or away.
+        self._look_again_ms = self._clock.monotonic_ms() + LOOK_AGAIN_MS
+
+    def forget(self) -> None:
+        """Nothing is looked for: what was read before need not be known."""
+        self._read.clear()
+        self._lost.clear()
+        self._back_ms = 0
+
+    def find(self, wanted: Mapping[Head, int], serve: Callable[[], None]) -> Iterator[tuple[Incoming, str]]:
         """Look for heads.
 
         Args:
@@ -67,31 +138,58 @@ class Missing:
         Raises:
             RetriableError: the brokers do not answer.
         """
-        topic = self._names.intake + RESULTS
-        there = self._topics.find([topic])
-        if topic not in there:
-            self._on_warning(f"{topic} is not to be seen: what has become of messages that are late is not known")
+        there = self._topics.find([self._results])
+        if self._results not in there:
+            self._warn(f"{self._results} is not to be seen: what has become of late messages is not known")
             return
-        places = [(topic, number) for number in range(there[topic].partitions)]
-        since = self._offsets.since(dict.fromkeys(places, min(wanted.values())))
-        ends = self._offsets.ends(places, committed=True)
-        starts = {place: at for place, at in since.items() if 0 <= at < ends[place]}
-        reader = Reader(self._cluster, self._on_warning)
+        places = [(self._results, number) for number in range(there[self._results].partitions)]
+        now_ms = self._clock.now_ms()
+        back_ms = max(self._back_ms, now_ms - min(wanted.values()))
+        reader = Reader(self._cluster, self._warn)
         try:
-            found = []
-            logs = read_to_ends(reader, starts, ends)
-            for number, (_, record) in enumerate(logs):
-                if number % SERVE_EVERY == 0:
-                    serve()
-                result = parsed_result(record.value())
-                if result.get("outcome") in _NEVER_COMES and result.get("target") == self._names.retry:
-                    found.append(result)
-            for result in found:
-                sent = self._source(reader, str(result.get("source")))
-                if sent is not None and self._is_wanted(sent, wanted):
-                    yield sent, " ".join(filter(None, (result["outcome"], result.get("reason"))))
+            self._look(reader, places, max(0, now_ms - back_ms), serve)
+            for head in wanted:
+                if (lost := self._lost.get(head)) is not None:
+                    sent = self._source(reader, lost.source)
+                    if sent is not None:
+                        yield sent, lost.why
+                else:
+                    self._back_ms = 2 * back_ms
         finally:
             reader.close()
+
+    def _look(self, reader: Reader, places: list[Place], since_ms: int, serve: Callable[[], None]) -> None:
+        """Read of the results what has not been read: what is new, and what is older but not older than a time."""
+        since = self._offsets.since(dict.fromkeys(places, since_ms))
+        ends = self._offsets.ends(places, committed=True)
+        begins = {place: at if 0 <= at < ends[place] else ends[place] for place, at in since.items()}
+        read = {place: self._read.get(place, (ends[place], ends[place])) for place in places}
+        older = {place: at for place, at in begins.items() if at < read[place][0]}
+        self._take(reader, older, {place: read[place][0] for place in older}, serve)
+        newer = {place: end for place, (_, end) in read.items() if end < ends[place]}
+        self._take(reader, newer, {place: ends[place] for place in newer}, serve)
+        self._read = {place: (min(begins[place], read[place][0]), ends[place]) for place in places}
+
+    def _take(
+        self, reader: Reader, starts: Mapping[Place, int], ends: Mapping[Place, int], serve: Callable[[], None]
+    ) -> None:
+        """Read stretches of the results, and remember what will never come to our consumer."""
+        found: list[_Lost] = []
+        for number, (_, record) in enumerate(read_to_ends(reader, starts, ends)):
+            if number % SERVE_EVERY == 0:
+                serve()
+            result = parsed_result(record.value())
+            if result.get("outcome") in _NEVER_COMES and result.get("target") == self._names.retry:
+                why = " ".join(filter(None, (result["outcome"], result.get("reason"))))
+                found.append(_Lost(str(result.get("source")), why))
+        for lost in found:
+            sent = self._source(reader, lost.source)
+            head = None if sent is None else _head(sent)
+            if head is not None:
+                self._lost[head] = lost
+
+    def _warn(self, text: str) -> None:
+        self._on_event("kafka_warning", reason=text)
 
     def _source(self, reader: Reader, source: str) -> Incoming | None:
         """The intake's record that a result is about, if it is still there."""
@@ -105,12 +203,13 @@ class Missing:
                 return _incoming(record)
         return None
 
-    @staticmethod
-    def _is_wanted(record: Incoming, wanted: Mapping[tuple[bytes, Ticket], int]) -> bool:
-        try:
-            return (record.key or b"", journey_of(record.headers).ticket) in wanted
-        except HeaderError:
-            return False
+
+def _head(record: Incoming) -> Head | None:
+    """Key and ticket of what was sent off; None: it is not one of ours."""
+    try:
+        return record.key or b"", journey_of(record.headers).ticket
+    except HeaderError:
+        return None
 
 
 def _incoming(record: Message) -> Incoming:

@@ -1,0 +1,116 @@
+"""Heads that do not come back: what has become of them is found in an intake's results, and read once."""
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tarry.client.retry.missing import SERVE_EVERY, Head, Missing
+from tarry.clock import SystemClock
+from tarry.core.retry.convoy import Ticket
+from tarry.core.retry.journey import Journey
+from tarry.core.retry.names import Names
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.settings import Cluster
+from tarry.kafka.topics import RESULTS, TopicAdmin
+
+KEY = b"k"
+HOUR_MS = 3_600_000
+
+
+class Place:
+    """An intake of one partition with its results, into which the test writes what the service would."""
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        cluster = Cluster(bootstrap)
+        self.names = Names(f"{name}.tasks", "group", f"{name}.intake")
+        self.now_ms = time.time_ns() // 1_000_000
+        self._producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
+        self._offset = 0
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        made = admin.create_topics(
+            [NewTopic(topic, 1, 1) for topic in (self.names.intake, self.names.intake + RESULTS)]
+        )
+        for future in made.values():
+            future.result(30)
+        client = cluster.clients.admin(cluster.admin())
+        offsets = Offsets(client, "tests", cluster)
+        self.missing = Missing(
+            cluster, self.names, TopicAdmin(client), offsets, SystemClock(), after_ms=0, longest_ms=0, on_event=_refuse
+        )
+        self.served = 0
+
+    def lost(self, number: int, outcome: str, ago_ms: int, target: str | None = None) -> Head:
+        """A message of the convoy that was sent off, and what became of it so long ago."""
+        ticket = Ticket(7, number)
+        headers: Any = Journey(str(uuid.UUID(int=number)), f"{self.names.topic}/0/7", ticket).headers()
+        source = f"{self.names.intake}/0/{self._offset}"
+        result = {"outcome": outcome, "source": source, "target": target or self.names.retry, "reason": "so it was"}
+        at_ms = self.now_ms - ago_ms
+        self._producer.produce(self.names.intake, b"%d" % number, KEY, headers=headers, timestamp=at_ms)
+        self._producer.produce(self.names.intake + RESULTS, json.dumps(result), b"id", timestamp=at_ms)
+        assert self._producer.flush(30) == 0
+        self._offset += 1
+        return KEY, ticket
+
+    def find(self, *heads: Head, ago_ms: int = 1_000) -> list[tuple[bytes | None, str]]:
+        """What is found of heads that can have been sent off so long ago at the earliest."""
+        wanted = dict.fromkeys(heads, self.now_ms - ago_ms)
+        return [(record.value, why) for record, why in self.missing.find(wanted, self._serve)]
+
+    def _serve(self) -> None:
+        self.served += 1
+
+
+def _refuse(name: str, **fields: object) -> None:
+    raise AssertionError(f"{name}: {fields}")
+
+
+@pytest.fixture
+def place(bootstrap: str, unique_name: Callable[[str], str]) -> Place:
+    return Place(bootstrap, unique_name("missing"))
+
+
+@pytest.mark.parametrize("outcome", ["dead", "cancelled"])
+def test_what_will_never_come_is_found_as_often_as_it_is_looked_for(place: Place, outcome: str) -> None:
+    head = place.lost(1, outcome, 500)
+    fired = place.lost(2, "fired", 500)
+    another = place.lost(3, outcome, 500, target="elsewhere")
+    found = [(b"1", f"{outcome} so it was")]
+    assert place.find(head, fired, another) == found
+    assert place.find(head) == found, "whoever asked may not have got it written"
+
+
+def test_what_comes_after_a_look_is_found_by_the_next_one(place: Place) -> None:
+    first, second = (KEY, Ticket(7, 1)), (KEY, Ticket(7, 2))
+    assert place.find(first) == []
+    assert place.lost(1, "dead", 0) == first
+    assert place.find(first) == [(b"1", "dead so it was")]
+    assert place.lost(2, "dead", 0) == second
+    assert place.find(second) == [(b"2", "dead so it was")]
+
+
+def test_one_that_was_lost_long_before_its_turn_is_found_further_back(place: Place) -> None:
+    head = place.lost(1, "dead", 10 * HOUR_MS)
+    place.lost(2, "fired", 0)
+    looks = 1
+    while not (found := place.find(head, ago_ms=HOUR_MS)):
+        looks += 1
+    assert found == [(b"1", "dead so it was")]
+    assert looks == 5, "1, 2, 4, 8, 16 hours"
+
+
+def test_results_are_read_once_while_heads_are_looked_for(place: Place) -> None:
+    head = place.lost(1, "fired", 500)
+    for _ in range(3):
+        assert place.find(head) == []
+    assert place.served == 1, f"all of it was read by the first look; there are fewer than {SERVE_EVERY:,}"
+    place.missing.forget()
+    assert place.find(head) == []
+    assert place.served == 2
