@@ -160,13 +160,28 @@ def test_records_that_never_reached_the_broker_are_aborted_and_can_be_written_ag
     assert lab.values() == [b"1"]
 
 
+def test_a_zombie_whose_write_never_left_it_shuts_nobody_out(lab: Lab) -> None:
+    zombie, healthy = lab.writer(), lab.writer()
+    zombie.resume()
+    zombie.write(rows(1))
+    healthy.resume()
+    healthy.write(rows(2))
+    # The client refuses it by itself, and aborts by itself: no broker says that another has taken over.
+    with pytest.raises(FencedError, match="another writer"):
+        zombie.write([SourceRecord("2", bytes(200_000_001))])
+    with pytest.raises(FencedError):
+        zombie.write(rows(2))
+    healthy.write(rows(3))
+    assert lab.values() == [b"1", b"2", b"3"]
+
+
 @pytest.mark.parametrize(
     ("fault", "expected"), [(Fault.LOSE_RESPONSE, b"2"), (Fault.LOSE_REQUEST, b"1")], ids=["done", "not-done"]
 )
 def test_what_cannot_be_known_yet_is_undecided_until_the_brokers_are_back(
     lab: Lab, fault: Fault, expected: bytes
 ) -> None:
-    writer = lab.writer(proxied=True, options=PATIENT, timeout_s=1.0)
+    writer = lab.writer(proxied=True, options=PATIENT, timeout_s=TIMEOUT_S)
     wait_until(lambda: is_resumed(writer), "it has taken over")
     writer.write(rows(1))
     struck = lab.proxy.struck

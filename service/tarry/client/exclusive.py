@@ -174,7 +174,8 @@ class ExclusiveWriter:
             self._check_fenced(error)
             return self._settle(before, tag, error)
         if isinstance(outcome, BrokerError):
-            self._known = before
+            # Where nothing had reached the brokers, the client aborts by itself, and does not hear that it is fenced.
+            self._find_out(before, tag, outcome)
             raise outcome
         last = LastRecord(ready[-1].position, outcome, tag)
         self._known = LogEnd(last, before.start, max(before.end, outcome + 1))
@@ -201,15 +202,31 @@ class ExclusiveWriter:
     def _settle(self, before: LogEnd, tag: str, cause: BrokerError) -> LastRecord:
         """Find out what became of a write that was neither committed nor aborted for sure.
 
-        1. Look at the log: where another writer has written since, it is not to be shut out by this one.
-        2. Take over anew: what is open on the brokers' side is settled then, one way or the other.
-        3. The last record tells.
-
         Returns:
             The last record, of that write: it succeeded.
 
         Raises:
             RetriableError: nothing of it is there.
+            UndecidedError: the brokers do not answer.
+            FencedError: there is another writer.
+            UsageError: what would tell is gone.
+        """
+        last = self._find_out(before, tag, cause)
+        if last is None:
+            raise not_there(cause) from cause
+        return last
+
+    def _find_out(self, before: LogEnd, tag: str, cause: BrokerError) -> LastRecord | None:
+        """Take over anew after a write that failed, and see whether it is there.
+
+        1. Look at the log: where another writer has written since, it is not to be shut out by this one.
+        2. Take over anew: what is open on the brokers' side is settled then, one way or the other.
+        3. The last record tells.
+
+        Returns:
+            The last record, if it is of that write.
+
+        Raises:
             UndecidedError: the brokers do not answer.
             FencedError: there is another writer.
             UsageError: what would tell is gone.
@@ -221,10 +238,7 @@ class ExclusiveWriter:
             raise
         except BrokerError as error:
             raise UndecidedError(f"{cause}; and whether it succeeded is not known: {error}", error.code) from cause
-        last = self._judge(now, before, tag)
-        if last is None:
-            raise not_there(cause) from cause
-        return last
+        return self._judge(now, before, tag)
 
     def _judge(self, now: LogEnd, before: LogEnd, tag: str) -> LastRecord | None:
         """The last record, if it is of the write of this tag.

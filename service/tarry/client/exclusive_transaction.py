@@ -91,10 +91,9 @@ class WriteTransactor(Transactor):
                 refusal = not_there(error)
             else:
                 return reports.offset
+        # The next write needs a new producer: behind a batch that a broker refused, the client purges the first records
+        # of the next transaction as well (librdkafka 2.16).
         self.abort(left_s())
-        # Behind a batch that a broker refused, the client purges the first records of the next transaction as well
-        # (librdkafka 2.16). The abort was answered, so nobody else has registered: the next producer fences nobody.
-        self.renew()
         return refusal
 
     def _fill(self, records: Sequence[WireRecord], reports: _Reports, deadline_ms: int) -> BrokerError | None:
