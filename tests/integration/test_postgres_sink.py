@@ -44,6 +44,11 @@ def wait_written(database: Postgres, config: SinkConfig, count: int) -> None:
     wait_until(lambda: bool(database.rows(query, config.group)[0][0] >= count), f"{count} ids are written", WITHIN_S)
 
 
+def wait_read(database: Postgres, config: SinkConfig, count: int) -> None:
+    query = "SELECT coalesce(sum(next_offset), 0) FROM tarry_sink_offsets WHERE sink = %s"
+    wait_until(lambda: bool(database.rows(query, config.group)[0][0] >= count), f"{count} are read", WITHIN_S)
+
+
 def assert_written_once(database: Postgres, config: SinkConfig, sent: dict[str, bytes]) -> None:
     written = database.rows("SELECT id, value FROM rows WHERE sink = %s", config.group)
     assert sorted(written) == sorted(sent.items())
@@ -56,13 +61,13 @@ def test_each_id_is_written_once_and_a_restart_reads_on_where_the_offsets_say(
     config = replace(config, group_protocol=group_protocol)
     sent = send(config.bootstrap, config.topic, 200, again=50)
     with sinking(config, tmp_path) as sink:
-        wait_written(database, config, 200)
+        wait_read(database, config, 250)
         assert sink.end() == 0, sink.tail()
     # Without the ids only the offsets keep what was read from being read again.
     database.rows("DELETE FROM tarry_sink_ids WHERE sink = %s", config.group)
     sent |= send(config.bootstrap, config.topic, 100)
     with sinking(config, tmp_path) as sink:
-        wait_written(database, config, 300)
+        wait_read(database, config, 350)
         assert sink.end() == 0, sink.tail()
     assert_written_once(database, config, sent)
     offsets = database.rows("SELECT sum(next_offset) FROM tarry_sink_offsets WHERE sink = %s", config.group)
@@ -75,7 +80,7 @@ def test_a_sink_that_is_killed_at_any_step_of_its_transaction_loses_and_doubles_
 ) -> None:
     sent = send(config.bootstrap, config.topic, 200, again=50)
     with sinking(replace(config, step=step), tmp_path) as victim:
-        assert victim.process.wait(30) == -signal.SIGKILL, victim.tail()
+        assert victim.process.wait(WITHIN_S) == -signal.SIGKILL, victim.tail()
         assert victim.says("struck")
     with sinking(config, tmp_path) as sink:
         wait_written(database, config, 200)
@@ -90,7 +95,7 @@ def test_a_sink_that_wakes_in_mid_transaction_writes_nothing_more_of_what_anothe
     sent = send(config.bootstrap, config.topic, 200)
     with ExitStack() as until_the_end:
         zombie = until_the_end.enter_context(sinking(replace(config, step="rows", signal="STOP"), tmp_path))
-        wait_until(lambda: zombie.says("struck"), "it stands in mid-transaction")
+        wait_until(lambda: zombie.says("struck"), "it stands in mid-transaction", WITHIN_S)
         sink = until_the_end.enter_context(sinking(config, tmp_path))
         wait_written(database, config, 200)
         zombie.process.send_signal(signal.SIGCONT)

@@ -9,10 +9,11 @@ import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ class Postgres:
     def __init__(self, programs: Path) -> None:
         self._programs = programs
         self._user = _other_user()
-        self._directory = Path(tempfile.mkdtemp(prefix="tarry-postgres-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="tarry-postgres-", dir=_open_to_all()))
         self._data = self._directory / "data"
         self._log = self._directory / "log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,7 +45,8 @@ class Postgres:
         self._port = free_port()
         self.conninfo = f"host=127.0.0.1 port={self._port} user=tarry dbname=postgres"
         """For psycopg."""
-        self._run("initdb", "-D", str(self._data), "-U", "tarry", "-A", "trust", "-E", "UTF8", "--no-sync")
+        options = ("-U", "tarry", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+        self._run("initdb", "-D", str(self._data), *options)
 
     def start(self) -> "Postgres":
         """Start it, and wait until it answers."""
@@ -74,7 +76,7 @@ class Postgres:
         process.kill()
         process.wait(30)
         for child in children:
-            if is_alive(child):
+            with suppress(ProcessLookupError):  # they end by themselves, too
                 os.kill(child, signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, children)), "PostgreSQL's processes are gone")
         self._process = None
@@ -156,8 +158,17 @@ def _other_user() -> str | None:
     return next(user for user in ("postgres", "nobody") if user in users)
 
 
+def _open_to_all() -> str:
+    """A directory that another user can get to."""
+    chosen = Path(tempfile.gettempdir()).resolve()
+    is_open = all(each.stat().st_mode & stat.S_IXOTH for each in (chosen, *chosen.parents))
+    return str(chosen) if is_open else "/tmp"  # noqa: S108 (a name of its own is made in it)
+
+
 def _parent(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
+        return int(
+            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[1]
+        )
     except (FileNotFoundError, ProcessLookupError):
         return 0

@@ -86,7 +86,7 @@ class Sinking:
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send it a signal; how it ended. SIGTERM ends it in order."""
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
     def says(self, event: str) -> bool:
         """Whether it has said so."""

@@ -22,6 +22,8 @@ TAKE_WAIT_MS = 200
 
 PRUNE_LEAST = 100
 
+_WAIT_MOST = "SELECT set_config('lock_timeout', %s, true)"
+
 # Without these a server that vanished is waited for as long as the kernel sends again: a quarter of an hour.
 _PATIENCE: Mapping[str, Any] = {
     "connect_timeout": 5,
@@ -83,6 +85,7 @@ class Store:
             # A process that is stopped in mid-transaction keeps its connection, and with it all its locks.
             limit = "SELECT set_config('idle_in_transaction_session_timeout', %s, false)"
             connection.execute(limit, [str(self._idle_limit_ms)])
+            connection.execute("SELECT set_config('application_name', %s, false)", [self._tables.session_name])
             self._tables.make(connection)
 
     def close(self) -> None:
@@ -116,13 +119,11 @@ class Store:
         with self._passing():
             for place, begin in sorted(begins.items()):
                 try:
-                    with self._transaction() as cursor:
-                        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [str(TAKE_WAIT_MS)])
+                    with self._ending_who_is_in_the_way(), self._transaction() as cursor:
+                        cursor.execute(_WAIT_MOST, [str(TAKE_WAIT_MS)])
                         taken[place] = self._tables.take(cursor, place, begin)
                 except self._psycopg.errors.LockNotAvailable:
-                    # The server's own limit was seen to be missed behind a pipeline, as `executemany` is one.
-                    with self._transaction() as cursor:
-                        self._tables.end_idle(cursor, self._idle_limit_ms)
+                    continue
         return taken
 
     def write(
@@ -153,7 +154,8 @@ class Store:
             AwayError: the database is away; it may have been written or not: take over anew.
             Exception: what the application's function raised; nothing is written.
         """
-        with self._passing(), self._transaction() as cursor:
+        with self._passing(), self._ending_who_is_in_the_way(), self._transaction() as cursor:
+            cursor.execute(_WAIT_MOST, [str(self._idle_limit_ms)])
             self._compare(generations, self._tables.lock(cursor, sorted(generations)))
             new = self._new(cursor, messages)
             if new:
@@ -194,14 +196,27 @@ class Store:
             yield cursor
 
     @contextmanager
+    def _ending_who_is_in_the_way(self) -> "Iterator[None]":
+        """Where a lock was waited for in vain: end sessions of this sink that hold one and do nothing."""
+        try:
+            yield
+        except self._psycopg.errors.LockNotAvailable:
+            # The server's own limit was seen to be missed behind a pipeline, as `executemany` is one.
+            with self._transaction() as cursor:
+                self._tables.end_idle(cursor, self._idle_limit_ms)
+            raise
+
+    @contextmanager
     def _passing(self) -> "Iterator[None]":
         """Raise what another try, over another connection, may get over as `AwayError`, and anything else as it is."""
         psycopg = self._psycopg
+        errors = psycopg.errors
+        passing = (psycopg.OperationalError, errors.ReadOnlySqlTransaction, errors.IdleInTransactionSessionTimeout)
         try:
             yield
         except psycopg.Error as error:
             is_lost = self._connection is None or self._connection.closed
-            if is_lost or isinstance(error, (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)):
+            if is_lost or isinstance(error, passing):
                 self.close()
                 raise AwayError(f"the database gave up: {_line(error)}") from error
             raise

@@ -6,6 +6,7 @@ of an old owner and a new one the old either writes before the new one reads the
 """
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.kafka.place import Place
@@ -13,6 +14,8 @@ from tarry.kafka.place import Place
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
     from psycopg.sql import Composed
+
+NAME_BYTES = 64
 
 # Tells makers of tables apart from all else that takes advisory locks.
 _MAKING = 0x7461727279
@@ -61,9 +64,9 @@ DELETE FROM {ids} WHERE ctid = ANY (ARRAY(
 
 _END_IDLE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE pid <> pg_backend_pid() AND state LIKE 'idle in transaction%%'
-  AND state_change < clock_timestamp() - %s * interval '1 millisecond'
-  AND pid IN (SELECT pid FROM pg_locks WHERE relation = to_regclass(%s) AND mode = 'RowShareLock')"""
+WHERE pid <> pg_backend_pid() AND datname = current_database() AND application_name = %s
+  AND state LIKE 'idle in transaction%%'
+  AND state_change < clock_timestamp() - %s * interval '1 millisecond'"""
 
 
 class Held(NamedTuple):
@@ -91,6 +94,11 @@ class Tables:
         from psycopg.sql import SQL, Identifier  # noqa: PLC0415 (psycopg is an extra)
 
         self._sink = sink
+        # PostgreSQL cuts names off after 63 bytes, and so that no two sinks have one name.
+        whole = f"tarry-sink {sink}"
+        short = f"tarry-sink {sha256(sink.encode()).hexdigest()[:32]}"
+        self.session_name = whole if whole.isascii() and len(whole) < NAME_BYTES else short
+        """What its sessions are called (`application_name`)."""
         self._names = {"offsets": Identifier(*offsets.split(".")), "ids": Identifier(*ids.split("."))}
         self._sql = SQL
         self._statements: dict[str, Composed] = {}
@@ -131,9 +139,11 @@ class Tables:
         return {(topic, partition): generation for topic, partition, generation in found}
 
     def end_idle(self, cursor: "Cursor[Any]", limit_ms: int) -> None:
-        """End sessions that hold rows and have done nothing for so long; needs their role, or `pg_signal_backend`."""
-        name = self._names["offsets"].as_string(cursor.connection)
-        cursor.execute(_END_IDLE, [limit_ms, name])
+        """End this sink's sessions that have done nothing in mid-transaction for so long.
+
+        It needs their role, or `pg_signal_backend`.
+        """
+        cursor.execute(_END_IDLE, [self.session_name, limit_ms])
 
     def add(self, cursor: "Cursor[Any]", ids: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
         """Remember ids, each with its topic; those that were not known."""
