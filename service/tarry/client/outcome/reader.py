@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 REMEMBERED = 20_000
 """How many results are remembered, about 0.7 kB each."""
 _POLL_S = 0.1
+_MARK_EVERY_MS = 1_000
+"""The least time between two marks: each is a question for every partition."""
 
 Subject = Receipt | CancelReceipt | Handle | str
 
@@ -72,7 +74,7 @@ class OutcomeReader:
     ) -> None:
         self.intake = intake
         cluster = Cluster(bootstrap_servers, options or {})
-        clock = clock or SystemClock()
+        clock = self._clock = clock or SystemClock()
         self._follower = Follower(cluster, intake, clock)
         self._looking_back = LookingBack(cluster, self._follower.topic)
         self._recent = RecentResults(max(1, remembered), self._follower.positions)
@@ -221,12 +223,12 @@ class OutcomeReader:
 
     def _read(self) -> None:
         """The thread: follow, and look back in between."""
-        unmarked = 0
+        unmarked = mark_at_ms = 0
         try:
             while not self._stopping.is_set():
                 unmarked += self._follower.read(0 if self._looking_back.is_busy else _POLL_S, self._arrive)
-                if unmarked >= self._mark_every:
-                    unmarked = 0
+                if unmarked >= self._mark_every and self._clock.monotonic_ms() >= mark_at_ms:
+                    unmarked, mark_at_ms = 0, self._clock.monotonic_ms() + _MARK_EVERY_MS
                     self._follower.mark()
                 self._looking_back.step(self._follower.positions)
         except TarryError as error:

@@ -61,7 +61,7 @@ class Wanted:
             handle = subject.handle
             return _result_of(value, f"{handle.topic}/{handle.partition}/{subject.offset}")
         result = parsed_result(value)
-        is_ours = result.get("due_ms") in (None, subject.due_ms) and result.get("outcome") in _OF_A_HANDLE
+        is_ours = result.get("due_ms") == subject.due_ms and result.get("outcome") in _OF_A_HANDLE
         return result if is_ours else None
 
 

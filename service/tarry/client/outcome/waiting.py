@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from tarry.client.outcome.recent import RecentResults
 from tarry.client.outcome.result import Key, Result, Wanted
 from tarry.clock import Clock
-from tarry.errors import TarryError
+from tarry.errors import FatalError, TarryError
 from tarry.timer import DelayedOperation, DelayedOperationPurgatory, SystemTimer
 
 _FOR_EVER_MS = 100 * 365 * 86_400_000
@@ -126,7 +126,7 @@ class WaitingRoom:
                 self._failure = error
             waiting = list(self._waiting.values())
         for operation in waiting:
-            operation.fail(error)
+            operation.fail(_lost(error))
 
     def shutdown(self) -> None:
         """End the threads; after `fail`."""
@@ -140,7 +140,7 @@ class WaitingRoom:
 
     def _refuse_after_failure(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise _lost(self._failure)
 
     @property
     def waiting(self) -> int:
@@ -154,3 +154,8 @@ class WaitingRoom:
     def delayed(self) -> int:
         """How many stand in the timing wheel."""
         return self._purgatory.delayed()
+
+
+def _lost(error: TarryError) -> FatalError:
+    """That the reader is lost, whatever may be done again: one of its own each time, for raising adds to its trace."""
+    return FatalError(str(error), getattr(error, "code", ""))
