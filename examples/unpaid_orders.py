@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ORDERS = 24
 UNPAID = ORDERS // 4
 CREATE_EVERY_S = 0.1
-PAY_WITHIN_MS = 2_000
+PAY_WITHIN_MS = 4_000
 """Who pays does so at half of it."""
 POLL_EVERY_S = 0.5
 GIVE_UP = "update orders set state = 'given up' where state = 'open'"

@@ -2,15 +2,20 @@
 
 import pytest
 
+from tarry.devbroker.jars import cache_directory
 from tests.support.brokers import no_broker
 from tests.support.guide import examples
+
+CACHE = cache_directory().parents[1]
+"""Found before `pytester` moves the home directory."""
 
 pytestmark = pytest.mark.broker
 
 
 def test_the_guides_example_and_a_crash_run_on_one_broker_with_a_service_each(
-    pytester: pytest.Pytester,
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE))
     _, with_kafka = examples("testing.md")
     pytester.makepyfile(
         test_guide=with_kafka,

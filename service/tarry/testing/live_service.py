@@ -14,6 +14,7 @@ from tarry.kafka.errors import group_errors, translate_group
 from tarry.testing.serve import Serve, ServeConfig
 
 _ANSWER_WITHIN_S: Final = 30.0
+_LOOK_EVERY_S: Final = 0.02
 _POLL_S: Final = 0.2
 
 
@@ -65,6 +66,12 @@ class LiveService:
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         with group_errors(f"make topic {topic}"):
             admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_ANSWER_WITHIN_S)
+            # The answer comes when the controller has it. A message for a topic that is not known yet would be dead.
+            ends = time.monotonic() + _ANSWER_WITHIN_S
+            while not _is_known(admin, topic, partitions):
+                if time.monotonic() > ends:
+                    raise AssertionError(f"{topic} is not known after {_ANSWER_WITHIN_S:g} s")
+                time.sleep(_LOOK_EVERY_S)
         return topic
 
     def read(self, topic: str, count: int, within_s: float = 30.0) -> "list[Message[Any, Any]]":
@@ -101,3 +108,11 @@ class LiveService:
             return found
         finally:
             consumer.close()
+
+
+def _is_known(admin: AdminClient, topic: str, partitions: int) -> bool:
+    """Whether a broker tells of a topic, and of a leader for each partition."""
+    found = admin.list_topics(timeout=_ANSWER_WITHIN_S).topics.get(topic)
+    if found is None or found.error is not None:
+        return False
+    return sum(partition.leader >= 0 for partition in found.partitions.values()) == partitions
