@@ -197,3 +197,19 @@ def test_a_producer_that_was_never_used_is_closed_at_once() -> None:
 
     asyncio.run(run())
     assert not _threads()
+
+
+def test_a_message_for_which_there_will_never_be_room_is_refused_and_holds_up_no_other(
+    bootstrap: str, intake: str
+) -> None:
+    async def run() -> Receipt:
+        async with AsyncDelayedProducer(bootstrap, intake, {"queue.buffering.max.kbytes": 100}) as producer:
+            huge = asyncio.create_task(producer.send("orders", bytes(200_000), b"k", delay=_SECOND))
+            small = asyncio.create_task(producer.send("orders", b"small", b"k", delay=_SECOND))
+            with pytest.raises(BrokerError, match="larger than all of the producer's queue"):
+                await huge
+            return await small
+
+    receipt = asyncio.run(run())
+    [record] = read_topic(bootstrap, intake)
+    assert (record.value(), record.offset()) == (b"small", receipt.offset)

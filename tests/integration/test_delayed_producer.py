@@ -185,6 +185,13 @@ class _Command:
         return process.returncode, [json.loads(line) for line in output.splitlines()], errors
 
 
+def test_a_message_for_which_there_will_never_be_room_is_refused(bootstrap: str, intake: str) -> None:
+    with DelayedProducer(bootstrap, intake, {"queue.buffering.max.kbytes": 100}) as producer:
+        with pytest.raises(BrokerError, match="larger than all of the producer's queue"):
+            producer.send("orders", bytes(200_000), b"k", delay=timedelta(seconds=1))
+        assert producer.send("orders", b"small", b"k", delay=timedelta(seconds=1)).offset == 0
+
+
 @pytest.fixture
 def command(bootstrap: str, intake: str, tmp_path: Path) -> _Command:
     return _Command(bootstrap, intake, tmp_path)

@@ -70,7 +70,7 @@ def log(proxied: tuple[KafkaProxy, EmbeddedBroker], topic_name: str) -> Callable
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(topic_name, 1, 1)])[topic_name].result(30)
     wait_until(lambda: topic_name in admin.list_topics(timeout=5).topics, f"topic {topic_name} is known")
-    return lambda: [record.value() or b"" for record in read_topic(servers, topic_name)]
+    return lambda: [record.value() or b"" for record in read_topic(servers, topic_name, decided=True)]
 
 
 class Plain:

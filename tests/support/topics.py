@@ -1,5 +1,6 @@
 """Reads a topic from beginning to end, for results and dead letters: few records, all headers as they are."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
@@ -7,8 +8,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 _QUIET_S: Final = 30.0
 
 
-def read_topic(bootstrap: str, topic: str) -> "list[Message[Any, Any]]":
+def read_topic(bootstrap: str, topic: str, *, decided: bool = False) -> "list[Message[Any, Any]]":
     """Every record up to the stable end that a read_committed reader gets, partition by partition.
+
+    Args:
+        bootstrap: the broker.
+        topic: which.
+        decided: read all that is there by now, also what no marker stands behind yet: a commit is answered before its
+            markers are written. Not while a transaction is open.
 
     Raises:
         AssertionError: the broker does not get to the end within half a minute without a record.
@@ -25,6 +32,7 @@ def read_topic(bootstrap: str, topic: str) -> "list[Message[Any, Any]]":
     )
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        ends = _ends(bootstrap, topic, list(partitions)) if decided else {}
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         records = []
         at_end: set[int | None] = set()
@@ -36,9 +44,21 @@ def read_topic(bootstrap: str, topic: str) -> "list[Message[Any, Any]]":
             if error is None:
                 records.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                at_end.add(message.partition())
+                if (message.offset() or 0) >= ends.get(message.partition() or 0, 0):
+                    at_end.add(message.partition())
             else:
                 raise AssertionError(f"{topic}: {error}")
         return sorted(records, key=lambda record: (record.partition() or 0, record.offset() or 0))
+    finally:
+        consumer.close()
+
+
+def _ends(bootstrap: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+    """Where partitions end, open transactions included."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "tests.topics", "isolation.level": "read_uncommitted"}
+    )
+    try:
+        return {each: consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=30)[1] for each in partitions}
     finally:
         consumer.close()

@@ -20,7 +20,7 @@ from uuid import UUID
 from tarry.client.connection import Connection, Options
 from tarry.client.pending import Pending, ReceiptT
 from tarry.client.receipt import CancelReceipt, DelayedMessage, MessageHeaders, Receipt, RescheduleReceipt
-from tarry.client.sending import serve_reports
+from tarry.client.sending import is_empty, serve_reports
 from tarry.clock import Clock
 from tarry.errors import BrokerError, FatalError, RetriableError, UsageError
 from tarry.handle import Handle
@@ -110,9 +110,7 @@ class AsyncDelayedProducer:
 
         One after the other: a producer has one transaction at a time.
         """
-        return await self._live_loop().run_in_executor(
-            self._transactions, self._connection.rescheduler.reschedule, handle, message
-        )
+        return await self._live_loop().run_in_executor(self._transactions, self._reschedule, handle, message)
 
     async def close(self) -> None:
         """Wait for what is still on its way, and end. What waits for its turn is refused.
@@ -145,13 +143,21 @@ class AsyncDelayedProducer:
         return pending.receipt()
 
     async def _handed_over(self, hand_over: Callable[[], Pending[ReceiptT]]) -> Pending[ReceiptT]:
+        was_empty = False
         while True:
             self._live_loop()
             try:
                 return hand_over()
             except BufferError:
-                self._has_room.clear()
-                await self._has_room.wait()
+                was_empty = is_empty(self._connection.producer, was_empty=was_empty)
+                if not was_empty:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+
+    def _reschedule(self, handle: Handle | str, message: DelayedMessage) -> RescheduleReceipt:
+        if self._is_closed:  # since it was its turn
+            raise FatalError("the producer is closed")
+        return self._connection.rescheduler.reschedule(handle, message)
 
     def _live_loop(self) -> asyncio.AbstractEventLoop:
         """The event loop, and at the first call the thread that serves reports."""
@@ -174,11 +180,14 @@ class AsyncDelayedProducer:
         failure: BrokerError | None = None
         try:
             while not self._is_closed and not loop.is_closed():
+                lost: FatalError | None = None
                 try:
                     serve_reports(self._connection.producer)
                 except FatalError as error:
-                    _call(loop, partial(self._fail, error))
-                self._pass_on(loop)
+                    lost = error
+                self._pass_on(loop)  # first of all what is acknowledged
+                if lost is not None:
+                    _call(loop, partial(self._fail, lost))
             self._transactions.shutdown()
             self._connection.close()
         except BrokerError as error:
@@ -212,6 +221,7 @@ class AsyncDelayedProducer:
         self._has_room.set()
 
     def _finish(self, failure: BrokerError | None) -> None:
+        self._is_closed = True  # nobody serves reports any more
         self._fail(failure or RetriableError("the producer was closed before this was acknowledged"))
         if self._end is not None and not self._end.done():
             if failure is None:

@@ -22,6 +22,9 @@ Options = Mapping[str, str | int | float | bool]
 WINDOW = 10_000
 """Messages that are sent and not yet seen acknowledged, at most, where many are sent; the queue takes twice as many."""
 
+REPORTS_WITHIN_S = 3.0
+"""How long after a message's time-out its report is waited for."""
+
 _PROMISED = {
     "acks": "all",
     "enable.idempotence": True,
@@ -87,9 +90,9 @@ class Connection:
             RetriableError: some of it was not acknowledged in time.
         """
         self.rescheduler.close()
-        # The message time-out ends every wait; the second more lets the reports of that come in.
+        # The message time-out ends every wait; the library looks for what is over once a second.
         with producer_errors(f"send to {self._intake}"):
-            unacknowledged = self.producer.flush(self._timeout_s + 1.0)
+            unacknowledged = self.producer.flush(self._timeout_s + REPORTS_WITHIN_S)
         if unacknowledged:
             raise RetriableError(f"{unacknowledged} messages to {self._intake} were not acknowledged")
 

@@ -6,6 +6,7 @@ forgotten: see `tarry.client.connection`.
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
@@ -120,15 +121,17 @@ class DelayedProducer:
         remaining = iter(messages)
         while True:
             try:
-                message = next(remaining, None)
-                if message is None:
+                try:
+                    message = next(remaining)
+                except StopIteration:
                     break
                 waiting.append(self._hand_over(message))
             except Exception:
                 while waiting:
                     yield self._receipt(waiting.popleft())
                 raise
-            self._serve_reports(0)
+            with suppress(FatalError):  # the next one raises it, behind the receipts that are there
+                self._serve_reports(0)
             while waiting and (waiting[0].is_reported or len(waiting) >= WINDOW):
                 yield self._receipt(waiting.popleft())
         while waiting:
@@ -199,7 +202,11 @@ class DelayedProducer:
     def _receipt(self, pending: Pending[ReceiptT]) -> ReceiptT:
         """Wait for a record's report."""
         while not pending.is_reported:
-            self._serve_reports(POLL_S)
+            try:
+                self._serve_reports(POLL_S)
+            except FatalError:
+                if not pending.is_reported:
+                    raise
         return pending.receipt()
 
     def _serve_reports(self, timeout_s: float) -> None:

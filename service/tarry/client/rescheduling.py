@@ -43,8 +43,7 @@ class Rescheduler:
     def __init__(
         self, cluster: Cluster, intake: Intake, transactional_id: str | None, timeout_s: float, clock: Clock
     ) -> None:
-        self._clients = _Reporting(timeout_s)
-        reporting = Cluster(cluster.bootstrap_servers, cluster.options, self._clients)
+        reporting = Cluster(cluster.bootstrap_servers, cluster.options, _Reporting(timeout_s))
         self._transactor = Transactor(reporting, transactional_id or f"tarry-client-{uuid4()}")
         self._intake = intake
         self._timeout_s = timeout_s
@@ -88,17 +87,20 @@ class Rescheduler:
 
     def _deliver(self, handle: Handle, message: DelayedMessage) -> RescheduleReceipt:
         """Have both acknowledged in a transaction."""
-        sender = Sender(self._clients.last, self._intake, self._clock)
+        sender = Sender(self._transactor.producer, self._intake, self._clock)
         self._transactor.begin()
         cancel = sender.cancel(handle)
         sent = sender.send(message)
         self._transactor.deliver(lambda: cancel.error is not None or sent.error is not None)
+        for refused in (cancel, sent):
+            if refused.error is not None:
+                refused.receipt()
         return RescheduleReceipt(sent.receipt(), cancel.receipt())
 
     def _commit(self) -> None:
         try:
             with producer_errors("commit the re-scheduling"):
-                self._clients.last.commit_transaction(self._timeout_s)
+                self._transactor.producer.commit_transaction(self._timeout_s)
         except AbortableError as error:
             self._abort()
             raise _nothing_sent(error) from error
@@ -129,12 +131,7 @@ class _Reporting(LibraryClients):
 
     Args:
         timeout_s: how long an acknowledgement is waited for.
-
-    Attributes:
-        last: the producer that was made last, once there is one.
     """
-
-    last: Producer
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_ms = max(1, min(int(timeout_s * 1_000), TRANSACTION_TIMEOUT_MS))
@@ -147,7 +144,6 @@ class _Reporting(LibraryClients):
         """
         reporting = {**properties, "delivery.report.only.error": False, "message.timeout.ms": self._timeout_ms}
         try:
-            self.last = super().producer(reporting)
+            return super().producer(reporting)
         except KafkaException as exception:
             raise ConfigError(f"options: {error_of(exception).str()}") from exception
-        return self.last

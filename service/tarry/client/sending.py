@@ -9,6 +9,7 @@ from tarry.client.pending import Intake, Pending, PendingCancel, PendingMessage,
 from tarry.client.receipt import DelayedMessage
 from tarry.client.record import IntakeRecord, to_cancel, to_record
 from tarry.clock import Clock
+from tarry.errors import BrokerError
 from tarry.handle import Handle
 from tarry.kafka.errors import error_of, producer_errors
 
@@ -116,9 +117,26 @@ def with_room(producer: Producer, hand_over: Callable[[], _Taken]) -> _Taken:
 
     Raises:
         FatalError: the producer is lost.
+        BrokerError: there will never be room for it.
     """
+    was_empty = False
     while True:
         try:
             return hand_over()
         except BufferError:
-            serve_reports(producer)
+            was_empty = is_empty(producer, was_empty=was_empty)
+            if not was_empty:
+                serve_reports(producer)
+
+
+def is_empty(producer: Producer, *, was_empty: bool) -> bool:
+    """After a refusal for want of room: whether nothing is on its way, so that it is to be tried again at once.
+
+    Raises:
+        BrokerError: nothing was the last time either: there will never be room for it.
+    """
+    if len(producer):
+        return False
+    if was_empty:
+        raise BrokerError("could not send: larger than all of the producer's queue", "_QUEUE_FULL")
+    return True

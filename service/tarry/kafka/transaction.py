@@ -238,6 +238,11 @@ class Transactor:
             raise AbortableError(f"could not ask about {topic}: {exception}", error_of(exception).name()) from exception
 
     @property
+    def producer(self) -> Producer:
+        """The producer, once there is one; not to be kept: after `renew` it is another."""
+        return self._live
+
+    @property
     def _live(self) -> Producer:
         assert self._producer is not None, "renew comes first"  # noqa: S101
         return self._producer
