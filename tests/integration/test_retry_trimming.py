@@ -20,7 +20,8 @@ SETTLED = 6
 def topic(bootstrap: str, unique_name: Callable[[str], str]) -> str:
     """Ten records in each of two partitions."""
     name = unique_name("trimming")
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
     producer = Producer({"bootstrap.servers": bootstrap})
     for partition in (0, 1):
         for _ in range(10):
