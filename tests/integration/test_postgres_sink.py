@@ -61,6 +61,7 @@ def test_each_id_is_written_once_and_a_restart_reads_on_where_the_offsets_say(
     config = replace(config, group_protocol=group_protocol)
     sent = send(config.bootstrap, config.topic, 200, again=50)
     with sinking(config, tmp_path) as sink:
+        wait_written(database, config, 200)
         wait_read(database, config, 250)
         assert sink.end() == 0, sink.tail()
     # Without the ids only the offsets keep what was read from being read again.
