@@ -233,10 +233,10 @@ def test_a_writer_in_mid_write_is_shut_out_and_its_records_never_show(lab: Lab) 
     zombie, healthy = lab.writer(proxied=True, options=PATIENT, timeout_s=8.0), lab.writer()
     zombie.resume()
     zombie.write(rows(1))
-    before = lab.stage.end(lab.topic)
+    wait_until(lambda: lab.stage.end(lab.topic) == 2, "the first write's marker is there")
 
     def go_on() -> None:
-        wait_until(lambda: lab.stage.end(lab.topic) > before, "the zombie's records are in the log")
+        wait_until(lambda: lab.stage.end(lab.topic) > 2, "the zombie's records are in the log")
         assert place(healthy.resume()) == (b"1", 0)
         healthy.write(rows(2))
 
