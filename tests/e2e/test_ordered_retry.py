@@ -156,11 +156,11 @@ def test_a_head_that_is_cancelled_on_its_way_holds_up_its_key_no_longer_than_it_
 
 def test_a_long_convoy_makes_its_partition_wait_and_goes_on(lab: Lab, tmp_path: Path) -> None:
     lab.serve().start().wait_serving()
-    config = config_of(lab, first_ms=1_000, max_convoy=50)
+    config = config_of(lab, first_ms=1_000, max_convoy=500)
     with consuming(config, tmp_path, 1) as processes:
         wait_taken_over(processes)
-        sent = send(lab.bootstrap, config.topic, [(b"k", 2), *[(b"k", 0)] * 300])
-        wait_done(lab.bootstrap, config.out, 301, DONE_WITHIN_S)
+        sent = send(lab.bootstrap, config.topic, [(b"k", 2), *[(b"k", 0)] * 1_000])
+        wait_done(lab.bootstrap, config.out, 1_001, DONE_WITHIN_S)
         assert processes[0].events("partition_waits") >= 1
         assert [one.stop() for one in processes] == [0]
     in_order_and_once(sent, all_done(lab.bootstrap, config.out))

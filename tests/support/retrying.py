@@ -187,7 +187,11 @@ def send(
         task = Task(len(tasks), failures, time.time_ns() // 1_000_000)
         tasks.append(task)
         producer.produce(topic, task.value(), key)
-        producer.poll(max(0.0, began + (number + 1) / per_s - time.monotonic()))
+        ahead_s = began + (number + 1) / per_s - time.monotonic()
+        while ahead_s > 0:  # a report ends the wait
+            producer.poll(ahead_s)
+            ahead_s = began + (number + 1) / per_s - time.monotonic()
+        producer.poll(0)
     if left := producer.flush(30):
         raise AssertionError(f"{left} messages were not sent")
     return sent
