@@ -57,9 +57,11 @@ def test_a_key_can_stop_where_a_message_is_out_of_attempts() -> None:
         {"attempts": 0},
         {"total_ms": -1},
         {"when_exhausted": OnError.RETRY},
+        {"on_error": {"ValueError": OnError.DEAD}},
+        {"on_error": {int: OnError.DEAD}},
     ],
     ids=str,
 )
-def test_values_that_make_no_sense_are_refused_by_name(settings: dict[str, int]) -> None:
+def test_values_that_make_no_sense_are_refused_by_name(settings: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
         RetryPolicy(**settings)  # type: ignore[arg-type]  # that is what is tested

@@ -8,11 +8,11 @@ that end of the intake has its results at or behind that place of the results.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tarry.clock import Clock
 from tarry.errors import RetriableError, UsageError
-from tarry.kafka.errors import group_errors, translate_group
+from tarry.kafka.errors import error_of, group_errors, translate_group
 from tarry.kafka.patience import patiently
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS
@@ -134,7 +134,13 @@ class Follower:
 
     def _end(self, topic: str, partition: int) -> int:
         """Where a partition ends, for a read_committed reader."""
-        _, end = self._asker.get_watermark_offsets(TopicPartition(topic, partition), timeout=LOOK_WITHIN_S)
+        try:
+            _, end = self._asker.get_watermark_offsets(TopicPartition(topic, partition), timeout=LOOK_WITHIN_S)
+        except KafkaException as exception:
+            error = error_of(exception)
+            if error.code() == KafkaError._UNKNOWN_PARTITION:  # it exists, and its leader is not known yet
+                raise RetriableError(f"could not read {topic}: {error.str()}", error.name()) from exception
+            raise
         return end
 
 

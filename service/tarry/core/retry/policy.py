@@ -84,6 +84,10 @@ class RetryPolicy:
             (0 <= self.jitter <= 1, "jitter: 0 to 1"),
             (self.attempts is None or self.attempts >= 1, "attempts: at least 1, or None"),
             (self.total_ms is None or self.total_ms >= 0, "total_ms: at least 0, or None"),
+            (
+                all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.on_error),
+                "on_error: classes of exceptions, not their names",
+            ),
             (self.when_exhausted is not OnError.RETRY, "when_exhausted: DEAD or STOP"),
         ):
             if not holds:
