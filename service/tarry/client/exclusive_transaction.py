@@ -9,11 +9,10 @@ from confluent_kafka import KafkaError, KafkaException
 from tarry.client.exclusive_record import WireRecord
 from tarry.clock import Clock
 from tarry.errors import AbortableError, BrokerError, RetriableError
-from tarry.kafka.clients import Properties
-from tarry.kafka.errors import error_of, producer_errors
+from tarry.kafka.errors import error_of
 from tarry.kafka.patience import patiently
 from tarry.kafka.place import Place
-from tarry.kafka.settings import BATCH_BYTES, Cluster
+from tarry.kafka.settings import Cluster
 from tarry.kafka.transaction import Transactor
 
 LEAST_S = 0.1
@@ -61,7 +60,8 @@ class WriteTransactor(Transactor):
     """
 
     def __init__(self, cluster: Cluster, transactional_id: str, place: Place, timeout_s: float, clock: Clock) -> None:
-        super().__init__(_Reporting(cluster.bootstrap_servers, cluster.options, cluster.clients), transactional_id)
+        # Reports of success tell where records were written.
+        super().__init__(cluster, transactional_id, properties={"delivery.report.only.error": False})
         self._place = place
         self._timeout_s = timeout_s
         self._clock = clock
@@ -86,7 +86,7 @@ class WriteTransactor(Transactor):
         refusal = self._fill(records, reports, deadline_ms)
         if refusal is None:
             try:
-                patiently(lambda: self._commit_within(left_s()), self._clock, left_s())
+                patiently(lambda: self.commit(left_s()), self._clock, left_s())
             except AbortableError as error:
                 refusal = not_there(error)
             else:
@@ -119,23 +119,7 @@ class WriteTransactor(Transactor):
             return not_there(BrokerError(f"could not {doing} within {self._timeout_s:g} s"))
         return None
 
-    def _commit_within(self, within_s: float) -> None:
-        with producer_errors("commit the transaction"):
-            self._live.commit_transaction(within_s)
-
 
 def not_there(cause: BrokerError, kind: type[BrokerError] = RetriableError) -> BrokerError:
     """What tells the application that nothing of a write is in the log."""
     return kind(f"{cause}; nothing of it is there", cause.code)
-
-
-class _Reporting(Cluster):
-    """A cluster whose transactional producers tell where records were written."""
-
-    __slots__ = ()
-
-    def transactor(
-        self, transactional_id: str, batch_bytes: int = BATCH_BYTES, *, compressed: bool = False
-    ) -> Properties:
-        properties = super().transactor(transactional_id, batch_bytes, compressed=compressed)
-        return {**properties, "delivery.report.only.error": False}

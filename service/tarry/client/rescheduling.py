@@ -12,7 +12,7 @@ messages are delivered, and the cancel's outcome says so.
 from contextlib import suppress
 from uuid import uuid4
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 
 from tarry.client.pending import Intake
 from tarry.client.receipt import DelayedMessage, RescheduleReceipt
@@ -21,8 +21,7 @@ from tarry.client.sending import Sender
 from tarry.clock import Clock
 from tarry.errors import AbortableError, BrokerError, ConfigError, HeaderError, RetriableError
 from tarry.handle import Handle
-from tarry.kafka.clients import LibraryClients, Properties
-from tarry.kafka.errors import error_of, producer_errors
+from tarry.kafka.errors import error_of
 from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS, Cluster
 from tarry.kafka.transaction import Transactor
 
@@ -43,8 +42,14 @@ class Rescheduler:
     def __init__(
         self, cluster: Cluster, intake: Intake, transactional_id: str | None, timeout_s: float, clock: Clock
     ) -> None:
-        reporting = Cluster(cluster.bootstrap_servers, cluster.options, _Reporting(timeout_s))
-        self._transactor = Transactor(reporting, transactional_id or f"tarry-client-{uuid4()}")
+        self._transactor = Transactor(
+            cluster,
+            transactional_id or f"tarry-client-{uuid4()}",
+            properties={
+                "delivery.report.only.error": False,  # receipts are made from reports of success
+                "message.timeout.ms": max(1, min(int(timeout_s * 1_000), TRANSACTION_TIMEOUT_MS)),
+            },
+        )
         self._intake = intake
         self._timeout_s = timeout_s
         self._clock = clock
@@ -62,7 +67,7 @@ class Rescheduler:
         parsed = Handle.parse(str(handle))
         self._refuse(parsed, message)
         if not self._transactor.started:
-            self._transactor.renew()
+            self._begin()
         try:
             receipt = self._deliver(parsed, message)
         except (AbortableError, RetriableError) as error:
@@ -77,6 +82,12 @@ class Rescheduler:
     def close(self) -> None:
         """Drop the producer."""
         self._transactor.close()
+
+    def _begin(self) -> None:
+        try:
+            self._transactor.renew()
+        except KafkaException as exception:  # of making it; what brokers refuse has errors of its own
+            raise ConfigError(f"options: {error_of(exception).str()}") from exception
 
     def _refuse(self, handle: Handle, message: DelayedMessage) -> None:
         """Refuse, before anything is begun, what can never be delivered."""
@@ -99,8 +110,7 @@ class Rescheduler:
 
     def _commit(self) -> None:
         try:
-            with producer_errors("commit the re-scheduling"):
-                self._transactor.producer.commit_transaction(self._timeout_s)
+            self._transactor.commit(self._timeout_s)
         except AbortableError as error:
             self._abort()
             raise _nothing_sent(error) from error
@@ -124,26 +134,3 @@ class Rescheduler:
 
 def _nothing_sent(error: BrokerError) -> RetriableError:
     return RetriableError(f"could not re-schedule, and nothing was sent: {error.code}", error.code)
-
-
-class _Reporting(LibraryClients):
-    """Makes transactional producers that report success too: receipts are made from that.
-
-    Args:
-        timeout_s: how long an acknowledgement is waited for.
-    """
-
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_ms = max(1, min(int(timeout_s * 1_000), TRANSACTION_TIMEOUT_MS))
-
-    def producer(self, properties: Properties) -> Producer:
-        """A producer.
-
-        Raises:
-            ConfigError: an option does not go with transactions.
-        """
-        reporting = {**properties, "delivery.report.only.error": False, "message.timeout.ms": self._timeout_ms}
-        try:
-            return super().producer(reporting)
-        except KafkaException as exception:
-            raise ConfigError(f"options: {error_of(exception).str()}") from exception

@@ -4,9 +4,10 @@ One at a time, on one thread: begin, produce, offsets, commit. After an error th
 producer is useless; `renew` builds the next one under the same id, which aborts whatever the last one left open.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -44,11 +45,20 @@ class Transactor:
         cluster: where.
         transactional_id: the name under which Kafka knows it, and fences it.
         compressed: whether what it writes is compressed.
+        properties: librdkafka's, beside the service's own or instead of them.
     """
 
-    def __init__(self, cluster: Cluster, transactional_id: str, *, compressed: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        *,
+        compressed: bool = False,
+        properties: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.transactional_id = transactional_id
         self._compressed = compressed
+        self._properties = properties
         self.batch_bytes = BATCH_BYTES
         """The largest batch of several records that it sends; a change counts from the next `renew` on."""
         self._cluster = cluster
@@ -68,7 +78,7 @@ class Transactor:
         """
         self.close()
         properties = self._cluster.transactor(self.transactional_id, self.batch_bytes, compressed=self._compressed)
-        self._producer = _registered(self._cluster, self.transactional_id, properties)
+        self._producer = _registered(self._cluster, self.transactional_id, {**properties, **self._properties})
 
     def close(self) -> None:
         """Drop the producer; an open transaction stays open until it is fenced or times out."""
@@ -194,14 +204,23 @@ class Transactor:
         wanted = [TopicPartition(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
         self._again("send offsets", lambda: self._live.send_offsets_to_transaction(wanted, group_metadata, -1))
 
-    def commit(self) -> None:
+    def commit(self, within_s: float | None = None) -> None:
         """Commit, however long it takes.
 
+        Args:
+            within_s: do not wait for longer; None: for as long as it takes.
+
         Raises:
+            RetriableError: not within that time; whether it is committed is not known; the same call may tell.
             AbortableError: nothing of it is committed; `abort` is the next call.
             FatalError: its fate is not known; `renew` is the next call.
         """
-        self._again("commit the transaction", lambda: self._live.commit_transaction(-1))
+        doing = "commit the transaction"
+        if within_s is None:
+            self._again(doing, lambda: self._live.commit_transaction(-1))
+        else:
+            with producer_errors(doing):
+                self._live.commit_transaction(within_s)
 
     def abort(self, within_s: float | None = None) -> None:
         """Abort, however long it takes.
