@@ -5,14 +5,15 @@ time to time a *mark* is made: how far the results are read, then where the inta
 that end of the intake has its results at or behind that place of the results.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from tarry.clock import Clock
 from tarry.errors import RetriableError, UsageError
-from tarry.kafka.errors import error_of, group_errors, translate_group
+from tarry.kafka.errors import group_errors, translate_group
+from tarry.kafka.offsets import Offsets
 from tarry.kafka.patience import patiently
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS
@@ -65,8 +66,8 @@ class Follower:
         self.topic = intake + RESULTS
         self._intake = intake
         self._consumer = cluster.clients.consumer(cluster.reader(QUEUE_KBYTES))
-        # Which fetches nothing: a question behind a fetch that waits for records would wait as long.
-        self._asker = cluster.clients.consumer(cluster.reader(QUEUE_KBYTES))
+        # Its clients fetch nothing: a question behind a fetch that waits for records would wait as long.
+        self._offsets = Offsets(cluster.clients.admin(cluster.admin()), "tarry-reader", cluster)
         self.positions: dict[int, int] = {}
         self._marks: tuple[_Mark, ...] = ()
         try:
@@ -114,11 +115,11 @@ class Follower:
     def close(self) -> None:
         """Close the clients."""
         self._consumer.close()
-        self._asker.close()
+        self._offsets.close()
 
     def _begin(self) -> None:
         with group_errors(f"read {self.topic}"):
-            self.positions = {number: self._end(self.topic, number) for number in self._count()}
+            self.positions = self._ends(self.topic, self._count())
             self._marks = (self._mark(),)
             self._consumer.assign([TopicPartition(self.topic, *position) for position in self.positions.items()])
 
@@ -130,18 +131,12 @@ class Follower:
 
     def _mark(self) -> _Mark:
         results = dict(self.positions)
-        return _Mark(results, {number: self._end(self._intake, number) for number in results})
+        return _Mark(results, self._ends(self._intake, results))
 
-    def _end(self, topic: str, partition: int) -> int:
-        """Where a partition ends, for a read_committed reader."""
-        try:
-            _, end = self._asker.get_watermark_offsets(TopicPartition(topic, partition), timeout=LOOK_WITHIN_S)
-        except KafkaException as exception:
-            error = error_of(exception)
-            if error.code() == KafkaError._UNKNOWN_PARTITION:  # it exists, and its leader is not known yet
-                raise RetriableError(f"could not read {topic}: {error.str()}", error.name()) from exception
-            raise
-        return end
+    def _ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Where partitions end, for a read_committed reader."""
+        places = [(topic, number) for number in partitions]
+        return {number: end for (_, number), end in self._offsets.ends(places, committed=True).items()}
 
 
 def consume(consumer: Consumer, wait_s: float, topic: str) -> list[Message]:
