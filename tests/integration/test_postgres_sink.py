@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.client.dedup import DeliveredMessage
-from tarry.client.dedup.store import FencedError, Store
+from tarry.client.dedup.store import Store, TakenOverError
 from tarry.client.dedup.tables import Tables
 from tarry.errors import UsageError
 from tests.support.brokers import wait_until
@@ -217,7 +217,9 @@ def test_an_old_owner_is_refused_and_its_transaction_leaves_nothing(database: Po
     generation = old.take_over({PLACE: 7})[PLACE].generation
     assert old.write({PLACE: generation}, {PLACE: 9}, messages(7, 2)) == 2
     assert new.take_over({PLACE: 0}) == {PLACE: (9, generation + 1)}
-    with pytest.raises(FencedError, match=r"^orders/0 was taken over by another process: its generation is 2, and 1"):
+    with pytest.raises(
+        TakenOverError, match=r"^orders/0 was taken over by another process: its generation is 2, and 1"
+    ):
         old.write({PLACE: generation}, {PLACE: 20}, messages(9, 11))
     assert len(database.rows("SELECT 1 FROM rows WHERE sink = %s", make_store.name)) == 2
     assert new.write({PLACE: generation + 1}, {PLACE: 10}, messages(9, 1)) == 1

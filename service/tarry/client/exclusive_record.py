@@ -13,6 +13,7 @@ from typing import Final
 
 from confluent_kafka import Message
 
+from tarry.client.record import to_bytes
 from tarry.errors import HeaderError
 from tarry.units import shown
 
@@ -74,7 +75,7 @@ def to_wire(record: SourceRecord, writer: str) -> WireRecord:
     Raises:
         HeaderError: it cannot be sent.
     """
-    position = _bytes(record.position, "position")
+    position = to_bytes(record.position, "position")
     if position is None:
         raise HeaderError("position: needs text or bytes")
     own = list(record.headers.items() if isinstance(record.headers, Mapping) else record.headers)
@@ -82,9 +83,9 @@ def to_wire(record: SourceRecord, writer: str) -> WireRecord:
     for name, value in own:
         if name in {POSITION, WRITER}:
             raise HeaderError(f"headers: {name} is the writer's own")
-        headers.append((name, _bytes(value, f"headers: {shown(name)}")))
+        headers.append((name, to_bytes(value, f"headers: {shown(name)}")))
     headers += [(POSITION, position), (WRITER, writer.encode())]
-    return WireRecord(position, _bytes(record.key, "key"), _bytes(record.value, "value"), headers)
+    return WireRecord(position, to_bytes(record.key, "key"), to_bytes(record.value, "value"), headers)
 
 
 def last_record(message: Message) -> LastRecord:
@@ -96,14 +97,3 @@ def last_record(message: Message) -> LastRecord:
         message.offset() or 0,
         writer.decode(errors="replace") if isinstance(writer, bytes) else "",
     )
-
-
-def _bytes(value: object, what: str) -> bytes | None:
-    if isinstance(value, str):
-        try:
-            return value.encode()
-        except UnicodeEncodeError as error:
-            raise HeaderError(f"{what}: not text that UTF-8 can write") from error
-    if value is None or isinstance(value, bytes):
-        return value
-    raise HeaderError(f"{what}: neither text nor bytes nor None: {type(value).__name__}")

@@ -76,8 +76,8 @@ def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
     if due_ms > MAX_EPOCH_MS:
         raise HeaderError(f"due after the year 9999: {message.delay or message.at}")
     return IntakeRecord(
-        _bytes(message.key, "key"),
-        _bytes(message.value, "value"),
+        to_bytes(message.key, "key"),
+        to_bytes(message.value, "value"),
         headers,
         message_id,
         delay_ms,
@@ -137,15 +137,20 @@ def _own_headers(headers: MessageHeaders | None) -> list[tuple[str, bytes | None
     for name, _ in pairs:
         if name in REQUEST_HEADERS:
             raise HeaderError(f"headers: {name} is made from the other arguments")
-    return [(_header_name(name), _bytes(value, f"headers: {name}")) for name, value in pairs]
+    return [(_header_name(name), to_bytes(value, f"headers: {name}")) for name, value in pairs]
 
 
 def _header_name(name: str) -> str:
-    _bytes(name, "headers")
+    to_bytes(name, "headers")
     return name
 
 
-def _bytes(value: str | bytes | None, what: str) -> bytes | None:
+def to_bytes(value: object, what: str) -> bytes | None:
+    """What goes on the wire: text as UTF-8, None as Kafka's null.
+
+    Raises:
+        HeaderError: neither text nor bytes nor None; it names `what`.
+    """
     if isinstance(value, str):
         try:
             return value.encode()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from confluent_kafka import Message
 
 from tarry.client.dedup.delivered import DeliveredMessage
-from tarry.client.dedup.store import AwayError, FencedError, Store
+from tarry.client.dedup.store import AwayError, Store, TakenOverError
 from tarry.client.retry.takeover import Begin
 from tarry.clock import Clock
 from tarry.errors import BrokerError, MembershipLostError, RejoinError, RetriableError
@@ -100,7 +100,7 @@ class Loop:
             self._membership.rejoin()
         except MembershipLostError:
             raise
-        except FencedError as error:
+        except TakenOverError as error:
             self._on_event("fenced", reason=str(error))
             self._begin_anew()
         except (AwayError, BrokerError) as error:
@@ -122,7 +122,7 @@ class Loop:
         """All that was read of these is written: store where their logs end, and drop them."""
         try:
             self._store_ends(self._owned.keys() & places)
-        except (AwayError, FencedError) as error:
+        except (AwayError, TakenOverError) as error:
             self._on_event("ends_not_stored", reason=str(error))
             self._begin_anew()  # what stays ours, too: the connection may be lost
         self.lost(places)

@@ -4,7 +4,6 @@ The rows, the ids that were seen and the offsets are one SQL transaction. Kafka'
 and nothing else: where to read on stands in the database.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -15,6 +14,7 @@ from typing import Literal
 from tarry.client.dedup.loop import Loop
 from tarry.client.dedup.store import AwayError, Store, Write
 from tarry.client.dedup.tables import Tables
+from tarry.client.events import logging_to
 from tarry.client.retry.takeover import Begin
 from tarry.clock import Clock, SystemClock
 from tarry.errors import BrokerError, ConfigError, UsageError
@@ -27,7 +27,7 @@ from tarry.kafka.settings import Cluster
 PATIENCE_S = 30.0
 
 _NO_OPTIONS: Mapping[str, str | int | float | bool] = MappingProxyType({})
-_log = logging.getLogger("tarry.sink")
+_log = logging_to("tarry.sink", {"taken_over"})
 
 
 class PostgresSink:
@@ -107,7 +107,7 @@ class PostgresSink:
         self._begin = Begin(begin)
         self._batch = batch
         self._protocol: Literal["classic", "consumer"] = group_protocol
-        self._on_event = on_event or _logged
+        self._on_event = on_event or _log
         self._clock = clock or SystemClock()
         self._stop = threading.Event()
 
@@ -159,8 +159,3 @@ class PostgresSink:
 
     def _warn(self, text: str) -> None:
         self._on_event("kafka_warning", reason=text)
-
-
-def _logged(event: str, **fields: object) -> None:
-    level = logging.INFO if event == "taken_over" else logging.WARNING
-    _log.log(level, "%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items()))

@@ -38,7 +38,7 @@ class AwayError(TarryError):
     """The database is away, or has given a transaction up: what was asked goes through later, or has gone through."""
 
 
-class FencedError(TarryError):
+class TakenOverError(TarryError):
     """Another process has taken over a partition that this one wanted to write for; nothing was written."""
 
 
@@ -150,7 +150,7 @@ class Store:
             How many messages were written.
 
         Raises:
-            FencedError: a partition was taken over by another process.
+            TakenOverError: a partition was taken over by another process.
             AwayError: the database is away; it may have been written or not: take over anew.
             Exception: what the application's function raised; nothing is written.
         """
@@ -171,7 +171,7 @@ class Store:
         for (topic, partition), generation in ours.items():
             found = stored.get((topic, partition))
             if found != generation:
-                raise FencedError(
+                raise TakenOverError(
                     f"{topic}/{partition} was taken over by another process: "
                     f"its generation is {found}, and {generation} here"
                 )

@@ -4,7 +4,6 @@ Nothing but topics lies between it and the service: a message whose handler fail
 a topic that this consumer reads as well.
 """
 
-import logging
 import random
 import threading
 import uuid
@@ -14,6 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
+from tarry.client.events import logging_to
 from tarry.client.retry.handling import Handler, Handling
 from tarry.client.retry.loop import Loop
 from tarry.client.retry.missing import Missing
@@ -35,7 +35,7 @@ from tarry.kafka.transaction import Transactor
 PATIENCE_S = 30.0
 
 _NO_OPTIONS: Mapping[str, str | int | float | bool] = MappingProxyType({})
-_log = logging.getLogger("tarry.retry")
+_log = logging_to("tarry.retry", {"taken_over", "partition_waits"})
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
@@ -117,7 +117,7 @@ class RetryingConsumer:
         self._missing_ms = missing_after // timedelta(milliseconds=1)
         self._replication = replication
         self._protocol: Literal["classic", "consumer"] = group_protocol
-        self._on_event = on_event or _logged
+        self._on_event = on_event or _log
         self._clock = clock or SystemClock()
         self._stop = threading.Event()
 
@@ -204,8 +204,3 @@ def _chosen(choices: type[Choice], name: str, value: str) -> Choice:
         return choices(value)
     except ValueError as error:
         raise ConfigError(f"{name}: {' or '.join(choices)}: {value!r}") from error
-
-
-def _logged(event: str, **fields: object) -> None:
-    level = logging.INFO if event in {"taken_over", "partition_waits"} else logging.WARNING
-    _log.log(level, "%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items()))
