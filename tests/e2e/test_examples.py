@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from tarry.devbroker.broker import tell_on_stderr
-from tarry.devbroker.ivy import KAFKA_VERSION, Artefact, fetch_jars
-from tarry.devbroker.jars import cache_directory, cached_jars
-from tarry.devbroker.java import find_java
+from tarry.devbroker.broker import KAFKA, KAFKA_VERSION, tell_on_stderr
 from tarry.errors import UsageError
+from tarry.jars import Artefact, Jars, find_java
 from tarry.testing import LiveService
 from tests.support.brokers import no_broker
 
@@ -95,16 +93,12 @@ def test_timeouts_of_unpaid_orders_take_a_query_each_and_polling_takes_more(serv
 @pytest.fixture
 def console_producer(tmp_path: Path) -> Path:
     """A directory with `kafka-console-producer.sh`, which runs the class that Kafka's own script runs."""
-    cache = cache_directory()
-
-    def fetch(directory: Path) -> None:
-        # What the tool itself needs is among the broker's jars.
-        fetch_jars(java, directory, [Artefact("org.apache.kafka", "kafka-tools", KAFKA_VERSION, alone=True)])
-
+    name = f"kafka-tools-{KAFKA_VERSION}"
+    # What the tool itself needs is among the broker's jars.
+    tools = Jars(name, name, (Artefact("org.apache.kafka", "kafka-tools", KAFKA_VERSION, alone=True),))
     try:
         java = find_java()
-        tools = cached_jars(cache.with_name(f"kafka-tools-{KAFKA_VERSION}"), fetch, tell_on_stderr)
-        jars = [*cached_jars(cache, lambda directory: fetch_jars(java, directory), tell_on_stderr), *tools]
+        jars = [*KAFKA.get(java, tell_on_stderr), *tools.get(java, tell_on_stderr)]
     except UsageError as refusal:
         no_broker([f"nor its console producer: {refusal}"])
     script = tmp_path / "bin" / "kafka-console-producer.sh"

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tarry.devbroker.jars import cache_directory
+from tarry.jars.cache import cache_directory
 from tests.support.brokers import no_broker
 from tests.support.guide import examples
 
-CACHE = cache_directory().parents[1]
+CACHE = cache_directory("kafka").parents[1]
 """Found before `pytester` moves the home directory."""
 
 pytestmark = pytest.mark.broker

@@ -21,14 +21,24 @@ from confluent_kafka.admin import AdminClient
 
 from tarry.clock import Clock, SystemClock
 from tarry.devbroker import diagnosis
-from tarry.devbroker.ivy import fetch_jars
-from tarry.devbroker.jars import Progress, cache_directory, cached_jars
-from tarry.devbroker.java import Java, find_java
 from tarry.devbroker.ownership import owned
 from tarry.devbroker.ports import HOST, free_port, is_free
 from tarry.devbroker.process import LeashedProcess
 from tarry.devbroker.properties import LOG4J, render, server_properties
 from tarry.errors import UsageError
+from tarry.jars import Artefact, Jars, Java, Progress, find_java
+
+KAFKA_VERSION: Final = "4.1.0"
+
+KAFKA: Final = Jars(
+    f"kafka-{KAFKA_VERSION}",
+    f"Kafka {KAFKA_VERSION} (43 MB, once)",
+    (
+        Artefact("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+        # Kafka's own artefact leaves its logger out; this binds it to the log4j that comes along.
+        Artefact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+    ),
+)
 
 DEFAULT_JVM_OPTIONS: Final = ("-Xmx512m", "-XX:+ExitOnOutOfMemoryError")
 _STOP_GRACE_S: Final = 15.0
@@ -116,7 +126,7 @@ class EmbeddedBroker:
         if self.running:
             raise UsageError("the broker runs already")
         java = find_java()
-        jars = cached_jars(cache_directory(), lambda directory: fetch_jars(java, directory), self._on_progress)
+        jars = KAFKA.get(java, self._on_progress)
         data = self._data or self._make_data()
         with owned(data) as lock:
             self._data = data

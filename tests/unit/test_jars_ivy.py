@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tarry.devbroker.ivy import fetch_jars, proxy_options
-from tarry.devbroker.java import Java
+from tarry.devbroker.broker import KAFKA
 from tarry.errors import UsageError
+from tarry.jars.ivy import fetch_jars, proxy_options
+from tarry.jars.java import Java
 
 
 def a_java_that(tmp_path: Path, script: str) -> Java:
@@ -26,7 +27,7 @@ def into(tmp_path: Path) -> Path:
 def test_ivy_is_asked_for_kafka_and_a_logger_and_its_scratch_is_removed(tmp_path: Path, into: Path) -> None:
     keep = tmp_path / "asked"
     java = a_java_that(tmp_path, f'for a; do case "$a" in */ivy.xml) cat "$a" > {keep};; esac; done')
-    fetch_jars(java, into)
+    fetch_jars(java, into, KAFKA.artefacts, "Kafka")
     asked = keep.read_text(encoding="utf-8")
     assert 'name="kafka_2.13" rev="4.1.0"' in asked
     assert "log4j-slf4j-impl" in asked
@@ -50,7 +51,7 @@ def test_a_failed_fetch_is_one_line_with_ivys_own_words_as_a_note(
     tmp_path: Path, into: Path, ivy_says: str, we_say: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        fetch_jars(a_java_that(tmp_path, f"echo '{ivy_says}'; exit 1"), into)
+        fetch_jars(a_java_that(tmp_path, f"echo '{ivy_says}'; exit 1"), into, KAFKA.artefacts, "Kafka")
     assert we_say in str(refused.value)
     assert "\n" not in str(refused.value)
     assert ivy_says in refused.value.__notes__[0]

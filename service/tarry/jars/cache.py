@@ -1,6 +1,6 @@
-"""Kafka's jars, fetched once and kept in the user's cache directory.
+"""Jars, fetched once and kept in the user's cache directory.
 
-The cache is a directory of jars and a file of their checksums, in the form that `sha256sum -c` reads. It is
+The cache of a set is a directory of jars and a file of their checksums, in the form that `sha256sum -c` reads. It is
 made under another name and renamed when complete, so it is whole or absent, and a lock lets one process at
 a time make it. Checksums are compared at every start (0.1 s for 43 MB): a damaged cache is fetched anew
 instead of failing inside Java.
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tarry.devbroker.ivy import KAFKA_VERSION
 from tarry.errors import UsageError
 
 SUMS = "SHA256SUMS"
@@ -27,8 +26,8 @@ Progress = Callable[[str], None]
 """Is told, in one line, of a step that takes a while."""
 
 
-def cache_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """Where the jars are kept: `tarry/kafka-VERSION` under `$XDG_CACHE_HOME`, else under `~/.cache`.
+def cache_directory(name: str, environ: Mapping[str, str] | None = None) -> Path:
+    """Where a set of jars is kept: `tarry/NAME` under `$XDG_CACHE_HOME`, else under `~/.cache`.
 
     Raises:
         UsageError: the user has no home directory.
@@ -38,11 +37,11 @@ def cache_directory(environ: Mapping[str, str] | None = None) -> Path:
         try:
             chosen = Path.home() / ".cache"
         except RuntimeError as error:
-            raise UsageError("there is no home directory to keep Kafka's jars in: set XDG_CACHE_HOME") from error
-    return chosen / "tarry" / f"kafka-{KAFKA_VERSION}"
+            raise UsageError("there is no home directory to keep jars in: set XDG_CACHE_HOME") from error
+    return chosen / "tarry" / name
 
 
-def cached_jars(cache: Path, fetch: Fetch, on_progress: Progress) -> tuple[Path, ...]:
+def cached_jars(cache: Path, fetch: Fetch, on_progress: Progress, what: str) -> tuple[Path, ...]:
     """The jars in `cache`, fetched first if it is absent, incomplete or damaged.
 
     Safe between processes: the second waits for the first and then uses what it made.
@@ -51,6 +50,7 @@ def cached_jars(cache: Path, fetch: Fetch, on_progress: Progress) -> tuple[Path,
         cache: the directory; its parent is made.
         fetch: called at most once.
         on_progress: told before anything that takes a while.
+        what: whose jars they are, and how large, for people.
 
     Raises:
         UsageError: the directory cannot be written, or what `fetch` raises.
@@ -58,11 +58,11 @@ def cached_jars(cache: Path, fetch: Fetch, on_progress: Progress) -> tuple[Path,
     if jars := _whole(cache):
         return jars
     try:
-        with _locked(cache, on_progress):
-            return _whole(cache) or _make(cache, fetch, on_progress)
+        with _locked(cache, on_progress, what):
+            return _whole(cache) or _make(cache, fetch, on_progress, what)
     except OSError as error:
         raise UsageError(
-            f"Kafka's jars cannot be kept in {cache}: {error.strerror or error}; "
+            f"jars cannot be kept in {cache}: {error.strerror or error}; "
             "set XDG_CACHE_HOME to a directory that can be written"
         ) from error
 
@@ -82,11 +82,11 @@ def _whole(cache: Path) -> tuple[Path, ...]:
     return tuple(jars)
 
 
-def _make(cache: Path, fetch: Fetch, on_progress: Progress) -> tuple[Path, ...]:
+def _make(cache: Path, fetch: Fetch, on_progress: Progress, what: str) -> tuple[Path, ...]:
     prefix = f".{cache.name}."
     for abandoned in cache.parent.glob(f"{prefix}*"):  # whoever made it held our lock, and died
         shutil.rmtree(abandoned)
-    on_progress(f"{'repairing' if cache.exists() else 'fetching'} Kafka {KAFKA_VERSION} (43 MB, once) in {cache}")
+    on_progress(f"{'repairing' if cache.exists() else 'fetching'} {what} in {cache}")
     with tempfile.TemporaryDirectory(prefix=prefix, dir=cache.parent) as work:
         fresh = Path(work, "jars")
         fresh.mkdir()
@@ -103,13 +103,13 @@ def _make(cache: Path, fetch: Fetch, on_progress: Progress) -> tuple[Path, ...]:
 
 
 @contextmanager
-def _locked(cache: Path, on_progress: Progress) -> Iterator[None]:
+def _locked(cache: Path, on_progress: Progress, what: str) -> Iterator[None]:
     cache.parent.mkdir(parents=True, exist_ok=True)
     with (cache.parent / f"{cache.name}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            on_progress("waiting for another process that fetches Kafka's jars")
+            on_progress(f"waiting for another process that fetches {what}")
             fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the kernel when its holder ends, however it ends
         yield
 

@@ -1,7 +1,6 @@
-"""Fetches Kafka's jars from Maven Central with the Ivy that PySpark bundles.
+"""Fetches jars from Maven Central with the Ivy that PySpark bundles.
 
-So a machine with nothing but Python gets a real broker from two package registries, and no build tool.
-Kafka's own artefact leaves its logger out, so one more small jar binds it to the log4j that comes along.
+So a machine with nothing but Python gets what runs on Java from two package registries, and no build tool.
 """
 
 import importlib.util
@@ -13,15 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from tarry.devbroker.java import Java
 from tarry.errors import UsageError
+from tarry.jars.java import Java
 
-KAFKA_VERSION = "4.1.0"
 FETCH_WITHIN_S = 900.0
 
 _MODULE = """\
 <ivy-module version="2.0">
-  <info organisation="tarry" module="devbroker"/>
+  <info organisation="tarry" module="jars"/>
   <configurations><conf name="default"/></configurations>
   <dependencies defaultconf="default->default">
 {dependencies}
@@ -54,14 +52,14 @@ class Artefact(NamedTuple):
         return f"    <dependency {attributes}/>"
 
 
-BROKER = (
-    Artefact("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-    Artefact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
-)
+def fetch_jars(java: Java, into: Path, artefacts: Sequence[Artefact], what: str) -> None:
+    """Put jars, and those that they need, into a directory.
 
-
-def fetch_jars(java: Java, into: Path, artefacts: Sequence[Artefact] = BROKER) -> None:
-    """Put jars and all that they need into `into`, a directory; for the broker about 43 MB, 10 to 60 s.
+    Args:
+        java: that runs Ivy.
+        into: the directory.
+        artefacts: the jars.
+        what: whose they are, for errors.
 
     Raises:
         UsageError: no Ivy, or it could not fetch: no network, or a proxy that this Java does not trust.
@@ -92,10 +90,12 @@ def fetch_jars(java: Java, into: Path, artefacts: Sequence[Artefact] = BROKER) -
             )
         except subprocess.TimeoutExpired as error:
             raise UsageError(
-                f"fetching Kafka's jars from Maven Central took more than {FETCH_WITHIN_S:.0f} s: try again"
+                f"fetching the jars of {what} from Maven Central took more than {FETCH_WITHIN_S:.0f} s: try again"
             ) from error
     if done.returncode != 0:
-        refusal = UsageError(f"Kafka's jars could not be fetched from Maven Central: {_reason(done.stdout, java)}")
+        refusal = UsageError(
+            f"the jars of {what} could not be fetched from Maven Central: {_reason(done.stdout, java)}"
+        )
         refusal.add_note(done.stdout)
         raise refusal
 
@@ -120,7 +120,7 @@ def _ivy_jar() -> Path:
         if jars := sorted(Path(package, "jars").glob("ivy-*.jar")):
             return jars[-1]
     raise UsageError(
-        "Kafka's jars are fetched by the Ivy that PySpark bundles, and PySpark is not installed: "
+        "jars are fetched by the Ivy that PySpark bundles, and PySpark is not installed: "
         "`pip install 'tarry[pipelines]'`"
     )
 

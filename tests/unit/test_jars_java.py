@@ -1,11 +1,11 @@
-"""Which Java the embedded broker takes, with scripts that say what Java says."""
+"""Which Java is taken, with scripts that say what Java says."""
 
 from pathlib import Path
 
 import pytest
 
-from tarry.devbroker.java import find_java, java_version
 from tarry.errors import UsageError
+from tarry.jars.java import find_java, java_version
 
 OPENJDK_17 = 'openjdk version "17.0.15" 2025-04-15'
 OPENJDK_21 = 'openjdk version "21.0.8" 2025-07-15 LTS'
