@@ -5,5 +5,6 @@ pytest_plugins = [
     "tests.support.options",
     "tests.support.brokers",
     "tests.support.postgres",
+    "tests.support.spark",
     "pytester",
 ]

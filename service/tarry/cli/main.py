@@ -19,6 +19,7 @@ from tarry.cli.pending import pending
 from tarry.cli.redrive import redrive
 from tarry.cli.send import send
 from tarry.cli.serve import serve
+from tarry.cli.spark import app as spark
 from tarry.cli.status import status
 from tarry.errors import ConfigError, HeaderError, TarryError
 from tarry.logs import Level
@@ -71,6 +72,7 @@ app.command("pending")(pending)
 app.command("redrive")(redrive)
 app.command("check")(check)
 app.command("demo")(demo)
+app.add_typer(spark)
 
 
 def main(arguments: list[str] | None = None) -> None:

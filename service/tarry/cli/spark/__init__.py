@@ -1,0 +1,13 @@
+"""`tarry spark JOB …`: the jobs of the pipeline. PySpark is imported when a job runs, and by no other command."""
+
+import typer
+
+from tarry.cli.spark.archive import archive
+
+app = typer.Typer(
+    name="spark",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Jobs for more than one process can hold: fill the service, apply what it delivers, audit it.",
+)
+app.command("archive")(archive)

@@ -1,0 +1,107 @@
+"""What the commands of Spark jobs share: options, and how a job begins and ends."""
+
+import importlib.util
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from tarry.cli.looking import configured
+from tarry.config import Config
+from tarry.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tarry.pipelines.topics import Topics
+
+TERMINATED = 143
+
+MasterOption = Annotated[
+    str | None, typer.Option(metavar="M", help="Spark's master; by default local[2]; under spark-submit its own.")
+]
+ConfOption = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="K=V", help="A setting of Spark's, as often as needed.")
+]
+KafkaOption = Annotated[
+    list[str] | None,
+    typer.Option("--kafka-option", metavar="K=V", help="A property of Java's Kafka client, as often as needed."),
+]
+EveryOption = Annotated[
+    str | None,
+    typer.Option(metavar="10s", help="Go on, with a batch so often; without it: up to what is there now, and end."),
+]
+
+
+class Job(NamedTuple):
+    """What a job works with."""
+
+    spark: "SparkSession"
+    topics: "Topics"
+    config: Config
+
+
+def tell(line: str) -> None:
+    """Write one line of progress for people."""
+    sys.stderr.write(f"tarry: {line}\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def job(
+    name: str,
+    *,
+    master: str | None,
+    conf: Sequence[str] | None,
+    kafka_option: Sequence[str] | None,
+    config: Path | None,
+    bootstrap_servers: str | None,
+) -> Iterator[Job]:
+    """A session, and the cluster that is configured; SIGTERM ends it as Ctrl-C does.
+
+    Args:
+        name: the job's.
+        master: Spark's; None: local.
+        conf: settings of Spark's, `NAME=VALUE`.
+        kafka_option: properties of Java's client, `NAME=VALUE`.
+        config: the configuration; None: the default one.
+        bootstrap_servers: other servers than the configured ones.
+
+    Raises:
+        UsageError: no PySpark, or Spark failed.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise UsageError("the jobs of tarry spark need PySpark: pip install 'tarry[pipelines]'")
+    from pyspark.errors import PySparkException
+
+    from tarry.pipelines.session import session
+    from tarry.pipelines.streaming import reason
+    from tarry.pipelines.topics import Topics
+
+    settings, cluster = configured(config, bootstrap_servers)
+    properties = _pairs("--kafka-option", kafka_option)
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        with session(name, master, _pairs("--conf", conf), tell) as spark, Topics(spark, cluster, properties) as topics:
+            yield Job(spark, topics, settings)
+    except PySparkException as error:
+        raise UsageError(reason(error)) from error
+
+
+def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    pairs = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise ConfigError(f"{option}: NAME=VALUE is wanted: {text}")
+        pairs[name] = value
+    return pairs
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(TERMINATED)

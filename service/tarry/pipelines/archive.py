@@ -1,0 +1,162 @@
+"""`archive`: results and dead letters as Delta tables, partitioned by the hour, each record exactly once.
+
+Delta takes note, in the commit that adds a batch's rows, of the stream and the batch that it was; a batch that is done
+again after a crash is left out. What the stream has read is in its checkpoint, beside the table.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from tarry.errors import UsageError
+from tarry.headers import ERROR, ERROR_DETAIL
+from tarry.kafka.topics import DEAD, RESULTS
+from tarry.pipelines import streaming
+from tarry.pipelines.columns import text_header
+from tarry.pipelines.topics import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+RESULT: Final = (
+    "v int, outcome string, id string, source string, due_ms long, at_ms long, target string, reason string, "
+    "cancel_source string"
+)
+"""The fields of a result's value."""
+
+ROWS_A_BATCH: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    name: str
+    suffix: str
+    rows: Callable[[DataFrame], DataFrame]
+
+
+def results(records: DataFrame) -> DataFrame:
+    """Results, one row each, from a table of records of `*.results`.
+
+    Columns: hour (text, `2030-01-31T12`, of the event, in UTC), intake, partition, offset, written (timestamp), the
+    fields of a result, and `unreadable`: the value of what is no result, whose fields are null then.
+    """
+    read = f.from_json(f.col("value").cast("string"), RESULT)
+    fields = [name.split()[0] for name in RESULT.split(", ")]
+    return (
+        records.withColumn("result", read)
+        .withColumn("is_result", f.coalesce(f.col("result.outcome").isNotNull(), f.lit(False)))
+        .select(
+            _hour(f.when(f.col("is_result"), f.timestamp_millis(f.col("result.at_ms"))).otherwise(f.col("timestamp"))),
+            _intake(RESULTS),
+            "partition",
+            "offset",
+            f.col("timestamp").alias("written"),
+            *[f.when(f.col("is_result"), f.col(f"result.{name}")).alias(name) for name in fields],
+            f.when(~f.col("is_result"), f.col("value")).alias("unreadable"),
+        )
+    )
+
+
+def dead_letters(records: DataFrame) -> DataFrame:
+    """Dead letters, one row each, from a table of records of `*.dead`.
+
+    Columns: hour (as of `results`), intake, partition, offset, written (timestamp), error, detail, key, value, and
+    headers with all that the record has.
+    """
+    return records.select(
+        _hour(f.col("timestamp")),
+        _intake(DEAD),
+        "partition",
+        "offset",
+        f.col("timestamp").alias("written"),
+        text_header(ERROR).alias("error"),
+        text_header(ERROR_DETAIL).alias("detail"),
+        "key",
+        "value",
+        "headers",
+    )
+
+
+_TABLES: Final = (_Table("results", RESULTS, results), _Table("dead", DEAD, dead_letters))
+
+
+def archive(
+    spark: SparkSession,
+    topics: Topics,
+    intakes: Iterable[str],
+    lake: str,
+    *,
+    every: str | None,
+    may_be_trimmed: bool,
+    on_progress: Callable[[str], None],
+) -> None:
+    """Add what is new to the tables `results` and `dead` of a lake.
+
+    Args:
+        spark: the session.
+        topics: where to read.
+        intakes: whose results and dead letters.
+        lake: a directory of any file system that Spark knows; the checkpoints are in `_checkpoints` there.
+        every: how often, as Spark reads it; None: once.
+        may_be_trimmed: go on where results were deleted before they were archived.
+        on_progress: told of each batch.
+
+    Raises:
+        UsageError: a topic is missing; a table whose checkpoint is gone; or Spark failed.
+    """
+    names = list(intakes)
+    topics.places([f"{name}{table.suffix}" for name in names for table in _TABLES])
+    for table in _TABLES:
+        _refuse_without_checkpoint(spark, lake, table.name)
+    queries: list[StreamingQuery] = []
+    for table in _TABLES:
+        source = topics.stream([f"{name}{table.suffix}" for name in names], may_be_trimmed=may_be_trimmed)
+        rows = table.rows(source.option("maxOffsetsPerTrigger", ROWS_A_BATCH).load())
+        writer = (
+            rows.writeStream.format("delta")
+            .queryName(table.name)
+            .partitionBy("hour")
+            .option("checkpointLocation", _checkpoint(lake, table.name))
+        )
+        queries.append(streaming.trigger(writer, every).start(_table(lake, table.name)))
+    streaming.run(queries, on_progress)
+
+
+def _hour(instant: Column) -> Column:
+    return f.date_format(instant, "yyyy-MM-dd'T'HH").alias("hour")
+
+
+def _intake(suffix: str) -> Column:
+    return f.expr(f"substring(topic, 1, length(topic) - {len(suffix)})").alias("intake")
+
+
+def _table(lake: str, name: str) -> str:
+    return f"{lake.rstrip('/')}/{name}"
+
+
+def _checkpoint(lake: str, name: str) -> str:
+    return f"{lake.rstrip('/')}/_checkpoints/{name}"
+
+
+def _refuse_without_checkpoint(spark: SparkSession, lake: str, name: str) -> None:
+    """A new checkpoint begins at the first record that there is: whatever the table holds would be there twice."""
+    table, checkpoint = _table(lake, name), _checkpoint(lake, name)
+    if _exists(spark, f"{table}/_delta_log") and not _exists(spark, checkpoint):
+        raise UsageError(
+            f"the table {PurePosixPath(table).name} is there and its checkpoint {checkpoint} is not: its rows would be"
+            " archived twice; bring the checkpoint back, or name another lake"
+        )
+
+
+def _exists(spark: SparkSession, path: str) -> bool:
+    context = spark.sparkContext
+    jvm = context._jvm  # noqa: SLF001 (the only way to Hadoop's file systems)
+    if jvm is None:
+        raise UsageError("Spark's Java has ended")
+    at = jvm.org.apache.hadoop.fs.Path(path)
+    configuration = context._jsc.hadoopConfiguration()  # noqa: SLF001
+    return bool(at.getFileSystem(configuration).exists(at))

@@ -1,0 +1,54 @@
+"""Columns that several jobs need: headers, ids and times, as expressions that Spark compiles, without Python a row."""
+
+import uuid
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+from tarry.headers import NAMESPACE
+
+
+def header(name: str, headers: Column | None = None) -> Column:
+    """The value of the first header of a name, bytes; null where there is none.
+
+    Args:
+        name: the header's.
+        headers: the array of them; by default the column `headers`.
+    """
+    of_name = f.filter(f.col("headers") if headers is None else headers, lambda one: one["key"] == name)
+    return f.get(of_name, f.lit(0))["value"]
+
+
+def text_header(name: str, headers: Column | None = None) -> Column:
+    """The value of the first header of a name as text; null where there is none, or it is no UTF-8."""
+    return f.try_validate_utf8(header(name, headers).cast("string"))
+
+
+def uuid5(namespace: uuid.UUID, name: Column) -> Column:
+    """`uuid.uuid5` of a text: 36 characters; null of null."""
+    digest = f.sha1(f.concat(f.lit(namespace.bytes), f.encode(name, "utf-8")))
+    # RFC 9562: the version in place of four bits, the variant in place of two.
+    variant = f.lower(f.hex(f.conv(f.substring(digest, 17, 1), 16, 10).cast("int").bitwiseAND(3).bitwiseOR(8)))
+    return f.concat_ws(
+        "-",
+        f.substring(digest, 1, 8),
+        f.substring(digest, 9, 4),
+        f.concat(f.lit("5"), f.substring(digest, 14, 3)),
+        f.concat(variant, f.substring(digest, 18, 3)),
+        f.substring(digest, 21, 12),
+    )
+
+
+def place(topic: str = "topic", partition: str = "partition", offset: str = "offset") -> Column:
+    """`topic/partition/offset` of a record: the form of `tarry-source`."""
+    return f.concat_ws("/", f.col(topic), f.col(partition).cast("string"), f.col(offset).cast("string"))
+
+
+def derived_id() -> Column:
+    """The id that the service gives to a record of an intake that brings none."""
+    return uuid5(NAMESPACE, place())
+
+
+def epoch_ms(timestamp: str = "timestamp") -> Column:
+    """A timestamp as milliseconds since the epoch."""
+    return f.unix_millis(f.col(timestamp))

@@ -1,0 +1,120 @@
+"""What the records of an intake ask for, read by Spark's own expressions.
+
+A second reading of the header convention, beside the service's: an audit that reads as the service does would repeat
+its mistakes. It is the more careful of the two: where it says what a record is, the service says the same
+(`tests/pipelines/test_requests.py`), and where it is not sure it says null. Whether a record will be a dead letter it
+does not say: results do.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from tarry.core.dialects import DIALECTS
+from tarry.core.intake_policy import IntakePolicy
+from tarry.headers import CANCEL, CLOUDEVENTS_ID, DELAY_MS, DELIVER_AT, ID, REQUEST_HEADERS, TARGET
+from tarry.pipelines.columns import derived_id, epoch_ms, header, text_header
+from tarry.units import MAX_EPOCH_MS
+
+# Java's: its $ also stands before a last line feed.
+_DIGITS: Final = r"^[0-9]{1,18}\z"
+_UUID: Final = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
+# Seconds of 60 exist, and Spark knows none.
+_INSTANT: Final = r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:[0-5]\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)\z"
+_HANDLE: Final = r"^1\.(.+)\.(\d{1,10})\.(\d{1,15})\.([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})\z"
+_LEAST_EPOCH_MS: Final = 10**12
+
+
+def requests(records: DataFrame, policy: IntakePolicy) -> DataFrame:
+    """What records of one intake ask for, one row each.
+
+    Columns: topic, partition, offset, timestamp_ms, key, value, headers; `is_cancel`; `id`, the message's, or that of
+    the message to be cancelled, as 36 characters; `due_ms`, its due time, rounded up to the tick; `target`, null for
+    cancels. What this reading is not sure of is null.
+
+    Args:
+        records: a table of records (`tarry.pipelines.topics`).
+        policy: what the intake accepts.
+    """
+    is_cancel = f.coalesce(f.exists(f.col("headers"), lambda one: one["key"] == CANCEL), f.lit(False))
+    handle = text_header(CANCEL)
+    is_handle = f.coalesce(handle.rlike(_HANDLE), f.lit(False))
+    cancelled_due = f.when(is_handle, f.regexp_extract(handle, _HANDLE, 3)).cast("long")
+    return (
+        records.withColumn("timestamp_ms", epoch_ms())
+        .withColumn("is_cancel", is_cancel)
+        .withColumn("is_plain", ~_repeats())
+        .select(
+            "topic",
+            "partition",
+            "offset",
+            "timestamp_ms",
+            "key",
+            "value",
+            "headers",
+            "is_cancel",
+            f.when(
+                f.col("is_plain"),
+                f.when(~is_cancel, _id()).when(is_handle, f.lower(f.regexp_extract(handle, _HANDLE, 4))),
+            ).alias("id"),
+            f.when(
+                f.col("is_plain"),
+                f.when(~is_cancel, _due_ms(policy)).when(is_handle, cancelled_due),
+            ).alias("due_ms"),
+            f.when(f.col("is_plain") & ~is_cancel, _target(policy)).alias("target"),
+        )
+    )
+
+
+def _repeats() -> Column:
+    """Whether a request header stands twice."""
+    names = f.filter(f.transform("headers", lambda one: one["key"]), lambda name: name.isin(*sorted(REQUEST_HEADERS)))
+    return f.coalesce(f.size(names) != f.size(f.array_distinct(names)), f.lit(False))
+
+
+def _id() -> Column:
+    own, event = header(ID), text_header(CLOUDEVENTS_ID)
+    digits = f.lower(f.hex(own))
+    parts = [f.substring(digits, at, length) for at, length in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))]
+    given = f.when(text_header(ID).rlike(_UUID), f.lower(text_header(ID))).when(
+        f.length(own) == 16, f.concat_ws("-", *parts)
+    )
+    derived = f.when(event.rlike(_UUID), f.lower(event)).otherwise(derived_id())
+    return f.when(_has(ID), given).otherwise(derived)
+
+
+def _due_ms(policy: IntakePolicy) -> Column:
+    if policy.dialect is not None:
+        return f.lit(None).cast("long")
+    stamp = f.col("timestamp_ms")
+    if policy.fixed_delay_ms is not None:
+        due = stamp + f.lit(policy.fixed_delay_ms)
+    else:
+        delay, at = text_header(DELAY_MS), text_header(DELIVER_AT)
+        due = (
+            f.when(_has(DELAY_MS) & _has(DELIVER_AT), f.lit(None))
+            .when(delay.rlike(_DIGITS), stamp + _number(delay))
+            .when(at.rlike(_DIGITS), f.when(_number(at) >= _LEAST_EPOCH_MS, _number(at)))
+            .when(at.rlike(_INSTANT), f.ceil(f.unix_micros(f.try_to_timestamp(f.upper(at))) / 1_000))
+        )
+    tick = policy.tick_ms
+    rounded = due if tick == 1 else (f.ceil(due / f.lit(tick)) * f.lit(tick)).cast("long")
+    is_sure = (stamp >= 0) & (due - stamp <= policy.max_delay_ms) & (rounded <= MAX_EPOCH_MS) & (due >= 0)
+    if policy.fixed_delay_ms is not None:
+        is_sure = stamp >= 0
+    return f.when(is_sure, rounded.cast("long"))
+
+
+def _target(policy: IntakePolicy) -> Column:
+    if policy.fixed_target is not None:
+        return f.lit(policy.fixed_target)
+    return text_header(TARGET if policy.dialect is None else DIALECTS[policy.dialect].target)
+
+
+def _has(name: str) -> Column:
+    return f.coalesce(f.exists(f.col("headers"), lambda one: one["key"] == name), f.lit(False))
+
+
+def _number(text: Column) -> Column:
+    return f.when(text.rlike(_DIGITS), text).cast("long")

@@ -1,0 +1,70 @@
+"""Running streams: up to now and then end, or on and on; telling how far they are, and ending in order."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from tarry.errors import UsageError
+
+LOOK_EVERY_S = 0.5
+
+
+def trigger(writer: DataStreamWriter, every: str | None) -> DataStreamWriter:
+    """Have a stream go on with a batch every so often; None: up to what is there now, and then end.
+
+    Args:
+        writer: of the stream.
+        every: as Spark reads it, such as `10 seconds`.
+    """
+    return writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)
+
+
+def run(queries: Sequence[StreamingQuery], on_progress: Callable[[str], None]) -> None:
+    """Wait until streams end, and tell of their batches.
+
+    Whatever ends the waiting ends all of them; what a batch had not committed is done again by the next run.
+
+    Args:
+        queries: running, each with a name.
+        on_progress: told of each batch that held something.
+
+    Raises:
+        UsageError: one failed.
+    """
+    seen = {query.name: -1 for query in queries}
+    try:
+        while True:
+            running = [query for query in queries if query.isActive]
+            for query in queries:
+                for batch in query.recentProgress:
+                    if batch["batchId"] > seen[query.name]:
+                        seen[query.name] = batch["batchId"]
+                        _tell(batch, on_progress)
+                if not query.isActive:
+                    query.awaitTermination()  # raises what ended it
+            if not running:
+                return
+            time.sleep(LOOK_EVERY_S)
+    except (StreamingQueryException, PySparkException) as error:
+        raise UsageError(reason(error)) from error
+    finally:
+        for query in queries:
+            query.stop()
+
+
+def reason(error: PySparkException) -> str:
+    """What Spark has to say, in one line."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line), type(error).__name__)
+
+
+def _tell(batch: dict[str, Any], on_progress: Callable[[str], None]) -> None:
+    rows = batch["numInputRows"]
+    if rows:
+        on_progress(
+            f"{batch['name']}: batch {batch['batchId']}: {rows:,} rows, {batch['processedRowsPerSecond']:,.0f}/s"
+        )

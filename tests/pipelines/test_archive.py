@@ -1,0 +1,110 @@
+"""`archive`: each result and dead letter once in a Delta table, through kill -9 and over several runs."""
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from tarry.errors import UsageError
+from tarry.pipelines.archive import archive
+from tarry.pipelines.topics import Topics
+from tests.support.stage import Stage
+
+pytestmark = pytest.mark.broker
+
+NOON_MS = 1_767_268_800_000  # 2026-01-01T12:00:00Z
+
+
+@pytest.fixture
+def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
+    with ExitStack() as until_the_end:
+        opened = Stage(bootstrap, unique_name("archive"), 2, until_the_end)
+        opened.make_intake()
+        yield opened
+
+
+def ignore(_line: str) -> None:
+    """Take no note of progress."""
+
+
+def result(number: int, outcome: str = "fired") -> bytes:
+    at_ms = NOON_MS + number * 60_000
+    fields = {"v": 1, "outcome": outcome, "id": str(uuid.UUID(int=number)), "source": f"in/0/{number}"}
+    return json.dumps(fields | {"due_ms": at_ms - 5, "at_ms": at_ms, "target": "orders"}).encode()
+
+
+def put_results(stage: Stage, values: list[bytes]) -> None:
+    producer = Producer(stage.cluster.client())
+    for number, value in enumerate(values):
+        producer.produce(f"{stage.intake}.results", value, partition=number % 2)
+    assert producer.flush(20) == 0
+    producer.close()
+
+
+def test_each_result_is_archived_once_over_several_runs_and_by_the_hour(
+    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "lake")
+    told: list[str] = []
+
+    def run() -> None:
+        archive(spark, topics, [stage.intake], lake, every=None, may_be_trimmed=False, on_progress=told.append)
+
+    put_results(stage, [result(number) for number in range(120)])
+    run()
+    run()
+    put_results(stage, [result(number) for number in range(120, 130)] + [b"no result", b""])
+    run()
+    rows = spark.read.format("delta").load(f"{lake}/results")
+    assert Counter(row.due_ms for row in rows.where("unreadable is null").collect()) == Counter(
+        NOON_MS + number * 60_000 - 5 for number in range(130)
+    )
+    assert {row.hour: row["count"] for row in rows.where("outcome = 'fired'").groupBy("hour").count().collect()} == {
+        "2026-01-01T12": 60,
+        "2026-01-01T13": 60,
+        "2026-01-01T14": 10,
+    }
+    assert sorted(row.unreadable for row in rows.where("unreadable is not null").collect()) == [b"", b"no result"]
+    assert {row.intake for row in rows.select("intake").collect()} == {stage.intake}
+    assert [line.split(":")[0] for line in told] == ["results", "results"]
+
+
+def test_dead_letters_keep_all_that_they_had(stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    headers: list[tuple[str, bytes | None]] = [
+        ("a", b"\xff"),
+        ("a", None),
+        ("tarry-error", b"no-target"),
+        ("tarry-error-detail", "fällt aus".encode()),
+    ]
+    stage.put(f"{stage.intake}.dead", (0, b"\x00\xff", None, headers), (1, None, b"", headers[2:]))
+    lake = str(tmp_path)
+    archive(spark, topics, [stage.intake], lake, every=None, may_be_trimmed=False, on_progress=ignore)
+    first, second = spark.read.format("delta").load(f"{lake}/dead").orderBy("partition").collect()
+    assert (first.key, first.value, first.error, first.detail) == (b"\x00\xff", None, "no-target", "fällt aus")
+    assert [(one.key, one.value) for one in first.headers] == headers
+    assert (second.key, second.value, second.error) == (None, b"", "no-target")
+
+
+def test_a_table_without_its_checkpoint_is_refused(
+    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    put_results(stage, [result(1)])
+
+    def run() -> None:
+        archive(spark, topics, [stage.intake], str(tmp_path), every=None, may_be_trimmed=False, on_progress=ignore)
+
+    run()
+    (tmp_path / "_checkpoints").rename(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=r"checkpoint .* is not: its rows would be archived twice"):
+        run()
+
+
+def test_an_intake_that_is_not_there_is_one_line(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no topic nowhere\.results"):
+        archive(spark, topics, ["nowhere"], str(tmp_path), every=None, may_be_trimmed=False, on_progress=ignore)

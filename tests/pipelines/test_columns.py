@@ -1,0 +1,48 @@
+"""The expressions that jobs share, against what Python has for the same."""
+
+import uuid
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from tarry.headers import NAMESPACE, derived_id
+from tarry.pipelines import columns
+from tarry.pipelines.topics import RECORD
+
+NAMES = ["", "a", "tarry.delayed/0/17", "clé", "🕰", "x" * 1_000, *[str(number) for number in range(500)]]
+
+
+def test_uuid5_is_pythons(spark: SparkSession) -> None:
+    found = spark.createDataFrame([(name,) for name in NAMES], "name string").select(
+        "name", columns.uuid5(NAMESPACE, f.col("name")).alias("id")
+    )
+    assert {row.name: row.id for row in found.collect()} == {name: str(uuid.uuid5(NAMESPACE, name)) for name in NAMES}
+
+
+def test_the_derived_id_is_the_services(spark: SparkSession) -> None:
+    rows = [("in.a-1", partition, offset) for partition in (0, 7) for offset in (0, 2**40)]
+    found = spark.createDataFrame(rows, "topic string, partition int, offset long").select(
+        "topic", "partition", "offset", columns.derived_id().alias("id")
+    )
+    assert {row.id for row in found.collect()} == {derived_id(*row).decode() for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("headers", "value", "text"),
+    [
+        (None, None, None),
+        ([], None, None),
+        ([("b", b"2"), ("a", b"1"), ("a", b"3")], b"1", "1"),
+        ([("a", None)], None, None),
+        ([("a", b"\xff\xfe")], b"\xff\xfe", None),
+        ([("A", b"1")], None, None),
+        ([("a", b"")], b"", ""),
+    ],
+)
+def test_the_first_header_of_a_name_counts(
+    spark: SparkSession, headers: list[tuple[str, bytes | None]] | None, value: bytes | None, text: str | None
+) -> None:
+    record = spark.createDataFrame([("t", 0, 0, None, None, None, headers)], RECORD)
+    (row,) = record.select(columns.header("a").alias("value"), columns.text_header("a").alias("text")).collect()
+    assert (row.value, row.text) == (value, text)

@@ -1,0 +1,129 @@
+"""The pipeline's reading of the header convention beside the service's: where both say something, it is the same."""
+
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request import CancelRequest, Rejection, Request
+from tarry.core.request_reader import RequestReader
+from tarry.pipelines.requests import requests
+from tarry.pipelines.topics import RECORD
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+STAMP_MS = 1_767_268_800_123
+UUID = "0190B5C0-7E57-4c00-8000-0123456789ab"
+TO: tuple[str, bytes] = ("tarry-target", b"orders")
+SOON: tuple[str, bytes] = ("tarry-delay-ms", b"1500")
+
+PLAIN: list[Headers] = [
+    [TO, SOON],
+    [SOON, TO, ("x", None), ("x", b"\xff")],
+    [TO, ("tarry-delay-ms", b"0")],
+    [TO, ("tarry-delay-ms", b"007")],
+    [TO, ("tarry-deliver-at", b"1767268900000")],
+    [TO, ("tarry-deliver-at", b"2026-01-02T00:00:00Z")],
+    [TO, ("tarry-deliver-at", b"2026-01-02t00:00:00.5z")],
+    [TO, ("tarry-deliver-at", b"2026-01-02T00:00:00.000001+01:30")],
+    [TO, ("tarry-deliver-at", b"2026-01-02T00:00:00.123456-11:00")],
+    [TO, ("tarry-deliver-at", b"1999-01-02T00:00:00Z")],
+    [TO, SOON, ("tarry-id", UUID.encode())],
+    [TO, SOON, ("tarry-id", uuid.UUID(UUID).bytes)],
+    [TO, SOON, ("ce_id", UUID.encode())],
+    [TO, SOON, ("ce_id", b"order-17")],
+    [TO, SOON, ("tarry-due-ms", b"5"), ("tarry-source", b"x")],
+    [("tarry-cancel", f"1.in.0.1767268900000.{UUID}".encode())],
+    [("tarry-cancel", f"1.in.0.1767268900000.{UUID}".encode()), TO, ("tarry-delay-ms", b"x")],
+]
+"""What this reading is sure of."""
+
+HOSTILE: list[Headers] = [
+    [],
+    [TO],
+    [SOON],
+    [TO, SOON, ("tarry-deliver-at", b"1767268900000")],
+    [TO, SOON, SOON],
+    [TO, TO, SOON],
+    *[
+        [TO, ("tarry-delay-ms", value)]
+        for value in (None, b"", b"-1", b"+1", b"1.5", b" 5", b"9" * 18, b"9" * 40, b"\xff")
+    ],
+    *[[TO, ("tarry-delay-ms", "٣".encode())], [TO, ("tarry-delay-ms", b"5\n")]],
+    *[
+        [TO, ("tarry-deliver-at", value)]
+        for value in (
+            None,
+            b"",
+            b"1767268900",
+            b"9" * 18,
+            b"9" * 40,
+            b"2026-01-02",
+            b"2026-01-02T00:00:00",
+            b"2026-13-02T00:00:00Z",
+            b"2026-02-30T00:00:00Z",
+            b"2026-01-02T24:00:00Z",
+            b"2026-06-30T23:59:60Z",
+            b"2026-01-02T00:00:00+25:00",
+            b"2026-01-02T00:00:00.1234567Z",
+            b"2026-01-02T00:00:00Z\n",
+            b"2026-01-02 00:00:00Z",
+            b"2030-01-02T00:00:00Z",
+        )
+    ],
+    [TO, SOON, ("tarry-id", b"no uuid")],
+    [TO, SOON, ("tarry-id", None)],
+    [TO, SOON, ("tarry-id", (UUID + "\n").encode())],
+    [("tarry-target", b"\xff"), SOON],
+    [("tarry-target", None), SOON],
+    [("tarry-cancel", b"")],
+    [("tarry-cancel", None)],
+    [("tarry-cancel", f"1.in.0.1767268900000.{UUID}\n".encode())],
+    [("tarry-cancel", f"1.in.7.1767268900000.{UUID}".encode())],
+    [("tarry-cancel", f"2.in.0.1767268900000.{UUID}".encode())],
+]
+
+POLICIES = {
+    "headers": IntakePolicy("in"),
+    "a tick of 100 ms": IntakePolicy("in", tick_ms=100),
+    "fixed": IntakePolicy("in", fixed_delay_ms=30_000, fixed_target="orders"),
+    "a dialect": IntakePolicy("in", dialect="etf1"),
+}
+
+
+def found(spark: SparkSession, policy: IntakePolicy, headers: Sequence[Headers]) -> list[Row]:
+    stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=STAMP_MS)
+    rows = [("in", 0, offset, stamp, b"k", b"v", list(one) or None) for offset, one in enumerate(headers)]
+    return requests(spark.createDataFrame(rows, RECORD), policy).orderBy("offset").collect()
+
+
+def told(policy: IntakePolicy, offset: int, headers: Headers) -> Request | CancelRequest | Rejection:
+    return RequestReader(policy).read(0, offset, STAMP_MS, headers, STAMP_MS)
+
+
+def test_what_is_plain_is_read_as_the_service_reads_it(spark: SparkSession) -> None:
+    policy = POLICIES["headers"]
+    for row, headers in zip(found(spark, policy, PLAIN), PLAIN, strict=True):
+        request = told(policy, row.offset, headers)
+        assert not isinstance(request, Rejection), headers
+        target = request.target if isinstance(request, Request) else None
+        assert (row.id, row.due_ms, row.target) == (request.id.decode(), request.due_ms, target), headers
+        assert row.is_cancel == isinstance(request, CancelRequest)
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_of_whatever_it_is_sure_the_service_says_the_same(spark: SparkSession, policy: IntakePolicy) -> None:
+    headers = [*PLAIN, *HOSTILE]
+    for row, one in zip(found(spark, policy, headers), headers, strict=True):
+        request = told(policy, row.offset, one)
+        if isinstance(request, Rejection):
+            known = {None, request.due_ms}
+            assert row.due_ms in known or row.is_cancel, one
+            continue
+        assert row.id in {None, request.id.decode()}, one
+        assert row.due_ms in {None, request.due_ms}, one
+        if isinstance(request, Request):
+            assert row.target in {None, request.target}, one

@@ -1,0 +1,34 @@
+"""One Spark session for the tests of the pipeline, and records to read with it."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tarry.devbroker.broker import tell_on_stderr
+from tarry.kafka.settings import Cluster
+from tarry.pipelines.session import session
+from tarry.pipelines.topics import Topics
+
+
+class Sent(NamedTuple):
+    """A record to write with a plain producer."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session on this machine, made once: a second in one process would be the same."""
+    with session("tests", "local[2]", {"spark.driver.memory": "1g"}, tell_on_stderr) as started:
+        yield started
+
+
+@pytest.fixture
+def topics(spark: SparkSession, bootstrap: str) -> Iterator[Topics]:
+    with Topics(spark, Cluster(bootstrap)) as opened:
+        yield opened
