@@ -1,0 +1,36 @@
+"""`tarry spark` before Spark: what costs nothing where it is not used, and what is said where it is missing."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tarry.cli.main import main
+
+ABSENT = """
+import importlib.util, sys
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "pyspark" else found(name, *rest)
+from tarry.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+def test_no_other_command_imports_pyspark() -> None:
+    code = "import sys, tarry.cli.main; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_where_pyspark_is_missing_one_line_says_what_to_install() -> None:
+    command = [sys.executable, "-c", ABSENT, "spark", "archive", "--lake", "nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "tarry: the jobs of tarry spark need PySpark: pip install 'tarry[pipelines]'\n"
+
+
+@pytest.mark.parametrize("option", ["--conf", "--kafka-option"])
+def test_a_setting_without_a_value_is_a_mistake_of_use(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["spark", "archive", "--lake", "nowhere", option, "spark.driver.memory"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"tarry: {option}: NAME=VALUE is wanted: spark.driver.memory\n"
