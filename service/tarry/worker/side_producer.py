@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 ABORT_S = 2.0
 """How long an abort may take: the next registration under the same id does it too."""
 
+RENEWAL_ABORT_S = 0.25
+"""The same before a renewal, mostly some milliseconds: but it may wait for records that were sent behind a refused one,
+and that the client library sends again until they time out; to have the registration do it takes as long as this."""
+
 SETTLE_S = 3.0
 """How long a take-over or a release waits for a producer that is being built."""
 
@@ -152,6 +156,6 @@ class SideProducer:
             # Else the broker does it, and has the registration wait. But a client that lost its coordinator may never
             # find it again, and nobody watches over this thread.
             with suppress(RetriableError):
-                self.transactor.abort(ABORT_S)
+                self.transactor.abort(RENEWAL_ABORT_S)
             self._is_open = False
         self.transactor.renew()
