@@ -1,8 +1,9 @@
 """One partition with the overflow wheel of the default configuration, over weeks and months, in seconds.
 
 Crashes before and after every commit, outages from seconds to weeks, targets that are away for days, bursts larger than
-memory, cancels, lost offsets, deletions that a killed broker forgets. The judge sees each commit: each message fires
-once, or is cancelled once, never early, and in the order of (due time, offset) where it was accepted before it was due.
+memory, cancels, records that no level takes, lost offsets, deletions that a killed broker forgets. The judge sees each
+commit: each message fires once, or is cancelled once, or is dead once, never early, and in the order of (due time,
+offset) where it was accepted before it was due.
 
 The suite's courses are the same each time, so that a change is judged by what it does; `make slow` looks at new ones.
 """
@@ -48,7 +49,7 @@ def test_months_keep_all_promises() -> None:
         lives, copies = lives + months.lives, copies + months.copies_used
     # Or they would have seen nothing.
     assert set(filed) == set(range(1, GEOMETRY.levels + 1))
-    assert set(outcomes) == {Outcome.FIRED, Outcome.CANCELLED, Outcome.CANCEL_TOO_LATE}
+    assert set(outcomes) == {Outcome.FIRED, Outcome.CANCELLED, Outcome.CANCEL_TOO_LATE, Outcome.DEAD}
     assert (lives > 100, copies > 20) == (True, True)
 
 

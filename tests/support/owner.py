@@ -21,7 +21,7 @@ from tarry.core.request_reader import RequestReader
 from tarry.core.source import INTAKE, Source
 from tarry.timer import TimingWheel
 from tests.support.durable import Filed, SlotLog, Store, recover
-from tests.support.outcomes import Judge
+from tests.support.outcomes import Judge, is_refused
 
 if TYPE_CHECKING:
     from tarry.core.message import Headers
@@ -223,6 +223,11 @@ class Owner:
         filing = self.state.placing.take_to_file(self.choose.choice((5, 40)), self.now_ms)
         if not filing:
             return False
+        refused = {message.sequence: ("too-large", "") for message, _ in filing.records if is_refused(message.sequence)}
+        if refused:
+            self.transact(self.store.abort, self.store.abort)
+            self.state.put_back_filed(filing, refused)
+            return True
         records: dict[Source, list[Filed]] = {}
         for message, source in filing.records:
             headers: Headers = filed_headers(message)  # type: ignore[assignment]  # all values are bytes
@@ -241,7 +246,7 @@ class Owner:
         if self.transact(partial(write, commit=True), partial(write, commit=False)):
             self.state.confirm_filed(filing)
         else:
-            self.state.placing.put_back_filed(filing)
+            self.state.put_back_filed(filing, {})
         return True
 
     def open_from_ms(self, source: Source) -> int:

@@ -33,6 +33,7 @@ from tarry.core.draining import Draining
 from tarry.core.hot_window import HotWindow
 from tarry.core.intake import Intake
 from tarry.core.memory import Memory
+from tarry.core.message import DeadMessage, FiledMessage, HeldCancel
 from tarry.core.overflow import Overflow
 from tarry.core.parked import Parked
 from tarry.core.placing import Placing
@@ -41,6 +42,7 @@ from tarry.core.ready import Ready
 from tarry.core.recovered import Recovered
 from tarry.core.request_reader import RequestReader
 from tarry.core.source import Source
+from tarry.headers import derived_id
 from tarry.timer import TimingWheel
 
 _size_bytes = attrgetter("size_bytes")
@@ -207,6 +209,31 @@ class PartitionState:
         self._progress.mark(filing.offsets)
         self._progress.trim()
         self._memory.held_bytes -= sum(message.size_bytes for message, _ in filing.records)
+
+    def put_back_filed(self, filing: Filing, refused: Mapping[int, tuple[str, str]]) -> None:
+        """The transaction that filed them aborted: they are to be filed again.
+
+        Args:
+            filing: what was taken.
+            refused: for the offset in the intake of each that no level takes the error code and detail: these are dead.
+        """
+        kept = []
+        for record in filing.records:
+            message = record[0]
+            if message.sequence in refused:
+                dead = self._dead_of(message, *refused[message.sequence])
+                self._memory.held_bytes += dead.size_bytes - message.size_bytes
+                self._ready.dead.append(dead)
+            else:
+                kept.append(record)
+        self.placing.put_back_filed(Filing(kept))
+
+    def _dead_of(self, message: FiledMessage, code: str, detail: str) -> DeadMessage:
+        dead = DeadMessage.of(message, code, detail)
+        if type(message) is not HeldCancel:
+            return dead
+        # It has its message's id and due time, and is not that message.
+        return dead._replace(id=derived_id(*self.place, message.sequence), due_ms=None, target=None)
 
     def to_ask(self, now_ms: int) -> list[Source]:
         """The slots whose high watermarks `close_buckets` needs next; none where nothing is to be closed."""

@@ -9,6 +9,9 @@ from tarry.core.partition import PartitionState
 MOST_TO_FILE = 10_000
 """Where more waits to be filed, nothing more is read."""
 
+MOST_ALONE = 500
+"""Messages of a transaction that sends each in a batch of its own: some thousands a second are the most that can be."""
+
 Batches = list[tuple[PartitionState, Batch]]
 """Each with the partition that it was taken from."""
 

@@ -50,6 +50,11 @@ def is_refusal(error: KafkaError) -> bool:
     return error.code() in _FOR_EVER or error.code() == _OF_ANOTHER
 
 
+def refusal_of(error: KafkaError) -> ErrorCode | None:
+    """What a record dies of that was refused for ever, if it is the one to blame; None where the cause may pass."""
+    return _FOR_EVER.get(error.code())
+
+
 def verdicts_of(reports: Reports, *, alone: bool) -> Verdicts:
     """Who is to blame for a refusal, as far as that is sure.
 
@@ -75,7 +80,7 @@ def verdicts_of(reports: Reports, *, alone: bool) -> Verdicts:
 
 def verdict_of(error: KafkaError, message: HeldMessage) -> tuple[str, str] | None:
     """What a refusal means for a message: an error code and a text where it is for ever, None where it may pass."""
-    code = _FOR_EVER.get(error.code())
+    code = refusal_of(error)
     if code is None:
         return None
     if code is ErrorCode.REJECTED_BY_BROKER and message.key is None:

@@ -1,7 +1,12 @@
 """Messages that are due beyond the hot window go to buckets of the overflow wheel, in transactions of their own.
 
     1. begin    take what waits to be filed, open a transaction, hand the records to the client library
-    2. look     every turn, without waiting: delivered → offsets and commit; failed → abort, and try again later
+    2. look     every turn, without waiting: delivered → offsets and commit; failed → abort, and try again later;
+                a record refused for ever → abort, find out which, and try again without it
+
+A batch is refused as one, and does not say for which of its records. So those of a transaction with a refusal are tried
+once more, each in a batch of its own: whoever is refused then is to blame, and becomes a dead letter of the next firing
+transaction. A level that is away (no leader, too few replicas, no right to write) is waited for, and condemns nobody.
 
 A filing commits no offset of the intake: it may not say anything about what others hold. It commits one of the journal,
 which nobody reads, so that the broker checks our membership; what it moved is in the journal's record and counts as
@@ -12,7 +17,8 @@ is closed.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -22,19 +28,23 @@ from tarry.core.batch import Filing
 from tarry.core.delivery import filed_cancel_result, source_prefix
 from tarry.core.filed import filed_headers
 from tarry.core.journal import encode_done
-from tarry.core.message import HeldCancel
+from tarry.core.message import FiledMessage, HeldCancel
 from tarry.core.partition import PartitionState
 from tarry.core.source import INTAKE, Source
 from tarry.errors import AbortableError
+from tarry.headers import ErrorCode
 from tarry.kafka.clients import Clients
 from tarry.kafka.errors import error_of
 from tarry.kafka.membership import Membership
 from tarry.kafka.partition_logs import proof_of
+from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.topics import JOURNAL, RESULTS
-from tarry.kafka.transaction import Transactor
+from tarry.kafka.transaction import OnFailure, Transactor
 from tarry.metrics.families import FILED
 from tarry.metrics.tally import Tally
-from tarry.worker.batches import rotated, take_batches
+from tarry.worker.batches import MOST_ALONE, rotated, take_batches
+from tarry.worker.composing import refusal_of
+from tarry.worker.judging import Verdict
 from tarry.worker.logs import log_of
 from tarry.worker.side_producer import SideProducer
 
@@ -47,12 +57,30 @@ FILE_EVERY_MS = 50
 BACKOFF_MS = 500
 
 
+_ALONE_BYTES = 1
+"""No batch of more than one record is as small: each goes in a batch of its own."""
+
+
 @dataclass(slots=True)
 class _Attempt:
-    """An open transaction."""
+    """An open transaction.
+
+    Attributes:
+        filings: what it files.
+        alone: whether each record goes in a batch of its own.
+        failure: why it is to be aborted, for a cause that passes.
+        refusal: the same, because of a record that is refused for ever.
+        verdicts: on those that are known to be refused, by partition and offset in the intake.
+    """
 
     filings: list[tuple[PartitionState, Filing]]
+    alone: bool
     failure: str = ""
+    refusal: str = ""
+    verdicts: dict[PartitionState, dict[int, Verdict]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return sum(len(filing) for _, filing in self.filings)
 
 
 class Filer:
@@ -78,7 +106,7 @@ class Filer:
         on_event: Callable[..., None],
         tally: Tally,
     ) -> None:
-        self._producer = SideProducer(transactor, clients)
+        self._producer = SideProducer(transactor, clients, lambda: _ALONE_BYTES if self._suspects > 0 else BATCH_BYTES)
         self._transactor = transactor
         self._membership = membership
         self._clock = clock
@@ -86,6 +114,8 @@ class Filer:
         self._on_event = on_event
         self._tally = tally
         self._attempt: _Attempt | None = None
+        self._suspects = 0
+        """How many of those that wait first were in a transaction with a refusal, and are to be tried alone."""
         self._next_ms = 0
         self._turns = 0
 
@@ -111,7 +141,10 @@ class Filer:
         waiting = [state for state in states if state.placing.to_file and state not in held_up]
         if waiting and now_ms >= self._next_ms and self._producer.is_ready():
             self._next_ms = now_ms + FILE_EVERY_MS
-            self._begin(waiting)
+            if self._producer.fits():
+                self._begin(waiting)
+            else:
+                self._producer.renew()
 
     def settle(self) -> None:
         """Wait until no producer is being built beside the loop.
@@ -135,6 +168,7 @@ class Filer:
     def forget(self) -> None:
         """The states and the producer are gone: nothing is open."""
         self._attempt = None
+        self._suspects = 0
         self._producer.forget()
 
     # -- 1 ----------------------------------------------------------------------------------------------------------
@@ -142,29 +176,41 @@ class Filer:
     def _begin(self, states: Sequence[PartitionState]) -> None:
         self._turns += 1
         now_ms = self._clock.now_ms()
+        alone = self._suspects > 0
+        most = min(self._most, self._suspects, MOST_ALONE) if alone else self._most
         filings = take_batches(
-            rotated(states, self._turns), self._most, lambda state, room: state.placing.take_to_file(room, now_ms)
+            rotated(states, self._turns), most, lambda state, room: state.placing.take_to_file(room, now_ms)
         )
         if not filings:
             return
-        attempt = self._attempt = _Attempt(filings)
+        attempt = self._attempt = _Attempt(filings, alone)
         self._producer.begin()
         try:
             for state, filing in filings:
-                self._write(state, filing)
+                self._write(attempt, state, filing)
         except AbortableError as error:
             attempt.failure = str(error)
         except KafkaException as exception:
             attempt.failure = error_of(exception).str()
 
-    def _write(self, state: PartitionState, filing: Filing) -> None:
+    def _write(self, attempt: _Attempt, state: PartitionState, filing: Filing) -> None:
         produce, failed = self._transactor.produce, self._failed
-        places: dict[Source, Place] = {}
+        logs: dict[Source, tuple[Place, OnFailure]] = {}
         for message, source in filing.records:
-            place = places.get(source)
-            if place is None:
-                place = places[source] = log_of(state, source)
-            produce(*place, message.original_key, message.value, filed_headers(message), failed)
+            log = logs.get(source)
+            if log is None:
+                place = log_of(state, source)
+                log = logs[source] = place, partial(self._not_filed, attempt, place[0], None)
+            place, report = log
+            if attempt.alone:
+                report = partial(self._not_filed, attempt, place[0], (state, message))
+            try:
+                produce(*place, message.original_key, message.value, filed_headers(message), report)
+            except KafkaException as exception:
+                error = error_of(exception)
+                if refusal_of(error) is None:
+                    raise
+                report(error, None)
         prefix, now_ms = source_prefix(*state.place), self._clock.now_ms()
         for message, _ in filing.records:
             if type(message) is HeldCancel and message.source == INTAKE:  # it is said once, not at each level
@@ -174,13 +220,37 @@ class Filer:
         produce(state.intake + JOURNAL, state.partition, None, record, [], failed)
 
     def _failed(self, error: KafkaError | None, _record: Any) -> None:
+        """A delivery report of a record to a topic of our own."""
         if error is not None and self._attempt is not None:
             self._attempt.failure = self._attempt.failure or error.str()
+
+    def _not_filed(
+        self,
+        attempt: _Attempt,
+        topic: str,
+        alone: tuple[PartitionState, FiledMessage] | None,
+        error: KafkaError | None,
+        _record: Any,
+    ) -> None:
+        """A delivery report of a record to a level; of which message, where it had a batch of its own."""
+        if error is None:
+            return
+        code, reason = refusal_of(error), f"{topic}: {error.str()}"
+        if code is None or code is ErrorCode.BAD_TARGET:  # of a name that is our own
+            attempt.failure = attempt.failure or reason
+            return
+        attempt.refusal = attempt.refusal or reason
+        if alone is not None:
+            state, message = alone
+            attempt.verdicts.setdefault(state, {})[message.sequence] = (code, reason)
 
     # -- 2 ----------------------------------------------------------------------------------------------------------
 
     def _look(self, attempt: _Attempt) -> None:
         queued = self._transactor.push()
+        if attempt.refusal:
+            self._condemn(attempt)
+            return
         if attempt.failure:
             self._give_up(attempt, attempt.failure)
             return
@@ -194,9 +264,20 @@ class Filer:
             self._give_up(attempt, str(error))
             return
         self._attempt = None
+        self._clear(len(attempt))
         for state, filing in attempt.filings:
             state.confirm_filed(filing)
             self._tally.count(FILED, len(filing), state.intake)
+
+    def _condemn(self, attempt: _Attempt) -> None:
+        """A record was refused for ever: try again at once, without it where it is known, else to find it out."""
+        if attempt.alone:  # a dead letter says it
+            self._clear(sum(map(len, attempt.verdicts.values())))
+        else:
+            self._on_event("filing_aborted", reason=attempt.refusal)
+            self._suspects = len(attempt)
+        self._put_back(attempt)
+        self._producer.renew()
 
     def _give_up(self, attempt: _Attempt, reason: str) -> None:
         self._on_event("filing_aborted", reason=reason)
@@ -204,7 +285,11 @@ class Filer:
         self._next_ms = self._clock.monotonic_ms() + BACKOFF_MS
         self._producer.renew()
 
+    def _clear(self, messages: int) -> None:
+        """So many have been filed, or are dead."""
+        self._suspects = max(0, self._suspects - messages)
+
     def _put_back(self, attempt: _Attempt) -> None:
         self._attempt = None
         for state, filing in attempt.filings:
-            state.placing.put_back_filed(filing)
+            state.put_back_filed(filing, attempt.verdicts.get(state, {}))

@@ -37,7 +37,7 @@ from tarry.kafka.place import Place
 from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.transaction import Transactor
 from tarry.metrics.tally import Tally
-from tarry.worker.batches import Batches, rotated, take_batches
+from tarry.worker.batches import MOST_ALONE, Batches, rotated, take_batches
 from tarry.worker.composing import Composer, Reports, is_refusal, verdicts_of
 from tarry.worker.counting import count_delivered
 from tarry.worker.judging import Verdicts, judge
@@ -53,9 +53,6 @@ LOOK_MS = 1_000
 
 FEWEST = 50
 """A try that failed is followed by one of half as many messages, and no fewer than this."""
-
-MOST_ALONE = 500
-"""Messages of a transaction that sends each in a batch of its own: some thousands a second are the most that can be."""
 
 
 @dataclass(slots=True)
