@@ -22,7 +22,7 @@ from tarry.core.levels import levels_for
 from tarry.core.request_reader import RequestReader
 from tarry.http import listen
 from tarry.kafka.birth import PATIENCE_S, Birth
-from tarry.kafka.intake_topics import make_or_check
+from tarry.kafka.intake_topics import check_rights, make_or_check
 from tarry.kafka.patience import patiently
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import TopicAdmin
@@ -64,17 +64,18 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
         on_event: takes an event's name and fields, for the log.
 
     Raises:
-        UsageError: a topic is not as it must be; one line says how.
+        UsageError: a topic is not as it must be, or a right is missing; one line says how.
     """
     cluster = cluster_of(config)
     admin = cluster.clients.admin(cluster.admin())
+    topics = TopicAdmin(admin)
     clock = SystemClock()
     birth = Birth(cluster, admin, config.service.group, clock)
     for intake in config.intakes:
         geometry = geometry_of(config, intake)
         make = partial(
             make_or_check,
-            TopicAdmin(admin),
+            topics,
             intake.topic,
             intake.partitions,
             intake.replication,
@@ -85,6 +86,7 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
         made = patiently(make, clock, PATIENCE_S)
         if made:
             on_event("topics_made", topics=made)
+        patiently(partial(check_rights, topics, intake.topic, geometry), clock, PATIENCE_S)
 
 
 def policy_of(config: Config, intake: Intake) -> IntakePolicy:

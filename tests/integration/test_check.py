@@ -172,7 +172,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
     allow(ResourceType.TOPIC, "checked.results", AclOperation.WRITE)
     allow(ResourceType.TOPIC, "checked.journal", AclOperation.WRITE, AclOperation.DELETE)
     allow(ResourceType.TOPIC, "checked.dead", AclOperation.DESCRIBE)
-    allow(ResourceType.TOPIC, "checked.wheel-1", AclOperation.READ, AclOperation.DELETE)
+    allow(ResourceType.TOPIC, "checked.wheel-1", AclOperation.READ, AclOperation.WRITE)
 
     code, lines = check(tmp_path, toml, **login_as)
     assert code == 1
@@ -182,7 +182,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
         "ok    ACLs of topic checked.results: WRITE",
         "FAIL  ACLs of topic checked.journal: READ needed, and not granted",
         "FAIL  ACLs of topic checked.dead: WRITE needed, and not granted",
-        "FAIL  ACLs of topic checked.wheel-1: WRITE needed, and not granted",
+        "FAIL  ACLs of topic checked.wheel-1: DELETE needed, and not granted",
         "note  ACLs of topic orders: not there, or hidden from this user; making it needs CREATE",
         "FAIL  ACLs of group tarry: READ needed, and not granted",
     }
@@ -190,7 +190,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
     allow(ResourceType.TOPIC, "checked", AclOperation.DELETE)
     allow(ResourceType.TOPIC, "checked.journal", AclOperation.READ)
     allow(ResourceType.TOPIC, "checked.dead", AclOperation.WRITE)
-    allow(ResourceType.TOPIC, "checked.wheel-1", AclOperation.WRITE)
+    allow(ResourceType.TOPIC, "checked.wheel-1", AclOperation.DELETE)
     allow(ResourceType.GROUP, "tarry", AclOperation.READ)
     code, lines = check(tmp_path, toml, **login_as)
     assert code == 0

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.devbroker import EmbeddedBroker
@@ -16,52 +15,20 @@ from tests.support.brokers import wait_until
 from tests.support.checker import digest
 from tests.support.processes import Serve, ServeConfig
 from tests.support.reader import reading
+from tests.support.rights import AUTHORIZER, allow, deny
 
-_AUTHORIZER = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-}
 _AT_FIRST = 20
-
-
-def _acl(topic: str, permission: AclPermissionType, operation: AclOperation) -> AclBinding:
-    return AclBinding(
-        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission
-    )
-
-
-def _deny_writing(admin: AdminClient, topic: str) -> None:
-    bindings = [
-        _acl(topic, AclPermissionType.ALLOW, AclOperation.ALL),
-        _acl(topic, AclPermissionType.DENY, AclOperation.WRITE),
-    ]
-    for future in admin.create_acls(bindings).values():
-        future.result(timeout=30)
-
-
-def _allow_writing(admin: AdminClient, topic: str) -> None:
-    denial = AclBindingFilter(
-        ResourceType.TOPIC,
-        topic,
-        ResourcePatternType.LITERAL,
-        "User:ANONYMOUS",
-        "*",
-        AclOperation.WRITE,
-        AclPermissionType.DENY,
-    )
-    for future in admin.delete_acls([denial]).values():
-        future.result(timeout=30)
 
 
 @pytest.mark.parametrize("away_s", [3, pytest.param(120, marks=pytest.mark.soak)])
 def test_a_target_that_is_away_delays_its_own_messages_only(
     start_embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path, away_s: int
 ) -> None:
-    bootstrap = start_embedded_broker(properties=_AUTHORIZER).bootstrap_servers
+    bootstrap = start_embedded_broker(properties=AUTHORIZER).bootstrap_servers
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic("away", 2, 1), NewTopic("there", 2, 1)]).values():
         future.result(timeout=30)
-    _deny_writing(admin, "away")
+    deny(admin, "away", AclOperation.WRITE)
     serve = Serve(ServeConfig(bootstrap=bootstrap, intake="intake", partitions=2), tmp_path, "serve")
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     sent = {"away": 0, "there": 0}
@@ -97,7 +64,7 @@ def test_a_target_that_is_away_delays_its_own_messages_only(
                 time.sleep(max(0, sent_ms / 1_000 + 1 - time.time()))  # so long it is to be away
             assert arrived("away") == []
             wait_until(lambda: serve.metric("tarry_parked_messages", target="away") == sent["away"], "they are counted")
-            _allow_writing(admin, "away")
+            allow(admin, "away", AclOperation.WRITE)
             reader.wait_until(lambda _: len(arrived("away")) == sent["away"], "what was parked", 40)
             reader.finish()
             assert arrived("away") == all_of("away")

@@ -48,6 +48,18 @@ _DENIED = frozenset(
 )
 
 
+class Rights(NamedTuple):
+    """What the service needs to do with a topic.
+
+    Args:
+        must: operations that it cannot work without.
+        should: those without which only tidying up suffers.
+    """
+
+    must: frozenset[AclOperation]
+    should: frozenset[AclOperation] = frozenset()
+
+
 class Finding(NamedTuple):
     """One line of the report.
 
@@ -238,40 +250,44 @@ def _rights(admin: AdminClient, settings: Config, there: set[str]) -> Iterator[F
     )
 
 
-def _needed(settings: Config) -> dict[str, set[AclOperation]]:
-    """The operations that the service needs, by topic; a target counts where it is named in full."""
-    needed: dict[str, set[AclOperation]] = {}
+def _needed(settings: Config) -> dict[str, Rights]:
+    """What the service needs, by topic; a target counts where it is named in full."""
+    write, delete = frozenset({_WRITE}), frozenset({_DELETE})
+    needed: dict[str, Rights] = {}
     for intake in settings.intakes:
         name = intake.topic
-        needed.setdefault(name, set()).update({_READ, _DELETE})
-        needed.setdefault(name + RESULTS, set()).add(_WRITE)
-        needed.setdefault(name + JOURNAL, set()).update({_READ, _WRITE, _DELETE})
-        needed.setdefault(name + DEAD, set()).add(_WRITE)
+        needed[name] = Rights(frozenset({_READ}), delete)
+        needed[name + RESULTS] = Rights(write)
+        needed[name + JOURNAL] = Rights(frozenset({_READ, _WRITE}), delete)
+        needed[name + DEAD] = Rights(write)
         for level in range(1, geometry_of(settings, intake).levels + 1):
-            needed.setdefault(wheel_topic(name, level), set()).update({_READ, _WRITE, _DELETE})
+            # A bucket that is not emptied keeps its entry in the checkpoint, which has room for so many.
+            needed[wheel_topic(name, level)] = Rights(frozenset({_READ, _WRITE, _DELETE}))
+    for intake in settings.intakes:
         for target in (intake.target,) if intake.target else intake.targets:
             if not set(target) & set("*?["):
-                needed.setdefault(target, set()).add(_WRITE)
+                must, should = needed.get(target, Rights(frozenset()))
+                needed[target] = Rights(must | write, should)
     return needed
 
 
-def _topic_rights(admin: AdminClient, needed: Mapping[str, set[AclOperation]]) -> Iterator[Finding]:
+def _topic_rights(admin: AdminClient, needed: Mapping[str, Rights]) -> Iterator[Finding]:
     futures = admin.describe_topics(
         TopicCollection(list(needed)), include_authorized_operations=True, request_timeout=ANSWER_WITHIN_S
     )
-    for topic, wanted in needed.items():
+    for topic, (must, should) in needed.items():
         try:
             allowed = futures[topic].result().authorized_operations or []
         except KafkaException as exception:
             yield Finding(FAIL, f"ACLs of topic {topic}: {error_of(exception).str()}")
             continue
-        lacking = wanted.difference(allowed)
-        if lacking - {_DELETE}:
+        lacking = (must | should).difference(allowed)
+        if lacking & must:
             yield Finding(FAIL, f"ACLs of topic {topic}: {_names(lacking)} needed, and not granted")
         elif lacking:
-            yield Finding(NOTE, f"ACLs of topic {topic}: without DELETE what is done stays in it for ever")
+            yield Finding(NOTE, f"ACLs of topic {topic}: without {_names(lacking)} what is done stays in it for ever")
         else:
-            yield Finding(OK, f"ACLs of topic {topic}: {_names(wanted)}")
+            yield Finding(OK, f"ACLs of topic {topic}: {_names(must | should)}")
 
 
 def _group_right(admin: AdminClient, group: str) -> Finding:

@@ -149,12 +149,29 @@ def make_or_check(
     return made + admin.make(topic for topic in missing if topic.name == intake)
 
 
+def check_rights(admin: TopicAdmin, intake: str, geometry: Geometry) -> None:
+    """Make sure that the buckets of an intake, which exist, can be emptied: else one day no more could be closed.
+
+    Raises:
+        RetriableError: the brokers do not answer, or do not know all topics yet.
+        UsageError: the right to do so is missing.
+    """
+    for topic in admin.undeletable(_wheel_topics(intake, geometry)):
+        raise UsageError(
+            f"{topic}: the right to DELETE is missing; without it buckets are never emptied, and in time nothing fires"
+        )
+
+
+def _wheel_topics(intake: str, geometry: Geometry) -> list[str]:
+    return [wheel_topic(intake, level) for level in range(1, geometry.levels + 1)]
+
+
 def check(
     admin: TopicAdmin, intake: str, partitions: int, replication: int, geometry: Geometry, *, fixed_delay: bool
 ) -> list[Checked]:
     """Hold the topics of an intake against what they must be, the intake last."""
-    levels = (wheel_topic(intake, level) for level in range(1, geometry.levels + 1))
-    found = admin.find([intake, *(intake + suffix for suffix in (RESULTS, JOURNAL, DEAD)), *levels])
+    beside = (intake + suffix for suffix in (RESULTS, JOURNAL, DEAD))
+    found = admin.find([intake, *beside, *_wheel_topics(intake, geometry)])
     wanted = topics_of(
         intake,
         partitions,

@@ -143,11 +143,15 @@ class Pending:
         """Of which the answer came."""
         return [(p.topic, p.partition) for p, one in self._futures.items() if one.done() and one.exception() is None]
 
-    def failures(self) -> list[str]:
-        """One line for each that failed."""
-        lines = []
+    def failed(self) -> dict[Place, str]:
+        """Of which there is an error, and its text."""
+        failed: dict[Place, str] = {}
         for place, future in self._futures.items():
             exception = future.exception() if future.done() else None
             if isinstance(exception, KafkaException):
-                lines.append(f"{place.topic}/{place.partition}: {error_of(exception).str()}")
-        return lines
+                failed[place.topic, place.partition] = error_of(exception).str()
+        return failed
+
+    def failures(self) -> list[str]:
+        """One line for each that failed."""
+        return [f"{topic}/{partition}: {text}" for (topic, partition), text in self.failed().items()]

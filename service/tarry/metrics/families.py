@@ -63,6 +63,12 @@ IN_BUCKETS: Final = Family(
     "gauge",
     ("intake", "level"),
 )
+UNEMPTIED: Final = Family(
+    "tarry_unemptied_buckets",
+    "Buckets of a partition that are done, and whose records are not deleted yet; with 80 no more of it are closed.",
+    "gauge",
+    ("intake", "partition"),
+)
 PARKED: Final = Family(
     "tarry_parked_messages",
     "Messages of those waiting that are due, and whose target is away or takes them apart from others.",
@@ -129,6 +135,7 @@ FAMILIES: Final = (
     DEAD,
     WAITING,
     IN_BUCKETS,
+    UNEMPTIED,
     PARKED,
     LATENESS,
     TRANSACTION_SECONDS,

@@ -1,5 +1,9 @@
 """Deletes what is done from buckets, once a second and without waiting.
 
+Where that is refused, mostly for want of the right to DELETE, the buckets wait, and all else goes on; but each has an
+entry in its partition's checkpoint, and when that is full no more are closed. So it is asked for again and again, and
+said again and again.
+
 Only what a committed checkpoint says is done: a recovery from one that still has a slot as being drained would look for
 its records.
 """
@@ -17,8 +21,11 @@ if TYPE_CHECKING:
     from tarry.core.source import Source
 
 EVERY_MS = 1_000
-AGAIN_MS = 60_000
-"""Later than that, where the brokers refuse it: nothing hangs on it but their disk."""
+AGAIN_MS = 10_000
+"""Later than that, where the brokers refuse it."""
+
+SAY_EVERY_MS = 60_000
+"""How often it is said that buckets of a level are not emptied."""
 
 
 class Emptying:
@@ -37,6 +44,8 @@ class Emptying:
         self._asked: Pending | None = None
         self._slots: dict[Place, tuple[PartitionState, Source, int]] = {}
         self._next_ms = 0
+        self._said_ms: dict[str, int] = {}
+        """When it was said last that buckets of a level are not emptied: while they are not."""
 
     def turn(self, states: Sequence[PartitionState]) -> list[PartitionState]:
         """Take answers, and ask again.
@@ -65,11 +74,23 @@ class Emptying:
 
     def _take_answers(self) -> None:
         asked, self._asked = self._asked, None
-        for log in asked.succeeded() if asked else ():
+        if asked is None:
+            return
+        emptied, failed = asked.succeeded(), asked.failed()
+        for log in emptied:
             if log in self._slots:
                 state, source, end = self._slots[log]
                 state.overflow.done.emptied(source, end)
-        for failure in asked.failures() if asked else ():
-            self._on_event("trim_failed", reason=failure)
-            self._next_ms = self._clock.monotonic_ms() + AGAIN_MS
         self._slots.clear()
+        now_ms = self._clock.monotonic_ms()
+        if failed:
+            self._next_ms = now_ms + AGAIN_MS
+        reasons = {topic: reason for (topic, _), reason in failed.items()}
+        for topic, reason in reasons.items():
+            if topic not in self._said_ms or now_ms - self._said_ms[topic] >= SAY_EVERY_MS:
+                self._said_ms[topic] = now_ms
+                buckets = sum(one == topic for one, _ in failed)
+                self._on_event("buckets_not_emptied", topic=topic, buckets=buckets, reason=reason)
+        for topic in self._said_ms.keys() & {topic for topic, _ in emptied} - reasons.keys():
+            del self._said_ms[topic]
+            self._on_event("buckets_emptied_again", topic=topic)

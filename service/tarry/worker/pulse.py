@@ -20,6 +20,7 @@ from tarry.metrics.families import (
     PARKED,
     REPLAYING,
     TAKEOVER_SECONDS,
+    UNEMPTIED,
     WAITING,
 )
 from tarry.metrics.tally import Key, Tally
@@ -135,6 +136,8 @@ class Pulse:
             for level, messages in state.overflow.in_buckets.items():
                 far = (IN_BUCKETS.name, place[0], str(level))
                 gauges[far] = gauges.get(far, 0) + messages
+            if state.overflow.slots:
+                gauges[UNEMPTIED.name, place[0], str(place[1])] = len(state.overflow.done)
             for target, messages in state.parked.by_target().items():
                 parked = (PARKED.name, place[0], target)
                 gauges[parked] = gauges.get(parked, 0) + messages

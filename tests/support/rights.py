@@ -1,0 +1,32 @@
+"""Rights on topics, given and taken on a broker of the test's own where everybody may do everything at first."""
+
+from typing import Final
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+
+AUTHORIZER: Final = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+"""Properties of the broker."""
+
+_ANYBODY: Final = (ResourcePatternType.LITERAL, "User:ANONYMOUS", "*")
+
+
+def deny(admin: AdminClient, topic: str, operation: AclOperation) -> None:
+    """Take one right on a topic away."""
+    bindings = [
+        AclBinding(ResourceType.TOPIC, topic, *_ANYBODY, AclOperation.ALL, AclPermissionType.ALLOW),
+        AclBinding(ResourceType.TOPIC, topic, *_ANYBODY, operation, AclPermissionType.DENY),
+    ]
+    for future in admin.create_acls(bindings).values():
+        future.result(timeout=30)
+
+
+def allow(admin: AdminClient, topic: str, operation: AclOperation) -> None:
+    """Give it back."""
+    denial = AclBindingFilter(ResourceType.TOPIC, topic, *_ANYBODY, operation, AclPermissionType.DENY)
+    for future in admin.delete_acls([denial]).values():
+        future.result(timeout=30)
