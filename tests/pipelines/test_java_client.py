@@ -6,7 +6,7 @@ from tarry.errors import ConfigError
 from tarry.kafka.settings import Cluster
 from tarry.pipelines.java_client import connector_options, java_properties
 
-SCRAM = {
+SCRAM: dict[str, str | int | float | bool] = {
     "security.protocol": "SASL_SSL",
     "sasl.mechanism": "SCRAM-SHA-512",
     "sasl.username": "tarry",
