@@ -42,15 +42,16 @@ def run(seed: int, course: tuple[int, int], *, broker_forgets: bool = False) -> 
 def test_months_keep_all_promises() -> None:
     filed: Counter[int] = Counter()
     outcomes: Counter[Outcome | None] = Counter()
-    lives = copies = 0
+    lives = copies = turned = 0
     for months in [*(run(seed, LONG) for seed in range(FIRST, FIRST + 2)), *(run(s, SHORT) for s in range(9, 14))]:
         filed += months.filed_to
         outcomes += Counter(sent.outcome for sent in months.intake.values())
         lives, copies = lives + months.lives, copies + months.copies_used
+        turned += months.turned_to_passes
     # Or they would have seen nothing.
     assert set(filed) == set(range(1, GEOMETRY.levels + 1))
     assert set(outcomes) == {Outcome.FIRED, Outcome.CANCELLED, Outcome.CANCEL_TOO_LATE, Outcome.DEAD}
-    assert (lives > 100, copies > 20) == (True, True)
+    assert (lives > 100, copies > 20, turned > 3) == (True, True, True)
 
 
 def test_after_an_outage_no_slot_is_overtaken_when_the_ring_comes_round_to_it() -> None:

@@ -5,9 +5,12 @@ It is a stretch of its log, from where it was done last to the end that it had w
     begin ... low ......... position ......... end
           done    some done            unread
 
-A slot of level 1 that is larger than memory is read in passes. A slot is read long before it is done, and may come
-round again meanwhile, where a target is away for longer than the ring lasts: then the two turns are one stretch, with
-the first one's begin and the second one's end.
+A slot of level 1 that is larger than memory is read in passes. Whether it is, is estimated by the number of its offsets
+before it is read; where its messages turn out larger, it goes by passes from then on: nothing of it fires before it is
+read, so all that it has brought into the hot window can be taken back.
+
+A slot is read long before it is done, and may come round again meanwhile, where a target is away for longer than the
+ring lasts: then the two turns are one stretch, with the first one's begin and the second one's end.
 """
 
 from tarry.core.done_set import DoneSet
@@ -29,7 +32,18 @@ class ClosedSlot:
         found_done: what a recovery found done of it.
     """
 
-    __slots__ = ("bucket", "end", "floor_ms", "found_done", "is_begun", "ledger", "passes", "placed", "pointer")
+    __slots__ = (
+        "bucket",
+        "end",
+        "floor_ms",
+        "found_done",
+        "is_begun",
+        "ledger",
+        "passes",
+        "placed",
+        "pointer",
+        "whole",
+    )
 
     def __init__(self, bucket: Bucket, begin: int, end: int, pointer: int, floor_ms: int, found_done: DoneSet) -> None:
         self.bucket = bucket
@@ -42,7 +56,20 @@ class ClosedSlot:
         """Whether its reading has begun: memory has room for it, or it goes by passes."""
         self.passes: Passes | None = None
         self.placed: set[int] = set()
-        """Offsets that passes have met and that went to be filed: the next pass meets them again, until they are."""
+        """Offsets that need no pass any more, and that passes meet again until they are done: they went to be filed."""
+        self.whole: list[HeldMessage] = []
+        """What the hot window holds of it while it is read whole."""
+
+    def go_by_passes(self) -> list[HeldMessage]:
+        """It turned out too large to be read whole: the first pass takes as much as was read of it so far.
+
+        Returns:
+            What the hot window holds of it, to be taken back and offered to the pass.
+        """
+        whole, self.whole = self.whole, []
+        self.passes = Passes(self.bucket.start_ms, sum(message.size_bytes for message in whole))
+        self.passes.is_oversized = True
+        return whole
 
     def begin_pass(self, limit_bytes: int) -> None:
         """Go over it once more."""
@@ -111,9 +138,10 @@ class ClosedSlot:
             What a pass that ends with it hands out.
         """
         self.ledger.reach(min(position, self.end))
-        if self.passes is None or position < self.end:
+        if position < self.end:
             return []
-        messages, is_last = self.passes.end()
+        self.whole = []
+        messages, is_last = ([], True) if self.passes is None else self.passes.end()
         if is_last:
             self.passes = None
             self.placed.clear()

@@ -1,15 +1,16 @@
 """Records of closed buckets as they are read: each is placed anew, in the hot window or one level lower.
 
-What is larger than memory is read in passes. A record that the service has not filed is a dead letter, and one that a
-killed broker has brought back of an earlier turn is done.
+What is larger than memory is read in passes; what turns out to be, from there on. A record that the service has not
+filed is a dead letter, and one that a killed broker has brought back of an earlier turn is done.
 """
 
 from collections.abc import Iterable
 
+from tarry.core.closed_slot import ClosedSlot
 from tarry.core.filed import read_filed
 from tarry.core.hot_window import HotWindow
 from tarry.core.memory import Memory
-from tarry.core.message import DeadMessage, Headers, HeldCancel
+from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel
 from tarry.core.overflow import LEAST_OF_A_PASS, Overflow
 from tarry.core.placing import Placing
 from tarry.core.ready import Ready
@@ -30,7 +31,7 @@ class Draining:
         memory: counts what is taken in.
     """
 
-    __slots__ = ("_hot", "_memory", "_overflow", "_partition", "_placing", "_ready", "_topic")
+    __slots__ = ("_hot", "_memory", "_overflow", "_partition", "_placing", "_ready", "_room_bytes", "_topic")
 
     def __init__(
         self,
@@ -49,18 +50,21 @@ class Draining:
         self._placing = placing
         self._ready = ready
         self._memory = memory
+        self._room_bytes = 0
 
     def unread(self, room_bytes: int, least_bytes: int = 0) -> Iterable[tuple[Source, int, int]]:
         """The closed slots that are to be read: where from, and to which end.
 
         Args:
-            room_bytes: of memory, for one that is begun now.
+            room_bytes: of memory, for all that is read until this is asked again.
             least_bytes: what a pass after the first may take in any case: all else waits for it.
         """
         typical_bytes = self._memory.typical_bytes
         if self._hot.next_due_ms() is None:
             self._overflow.begin_pass(max(room_bytes, least_bytes, LEAST_OF_A_PASS * typical_bytes))
-        return self._overflow.unread(room_bytes // typical_bytes, typical_bytes)
+        unread = list(self._overflow.unread(room_bytes, typical_bytes))
+        self._room_bytes = room_bytes - self._overflow.reserved_bytes
+        return unread
 
     def accept(
         self, source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, now_ms: int
@@ -81,16 +85,38 @@ class Draining:
         if slot.is_of_an_earlier_turn(message.due_ms):
             slot.ledger.mark([offset])
             return
+        self._place(slot, message, now_ms, is_new=is_new)
+
+    def _place(self, slot: ClosedSlot, message: FiledMessage, now_ms: int, *, is_new: bool) -> None:
         is_hot = message.due_ms < self._placing.hot_below_ms and type(message) is not HeldCancel
-        if slot.passes is not None and is_hot and offset not in slot.placed:
+        if slot.passes is not None and is_hot and message.offset not in slot.placed:
+            if is_new:
+                self._memory.learn(message)
             self._memory.held_bytes += slot.passes.offer(message)
             return
         if not is_new:
             return  # all cancels are held from the first pass on: their messages may come with any
-        if slot.passes is not None and not is_hot:
-            slot.placed.add(offset)  # it may become hot before it is filed, and is held then
         self._memory.count(message)
         self._placing.put(message, now_ms)
+        if slot.bucket.level > 1:
+            return
+        if not is_hot:
+            slot.placed.add(message.offset)  # it may become hot before it is filed, and is held then
+            return
+        slot.whole.append(message)
+        self._room_bytes -= message.size_bytes
+        if self._room_bytes < 0:
+            self._go_by_passes(slot)
+
+    def _go_by_passes(self, slot: ClosedSlot) -> None:
+        """There is no room to read it whole: the first pass begins with what was read of it so far."""
+        whole = slot.go_by_passes()
+        assert slot.passes is not None, "it goes by them now"  # noqa: S101
+        for message in whole:
+            if self._hot.take_back(message):
+                self._memory.held_bytes += slot.passes.offer(message) - message.size_bytes
+            else:
+                slot.placed.add(message.offset)  # it needs no delivery, and may not be done before the next pass
 
     def reach(self, source: Source, position: int, now_ms: int) -> None:
         """Take note of the reader's position in a closed slot, past markers and aborted records."""

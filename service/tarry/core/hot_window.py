@@ -65,6 +65,13 @@ class HotWindow:
                 return
         self._wheel.hold(message, now_ms)
 
+    def take_back(self, message: HeldMessage) -> bool:
+        """Let go of a message as if it had not come yet; False where it met its cancel, or was known."""
+        if not self._wheel.cancel(message):
+            return False
+        self._matching.forget(message)
+        return True
+
     def next_due_ms(self) -> int | None:
         """When `collect` has something to do next: 0 for now, None where it would wait for the gate, or for ever."""
         return self._wheel.next_due_ms()

@@ -19,8 +19,12 @@ class Memory:
 
     def count(self, message: HeldMessage) -> None:
         """A message was taken in."""
+        self.held_bytes += message.size_bytes
+        self.learn(message)
+
+    def learn(self, message: HeldMessage) -> None:
+        """Take note of how large a message is, whether it is held or not."""
         size = message.size_bytes
-        self.held_bytes += size
         self._counted += 1
         self._counted_bytes += size
         if size > self.largest_bytes:  # noqa: PLR1730 - max() costs a call a message

@@ -215,13 +215,15 @@ class Overflow:
         """A slot that is closed and not done."""
         return self._closed.get(source)
 
-    def unread(self, room: int, typical_bytes: int) -> Iterator[tuple[Source, int, int]]:
+    def unread(self, room_bytes: int, typical_bytes: int) -> Iterator[tuple[Source, int, int]]:
         """The slots that are to be read: where from, and to which end.
 
         Args:
-            room: how many messages memory has room for: a slot of level 1 that holds more is read in passes.
+            room_bytes: what memory has room for: a slot of level 1 that is to be expected to hold more is read in
+                passes.
             typical_bytes: of a message.
         """
+        room = room_bytes // typical_bytes
         for source, slot in self._closed.items():
             if slot.passes is not None:
                 if slot.passes.is_scanning:
@@ -238,6 +240,11 @@ class Overflow:
                     room -= some
                 slot.is_begun = True
                 yield source, slot.ledger.position, slot.end
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What the passes that are going on may still take of the room there is."""
+        return sum(slot.passes.room_bytes for slot in self._closed.values() if slot.passes is not None)
 
     def begin_pass(self, limit_bytes: int) -> None:
         """All that stands before the gate has fired, or is parked: begin the next pass over the slot that holds it."""

@@ -1,5 +1,7 @@
 """A bucket that is larger than the memory there is for it: its messages in order, as many at a time as fit.
 
+A bucket that turns out larger while it is read whole goes on so: what was read of it is offered to the first pass.
+
 Each pass goes over the whole bucket again and keeps the first messages, by (due time, offset in the intake), of those
 behind the last one of the pass before. What does not fit is let go, to be read again by the next pass. So the order
 holds, also where all are due in one millisecond, and memory holds no more than one pass.
@@ -35,6 +37,11 @@ class Passes:
         self._let_go: Key | None = None
         self._bytes = 0
         self._kept: list[tuple[int, int, HeldMessage]] = []
+
+    @property
+    def room_bytes(self) -> int:
+        """What the pass that is going on may still take."""
+        return max(0, self._limit_bytes - self._bytes) if self.is_scanning else 0
 
     def begin(self, limit_bytes: int) -> None:
         """Begin the next pass."""

@@ -11,12 +11,12 @@ from tarry.core.done_set import DoneSet
 from tarry.core.filed import filed_headers
 from tarry.core.intake_policy import IntakePolicy
 from tarry.core.ledger import Ledger
-from tarry.core.message import FiledMessage, Headers
+from tarry.core.message import FiledMessage, Headers, HeldCancel
 from tarry.core.partition import PartitionState
 from tarry.core.recovered import Buckets, Recovered
 from tarry.core.request_reader import RequestReader
 from tarry.core.source import Source
-from tarry.headers import DELIVER_AT, TARGET
+from tarry.headers import DELIVER_AT, TARGET, Outcome
 from tarry.timer import TimingWheel
 
 START_MS = 1_700_000_000_000
@@ -31,6 +31,12 @@ def message(due_ms: int, sequence: int, size: int = 20) -> FiledMessage:
 def filed(due_ms: int, sequence: int, size: int = 20) -> Filed:
     one = message(due_ms, sequence, size)
     return None, one.value, filed_headers(one)
+
+
+def filed_cancel(due_ms: int, sequence: int, of: int) -> Filed:
+    """A cancel that was sent as the `sequence`-th, for the message that was sent as the `of`-th."""
+    cancel = HeldCancel(due_ms, sequence, None, None, None, False, "", -1, b"%036d" % of)
+    return None, None, filed_headers(cancel)
 
 
 SIZE = message(0, 0).size_bytes
@@ -84,8 +90,8 @@ class Owner:
             self.scans += 1
             for offset in range(position, end):
                 state.draining.accept(source, offset, *self.logs[source][offset], now_ms)
+                self.most_bytes = max(self.most_bytes, state.held_bytes)
             state.draining.reach(source, end, now_ms)
-            self.most_bytes = max(self.most_bytes, state.held_bytes)
 
     def fire(self, now_ms: int) -> Batch:
         self.state.collect(now_ms)
@@ -112,6 +118,91 @@ def test_a_large_bucket_has_the_memory_that_those_behind_it_would_take() -> None
     assert fired == sorted(fired)
     assert owner.scans <= 10 + 7 + 2, "as few as memory has room for"
     assert owner.most_bytes <= 101 * SIZE
+
+
+def bring_down_all(owner: Owner, now_ms: int) -> tuple[list[int], list[tuple[Outcome, int]]]:
+    """All that lies in the buckets is read and fires: what fired, and what needed no delivery, by their numbers."""
+    fired: list[int] = []
+    outcomes: list[tuple[Outcome, int]] = []
+    for _ in range(1_000):
+        owner.turn(now_ms)
+        batch = owner.fire(now_ms)
+        fired += [one.sequence for one in batch.due]
+        outcomes += [(outcome.result, record.sequence) for outcome in batch.outcomes for record in outcome.records]
+        if not owner.state.held and not owner.state.overflow.entries()[0]:
+            return fired, outcomes
+    raise AssertionError("it does not come to an end")
+
+
+LARGE = 10_000
+"""What each message of a bucket is, where all were small before."""
+
+
+def with_large_ones(start_ms: int, messages: Iterable[Filed]) -> Owner:
+    """Small messages came down, and fired; the next bucket has large ones, for which there seems to be room."""
+    owner = Owner(100 * SIZE)
+    owner.fill(START_MS, [filed(START_MS + number, number) for number in range(90)])
+    assert len(bring_down_all(owner, START_MS + 999)[0]) == 90
+    owner.fill(start_ms, messages)
+    owner.scans = 0
+    return owner
+
+
+def test_a_bucket_of_messages_larger_than_ever_before_takes_no_more_memory_than_there_is() -> None:
+    start_ms = START_MS + 2_000
+    mixed = [filed(start_ms + 7 * number % 80, 100 + number, LARGE * (number % 3 == 0)) for number in range(80)]
+    owner = with_large_ones(start_ms, mixed)
+    fired, _ = bring_down_all(owner, start_ms + 999)
+    assert fired == sorted(range(100, 180), key=lambda number: 7 * (number - 100) % 80)
+    assert owner.scans > 2, "it went by passes"
+    assert owner.most_bytes <= 100 * SIZE + LARGE + SIZE, "one message more than there is room for"
+
+
+def test_what_a_bucket_held_before_it_went_by_passes_meets_cancels_and_duplicates_once() -> None:
+    start_ms = START_MS + 2_000
+    ahead = [filed(start_ms + 500, 100), filed(start_ms + 500, 100), filed_cancel(start_ms + 500, 101, of=100)]
+    then = [filed(start_ms + 600, 102), *[filed(start_ms + number, 200 + number, LARGE) for number in range(30)]]
+    late = [filed_cancel(start_ms + 600, 300, of=102), filed_cancel(start_ms + 3, 301, of=203)]
+    owner = with_large_ones(start_ms, [*ahead, *then, *late])
+    fired, outcomes = bring_down_all(owner, start_ms + 999)
+    assert fired == [200 + number for number in range(30) if number != 3]
+    expected = [(Outcome.DUPLICATE, 100), *[(Outcome.CANCELLED, number) for number in (100, 101, 203, 301, 102, 300)]]
+    assert outcomes == expected
+    assert owner.state.held_bytes == 0
+
+
+def test_what_was_cancelled_before_a_bucket_went_by_passes_is_brought_by_none_of_them() -> None:
+    """Nothing of that is committed when the second pass begins: all that the first one brings is cancelled too."""
+    start_ms = START_MS + 2_000
+    ahead = [filed(start_ms + 500, 100), filed_cancel(start_ms + 500, 101, of=100)]
+    large = [filed(start_ms + number, 200 + number, LARGE) for number in range(30)]
+    cancels = [filed_cancel(start_ms + number, 300 + number, of=200 + number) for number in range(29)]
+    owner = with_large_ones(start_ms, [*ahead, *large, *cancels])
+    for _ in range(20):
+        owner.turn(start_ms + 999)
+        owner.state.collect(start_ms + 999)
+    assert owner.scans > 2
+    fired, outcomes = bring_down_all(owner, start_ms + 999)
+    assert fired == [229]
+    assert {result for result, _ in outcomes} == {Outcome.CANCELLED}
+    assert len(outcomes) == 60
+
+
+def test_a_bucket_goes_by_passes_when_others_take_the_room_that_it_had() -> None:
+    owner = Owner(100 * SIZE)
+    owner.fill(START_MS, [filed(START_MS + number, number) for number in range(60)])
+    state, source = owner.state, slot_of(START_MS)
+    state.close_buckets({source: 60}, owner.room_bytes, START_MS)
+    assert list(state.draining.unread(owner.room_bytes)) == [(source, 0, 60)]
+    for offset in range(30):
+        state.draining.accept(source, offset, *owner.logs[source][offset], START_MS)
+    headers: Headers = [(TARGET, b"orders"), (DELIVER_AT, b"%d" % (START_MS + 10))]
+    for offset in range(60):
+        state.arrivals.accept(offset, START_MS - 5_000, None, b"x" * 20, headers, START_MS)
+    assert list(state.draining.unread(owner.room_bytes))
+    for offset in range(30, 60):
+        state.draining.accept(source, offset, *owner.logs[source][offset], START_MS)
+    assert state.held_bytes <= 101 * SIZE
 
 
 def test_what_a_recovery_finds_takes_no_more_memory_than_there_is() -> None:
