@@ -11,17 +11,18 @@ delivered, the next stretch of places is read again from the intake, or the buck
     wanted   room for two                 7 8 are to be read again
     restore  7 8                          whole 7 8       places 9
 
-Cost: 36 bytes a place; parking and taking are O(1), shedding and restoring one copy of the target's places.
+Cost: a few bytes a place (`places`); parking and taking are O(1), and what is shed and restored is packed and unpacked
+once each.
 """
 
-from array import array
-from collections.abc import Container
-from itertools import accumulate, takewhile
+from collections.abc import Container, Sequence
+from itertools import islice
 
 from tarry.core.batch import Batch
 from tarry.core.memory import Memory
 from tarry.core.message import HeldMessage
-from tarry.core.parked_queue import PLACE_BYTES, Origin, ParkedQueue, Places, place_of
+from tarry.core.parked_queue import ParkedQueue, key_of
+from tarry.core.places import Place
 from tarry.core.source import Source
 
 
@@ -35,20 +36,19 @@ class Wanted:
 
     __slots__ = ("_due_ms", "_found", "_order", "size_bytes", "spans", "topic")
 
-    def __init__(self, topic: str, places: Places) -> None:
+    def __init__(self, topic: str, places: Sequence[Place]) -> None:
         self.topic = topic
-        self.size_bytes = sum(places.sizes)
-        self._order = list(places.origins())
-        self._due_ms = dict(zip(self._order, places.due_ms, strict=True))
-        self._found: dict[Origin, HeldMessage] = {}
+        self.size_bytes = sum(place.size_bytes for place in places)
+        self._due_ms = {(place.source, place.offset): place.due_ms for place in places}
+        self._found: dict[tuple[Source, int], HeldMessage] = {}
         self.spans: dict[Source, tuple[int, int]] = {}
         """Where to begin to read each log, and where to end."""
-        for source, offset in self._order:
+        for source, offset in self._due_ms:
             start, end = self.spans.get(source, (offset, 0))
             self.spans[source] = min(start, offset), max(end, offset + 1)
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._due_ms)
 
     def due_ms(self, source: Source, offset: int) -> int | None:
         """When the message at an offset is due; None where it is not wanted."""
@@ -61,11 +61,11 @@ class Wanted:
     @property
     def is_complete(self) -> bool:
         """Whether all were read."""
-        return len(self._found) == len(self._order)
+        return len(self._found) == len(self._due_ms)
 
     def messages(self) -> list[HeldMessage]:
         """All of them in their order, once it is complete."""
-        return [self._found[origin] for origin in self._order]
+        return [self._found[origin] for origin in self._due_ms]
 
 
 class Parked:
@@ -121,7 +121,7 @@ class Parked:
         if not back:
             return
         queue = self._queues.setdefault(topic, ParkedQueue())
-        if (first := queue.first) is not None and first < place_of(back[-1]):
+        if (first := queue.first) is not None and first < key_of(back[-1]):
             # The clock stepped back, and others were due meanwhile.
             self._memory.held_bytes -= sum(map(queue.put, back))
             return
@@ -157,21 +157,23 @@ class Parked:
         queue = self._queues.get(topic)
         if queue is None or queue.whole or not queue.places:
             return None
-        many = max(1, sum(1 for _ in takewhile(lambda total: total <= limit_bytes, accumulate(queue.places.sizes))))
-        return Wanted(topic, queue.places.first(many))
+        return Wanted(topic, queue.places.upto(limit_bytes))
 
     def restore(self, wanted: Wanted) -> None:
         """Put back messages that were read again, all that were wanted; nothing where they are no longer next."""
         queue = self._queues.get(wanted.topic)
-        many = len(wanted)
         messages = wanted.messages()
-        if queue is None or queue.places.sequences[:many] != array("q", [message.sequence for message in messages]):
+        if queue is None:
             return
-        queue.places.drop(many)
+        next_ones = [place.sequence for place in islice(queue.places, len(messages))]
+        if next_ones != [message.sequence for message in messages]:
+            return
+        before = queue.places.size_bytes
+        queue.places.drop(len(messages))
         queue.whole.extend(messages)
         size = sum(message.size_bytes for message in messages)
         queue.whole_bytes += size
-        self._memory.held_bytes += size - many * PLACE_BYTES
+        self._memory.held_bytes += size + queue.places.size_bytes - before
 
     def _tidy(self, topic: str) -> None:
         queue = self._queues.get(topic)

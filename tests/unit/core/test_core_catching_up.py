@@ -205,6 +205,27 @@ def test_a_bucket_goes_by_passes_when_others_take_the_room_that_it_had() -> None
     assert state.held_bytes <= 101 * SIZE
 
 
+def test_buckets_come_down_also_where_the_places_of_parked_messages_fill_all_memory() -> None:
+    """Those cannot go before their target is back; all others go on, a few messages at a time."""
+    owner = Owner(100)
+    headers: Headers = [(TARGET, b"away"), (DELIVER_AT, b"%d" % (START_MS - 1))]
+    for offset in range(50):
+        owner.state.arrivals.accept(offset, START_MS - 5_000, None, b"x", headers, START_MS - 5_000)
+    owner.state.collect(START_MS)
+    assert not len(owner.state.take(100, START_MS, {"away"}))
+    owner.state.parked.shed(0)
+    assert owner.state.held_bytes > 2 * owner.half_bytes, "the places alone"
+    for behind in range(3):
+        start_ms = START_MS + 1_000 * behind
+        owner.fill(start_ms, [filed(start_ms + number, 100 * (behind + 1) + number) for number in range(40)])
+    fired: list[int] = []
+    for _ in range(30):
+        owner.turn(START_MS + 5_000)
+        fired += [one.sequence for one in owner.fire(START_MS + 5_000).due]
+    assert fired == [100 * (behind + 1) + number for behind in range(3) for number in range(40)]
+    assert owner.state.held == 50
+
+
 def test_what_a_recovery_finds_takes_no_more_memory_than_there_is() -> None:
     found, logs = [], {}
     for number in range(20):
