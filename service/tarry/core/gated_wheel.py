@@ -8,15 +8,23 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from tarry.core.message import BY_DUE, HeldMessage
+from tarry.core.message import BY_DUE, HeldCancel, HeldMessage
 from tarry.core.passes import Key
 from tarry.timer import TimingWheel
 
 _NEVER_MS = 1 << 62
 
 
+_LAST = 1 << 62
+"""Behind all offsets."""
+
+
 def _key(message: HeldMessage) -> Key:
-    return message.due_ms, message.sequence
+    """Where something stands before the gate, or behind it.
+
+    A cancel stands behind all that is due with it: its message may be sent after it, and come with a later pass.
+    """
+    return message.due_ms, _LAST if type(message) is HeldCancel else message.sequence
 
 
 class GatedWheel:
@@ -77,9 +85,9 @@ class GatedWheel:
             due = sorted([*due, *self._late.values()], key=BY_DUE)
             self._late = {}
         gate = self._gate()
-        while due and _key(due[-1]) >= gate:  # of those due at the gate's own time some may stand behind it
-            message = due.pop()
-            self._late[message.sequence] = message
+        if due and (due[-1].due_ms, _LAST) >= gate:  # of those due at the gate's own time some may stand behind it
+            self._late = {message.sequence: message for message in due if _key(message) >= gate}
+            due = [message for message in due if _key(message) < gate]
         return due
 
     def close(self) -> None:

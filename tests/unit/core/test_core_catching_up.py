@@ -205,6 +205,16 @@ def test_a_bucket_goes_by_passes_when_others_take_the_room_that_it_had() -> None
     assert state.held_bytes <= 101 * SIZE
 
 
+@pytest.mark.parametrize("of", [1, 9, 10, 11, 12, 30, 59])
+def test_a_cancel_in_front_of_its_message_waits_for_the_pass_that_brings_it(of: int) -> None:
+    """All is due in one millisecond, so that a pass ends between any two of it."""
+    owner = Owner(10 * SIZE)
+    owner.fill(START_MS, [filed_cancel(START_MS, 0, of), *[filed(START_MS, number) for number in range(1, 60)]])
+    fired, outcomes = bring_down_all(owner, START_MS + 5_000)
+    assert outcomes == [(Outcome.CANCELLED, of), (Outcome.CANCELLED, 0)]
+    assert fired == [number for number in range(1, 60) if number != of]
+
+
 def test_buckets_come_down_also_where_the_places_of_parked_messages_fill_all_memory() -> None:
     """Those cannot go before their target is back; all others go on, a few messages at a time."""
     owner = Owner(100)
@@ -224,6 +234,13 @@ def test_buckets_come_down_also_where_the_places_of_parked_messages_fill_all_mem
         fired += [one.sequence for one in owner.fire(START_MS + 5_000).due]
     assert fired == [100 * (behind + 1) + number for behind in range(3) for number in range(40)]
     assert owner.state.held == 50
+
+
+def test_a_cancel_whose_message_no_pass_brings_is_too_late_after_the_last() -> None:
+    owner = Owner(10 * SIZE)
+    owner.fill(START_MS, [filed_cancel(START_MS, 0, of=99), *[filed(START_MS, number) for number in range(1, 60)]])
+    fired, outcomes = bring_down_all(owner, START_MS + 5_000)
+    assert (fired, outcomes) == (list(range(1, 60)), [(Outcome.CANCEL_TOO_LATE, 0)])
 
 
 def test_what_a_recovery_finds_takes_no_more_memory_than_there_is() -> None:
