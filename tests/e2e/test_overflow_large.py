@@ -1,11 +1,13 @@
 """Buckets that are larger than all the memory there is for messages, on a real broker, with kill -9 between two passes.
 
 A bucket of a second, and one in which all is due in the same millisecond. Both come in due order, once, without a
-standstill, and what a process holds stays about the budget.
+standstill, and what a process holds stays about the budget. And a bucket of which nobody can know beforehand that it is
+larger, because its messages are much longer than others.
 """
 
 import signal
 from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
@@ -20,6 +22,14 @@ from tests.support.workload import Sending
 BUDGET_BYTES = 16 * 2**20
 MESSAGES = 16_000
 LONGEST = 5_000
+WIDTH_MS = 10_000
+WIDE_WHEEL: Final[dict[str, Any]] = {
+    "intake_settings": {"max_delay": "60s"},
+    "overflow": {"from": "20s", "width": "10s", "size": 3},
+}
+"""One level is enough: what is filed comes straight into memory."""
+LONG = 100_000
+LONG_MESSAGES = 800
 AHEAD_MS = 15_000
 DEAD_WITHIN_S = 30.0
 DELIVERED_WITHIN_S = 60.0
@@ -57,3 +67,29 @@ def test_more_than_memory_is_delivered_in_order_within_the_budget_through_deaths
     tell(f"{arrived} came before the last process served; held at most {most} of {BUDGET_BYTES / 2**20:.0f} MiB")
     # What is read at once, up to 5,000 messages, may be more than there is room for: here nearly a budget.
     assert max(most_bytes) < 2.25 * BUDGET_BYTES
+
+
+def test_a_bucket_of_far_longer_messages_than_others_is_delivered_in_order_within_the_budget(
+    lab: Lab, tell: Callable[[str], None]
+) -> None:
+    """The process that drains it has not read any of it before: it knows how many there are, and no more."""
+    settings = {"instance": "only", "service": {"memory_budget": "16MiB"}, **WIDE_WHEEL}
+    files = lab.serve(**settings).start()
+    files.wait_serving()
+    reader = lab.read()
+    due_ms = (now_ms() // WIDTH_MS + 6) * WIDTH_MS
+    workload = lab.workload(due_ms=(due_ms - WIDTH_MS, due_ms - 1), longest=100)
+    workload.send(8_000, 1.0)
+    workload.go_on(due_ms=(due_ms, due_ms + 999), longest=LONG)
+    workload.send(LONG_MESSAGES, 5.0)
+    assert LONG / 2 * LONG_MESSAGES > 2 * BUDGET_BYTES
+    wait_until(lambda: waiting_in_buckets(lab.bootstrap, lab.intake) == 8_000 + LONG_MESSAGES, "all is filed")
+    assert files.stop() == 0
+    drains = lab.serve_until("read-again", **settings).start()  # and is never told to begin to count
+    drains.wait_serving()
+    assert now_ms() < due_ms - 2 * WIDTH_MS, "all was read before any of it was due"
+    wait_empty(lab.bootstrap, lab.intake, workload, reader, DELIVERED_WITHIN_S)
+    verdict(workload, reader, [drains], all_read_before=True).assert_kept()
+    most_bytes = max(each["held_bytes"] for each in drains.events(MOST_HELD))
+    tell(f"held at most {most_bytes / 2**20:.0f} of {BUDGET_BYTES / 2**20:.0f} MiB")
+    assert most_bytes < BUDGET_BYTES

@@ -142,6 +142,10 @@ class Workload:
             }
         )
 
+    def go_on(self, *, due_ms: tuple[int, int], longest: int) -> None:
+        """Send other messages from now on: due between these times, and as long."""
+        self._due_ms, self._longest = due_ms, longest
+
     def send(self, messages: int, over_s: float) -> None:
         """Send evenly over a time, and wait until all are acknowledged.
 
