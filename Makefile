@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready-$(shell cksum < requirements.lock | cut -d' ' -f1)
 FOR    ?= 20s
 SOAK   ?= 60s
+JOBS   ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format soak slow bench lock clean
@@ -24,8 +25,8 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY) ## broker, service, producer and reader in one terminal, for $(FOR)
 	$(BIN)/tarry demo --for $(FOR)
 
-test: $(READY) ## the test suite, on a real broker
-	$(BIN)/python -m pytest --cov --cov-report= -m "not soak"
+test: $(READY) ## the test suite, on a real broker, in $(JOBS) processes
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --cov --cov-report= -m "not soak"
 	@echo "covered: $$($(BIN)/coverage report --format=total) %; $(BIN)/coverage report says where"
 
 check: $(READY) ## format, lint, types, layers

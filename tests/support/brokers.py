@@ -72,6 +72,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.broker)
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # One of several processes of the tests tells the one that they were started by.
+    if found := session.config.stash.get(_FOUND, None):
+        getattr(session.config, "workeroutput", {})["broker"] = found
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    if found := getattr(node, "workeroutput", {}).get("broker"):
+        told = node.config.stash.get(_FOUND, None)
+        node.config.stash[_FOUND] = f"{told}, {found}" if told else found
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if found := config.stash.get(_FOUND, None):
         terminalreporter.write_line(f"tarry: broker of this run: {found}")

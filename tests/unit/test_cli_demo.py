@@ -17,7 +17,7 @@ DUE_MS = 1_900_000_000_000
 
 
 def _sent(name: str, due_ms: int = DUE_MS, offset: int = 0, key: str = "k") -> Sent:
-    return Sent(name, key, due_ms, offset)
+    return Sent(name, key, due_ms, 0, offset)
 
 
 def _seen(name: str, at_ms: int = DUE_MS + 5, stamp_ms: int | None = None) -> Arrival:
@@ -47,7 +47,8 @@ def test_a_message_waits_until_it_arrives() -> None:
         ([_seen("a", DUE_MS - 1), _seen("b")], {"early": 1}),
         ([_seen("a", DUE_MS + 5, DUE_MS - 1), _seen("b")], {"early": 1}),
         ([_seen("a"), _seen("a"), _seen("b")], {"twice": 1}),
-        ([_seen("b"), _seen("a")], {"out_of_order": 1}),
+        ([_seen("b"), _seen("a", DUE_MS + 6)], {}),
+        ([_seen("proof", DUE_MS), _seen("b"), _seen("a", DUE_MS + 6)], {"out_of_order": 1}),
         ([_seen("a"), _seen("b"), _seen("stranger")], {"unexpected": 1}),
         ([_seen(""), _seen("a"), _seen("b")], {"unexpected": 1}),
     ],
@@ -55,6 +56,8 @@ def test_a_message_waits_until_it_arrives() -> None:
 def test_each_broken_promise_is_counted_as_what_it_is(arrivals: list[Arrival], faults: dict[str, int]) -> None:
     tally = Tally()
     tally.add_sent([_sent("a", offset=1), _sent("b", offset=2)])
+    # Its arrival shows that the service had read "a" by then.
+    tally.add_sent([_sent("proof", DUE_MS - 9, 3, "j")] if _seen("proof", DUE_MS) in arrivals else [])
     tally.add_arrivals(arrivals)
     tally.close()
     assert _faults(tally) == faults

@@ -99,7 +99,13 @@ class Sender(threading.Thread):
                 receipts = producer.send_many(messages)
                 self._on_sent(
                     [
-                        Sent(receipt.id, str(message.key), receipt.handle.due_ms, receipt.offset)
+                        Sent(
+                            receipt.id,
+                            str(message.key),
+                            receipt.handle.due_ms,
+                            receipt.handle.partition,
+                            receipt.offset,
+                        )
                         for message, receipt in zip(messages, receipts, strict=True)
                     ]
                 )

@@ -5,13 +5,15 @@ what the service says of itself it does not ask. The promises:
 
 - never early: neither the record's timestamp nor the moment when it was seen lies before the due time;
 - once: no second arrival of an id, and at the end an arrival for each;
-- in order: of one key, by due time, and among equal due times by the place in the intake.
+- in order: of one key, by due time, and among equal due times by the place in the intake. That is promised to what the
+  service had read before it was due, and judged where that is proven: by the arrival, until then, of a message that
+  stands behind it in its partition.
 
 Pure and for one thread: senders and readers hand in values, `now_ms` is an argument.
 """
 
 import heapq
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,12 +26,14 @@ class Sent(NamedTuple):
         id: its `tarry-id`.
         key: decides its partition, and its place in an order.
         due_ms: when it is due.
-        offset: its place in its intake partition; equal keys have the same one.
+        partition: of the intake; equal keys have the same one.
+        offset: its place there.
     """
 
     id: str
     key: str
     due_ms: int
+    partition: int
     offset: int
 
 
@@ -82,6 +86,7 @@ class Tally:
         self._arrived: dict[str, Sent] = {}
         self._unjudged: deque[Arrival] = deque()
         self._front: dict[str, tuple[int, int]] = {}
+        self._stamps: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         self._late: Counter[int] = Counter()
 
     @property
@@ -153,12 +158,19 @@ class Tally:
         self.recent.append(Delivery(message, late_ms))
         if min(arrival.stamp_ms, arrival.seen_ms) < message.due_ms:
             self.early += 1
+        self._stamps[message.partition].append((message.offset, arrival.stamp_ms))
         rank = _rank(message)
         front = self._front.get(message.key)
-        if front is not None and rank < front:
-            self.out_of_order += 1
-        else:
+        if front is None or rank > front:
             self._front[message.key] = rank
+        elif self._was_read_in_time(message):
+            self.out_of_order += 1
+
+    def _was_read_in_time(self, message: Sent) -> bool:
+        return any(
+            offset >= message.offset and stamp_ms <= message.due_ms
+            for offset, stamp_ms in self._stamps[message.partition]
+        )
 
 
 def _rank(message: Sent) -> tuple[int, int]:
