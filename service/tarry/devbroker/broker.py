@@ -7,6 +7,7 @@ and surely ours.
 
 import base64
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -196,7 +197,7 @@ class EmbeddedBroker:
                 raise UsageError(
                     f"port {self._port} of {HOST} is taken: stop what listens there, or choose another port"
                 )
-            self._port = self._port or free_port()
+            self._port = self._port or free_port(*self._other_ports())
             configuration = self._configure()
             cluster_id = self._format(java, jars, configuration, lock)
             self._process = LeashedProcess(
@@ -221,9 +222,15 @@ class EmbeddedBroker:
         for log in diagnosis.LOGS:  # what an earlier start said would be taken for this one's
             (self.data / log).unlink(missing_ok=True)
         configuration = self.data / "server.properties"
-        wanted = server_properties(self._port, free_port(), self.data / "topics", self._properties)
+        wanted = server_properties(
+            self._port, free_port(self._port, *self._other_ports()), self.data / "topics", self._properties
+        )
         configuration.write_text(render(wanted), encoding="utf-8")
         return configuration
+
+    def _other_ports(self) -> list[int]:
+        """Those of the listeners that were added."""
+        return [int(port) for port in re.findall(r":(\d+)", self._properties.get("listeners", ""))]
 
     def _format(self, java: Java, jars: Sequence[Path], configuration: Path, lock: int) -> str:
         """Give the data directory a cluster id unless it has one; returns it."""

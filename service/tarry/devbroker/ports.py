@@ -15,6 +15,8 @@ _LOWEST = 10_240
 _KERNEL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUAL_KERNEL_LOW = 32_768
 _DRAWS = 200
+# Not the seeded one that a program may have: two that began alike would draw alike.
+_CHANCE = random.SystemRandom()
 
 
 def is_free(port: int) -> bool:
@@ -29,13 +31,17 @@ def is_free(port: int) -> bool:
         return True
 
 
-def free_port() -> int:
-    """A port on which nothing listens; another process may still take it before the caller does."""
+def free_port(*besides: int) -> int:
+    """A port on which nothing listens; another process may still take it before the caller does.
+
+    Args:
+        *besides: none of these, on which something will listen.
+    """
     below = _kernel_low()
     if below > _LOWEST:
         for _ in range(_DRAWS):
-            port = random.randrange(_LOWEST, below)
-            if is_free(port):
+            port = _CHANCE.randrange(_LOWEST, below)
+            if port not in besides and is_free(port):
                 return port
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as any_port:
         any_port.bind((HOST, 0))
