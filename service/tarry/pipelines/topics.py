@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Self
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from tarry.errors import UsageError
@@ -16,6 +17,7 @@ from tarry.kafka.errors import group_errors
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.place import Place
 from tarry.kafka.settings import Cluster
+from tarry.kafka.topics import Target, TopicAdmin
 from tarry.pipelines.java_client import connector_options
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ RECORD = (
 
 _COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _ANSWER_WITHIN_S = 15.0
+_MAX_REQUEST_SIZE = "kafka.max.request.size"
+# Java's own limit of 1 MiB knows nothing of topics that take more; beyond its buffer it can't send anything.
+_LARGEST = {_MAX_REQUEST_SIZE: str(32 * 1024 * 1024)}
 
 
 class Topics:
@@ -74,6 +79,15 @@ class Topics:
         with group_errors("ask for topics"):
             return set(self._admin.list_topics(timeout=_ANSWER_WITHIN_S).topics)
 
+    @property
+    def max_request_bytes(self) -> int:
+        """The largest record that `write` can send, whatever the topic takes."""
+        return int((_LARGEST | self._options)[_MAX_REQUEST_SIZE])
+
+    def look_at(self, topics: Iterable[str]) -> dict[str, Target]:
+        """What the brokers know of topics that messages are for; without partitions where there is none."""
+        return TopicAdmin(self._admin).targets(topics, _ANSWER_WITHIN_S)
+
     def starts(self, topics: Iterable[str]) -> dict[Place, int]:
         """The first offset that each partition of topics still holds."""
         return self._offsets.starts(self.places(topics))
@@ -104,7 +118,10 @@ class Topics:
             place: (start, ends[place]) for place, start in starts.items() if place in ends and start < ends[place]
         }
         if not ranges:
-            return self._spark.createDataFrame([], RECORD)
+            # Not from a list, for which Spark would start Python workers.
+            nothing = self._spark.range(0)
+            fields = nothing.select(f.from_json(f.lit("{}"), RECORD).alias("record"))
+            return fields.select("record.*")
         reader = (
             self._spark.read.format("kafka")
             .options(**self._options, **_reading(may_be_trimmed=may_be_trimmed))
@@ -140,8 +157,9 @@ class Topics:
         (
             records.write.format("kafka")
             .options(
-                **self._options,
-                **{
+                **_LARGEST
+                | self._options
+                | {
                     "kafka.acks": "all",
                     "kafka.enable.idempotence": "true",
                     "kafka.max.in.flight.requests.per.connection": "1",

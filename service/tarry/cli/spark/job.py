@@ -84,23 +84,28 @@ def job(
     from tarry.pipelines.topics import Topics
 
     settings, cluster = configured(config, bootstrap_servers)
-    properties = _pairs("--kafka-option", kafka_option)
+    properties = pairs("--kafka-option", kafka_option)
     signal.signal(signal.SIGTERM, _end)
     try:
-        with session(name, master, _pairs("--conf", conf), tell) as spark, Topics(spark, cluster, properties) as topics:
+        with session(name, master, pairs("--conf", conf), tell) as spark, Topics(spark, cluster, properties) as topics:
             yield Job(spark, topics, settings)
     except PySparkException as error:
         raise UsageError(reason(error)) from error
 
 
-def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
-    pairs = {}
+def pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    """`NAME=VALUE` texts of an option that may stand several times.
+
+    Raises:
+        ConfigError: one is not of that form.
+    """
+    found = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise ConfigError(f"{option}: NAME=VALUE is wanted: {text}")
-        pairs[name] = value
-    return pairs
+        found[name] = value
+    return found
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
