@@ -3,6 +3,7 @@
 import typer
 
 from tarry.cli.spark.archive import archive
+from tarry.cli.spark.schedule import schedule
 
 app = typer.Typer(
     name="spark",
@@ -11,3 +12,4 @@ app = typer.Typer(
     help="Jobs for more than one process can hold: fill the service, apply what it delivers, audit it.",
 )
 app.command("archive")(archive)
+app.command("schedule")(schedule)

@@ -1,0 +1,185 @@
+"""`tarry spark schedule`."""
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event
+from types import FrameType
+from typing import Annotated, Literal
+
+import typer
+
+from tarry.cli.looking import ConfigOption, ServersOption, policy
+from tarry.cli.spark.job import TERMINATED, ConfOption, KafkaOption, MasterOption, job, pairs, tell
+from tarry.clock import SystemClock
+from tarry.config import Config
+from tarry.errors import ConfigError
+from tarry.units import parse_duration_ms, parse_instant_ms
+
+INTERRUPTED = 130
+
+
+def schedule(
+    table: Annotated[
+        str, typer.Option(metavar="PATH", help="A file, a directory, a glob, or a JDBC URL.", show_default=False)
+    ],
+    name: Annotated[str, typer.Option("--job", metavar="NAME", help="Ids are made of it and of row keys.")],
+    row_key: Annotated[str, typer.Option(metavar="EXPR", help="What names a row; each key once in the table.")],
+    target: Annotated[str, typer.Option(metavar="EXPR", help="The topic to deliver to; one for all: \"'orders'\".")],
+    *,
+    due: Annotated[
+        str | None, typer.Option(metavar="EXPR", help="When: a timestamp, epoch milliseconds, or RFC 3339 text.")
+    ] = None,
+    delay: Annotated[
+        str | None,
+        typer.Option(metavar="EXPR", help="After the base time: milliseconds, an interval, or text such as 1h30m."),
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="EXPR", help="The message's key; by default null.")] = None,
+    value: Annotated[
+        str | None, typer.Option(metavar="EXPR", help="Its value; by default all columns as JSON.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=EXPR", help="A header, as often as needed.")
+    ] = None,
+    where: Annotated[str | None, typer.Option(metavar="EXPR", help="Which rows; by default all.")] = None,
+    order_by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="EXPR", help="The order of a key's messages with equal due times, as often as needed."),
+    ] = None,
+    table_format: Annotated[
+        Literal["parquet", "csv", "json", "jdbc"] | None,
+        typer.Option("--format", help="Of the table; by default what its name ends with."),
+    ] = None,
+    jdbc_table: Annotated[
+        str | None, typer.Option(metavar="T", help="With JDBC: a table, or (a query) with a name behind it.")
+    ] = None,
+    schema: Annotated[
+        str | None, typer.Option(metavar="DDL", help="Of CSV or JSON lines: 'id long, at timestamp'.")
+    ] = None,
+    read_option: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="An option of Spark's reader, as often as needed.")
+    ] = None,
+    intake: Annotated[
+        str | None, typer.Option(metavar="I", help="By default the first configured one without a fixed delay.")
+    ] = None,
+    state: Annotated[str, typer.Option(metavar="DIR", help="Where jobs keep their base time.")] = "tarry-jobs",
+    rejects: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where bad rows go; by default NAME.rejects in --state.")
+    ] = None,
+    base: Annotated[
+        str | None, typer.Option(metavar="TIME", help="What delays count from, RFC 3339; by default the first run.")
+    ] = None,
+    spread: Annotated[
+        str, typer.Option(metavar="2h", help="Put messages off by up to so long, those of one key all the same.")
+    ] = "0s",
+    rate: Annotated[float | None, typer.Option(metavar="N", min=0.001, help="Rows a second, at most.")] = None,
+    refuse_past: Annotated[
+        bool, typer.Option("--refuse-past", help="Reject rows whose due time has passed; else they go at once.")
+    ] = False,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    kafka_option: KafkaOption = None,
+    config: ConfigOption = None,
+    bootstrap_servers: ServersOption = None,
+) -> None:
+    """Send the rows of a table as delayed messages, each once however often this runs.
+
+    A run sends what the intake does not know, by ids made of the job's name and row keys: neither waiting nor in its
+    results. Expressions are Spark's SQL over the table's columns. A JSON summary goes to stdout; bad rows go to a
+    Parquet table, with a reason. Ctrl-C ends after the slice that is being sent, a second one at once; the next run
+    goes on.
+
+    \b
+    Examples:
+      tarry spark schedule --table orders.parquet --job reminders \\
+        --row-key order_id --key customer --target "'reminders'" \\
+        --due 'ordered_at + interval 3 days'
+      tarry spark schedule --table campaign.csv --job spring \\
+        --row-key email --key email --target "'mail'" \\
+        --delay "'1h'" --spread 2h --rate 5000 -H campaign="'spring'"
+    """  # noqa: D301 (click wraps what stands below no backspace)
+    from tarry.pipelines.messages import Expressions
+    from tarry.pipelines.schedule import Plan
+    from tarry.pipelines.schedule import schedule as run
+    from tarry.pipelines.tables import Table
+
+    asked = Expressions(
+        row_key,
+        target,
+        key,
+        value,
+        due,
+        delay,
+        [pair for one in header or () for pair in pairs("--header", [one]).items()],
+        order_by or (),
+    )
+    source = Table(table, table_format, jdbc_table, schema, pairs("--read-option", read_option))
+    source.format_or_suffix()
+    spread_ms = _read("--spread", parse_duration_ms, spread)
+    base_ms = None if base is None else _read("--base", parse_instant_ms, base)
+    with (
+        job(
+            "schedule",
+            master=master,
+            conf=conf,
+            kafka_option=kafka_option,
+            config=config,
+            bootstrap_servers=bootstrap_servers,
+        ) as running,
+        _ending_between_slices() as (stop, ended_by),
+    ):
+        plan = Plan(
+            name,
+            source,
+            asked,
+            policy(running.config, intake or _default_intake(running.config)),
+            state,
+            rejects or f"{state.rstrip('/')}/{name}.rejects",
+            where,
+            base_ms,
+            spread_ms,
+            rate,
+            refuse_past,
+        )
+        summary = run(running.spark, running.topics, plan, clock=SystemClock(), stop=stop, on_progress=tell)
+        typer.echo(json.dumps(summary))
+        if "left" in summary:
+            raise SystemExit(INTERRUPTED if signal.SIGINT in ended_by else TERMINATED)
+
+
+@contextmanager
+def _ending_between_slices() -> Iterator[tuple[Event, list[int]]]:
+    """The first SIGTERM or Ctrl-C sets an event, a second one ends at once."""
+    stop = Event()
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        stop.set()
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        tell("ends after the slice that is being sent; once more to end at once")
+
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield stop, came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _default_intake(config: Config) -> str:
+    for intake in config.intakes:
+        if not intake.is_fixed:
+            return intake.topic
+    raise ConfigError("intake: all have a fixed delay, and a row can't say when it is due")
+
+
+def _read(option: str, read: Callable[[str], int], text: str) -> int:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}") from error

@@ -1,0 +1,344 @@
+"""From the rows of a table to delayed messages: what each asks for, and what is wrong with it.
+
+`ask` evaluates a user's expressions; `judge` adds what is known elsewhere: ids, targets, the time. Each adds the first
+fault that it finds as `code`, one of the contract's or of those below, and `detail`; rows are never dropped.
+"""
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
+
+from tarry.errors import UsageError
+from tarry.headers import DELIVER_AT, ID, NAMESPACE, REPLACED_HEADERS, REQUEST_HEADERS, TARGET, ErrorCode
+from tarry.pipelines.columns import uuid5
+from tarry.pipelines.due_times import due_after, due_at, one_of
+from tarry.pipelines.tables import UNREADABLE
+
+_VERDICTS: Final = "array<struct<target: string, code: string, detail: string, max_bytes: long, compacted: boolean>>"
+_TOPIC_NAME: Final = r"^[a-zA-Z0-9._-]{1,249}\z"
+_LEAST_EPOCH_MS: Final = 10**12
+#: A batch of one record and its longest record header, after Kafka's own estimates.
+_RECORD_BYTES: Final = 61 + 21 + 15
+_HEADER_BYTES: Final = 10
+
+
+class RowCode(StrEnum):
+    """What is wrong with a row before it is a message."""
+
+    UNREADABLE_ROW = "unreadable-row"
+    NO_ROW_KEY = "no-row-key"
+    REPEATED_ROW_KEY = "repeated-row-key"
+    PAST_DUE = "past-due"
+
+
+@dataclass(frozen=True, slots=True)
+class Expressions:
+    """What is to be made of a row: expressions of Spark's SQL.
+
+    Args:
+        row_key: what names the row; the message's id is made of it.
+        target: the topic to deliver to; a text in quotes for all rows.
+        key: the message's key; None: null.
+        value: its value; None: all columns as JSON.
+        due: when; of this and the next, one must be given, and of each row exactly one not null.
+        delay: how long after the job's base time.
+        headers: names and expressions of headers, in their order.
+        order_by: of messages with one key and equal due times; behind them the row key decides.
+    """
+
+    row_key: str
+    target: str
+    key: str | None = None
+    value: str | None = None
+    due: str | None = None
+    delay: str | None = None
+    headers: Sequence[tuple[str, str]] = ()
+    order_by: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.due is None and self.delay is None:
+            raise UsageError("--due or --delay is needed")
+        for name, _ in self.headers:
+            if name in REQUEST_HEADERS | REPLACED_HEADERS:
+                raise UsageError(f"-H {name}: it is made from the other options")
+
+    @property
+    def order(self) -> list[str]:
+        """The columns by which messages with equal due times are ordered."""
+        return [f"order_{number}" for number, _ in enumerate(self.order_by)]
+
+
+def namespace_of(job: str) -> uuid.UUID:
+    """The namespace of the ids of a job's messages: each is the UUIDv5 of its row key in it."""
+    return uuid.uuid5(NAMESPACE, f"job/{job}")
+
+
+def ask(rows: DataFrame, asked: Expressions, namespace: uuid.UUID, base_ms: int, spread_ms: int = 0) -> DataFrame:
+    """What the rows of a table ask for.
+
+    Columns: `row` (JSON, or the line that could not be read), `row_key` (text), `id`, `key` and `value` (bytes),
+    `target`, `due_ms`, `headers`, the columns of `asked.order`, `code` and `detail`.
+
+    Args:
+        rows: with the column `UNREADABLE`.
+        asked: the expressions.
+        namespace: of the ids.
+        base_ms: what delays count from.
+        spread_ms: due times are put off by less than this, those of one key all by the same.
+
+    Raises:
+        UsageError: an expression does not fit the table.
+    """
+    columns = [f.col(f"`{name.replace('`', '``')}`") for name in rows.columns if name != UNREADABLE]
+    everything = f.to_json(f.struct(*columns), {"ignoreNullFields": "false"})
+    row_key, kind = _evaluated(rows, "row-key", asked.row_key)
+    read = rows.select(
+        f.coalesce(f.col(UNREADABLE), everything).alias("row"),
+        f.col(UNREADABLE).isNotNull().alias("is_unreadable"),
+        _text(row_key, kind).alias("row_key"),
+        (f.lit(None).cast("binary") if asked.key is None else _bytes(*_evaluated(rows, "key", asked.key))).alias("key"),
+        (everything.cast("binary") if asked.value is None else _bytes(*_evaluated(rows, "value", asked.value))).alias(
+            "value"
+        ),
+        _text(*_evaluated(rows, "target", asked.target)).alias("target"),
+        one_of(
+            None if asked.due is None else due_at(*_evaluated(rows, "due", asked.due)),
+            None if asked.delay is None else due_after(*_evaluated(rows, "delay", asked.delay), base_ms),
+        ).alias("due"),
+        f.array(
+            *[
+                f.struct(f.lit(name).alias("key"), _bytes(*_evaluated(rows, f"H {name}", text)).alias("value"))
+                for name, text in asked.headers
+            ]
+        )
+        .cast("array<struct<key: string, value: binary>>")
+        .alias("headers"),
+        *[
+            _evaluated(rows, "order-by", text)[0].alias(name)
+            for name, text in zip(asked.order, asked.order_by, strict=True)
+        ],
+    )
+    target = f.col("target")
+    fault = _first(
+        (f.col("is_unreadable"), RowCode.UNREADABLE_ROW, f.lit("not a line of its format")),
+        (f.col("row_key").isNull(), RowCode.NO_ROW_KEY, f.lit("the row key is null")),
+        (f.col("due.code").isNotNull(), f.col("due.code"), f.col("due.detail")),
+        (target.isNull(), ErrorCode.NO_TARGET, f.lit("the target is null")),
+        (
+            ~target.rlike(_TOPIC_NAME) | target.isin(".", ".."),
+            ErrorCode.BAD_TARGET,
+            f.concat(f.lit("not a legal topic name: "), f.substring(target, 1, 60)),
+        ),
+    )
+    with_id = read.withColumn("id", uuid5(namespace, f.col("row_key"))).withColumn("fault", fault)
+    return with_id.select(
+        "row",
+        "row_key",
+        f.when(~f.col("is_unreadable"), f.col("id")).alias("id"),
+        "key",
+        "value",
+        "target",
+        (f.col("due.due_ms") + _spread(spread_ms)).alias("due_ms"),
+        "headers",
+        *asked.order,
+        f.col("fault.code").alias("code"),
+        f.col("fault.detail").alias("detail"),
+    )
+
+
+def placed_by() -> Column:
+    """What messages are kept together by: those of one key, and each without a key for itself."""
+    return f.coalesce(f.col("key"), f.col("id").cast("binary"), f.lit(b""))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an intake takes now.
+
+    Args:
+        now_ms: the time.
+        max_delay_ms: the longest a message may wait.
+        max_bytes: the largest record.
+        refuse_past: whether a due time must lie ahead.
+    """
+
+    now_ms: int
+    max_delay_ms: int
+    max_bytes: int
+    refuse_past: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is known of a target.
+
+    Args:
+        target: the topic's name.
+        code: why it may not be one, or None.
+        detail: the same for people.
+        max_bytes: the largest record it takes; None: not known.
+        compacted: whether it takes no record without a key.
+    """
+
+    target: str
+    code: str | None = None
+    detail: str | None = None
+    max_bytes: int | None = None
+    compacted: bool = False
+
+
+def verdict_rows(spark: SparkSession, verdicts: Sequence[Verdict]) -> DataFrame:
+    """Verdicts as a table, for `judge`."""
+    # By way of JSON: Spark would start Python workers for rows of Python's.
+    text = f.lit(json.dumps([asdict(verdict) for verdict in verdicts]))
+    return (
+        spark.range(1)
+        .select(f.inline(f.from_json(text, _VERDICTS)))
+        .withColumnsRenamed({"code": "target_code", "detail": "target_detail"})
+    )
+
+
+def judge(asked: DataFrame, known: DataFrame, verdicts: DataFrame, limits: Limits) -> DataFrame:
+    """What is to be done with rows: those without a code, and not `is_known`, are to be sent.
+
+    What is known already stays so, whatever is wrong with it now. Of a row key that stands twice no row is sent.
+
+    Args:
+        asked: as `ask` gives it.
+        known: ids that were sent before, column `id`, each once.
+        verdicts: on the targets; one that is missing is unknown.
+        limits: of the intake.
+
+    Returns:
+        The columns of `asked` and `is_known`; `row` only where there is a code.
+    """
+    # A row without an id is alone with its like: not all of them in one place.
+    of_id = Window.partitionBy(f.coalesce(f.col("id"), f.concat(f.lit("row "), f.col("row"))))
+    joined = (
+        asked.join(known.withColumn("was_sent", f.lit(True)), "id", "left")
+        .withColumn("rows_of_id", f.count(f.lit(1)).over(of_id))
+        .join(f.broadcast(verdicts), "target", "left")
+    )
+    due_ms, value = f.col("due_ms"), f.col("value")
+    size = _size()
+    fault = _first(
+        (f.col("id").isNull(), f.col("code"), f.col("detail")),
+        (
+            f.col("rows_of_id") > 1,
+            RowCode.REPEATED_ROW_KEY,
+            f.concat(f.col("rows_of_id").cast("string"), f.lit(" rows have this key")),
+        ),
+        (f.col("was_sent"), f.lit(None).cast("string"), f.lit(None).cast("string")),
+        (f.col("code").isNotNull(), f.col("code"), f.col("detail")),
+        (f.col("target_code").isNotNull(), f.col("target_code"), f.col("target_detail")),
+        (f.col("compacted").isNull(), ErrorCode.UNKNOWN_TARGET, f.lit("there is no such topic")),
+        (
+            f.col("compacted") & f.col("key").isNull(),
+            ErrorCode.NULL_KEY,
+            f.lit("the target is compacted, and takes no record without a key"),
+        ),
+        (
+            due_ms - limits.now_ms > limits.max_delay_ms,
+            ErrorCode.BEYOND_MAX_DELAY,
+            f.concat(f.lit("due in "), (due_ms - limits.now_ms).cast("string"), f.lit(" ms")),
+        ),
+        (
+            (size > limits.max_bytes) | (size > f.col("max_bytes")),
+            ErrorCode.TOO_LARGE,
+            f.concat(f.lit("a value of "), f.coalesce(f.octet_length(value), f.lit(0)).cast("string"), f.lit(" bytes")),
+        ),
+        (
+            f.lit(limits.refuse_past) & (due_ms < limits.now_ms),
+            RowCode.PAST_DUE,
+            f.lit("the due time has passed"),
+        ),
+    )
+    told = joined.withColumn("fault", fault)
+    columns = [name for name in asked.columns if name not in {"row", "code", "detail"}]
+    return told.select(
+        *columns,
+        f.coalesce(f.col("was_sent") & (f.col("rows_of_id") == 1), f.lit(False)).alias("is_known"),
+        f.col("fault.code").alias("code"),
+        f.col("fault.detail").alias("detail"),
+        f.when(f.col("fault.code").isNotNull(), f.col("row")).alias("row"),
+    )
+
+
+def records(messages: DataFrame, intake: str) -> DataFrame:
+    """The records that ask for the delivery of messages, as `Topics.write` takes them."""
+    due_ms = f.col("due_ms")
+    # As a number it would look like seconds.
+    long_ago = f.date_format(f.timestamp_millis(due_ms), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
+    at = f.when(due_ms < _LEAST_EPOCH_MS, long_ago).otherwise(due_ms.cast("string"))
+    request = [(TARGET, f.col("target")), (ID, f.col("id")), (DELIVER_AT, at)]
+    own = f.array(*[f.struct(f.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in request])
+    return messages.select(
+        f.lit(intake).alias("topic"), "key", "value", f.concat(f.col("headers"), own).alias("headers")
+    )
+
+
+def _first(*faults: tuple[Column, str | Column, Column]) -> Column:
+    """The first of several faults that holds: a struct of `code` and `detail`."""
+    found: Column | None = None
+    for holds, code, detail in faults:
+        text = f.lit(str(code)) if isinstance(code, str) else code
+        fault = f.struct(text.alias("code"), detail.alias("detail"))
+        found = f.when(holds, fault) if found is None else found.when(holds, fault)
+    if found is None:
+        raise ValueError("no faults")
+    return found
+
+
+def _spread(spread_ms: int) -> Column:
+    if not spread_ms:
+        return f.lit(0)
+    return f.pmod(f.xxhash64(placed_by(), f.lit("spread")), f.lit(spread_ms))
+
+
+def _size() -> Column:
+    """About what a record takes in a batch of its own, not less."""
+    nothing = f.lit(0).cast("long")
+    own = f.aggregate(
+        "headers",
+        nothing,
+        lambda total, one: (
+            total + _HEADER_BYTES + f.octet_length(one["key"]) + f.coalesce(f.octet_length(one["value"]), f.lit(0))
+        ),
+    )
+    ours = sum(_HEADER_BYTES + len(name) for name in (TARGET, ID, DELIVER_AT)) + 36 + 24
+    parts = [f.coalesce(f.octet_length(f.col(name)).cast("long"), nothing) for name in ("key", "value", "target")]
+    return parts[0] + parts[1] + parts[2] + own + f.lit(_RECORD_BYTES + ours)
+
+
+def _evaluated(rows: DataFrame, option: str, text: str) -> tuple[Column, DataType]:
+    """An expression, and its type."""
+    try:
+        selected = rows.select(f.expr(text).alias("it"))
+    except AnalysisException as error:
+        said = str(error).splitlines()[0]
+        hint = " (a topic by its name stands in quotes: \"'orders'\")" if option == "target" else ""
+        raise UsageError(f"-{'' if option.startswith('H ') else '-'}{option}: {said}{hint}") from error
+    plan = selected._jdf.queryExecution().analyzed()  # noqa: SLF001 (no other way to ask)
+    if option == "row-key" and not plan.deterministic():
+        raise UsageError("--row-key: it must be the same for a row each time")
+    return f.expr(text), selected.schema["it"].dataType
+
+
+def _text(column: Column, kind: DataType) -> Column:
+    if isinstance(kind, BinaryType):
+        return f.hex(column)
+    return f.to_json(column) if isinstance(kind, StructType | ArrayType | MapType) else column.cast("string")
+
+
+def _bytes(column: Column, kind: DataType) -> Column:
+    if isinstance(kind, BinaryType):
+        return column
+    return (column if isinstance(kind, StringType) else _text(column, kind)).cast("binary")

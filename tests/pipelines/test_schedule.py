@@ -1,0 +1,376 @@
+"""`schedule` on a real broker and with a real service: each row delivered once, through repeats and kill -9."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from pyspark.sql import SparkSession
+
+from tarry.clock import SystemClock
+from tarry.core.intake_policy import IntakePolicy
+from tarry.errors import UsageError
+from tarry.murmur2 import partition_of
+from tarry.pipelines.job_state import JobState
+from tarry.pipelines.messages import Expressions
+from tarry.pipelines.schedule import Plan, schedule
+from tarry.pipelines.tables import Table
+from tarry.pipelines.topics import Topics
+from tarry.testing import LiveService
+from tests.support.postgres import Postgres
+from tests.support.stage import Stage
+
+pytestmark = pytest.mark.broker
+
+CLOCK = SystemClock()
+
+
+@pytest.fixture
+def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
+    with ExitStack() as until_the_end:
+        opened = Stage(bootstrap, unique_name("schedule"), 4, until_the_end)
+        opened.make_intake()
+        yield opened
+
+
+def ignore(_line: str) -> None:
+    """Take no note of progress."""
+
+
+class Job:
+    """A job on a CSV file of `id,key,due` whose rows a test writes."""
+
+    def __init__(self, spark: SparkSession, topics: Topics, intake: str, target: str, directory: Path) -> None:
+        self.told: list[str] = []
+        self._spark, self._topics, self._directory = spark, topics, directory
+        self._defaults: dict[str, Any] = {
+            "job": "job",
+            "table": Table(str(directory / "t.csv")),
+            "asked": Expressions("id", f"'{target}'", key="key", value="id", due="due"),
+            "policy": IntakePolicy(intake),
+            "state": str(directory / "state"),
+            "rejects": str(directory / "rejects"),
+        }
+
+    def write(self, rows: list[tuple[object, ...]]) -> None:
+        write_csv(self._directory / "t.csv", rows)
+
+    def run(self, stop: Event | None = None, **changed: Any) -> dict[str, Any]:
+        plan = Plan(**(self._defaults | changed))
+        return schedule(
+            self._spark, self._topics, plan, clock=CLOCK, stop=stop or Event(), on_progress=self.told.append
+        )
+
+
+def write_csv(path: Path, rows: list[tuple[object, ...]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "key", "due"])
+        writer.writerows(rows)
+
+
+def in_an_hour() -> int:
+    return CLOCK.now_ms() + 3_600_000
+
+
+def test_a_second_run_sends_only_what_is_new(stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    job = Job(spark, topics, stage.intake, stage.target, tmp_path)
+    due_ms = in_an_hour()
+    rows: list[tuple[object, ...]] = [(number, f"k{number % 10}", due_ms) for number in range(500)]
+    job.write([*rows, ("bad", "k", "tomorrow"), (None, "k", due_ms)])
+    first = job.run()
+    assert {name: first[name] for name in ("job", "rows", "sent", "known", "rejected")} == {
+        "job": "job",
+        "rows": 502,
+        "sent": 500,
+        "known": 0,
+        "rejected": {"bad-time": 1, "no-row-key": 1},
+    }
+    bad = {row.reason: row for row in spark.read.parquet(str(tmp_path / "rejects")).collect()}
+    assert json.loads(bad["bad-time"].row) == {"id": "bad", "key": "k", "due": "tomorrow"}
+    assert (bad["bad-time"].row_key, bad["no-row-key"].row_key) == ("bad", None)
+    assert "rejected: 1 rows: bad-time" in job.told
+
+    job.write([*rows, *[(number, "k", due_ms) for number in range(500, 520)]])
+    second = job.run()
+    assert (second["sent"], second["known"], second["rejected"]) == (20, 500, {})
+    third = job.run()
+    assert (third["sent"], third["known"]) == (0, 520)
+    assert first["base_ms"] == second["base_ms"] == third["base_ms"]
+    sent = read_all(stage.cluster.bootstrap_servers, stage.intake)
+    ids = Counter(dict(record.headers())["tarry-id"] for record in sent)
+    assert len(ids) == 520
+    assert set(ids.values()) == {1}
+
+
+def read_all(bootstrap: str, topic: str) -> list[Any]:
+    """All committed records of a topic."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "test.read",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        found: list[Any] = []
+        ended = 0
+        deadline = time.monotonic() + 60
+        while ended < len(partitions):
+            assert time.monotonic() < deadline, f"{topic} is not read in time"
+            for record in consumer.consume(1_000, 0.2):
+                if record.error() is not None:
+                    ended += 1
+                else:
+                    found.append(record)
+        return found
+    finally:
+        consumer.close()
+
+
+def test_ids_are_known_from_buckets_and_results_too(
+    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    job = Job(spark, topics, stage.intake, stage.target, tmp_path)
+    job.write([(number, "k", in_an_hour()) for number in range(6)])
+    job.run()
+    by_value = {record.value(): record for record in read_all(stage.cluster.bootstrap_servers, stage.intake)}
+    ids = {int(value): dict(record.headers())["tarry-id"] for value, record in by_value.items()}
+    # What the service would have done with them, and then the intake trimmed.
+    stage.make_topic(f"{stage.intake}.wheel-1", 8)
+    stage.put(f"{stage.intake}.wheel-1", (5, b"k", b"0", [("tarry-id", ids[0].upper()), ("tarry-filed", b"x")]))
+    stage.put(f"{stage.intake}.wheel-1", (0, b"k", b"1", [("tarry-cancel", b"h"), ("tarry-id", ids[1])]))
+    for number, outcome in ((2, "fired"), (3, "cancelled"), (4, "dead"), (5, "cancel-too-late")):
+        value = json.dumps({"v": 1, "outcome": outcome, "id": ids[number].decode()}).encode()
+        stage.put(f"{stage.intake}.results", (1, ids[number], value, None))
+    ends = {place: stage.end(*place) for place in stage.places}
+    deleted = stage.admin.delete_records([TopicPartition(*place, end) for place, end in ends.items()])
+    for future in deleted.values():
+        future.result(30)
+    again = job.run()
+    assert (again["sent"], again["known"]) == (2, 4)
+    sent = read_all(stage.cluster.bootstrap_servers, stage.intake)
+    assert sorted(record.value() for record in sent) == [b"1", b"5"]
+
+
+def test_keys_land_where_the_producer_library_puts_them(
+    stage: Stage, spark: SparkSession, topics: Topics, bootstrap: str, tmp_path: Path
+) -> None:
+    keys: list[str | None] = ["", "a", "ab", "abc", "abcd", "clé", "☃", "0", "x" * 1_000, *map(str, range(500)), None]
+    rows = [(number, key, in_an_hour()) for number, key in enumerate(keys)]
+    spark.createDataFrame(rows, "id int, key string, due long").write.parquet(str(tmp_path / "t.parquet"))
+    job = Job(spark, topics, stage.intake, stage.target, tmp_path)
+    assert job.run(table=Table(str(tmp_path / "t.parquet")))["sent"] == len(keys)
+    found = {int(record.value()): record for record in read_all(bootstrap, stage.intake)}
+
+    other = stage.make_topic(f"{stage.intake}.other", stage.partitions)
+    producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
+    for number, key in enumerate(keys):
+        producer.produce(other, str(number).encode(), key)
+    assert producer.flush(20) == 0
+    producer.close()
+    expected = {int(record.value()): record for record in read_all(bootstrap, other)}
+    for number, key in enumerate(keys):
+        assert found[number].key() == expected[number].key(), key
+        if key is not None:
+            assert found[number].partition() == expected[number].partition(), key
+            assert found[number].partition() == partition_of(key.encode(), stage.partitions), key
+
+
+def test_a_delay_counts_from_the_first_run_and_other_intakes_are_refused(
+    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    job = Job(spark, topics, stage.intake, stage.target, tmp_path)
+    asked = Expressions("id", f"'{stage.target}'", key="key", value="id", delay="due")
+    job.write([(1, "k", "1h")])
+    first = job.run(asked=asked)
+    job.write([(1, "k", "1h"), (2, "k", "1h")])
+    second = job.run(asked=asked, base_ms=5)
+    assert (first["base_ms"], second["sent"]) == (second["base_ms"], 1)
+    dues = {
+        dict(record.headers())["tarry-deliver-at"] for record in read_all(stage.cluster.bootstrap_servers, stage.intake)
+    }
+    assert dues == {str(first["base_ms"] + 3_600_000).encode()}
+    with pytest.raises(UsageError, match=f"the job job sends to {stage.intake}"):
+        JobState(spark, str(tmp_path / "state"), "job").base_ms("another", 5)
+    with pytest.raises(UsageError, match="letters, digits"):
+        JobState(spark, str(tmp_path), "a/b")
+    with pytest.raises(UsageError, match="there is no topic nowhere"):
+        job.run(job="new", policy=IntakePolicy("nowhere"))
+    with pytest.raises(UsageError, match="fixed delay"):
+        job.run(policy=IntakePolicy(stage.intake, fixed_delay_ms=5, fixed_target="x"))
+
+
+def test_a_job_that_runs_already_is_refused_and_a_dead_ones_claim_is_taken_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    state = JobState(spark, str(tmp_path), "job")
+    claim = tmp_path / "job.running"
+    with state.claimed(CLOCK):
+        held = claim.read_text()
+        claim.write_text(json.dumps(json.loads(held) | {"host": "elsewhere"}))
+        with pytest.raises(UsageError, match="runs on elsewhere"), state.claimed(CLOCK):
+            pass
+        claim.write_text(json.dumps(json.loads(held) | {"began": "0"}))
+        with JobState(spark, str(tmp_path), "job").claimed(CLOCK):
+            pass
+    assert not claim.exists()
+    claim.write_text(held[:-5])  # the run ended while it wrote it
+    with state.claimed(CLOCK):
+        assert claim.read_text() == held
+    claim.write_text(held)
+
+    class Impatient(SystemClock):
+        def monotonic_ms(self) -> int:
+            self.asked = getattr(self, "asked", 0) + 20_000
+            return self.asked
+
+    with pytest.raises(UsageError, match="runs already, as process"), state.claimed(Impatient()):
+        pass
+
+
+def test_a_run_that_is_told_to_stop_ends_between_slices_and_keeps_to_its_rate(
+    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    job = Job(spark, topics, stage.intake, stage.target, tmp_path)
+    due_ms = in_an_hour()
+    job.write([(number, f"k{number}", due_ms) for number in range(300)])
+    stop = Event()
+    job.told = Stopping(stop)
+    summary = job.run(stop, rate=20.0)
+    assert 0 < summary["sent"] < 300
+    assert summary["left"] == 300 - summary["sent"]
+    job.told = []
+    rest = job.run(rate=150.0)
+    assert (rest["known"], rest["sent"]) == (summary["sent"], summary["left"])
+    assert "left" not in rest
+
+
+class Stopping(list[str]):
+    """Progress that ends a run when the first slice is sent."""
+
+    def __init__(self, stop: Event) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def append(self, line: str) -> None:
+        super().append(line)
+        if "rows sent" in line:
+            self._stop.set()
+
+
+def test_a_table_of_a_database_is_sent(
+    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path, shared_postgres: Postgres
+) -> None:
+    with psycopg.connect(shared_postgres.conninfo) as connection:
+        connection.execute("create table reminders (id int primary key, customer text, due timestamptz)")
+        connection.execute(
+            "insert into reminders select n, 'c' || n % 5, now() + interval '1 hour' from generate_series(1, 50) n"
+        )
+    fields = dict(one.split("=") for one in shared_postgres.conninfo.split())
+    url = f"jdbc:postgresql://{fields['host']}:{fields['port']}/{fields['dbname']}"
+    job = Job(spark, topics, stage.intake, stage.target, tmp_path)
+    asked = Expressions("id", f"'{stage.target}'", key="customer", due="due")
+    table = Table(url, jdbc_table="(select * from reminders) as r", options={"user": fields["user"]})
+    summary = job.run(table=table, asked=asked)
+    assert (summary["rows"], summary["sent"], summary["known"]) == (50, 50, 0)
+
+
+# -- the command, and a service that delivers --------------------------------------------------------------------------
+
+
+def command(service: LiveService, target: str, directory: Path, *more: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "tarry", "spark", "schedule", "--bootstrap-servers", service.bootstrap_servers),
+        *("--table", str(directory / "t.csv"), "--job", "job", "--intake", service.intake, "--row-key", "id"),
+        *("--target", f"'{target}'", "--key", "key", "--value", "id", "--due", "due"),
+        *("--state", str(directory / "state"), *more),
+    ]
+
+
+def start(arguments: list[str], directory: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=directory, start_new_session=True
+    )
+
+
+def finish(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    told, problems = process.communicate(timeout=300)
+    assert process.returncode == 0, problems
+    summary: dict[str, Any] = json.loads(told)
+    return summary
+
+
+def wait_for_line(process: "subprocess.Popen[str]", part: str) -> None:
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if part in line:
+            return
+    pytest.fail(f"ended without {part!r}: {''.join(lines)}")
+
+
+def check_delivered_once(service: LiveService, target: str, rows: int, keys: int) -> None:
+    records = service.read(target, rows, within_s=120)
+    records = read_all(service.bootstrap_servers, target)
+    assert Counter(int(record.value() or b"") for record in records) == Counter(range(rows))
+    last: dict[bytes, tuple[int, int]] = {}
+    for record in sorted(records, key=lambda one: (one.partition(), one.offset())):
+        headers: dict[str, Any] = dict(record.headers() or [])
+        key = record.key() or b""
+        assert record.partition() == partition_of(key, 3)
+        order = (int(headers["tarry-due-ms"]), int(record.value() or b""))
+        assert last.get(key, (0, 0)) <= order, "out of order"
+        last[key] = order
+    assert len(last) == keys
+
+
+def killed_and_run_again(bootstrap: str, directory: Path, name: str, rows: int, kills: int) -> None:
+    """Some rows are due at equal times; the order of those is that of their ids."""
+    keys = 97
+    with LiveService(bootstrap, directory, name, max_delay="1h") as service:
+        target = service.make_topic("out", 3)
+        due_ms = CLOCK.now_ms() + 15_000 * (kills + 1)
+        write_csv(directory / "t.csv", [(number, f"k{number % keys}", due_ms + number % 5) for number in range(rows)])
+        arguments = command(service, target, directory, "--order-by", "cast(id as int)")
+        for _ in range(kills):
+            process = start([*arguments, "--rate", str(rows / 50)], directory)
+            wait_for_line(process, "rows sent")
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+        summary = finish(start(arguments, directory))
+        assert summary["known"] + summary["sent"] == rows
+        assert 0 < summary["sent"] < rows
+        check_delivered_once(service, target, rows, keys)
+        again = finish(start(arguments, directory))
+        assert (again["sent"], again["known"], again["rejected"]) == (0, rows, {})
+        check_delivered_once(service, target, rows, keys)
+
+
+def test_a_killed_job_is_made_good_and_every_row_delivered_once(
+    bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    killed_and_run_again(bootstrap, tmp_path, unique_name("schedule"), 3_000, 1)
+
+
+@pytest.mark.soak
+def test_a_hundred_thousand_rows_are_delivered_once_through_five_kills(
+    bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    killed_and_run_again(bootstrap, tmp_path, unique_name("schedule"), 100_000, 5)
