@@ -92,13 +92,23 @@ class Topics:
         """The first offset that each partition of topics still holds."""
         return self._offsets.starts(self.places(topics))
 
-    def ends(self, topics: Iterable[str]) -> dict[Place, int]:
-        """The last stable offset of each partition of topics: what is committed lies below."""
-        return self._offsets.ends(self.places(topics), committed=True)
+    def ends(self, topics: Iterable[str], *, committed: bool = True) -> dict[Place, int]:
+        """The last stable offset of each partition of topics: what is committed lies below.
+
+        Args:
+            topics: which.
+            committed: else their high watermarks: what was written lies below.
+        """
+        return self._offsets.ends(self.places(topics), committed=committed)
 
     def since(self, topics: Iterable[str], at_ms: int) -> dict[Place, int]:
         """The first offset of each partition whose record is of a time or later; -1 where there is none."""
         return self._offsets.since(dict.fromkeys(self.places(topics), at_ms))
+
+    def compacted(self, topics: Iterable[str]) -> set[str]:
+        """Those of the topics that are compacted: any record but the last of its key may be gone."""
+        found = TopicAdmin(self._admin).targets(topics, _ANSWER_WITHIN_S)
+        return {name for name, target in found.items() if target.compacted}
 
     def read(
         self, starts: Mapping[Place, int], ends: Mapping[Place, int], *, may_be_trimmed: bool = False

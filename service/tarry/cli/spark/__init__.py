@@ -4,6 +4,7 @@ import typer
 
 from tarry.cli.spark.archive import archive
 from tarry.cli.spark.schedule import schedule
+from tarry.cli.spark.audit import audit
 
 app = typer.Typer(
     name="spark",
@@ -13,3 +14,4 @@ app = typer.Typer(
 )
 app.command("archive")(archive)
 app.command("schedule")(schedule)
+app.command("audit")(audit)

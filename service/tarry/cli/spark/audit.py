@@ -1,0 +1,108 @@
+"""`tarry spark audit`."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, TypeVar
+
+import typer
+
+from tarry.cli.looking import ConfigOption, ServersOption, policy
+from tarry.cli.spark.job import ConfOption, KafkaOption, MasterOption, job, tell
+from tarry.pipelines.faults import FAULTS
+from tarry.units import parse_duration_ms, parse_instant_ms
+
+_Read = TypeVar("_Read")
+
+
+def audit(
+    out: Annotated[
+        str, typer.Option("--out", metavar="DIR", help="Where tables and report go; any path that Spark knows.")
+    ],
+    *,
+    state: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Where a run leaves to the next what is not settled; by default OUT/state."),
+    ] = None,
+    intake: Annotated[
+        list[str] | None, typer.Option(metavar="I", help="An intake; by default all that are configured.")
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="Only messages of this time (RFC 3339) or later, apart from others."
+        ),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Only messages before this time, apart from other runs.")
+    ] = None,
+    grace: Annotated[
+        str, typer.Option(metavar="60s", help="What has been due for so long should have been delivered.")
+    ] = "60s",
+    accepted_within: Annotated[
+        str,
+        typer.Option(metavar="60s", help="How long after it was sent the service has read a message, for its order."),
+    ] = "60s",
+    fail_on: Annotated[
+        str | None,
+        typer.Option(metavar="KINDS", help=f"Exit with 1 on any of these faults: {','.join(FAULTS)}."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")] = False,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    kafka_option: KafkaOption = None,
+    config: ConfigOption = None,
+    bootstrap_servers: ServersOption = None,
+) -> None:
+    """Compare everything accepted with its results and with what the targets hold.
+
+    Goes on where the last run ended; what is not due yet is left to the next one. Writes the tables messages, findings
+    and lateness, summary.json and report.html. With --from or --to it looks at messages of that time only, whatever
+    other runs have seen.
+
+    Examples:
+      tarry spark audit --out /audit --fail-on lost,duplicate,early,order
+      tarry spark audit --out /tmp/yesterday --from 2030-01-30T00:00:00Z --to 2030-01-31T00:00:00Z
+    """
+    wanted = _kinds(fail_on)
+    grace_ms = _option("--grace", parse_duration_ms, grace)
+    within_ms = _option("--accepted-within", parse_duration_ms, accepted_within)
+    from_ms = None if from_ is None else _option("--from", parse_instant_ms, from_)
+    to_ms = None if to is None else _option("--to", parse_instant_ms, to)
+    with job(
+        "audit",
+        master=master,
+        conf=conf,
+        kafka_option=kafka_option,
+        config=config,
+        bootstrap_servers=bootstrap_servers,
+    ) as running:
+        from tarry.pipelines.audit import Audit, Span
+
+        names = intake or [one.topic for one in running.config.intakes]
+        summary = Audit(
+            policies=[policy(running.config, name) for name in names],
+            out=out,
+            state=state or f"{out.rstrip('/')}/state",
+            span=None if from_ms is None and to_ms is None else Span(from_ms, to_ms),
+            grace_ms=grace_ms,
+            accepted_within_ms=within_ms,
+        ).run(running.spark, running.topics, tell)
+    typer.echo(json.dumps(asdict(summary)) if as_json else summary.line)
+    if any(summary.faults[kind] for kind in wanted):
+        raise typer.Exit(1)
+
+
+def _kinds(text: str | None) -> list[str]:
+    kinds = [kind.strip() for kind in text.split(",")] if text else []
+    for kind in kinds:
+        if kind not in FAULTS:
+            raise typer.BadParameter(f"--fail-on: {kind} is none of {', '.join(FAULTS)}")
+    return kinds
+
+
+def _option(name: str, read: Callable[[str], _Read], text: str) -> _Read:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{name}: {error}") from error

@@ -1,0 +1,116 @@
+"""From where to where an audit reads: ends in an order in which nothing that was delivered is missed.
+
+1. The intakes: what is accepted later is not judged.
+2. The results: what the intakes hold and is settled has its result.
+3. The targets: what has its result has arrived.
+
+A transaction's marker reaches one partition sooner than another, so a result can be seen before its delivery is. Each
+end of results and targets is therefore where writing ends, waited for until all before it is decided.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from tarry.clock import Clock
+from tarry.errors import UsageError
+from tarry.kafka.place import Place
+from tarry.pipelines.topics import Topics
+
+DECIDED_WITHIN_S: Final = 120
+"""Twice as long as a transaction of the service may stay open."""
+
+_LOOK_EVERY_S: Final = 0.1
+_CLOCKS_APART_MS: Final = 3_600_000
+
+
+def decided_ends(topics: Topics, names: Collection[str], clock: Clock) -> dict[Place, int]:
+    """Where topics end now, once every transaction that has written below has ended.
+
+    Raises:
+        UsageError: one stays open.
+    """
+    if not names:
+        return {}
+    marks = topics.ends(names, committed=False)
+    ends_ms = clock.monotonic_ms() + DECIDED_WITHIN_S * 1_000
+    while True:
+        stable = topics.ends(names)
+        undecided = [place for place, mark in marks.items() if stable.get(place, mark) < mark]
+        if not undecided:
+            return stable
+        if clock.monotonic_ms() > ends_ms:
+            topic, partition = undecided[0]
+            raise UsageError(f"a transaction stays open on {topic}/{partition}: what is behind it can't be read")
+        clock.sleep(_LOOK_EVERY_S)
+
+
+def starts_since(
+    topics: Topics, names: Collection[str], at_ms: int | None, ends: Mapping[Place, int]
+) -> dict[Place, int]:
+    """The first offsets of a time or later; the ends where there is nothing of it.
+
+    Args:
+        topics: where.
+        names: of which topics.
+        at_ms: the time; None: all that there is.
+        ends: of them.
+    """
+    if not names:
+        return {}
+    if at_ms is None:
+        return topics.starts(names)
+    found = topics.since(names, max(0, at_ms))
+    return {place: ends.get(place, 0) if offset < 0 else offset for place, offset in found.items()}
+
+
+def deliveries_since(from_ms: int | None) -> int | None:
+    """From when on results and deliveries are read for messages of a time: clocks may be apart."""
+    return None if from_ms is None else from_ms - _CLOCKS_APART_MS
+
+
+def starts_onward(
+    topics: Topics,
+    names: Collection[str],
+    position: Mapping[Place, int],
+    ends: Mapping[Place, int],
+    *,
+    may_be_new: bool,
+) -> dict[Place, int]:
+    """Where the last run has ended; of partitions that it has not read, all that there is.
+
+    Args:
+        topics: where.
+        names: of which topics.
+        position: how far the last run came.
+        ends: of the topics.
+        may_be_new: whether a topic may have been made anew since then: it is read from its beginning.
+
+    Raises:
+        UsageError: one was made anew.
+    """
+    starts = topics.starts(names) if names else {}
+    for place, start in starts.items():
+        reached = position.get(place)
+        if reached is None:
+            continue
+        if reached <= ends.get(place, reached):
+            starts[place] = reached
+        elif not may_be_new:
+            raise UsageError(
+                f"{place[0]}/{place[1]} ends before offset {reached}, where the last run stopped: it was made anew;"
+                " name another --state"
+            )
+        else:
+            starts[place] = start
+    return starts
+
+
+def trimmed(starts: Mapping[Place, int], now: Mapping[Place, int], position: Mapping[Place, int]) -> set[Place]:
+    """Partitions of which records are gone that no run has read, and that may be of the time that is looked at.
+
+    Args:
+        starts: from where it was read.
+        now: what the logs begin with; asked after reading, for retention goes on meanwhile.
+        position: how far an earlier run came.
+    """
+    return {place for place, first in now.items() if first >= starts[place] and first > position.get(place, 0)}

@@ -1,0 +1,305 @@
+"""The job: reads what is needed, judges it, writes tables and the report, and leaves the rest to the next run."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from tarry.clock import Clock, SystemClock
+from tarry.core.intake_policy import IntakePolicy
+from tarry.kafka.place import Place
+from tarry.kafka.topics import RESULTS
+from tarry.pipelines.audit import capture, tables
+from tarry.pipelines.audit.judging import Rules, judge
+from tarry.pipelines.audit.report import page
+from tarry.pipelines.audit.state import Carried, Position, Series
+from tarry.pipelines.audit.strays import Read, strays
+from tarry.pipelines.audit.summary import (
+    Summary,
+    findings,
+    histogram,
+    lateness,
+    lateness_by_target,
+    lateness_over_time,
+    summarise,
+)
+from tarry.pipelines.audit.tables import SOURCE_PLACE
+from tarry.pipelines.files import Files
+from tarry.pipelines.topics import Topics
+
+SHOWN: Final = 50
+"""So many faults of each kind are in the report; all are in the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which messages are looked at, by the timestamps of their records.
+
+    Args:
+        from_ms: the first; None: all that the intakes hold.
+        to_ms: the one behind the last; None: up to now.
+    """
+
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What to audit, and how.
+
+    Args:
+        policies: of the intakes.
+        out: a directory for the tables `messages`, `findings`, `lateness`, for `summary.json` and `report.html`; any
+            path that Spark knows.
+        state: the directory of a series of runs.
+        span: only messages of a time, and no part of a series; None: on from where the last run ended.
+        grace_ms: what has been due for so long should have been delivered.
+        accepted_within_ms: how long after its timestamp a message has been read by the service.
+    """
+
+    policies: Sequence[IntakePolicy]
+    out: str
+    state: str
+    span: Span | None = None
+    grace_ms: int = 60_000
+    accepted_within_ms: int = 60_000
+
+    def run(
+        self, spark: SparkSession, topics: Topics, on_progress: Callable[[str], None], clock: Clock | None = None
+    ) -> Summary:
+        """One run.
+
+        Raises:
+            UsageError: a topic is missing, or was made anew; or a transaction stays open.
+        """
+        return _Run(self, spark, topics, on_progress, clock or SystemClock()).run()
+
+
+class _Run:
+    def __init__(
+        self, audit: Audit, spark: SparkSession, topics: Topics, on_progress: Callable[[str], None], clock: Clock
+    ) -> None:
+        self._audit = audit
+        self._spark = spark
+        self._topics = topics
+        self._tell = on_progress
+        self._clock = clock
+        self._intakes = [policy.topic for policy in audit.policies]
+        self._results = [f"{intake}{RESULTS}" for intake in self._intakes]
+
+    def run(self) -> Summary:
+        series = None if self._audit.span else Series(self._spark, self._audit.state)
+        before = series.load() if series else None
+        with _kept() as keep:
+            horizon_ms, seen = self._read(before, keep)
+            rules = self._rules(horizon_ms, seen)
+            self._tell("judging")
+            every = judge(seen.accepted, seen.settled, seen.arrived, rules)
+            messages = self._write("messages", every.where(self._is_in_span()))
+            known = messages.select(*SOURCE_PLACE, "target")
+            if self._audit.span:
+                beside = seen.accepted.where(~self._is_in_span()).select(*SOURCE_PLACE, "target")
+                known = known.unionByName(beside)
+            found = keep(strays(seen.arrived, known, seen.ranges.table(self._spark)))
+            self._write("findings", findings(messages, found))
+            self._write("lateness", lateness(messages))
+            summary = summarise(
+                messages,
+                {row.kind: row["count"] for row in found.groupBy("kind").count().collect()},
+                horizon_ms=horizon_ms,
+                carried=before.accepted.count() if before else 0,
+                unread=seen.unread,
+            )
+            self._report(summary, messages)
+            if series:
+                series.save(_left(seen, messages))
+        return summary
+
+    def _read(self, before: Carried | None, keep: Callable[[DataFrame], DataFrame]) -> tuple[int, "_Seen"]:
+        """Everything that is needed, and the horizon."""
+        span = self._audit.span
+        position = before.position if before else Position()
+        topics, clock = self._topics, self._clock
+        names = [*self._intakes, *self._results]
+        topics.places(names)
+        # Ends first, in the order that `capture` tells; with the time of the first of them.
+        horizon_ms = clock.now_ms() - self._audit.grace_ms
+        ends = topics.ends(self._intakes)
+        ends |= capture.decided_ends(topics, self._results, clock)
+        if span:
+            since_ms = capture.deliveries_since(span.from_ms)
+            starts = capture.starts_since(topics, self._intakes, span.from_ms, ends)
+            starts |= capture.starts_since(topics, self._results, since_ms, ends)
+        else:
+            since_ms = None
+            reached = {**position.intakes, **position.results}
+            starts = capture.starts_onward(topics, names, reached, ends, may_be_new=False)
+        accepted = keep(
+            reduce(DataFrame.unionByName, [self._accepted(one, starts, ends) for one in self._audit.policies])
+        )
+        settled = keep(tables.settled(self._records(self._results, starts, ends)))
+        self._tell(f"{accepted.count():,} messages accepted, {settled.count():,} results")
+
+        targets = self._targets([accepted, settled, *([before.accepted] if before else [])])
+        there = sorted((targets | {topic for topic, _ in position.targets}) & topics.names())
+        target_ends = capture.decided_ends(topics, there, clock)
+        ends |= target_ends
+        if span:
+            starts |= capture.starts_since(topics, there, since_ms, target_ends)
+        else:
+            starts |= capture.starts_onward(topics, there, position.targets, target_ends, may_be_new=True)
+        arrived = keep(tables.arrived(self._records(there, starts, ends)))
+        self._tell(f"{arrived.count():,} records at {len(there):,} targets")
+
+        firsts = topics.starts([*names, *there])
+        of_intakes = [place for place in starts if place[0] in self._intakes]
+        lost = capture.trimmed(starts, firsts, {**position.intakes, **position.results, **position.targets})
+        return horizon_ms, _Seen(
+            accepted=_plus(accepted, before.accepted if before else None),
+            settled=_plus(settled, before.settled if before else None),
+            arrived=_plus(arrived, before.arrived if before else None),
+            ranges=Read(
+                since={place: starts[place] for place in of_intakes} | dict(position.since),
+                starts={place: max(starts[place], firsts[place]) for place in of_intakes},
+                ends=ends,
+            ),
+            unread=sum(max(0, firsts[place] - starts[place]) for place in of_intakes),
+            position=Position(
+                since={place: starts[place] for place in of_intakes} | dict(position.since),
+                intakes={place: end for place, end in ends.items() if place[0] in self._intakes},
+                results={place: end for place, end in ends.items() if place[0] in self._results},
+                targets={**position.targets, **target_ends},
+            ),
+            since=self._complete_since(lost, settled, arrived),
+            gone=frozenset(targets - set(there)),
+            compacted=frozenset(topics.compacted(there)),
+        )
+
+    def _accepted(self, policy: IntakePolicy, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> DataFrame:
+        return tables.accepted(self._records([policy.topic], starts, ends), policy)
+
+    def _records(self, names: Sequence[str], starts: Mapping[Place, int], ends: Mapping[Place, int]) -> DataFrame:
+        # What retention deletes meanwhile is found out afterwards.
+        of_names = {place: start for place, start in starts.items() if place[0] in names}
+        return self._topics.read(of_names, ends, may_be_trimmed=True)
+
+    def _targets(self, named: Sequence[DataFrame]) -> set[str]:
+        """The topics that messages and results name."""
+        names = reduce(DataFrame.unionByName, [one.select("target") for one in named]).distinct()
+        return {row.target for row in names.collect() if row.target is not None}
+
+    def _complete_since(self, lost: set[Place], settled: DataFrame, arrived: DataFrame) -> dict[Place, int]:
+        """Of partitions that have lost records, the time of the oldest that is left; now, where none is."""
+        if not lost:
+            return {}
+        of_targets = arrived.groupBy("target", "target_partition").agg(f.min("arrived_ms"))
+        of_results = settled.groupBy(f.concat("intake", f.lit(RESULTS)), "partition").agg(f.min("at_ms"))
+        oldest = {(row[0], row[1]): row[2] for row in [*of_targets.collect(), *of_results.collect()]}
+        now_ms = self._clock.now_ms()
+        return {place: oldest.get(place, now_ms) for place in lost if place[0] not in self._intakes}
+
+    def _rules(self, horizon_ms: int, seen: "_Seen") -> Rules:
+        targets: dict[str, int] = {}
+        results: dict[tuple[str, int], int] = {}
+        for (topic, partition), since_ms in seen.since.items():
+            if topic in self._results:
+                results[topic.removesuffix(RESULTS), partition] = since_ms
+            else:
+                targets[topic] = max(since_ms, targets.get(topic, since_ms))
+        return Rules(horizon_ms, self._audit.accepted_within_ms, targets, results, seen.compacted, seen.gone)
+
+    def _is_in_span(self) -> Column:
+        span = self._audit.span or Span()
+        at = f.col("timestamp_ms")
+        is_in = f.lit(True)
+        if span.from_ms is not None:
+            is_in &= at >= span.from_ms
+        if span.to_ms is not None:
+            is_in &= at < span.to_ms
+        return is_in
+
+    def _write(self, name: str, table: DataFrame) -> DataFrame:
+        """Write a table, and return it as it was written."""
+        path = f"{self._audit.out.rstrip('/')}/{name}"
+        table.write.mode("overwrite").parquet(path)
+        return self._spark.read.schema(table.schema).parquet(path)
+
+    def _report(self, summary: Summary, messages: DataFrame) -> None:
+        out = self._audit.out.rstrip("/")
+        files = Files(self._spark)
+        by_kind = Window.partitionBy("kind").orderBy("due_ms", *SOURCE_PLACE)
+        faults = self._spark.read.parquet(f"{out}/findings").withColumn("nth", f.row_number().over(by_kind))
+        text = page(
+            summary,
+            by_target=[row.asDict() for row in lateness_by_target(messages).collect()],
+            over_time=[row.asDict() for row in lateness_over_time(messages).collect()],
+            histogram=histogram(messages),
+            faults=[row.asDict() for row in faults.where(f.col("nth") <= SHOWN).orderBy("kind", "nth").collect()],
+        )
+        files.write(f"{out}/summary.json", json.dumps(asdict(summary), indent=2) + "\n")
+        files.write(f"{out}/report.html", text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a run has read, with what the last one left.
+
+    Args:
+        accepted, settled, arrived: as in `tarry.pipelines.audit.tables`.
+        ranges: what was read of the intakes.
+        unread: how many offsets of them were deleted unread.
+        position: how far it came.
+        since: of partitions that have lost records, since when they are complete.
+        gone, compacted: targets that do not exist, or may lose any record.
+    """
+
+    accepted: DataFrame
+    settled: DataFrame
+    arrived: DataFrame
+    ranges: Read
+    unread: int
+    position: Position
+    since: Mapping[Place, int]
+    gone: frozenset[str]
+    compacted: frozenset[str]
+
+
+def _left(seen: _Seen, messages: DataFrame) -> Carried:
+    """What the next run needs: messages that are not settled, and what belongs to them or to later ones."""
+    is_lost = f.col("fate").isin("lost", "still lost")
+    accepted = messages.where((f.col("fate") == "waiting") | (is_lost & ~f.col("has_result")))
+    accepted = accepted.withColumn("was_lost", is_lost)
+    places = accepted.select(*SOURCE_PLACE)
+    ends = f.broadcast(seen.ranges.table(messages.sparkSession).select("intake", "partition", "end"))
+
+    def needed(table: DataFrame) -> DataFrame:
+        later = table.join(ends, ["intake", "partition"]).where(f.col("offset") >= f.col("end")).drop("end")
+        return table.join(places, list(SOURCE_PLACE), "left_semi").unionByName(later)
+
+    return Carried(seen.position, accepted, needed(seen.settled), needed(seen.arrived))
+
+
+def _plus(table: DataFrame, more: DataFrame | None) -> DataFrame:
+    return table if more is None else table.unionByName(more)
+
+
+@contextmanager
+def _kept() -> Iterator[Callable[[DataFrame], DataFrame]]:
+    """Tables that are used more than once are read once, and let go of at the end."""
+    kept: list[DataFrame] = []
+
+    def keep(table: DataFrame) -> DataFrame:
+        kept.append(table.persist())
+        return kept[-1]
+
+    try:
+        yield keep
+    finally:
+        for table in kept:
+            table.unpersist()

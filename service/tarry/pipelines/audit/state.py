@@ -1,0 +1,109 @@
+"""What one run of a series leaves to the next: how far it has read, and what it could not settle yet.
+
+A directory `STATE/000017` holds what run 17 left: three Parquet tables, and last of all `state.json`; one without that
+file is of a run that was killed, and counts for nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tarry.errors import UsageError
+from tarry.kafka.place import Place
+from tarry.pipelines.audit.tables import ACCEPTED, ARRIVED, SETTLED, columns_of
+from tarry.pipelines.files import Files
+
+_FILE: Final = "state.json"
+_TABLES: Final = {"accepted": ACCEPTED, "settled": SETTLED, "arrived": ARRIVED}
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a series has read.
+
+    Args:
+        since: the first offset of the intakes that it has read.
+        intakes, results, targets: the offset behind the last of each partition.
+    """
+
+    since: Mapping[Place, int] = field(default_factory=dict)
+    intakes: Mapping[Place, int] = field(default_factory=dict)
+    results: Mapping[Place, int] = field(default_factory=dict)
+    targets: Mapping[Place, int] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote."""
+        read: dict[str, Any] = json.loads(text)
+        if read.pop("version") != 1:
+            raise UsageError("the state of the audit is of a later version of tarry")
+        return cls(
+            **{
+                name: {(topic, int(partition)): offset for topic, partition, offset in offsets}
+                for name, offsets in read.items()
+            }
+        )
+
+    def to_json(self) -> str:
+        """As a text."""
+        named = {"since": self.since, "intakes": self.intakes, "results": self.results, "targets": self.targets}
+        lists = {name: [[*place, offset] for place, offset in offsets.items()] for name, offsets in named.items()}
+        return json.dumps({"version": 1, **lists})
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a run left to the next one; tables as in `tarry.pipelines.audit.tables`."""
+
+    position: Position
+    accepted: DataFrame
+    settled: DataFrame
+    arrived: DataFrame
+
+
+class Series:
+    """Runs that go on where the one before ended.
+
+    Args:
+        spark: the session.
+        directory: any path that Spark knows.
+    """
+
+    def __init__(self, spark: SparkSession, directory: str) -> None:
+        self._spark = spark
+        self._files = Files(spark)
+        self._directory = directory.rstrip("/")
+        self._last = max(map(int, self._finished()), default=0)
+
+    def load(self) -> Carried:
+        """What the last run left; nothing before the first."""
+        if not self._last:
+            return Carried(Position(), *[self._spark.createDataFrame([], schema) for schema in _TABLES.values()])
+        at = self._at(self._last)
+        position = Position.from_json(self._files.read(f"{at}/{_FILE}"))
+        return Carried(position, *[self._spark.read.schema(_TABLES[name]).parquet(f"{at}/{name}") for name in _TABLES])
+
+    def save(self, carried: Carried) -> None:
+        """Leave this to the next run. What the last run left stays too, what was before it is removed."""
+        number = self._last + 1
+        at = self._at(number)
+        tables = {"accepted": carried.accepted, "settled": carried.settled, "arrived": carried.arrived}
+        for name, table in tables.items():
+            table.select(*columns_of(_TABLES[name])).coalesce(4).write.mode("overwrite").parquet(f"{at}/{name}")
+        self._files.write(f"{at}/{_FILE}", carried.position.to_json())
+        for name in self._numbers():
+            if int(name) < self._last:
+                self._files.remove(self._at(int(name)))
+        self._last = number
+
+    def _numbers(self) -> list[str]:
+        return [name for name in self._files.names(self._directory) if name.isdecimal()]
+
+    def _finished(self) -> list[str]:
+        return [name for name in self._numbers() if _FILE in self._files.names(f"{self._directory}/{name}")]
+
+    def _at(self, number: int) -> str:
+        return f"{self._directory}/{number:06}"

@@ -1,0 +1,193 @@
+"""What an audit found, in figures: faults one by one, lateness, and counts."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from tarry.pipelines.audit.tables import SOURCE_PLACE
+from tarry.pipelines.faults import FAULTS
+
+EDGES_MS: Final = tuple(mantissa * 10**power for power in range(8) for mantissa in (1, 2, 5))
+"""Where the bars of the histogram end: 1 ms to 14 h, and what is later."""
+
+_MINUTE_MS: Final = 60_000
+_ACCURACY: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One run, in figures.
+
+    Args:
+        horizon_ms: messages due before it were judged.
+        accepted: messages that were looked at, those of earlier runs that had not been settled among them.
+        carried: the latter.
+        fates: how many of each.
+        faults: how many of each kind; every kind is there.
+        dead: dead messages by code.
+        unjudged: messages by what has been deleted.
+        order: of messages with a key that arrived: how many were `judged`, and `unjudged`.
+        elsewhere: records that somebody has copied to other topics.
+        unread: offsets of intakes that were deleted before any run had read them.
+        lateness: count, p50_ms, p90_ms, p99_ms, max_ms; null where nothing arrived.
+    """
+
+    horizon_ms: int
+    accepted: int
+    carried: int
+    fates: dict[str, int]
+    faults: dict[str, int]
+    dead: dict[str, int]
+    unjudged: dict[str, int]
+    order: dict[str, int]
+    elsewhere: int
+    unread: int
+    lateness: dict[str, int | None] = field(default_factory=dict)
+
+    @property
+    def line(self) -> str:
+        """For people, in one line."""
+        parts = [f"accepted {self.accepted:,}"]
+        parts += [f"{fate} {self.fates.get(fate, 0):,}" for fate in ("delivered", "dead", "waiting")]
+        parts += [
+            f"{fate} {self.fates[fate]:,}"
+            for fate in ("cancelled", "repeated", "still lost", "unjudged")
+            if fate in self.fates
+        ]
+        names = {"cancelled": "cancelled but delivered"}
+        parts += [f"{names.get(kind, kind)} {self.faults[kind]:,}" for kind in FAULTS]
+        if self.unread:
+            parts.append(f"deleted before they were read {self.unread:,}")
+        return ", ".join(parts)
+
+
+def findings(messages: DataFrame, strays: DataFrame) -> DataFrame:
+    """One row for each fault.
+
+    Columns: kind; intake, partition, offset, id, key, target, due_ms of the message; arrived_ms; at (the place at the
+    target) and beside (the place of the other arrival, or of the message that is ahead); detail.
+
+    Args:
+        messages: judged.
+        strays: as `tarry.pipelines.audit.strays` has them.
+    """
+    kind = f.col("kind")
+    at = f.concat_ws("/", "target", "target_partition", "target_offset")
+    ahead = f.concat_ws("/", "intake", "partition", "ahead_offset")
+    of_messages = messages.withColumn("kind", f.explode("faults")).select(
+        "kind",
+        *SOURCE_PLACE,
+        "id",
+        "key",
+        "target",
+        "due_ms",
+        "arrived_ms",
+        f.when(f.col("arrivals") > 0, at).alias("at"),
+        f.when(kind == "duplicate", f.col("again")).when(kind == "order", ahead).alias("beside"),
+        f.when(kind == "lost", f.col("reason"))
+        .when((kind == "duplicate") & f.col("again").isNull(), "another message with this id was delivered")
+        .when(kind == "unexpected", "it is dead")
+        .alias("detail"),
+    )
+    of_strays = strays.where(kind.isin(*FAULTS)).select(
+        "kind",
+        *SOURCE_PLACE,
+        "id",
+        "key",
+        "target",
+        f.col("told_due_ms").alias("due_ms"),
+        "arrived_ms",
+        at.alias("at"),
+        f.lit(None).cast("string").alias("beside"),
+        f.when(kind == "duplicate", "an earlier run had settled it")
+        .otherwise("the intake holds no such message")
+        .alias("detail"),
+    )
+    return of_messages.unionByName(of_strays)
+
+
+def lateness(messages: DataFrame) -> DataFrame:
+    """How late messages arrived: intake, target, minute_ms (of the due time), count, p50_ms, p90_ms, p99_ms, max_ms."""
+    minute = (f.floor(f.col("due_ms") / _MINUTE_MS) * _MINUTE_MS).cast("long").alias("minute_ms")
+    return _late(messages).groupBy("intake", "target", minute).agg(*_percentiles())
+
+
+def lateness_by_target(messages: DataFrame) -> DataFrame:
+    """How late messages arrived: intake, target, count, p50_ms, p90_ms, p99_ms, max_ms."""
+    return _late(messages).groupBy("intake", "target").agg(*_percentiles()).orderBy("intake", "target")
+
+
+def lateness_over_time(messages: DataFrame, bins: int = 120) -> DataFrame:
+    """How late messages arrived: at_ms (the beginning of a bin, of due times), and as `lateness`; at most so many bins.
+
+    Args:
+        messages: judged.
+        bins: how many to make of the whole time.
+    """
+    late = _late(messages)
+    span = late.agg(f.min("due_ms").alias("from_ms"), f.max("due_ms").alias("to_ms"))
+    width = f.greatest(f.ceil((f.col("to_ms") - f.col("from_ms") + 1) / bins), f.lit(1))
+    at = f.col("from_ms") + f.floor((f.col("due_ms") - f.col("from_ms")) / width) * width
+    return (
+        late.crossJoin(f.broadcast(span)).groupBy(at.cast("long").alias("at_ms")).agg(*_percentiles()).orderBy("at_ms")
+    )
+
+
+def histogram(messages: DataFrame) -> dict[int, int]:
+    """How many arrived in each range of lateness: 0 up to `EDGES_MS[0]`, and so on."""
+    bar = f.size(f.filter(f.array(*map(f.lit, EDGES_MS)), lambda edge: edge <= f.col("lateness_ms")))
+    return {row.bar: row["count"] for row in _late(messages).groupBy(bar.alias("bar")).count().collect()}
+
+
+def summarise(messages: DataFrame, strays: dict[str, int], *, horizon_ms: int, carried: int, unread: int) -> Summary:
+    """Count.
+
+    Args:
+        messages: judged.
+        strays: how many of each kind.
+        horizon_ms: as of the rules.
+        carried: how many messages came from earlier runs.
+        unread: how many offsets were deleted unread.
+    """
+    fates = messages.groupBy("fate", "reason").count().collect()
+    faults = {
+        row.kind: row["count"]
+        for row in messages.select(f.explode("faults").alias("kind")).groupBy("kind").count().collect()
+    }
+    order = {row.order: row["count"] for row in messages.where("order is not null").groupBy("order").count().collect()}
+    (late,) = _late(messages).agg(*_percentiles()).collect()
+    by_fate: dict[str, int] = {}
+    for row in fates:
+        by_fate[row.fate] = by_fate.get(row.fate, 0) + row["count"]
+    return Summary(
+        horizon_ms=horizon_ms,
+        accepted=sum(by_fate.values()),
+        carried=carried,
+        fates=by_fate,
+        faults={kind: faults.get(kind, 0) + strays.get(kind, 0) for kind in FAULTS},
+        dead={str(row.reason): row["count"] for row in fates if row.fate == "dead"},
+        unjudged={row.reason: row["count"] for row in fates if row.fate == "unjudged"},
+        order={name: order.get(name, 0) for name in ("judged", "unjudged")},
+        elsewhere=strays.get("elsewhere", 0),
+        unread=unread,
+        lateness=_plain(late.asDict()),
+    )
+
+
+def _late(messages: DataFrame) -> DataFrame:
+    return messages.where((f.col("fate") == "delivered") & f.col("lateness_ms").isNotNull())
+
+
+def _percentiles() -> list[Column]:
+    late = f.col("lateness_ms")
+    return [
+        f.count("*").alias("count"),
+        *[f.percentile_approx(late, part / 100, _ACCURACY).alias(f"p{part}_ms") for part in (50, 90, 99)],
+        f.max(late).alias("max_ms"),
+    ]
+
+
+def _plain(row: dict[str, Any]) -> dict[str, int | None]:
+    return {name: None if value is None else int(value) for name, value in row.items()}
