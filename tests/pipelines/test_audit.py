@@ -1,0 +1,235 @@
+"""`audit` on a real broker: a clean run of the service has no fault, and faults planted in its topics are found."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from tarry.clock import SystemClock
+from tarry.core.intake_policy import IntakePolicy
+from tarry.errors import UsageError
+from tarry.headers import derived_id
+from tarry.pipelines.audit import Audit, Span
+from tarry.pipelines.faults import FAULTS
+from tarry.pipelines.topics import Topics
+from tarry.testing import LiveService
+from tests.support.stage import Later, Stage
+from tests.support.topics import read_topic
+
+pytestmark = pytest.mark.broker
+
+NONE = dict.fromkeys(FAULTS, 0)
+DELIVERED = 60
+
+
+def ignore(_line: str) -> None:
+    """Take no note of progress."""
+
+
+@pytest.fixture
+def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
+    with ExitStack() as until_the_end:
+        opened = Stage(bootstrap, unique_name("audit"), 2, until_the_end)
+        opened.make_intake()
+        yield opened
+
+
+def test_a_clean_run_has_no_fault_and_what_waits_is_judged_by_the_next_run(
+    bootstrap: str, unique_name: Callable[[str], str], spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    live = LiveService(bootstrap, tmp_path, unique_name("audit"), max_delay="2h")
+    with live as service, service.producer() as producer:
+        target = service.make_topic("out", 2)
+        for number in range(DELIVERED):
+            producer.send(target, b"%d" % number, key=b"%d" % (number % 7), delay=timedelta(milliseconds=20 * number))
+        taken_back = producer.send(target, b"taken back", delay=timedelta(seconds=4))
+        producer.cancel(taken_back.handle)
+        producer.send(f"{service.name}.nowhere", b"dead", delay=timedelta(0))
+        producer.send(target, b"much later", delay=timedelta(hours=1))
+        service.read(target, DELIVERED)
+        service.read(f"{service.intake}.results", DELIVERED + 2)
+        audit = Audit([IntakePolicy(service.intake)], str(tmp_path / "out"), str(tmp_path / "state"), grace_ms=0)
+
+        # A run that looks as if an hour ago: it has seen everything, and may judge nothing but what is dead.
+        first = audit.run(spark, topics, ignore, Later(-3_600_000))
+        assert (first.fates, first.faults) == ({"waiting": DELIVERED + 2, "dead": 1}, NONE)
+
+        second = audit.run(spark, topics, ignore, Later(10_000))
+        assert (second.fates, second.faults) == ({"delivered": DELIVERED, "cancelled": 1, "waiting": 1}, NONE)
+        assert (second.carried, second.accepted, second.order["judged"] > 0) == (DELIVERED + 2, DELIVERED + 2, True)
+
+        # As if after the last has been due: the service has not delivered it, and a lost one is told once.
+        third, fourth = (audit.run(spark, topics, ignore, Later(7_200_000)) for _ in range(2))
+        assert (third.fates, third.faults) == ({"lost": 1}, {**NONE, "lost": 1})
+        assert (fourth.fates, fourth.faults) == ({"still lost": 1}, NONE)
+
+        # One that an earlier run has settled comes again.
+        again = read_topic(bootstrap, target)[0]
+        copier = Producer({"bootstrap.servers": bootstrap})
+        copier.produce(target, again.value(), again.key(), again.partition() or 0, headers=again.headers())
+        assert copier.flush(20) == 0
+        copier.close()
+        assert audit.run(spark, topics, ignore).faults == {**NONE, "duplicate": 1}
+
+        # All of it once more, by time and apart from the series.
+        whole = Audit(audit.policies, str(tmp_path / "span"), "", Span(first.horizon_ms), grace_ms=0)
+        of_span = whole.run(spark, topics, ignore)
+        assert of_span.fates == {"delivered": DELIVERED, "cancelled": 1, "waiting": 1, "dead": 1}
+        assert of_span.faults == {**NONE, "duplicate": 1}
+        nothing = Audit(audit.policies, str(tmp_path / "none"), "", Span(None, first.horizon_ms), grace_ms=0)
+        assert nothing.run(spark, topics, ignore).accepted == 0
+
+
+class Page(HTMLParser):
+    """What a page of HTML has in it, and what it asks for from elsewhere."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.words: list[str] = []
+        self.foreign: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in {"meta", "use", "path", "br"}:
+            self.open.append(tag)
+        self.seen.append(tag)
+        for name, value in attrs:
+            if name in {"src", "href", "xlink:href", "srcset", "data", "action"} and not (value or "").startswith("#"):
+                self.foreign.append(f"{tag} {name}={value}")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if self.open[-1:] == [tag]:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in {"meta", "use", "path", "br"}:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data.strip())
+
+
+class Planter:
+    """Writes what a service would have written, and faults among it."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.now_ms = SystemClock().now_ms()
+        self._producer = Producer(stage.cluster.client())
+        self._offset = 0
+
+    def send(self, due_ms: int, key: bytes = b"key") -> tuple[int, int, bytes]:
+        """Accepted ten minutes ago, to partition 0 of the intake."""
+        headers = [("tarry-target", self.stage.target), ("tarry-deliver-at", str(due_ms))]
+        self._produce(self.stage.intake, b"payload", key, headers, self.now_ms - 600_000)
+        self._offset += 1
+        return self._offset - 1, due_ms, key
+
+    def cancel(self) -> None:
+        """A record of the intake that is no message."""
+        self._produce(self.stage.intake, b"", b"key", [("tarry-cancel", "1.no.handle")], self.now_ms - 600_000)
+        self._offset += 1
+
+    def settle(self, sent: tuple[int, int, bytes], outcome: str = "fired", **more: str) -> None:
+        offset, due_ms, _ = sent
+        source = f"{self.stage.intake}/0/{offset}"
+        fields = {"v": 1, "outcome": outcome, "id": self._id(offset), "source": source, "due_ms": due_ms}
+        value = json.dumps(fields | {"at_ms": due_ms, "target": self.stage.target} | more).encode()
+        self._produce(f"{self.stage.intake}.results", value, self._id(offset).encode(), None, self.now_ms)
+
+    def deliver(self, sent: tuple[int, int, bytes], late_ms: int = 3) -> None:
+        offset, due_ms, key = sent
+        headers = [
+            ("tarry-id", self._id(offset)),
+            ("tarry-due-ms", str(due_ms)),
+            ("tarry-source", f"{self.stage.intake}/0/{offset}"),
+        ]
+        self._produce(self.stage.target, b"payload", key, headers, due_ms + late_ms)
+
+    def fire(self, sent: tuple[int, int, bytes], late_ms: int = 3) -> None:
+        self.settle(sent)
+        self.deliver(sent, late_ms)
+
+    def close(self) -> None:
+        assert self._producer.flush(20) == 0
+        self._producer.close()
+
+    def _id(self, offset: int) -> str:
+        return derived_id(self.stage.intake, 0, offset).decode()
+
+    def _produce(self, topic: str, value: bytes, key: bytes, headers: Any, at_ms: int) -> None:
+        self._producer.produce(topic, value, key, 0, timestamp=at_ms, headers=headers)
+
+
+def test_planted_faults_are_found_by_the_command_and_stand_in_its_report(stage: Stage, tmp_path: Path) -> None:
+    planter = Planter(stage)
+    due_ms = planter.now_ms - 300_000
+    for number in range(100):
+        planter.fire(planter.send(due_ms - 1_000 + number))
+    planter.settle(planter.send(due_ms))  # 100: lost
+    twice = planter.send(due_ms, b"twice")  # 101
+    planter.fire(twice)
+    planter.deliver(twice, 900)
+    planter.fire(planter.send(due_ms, b"early"), -1)  # 102
+    behind, ahead = planter.send(due_ms, b"order"), planter.send(due_ms + 1, b"order")  # 103, 104
+    planter.fire(ahead)
+    planter.fire(behind, 900)
+    cancelled = planter.send(due_ms, b"cancelled")  # 105
+    planter.settle(cancelled, "cancelled")
+    planter.deliver(cancelled)
+    planter.settle(planter.send(due_ms, b"<script>"), "dead", reason="unknown-target")  # 106
+    planter.cancel()  # 107
+    planter.deliver((107, due_ms, b"accepted by nobody"))
+    planter.send(planter.now_ms + 3_600_000)  # 108, not due yet
+    planter.close()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
+    what = ["--out", str(tmp_path / "out"), "--intake", stage.intake, "--json", "--fail-on", "early,order"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tarry",
+            "spark",
+            "audit",
+            *what,
+            "--bootstrap-servers",
+            stage.cluster.bootstrap_servers,
+        ],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["faults"] == {**dict.fromkeys(FAULTS, 1), "damaged": 0}
+    assert summary["fates"] == {"delivered": 105, "lost": 1, "dead": 1, "waiting": 1}
+    assert summary["order"] == {"judged": 105, "unjudged": 0}
+    assert summary == json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
+    text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert (page.open, page.foreign) == ([], [])
+    assert "url(http" not in text
+    assert page.seen.count("svg") == 3
+    assert {"unknown-target", "Faults were found."} <= set(page.words)
+
+
+def test_an_intake_that_is_not_there_is_one_line(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    audit = Audit([IntakePolicy("nowhere")], str(tmp_path / "out"), str(tmp_path / "state"))
+    with pytest.raises(UsageError, match="there is no topic nowhere"):
+        audit.run(spark, topics, ignore)
