@@ -175,7 +175,9 @@ class Planter:
         self._producer.produce(topic, value, key, 0, timestamp=at_ms, headers=headers)
 
 
-def test_planted_faults_are_found_by_the_command_and_stand_in_its_report(stage: Stage, tmp_path: Path) -> None:
+def test_planted_faults_are_found_by_the_command_after_one_that_was_killed_and_stand_in_its_report(
+    stage: Stage, tmp_path: Path
+) -> None:
     planter = Planter(stage)
     due_ms = planter.now_ms - 300_000
     for number in range(100):
@@ -197,24 +199,24 @@ def test_planted_faults_are_found_by_the_command_and_stand_in_its_report(stage: 
     planter.send(planter.now_ms + 3_600_000)  # 108, not due yet
     planter.close()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
-    what = ["--out", str(tmp_path / "out"), "--intake", stage.intake, "--json", "--fail-on", "early,order"]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tarry",
-            "spark",
-            "audit",
-            *what,
-            "--bootstrap-servers",
-            stage.cluster.bootstrap_servers,
-        ],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=environment,
-        check=False,
-    )
+    command = [
+        sys.executable,
+        "-m",
+        "tarry",
+        "spark",
+        "audit",
+        "--out",
+        str(tmp_path / "out"),
+        "--intake",
+        stage.intake,
+    ]
+    command += ["--bootstrap-servers", stage.cluster.bootstrap_servers, "--json", "--fail-on", "early,order"]
+    # One that is killed in the middle leaves nothing behind that the next would go on from.
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment) as doomed:
+        assert doomed.stderr is not None
+        assert any("tarry: judging" in line for line in doomed.stderr)
+        doomed.kill()
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
     assert done.returncode == 1, done.stderr
     summary = json.loads(done.stdout)
     assert summary["faults"] == {**dict.fromkeys(FAULTS, 1), "damaged": 0}
