@@ -117,11 +117,11 @@ class Postgres:
 @pytest.fixture
 def start_postgres() -> Iterator[Callable[[], Postgres]]:
     """Starts servers, which are gone after the test."""
-    programs = _programs()
+    found = programs()
     with ExitStack() as until_the_end:
 
         def start() -> Postgres:
-            server = Postgres(programs)
+            server = Postgres(found)
             until_the_end.callback(server.close)
             return server.start()
 
@@ -131,14 +131,15 @@ def start_postgres() -> Iterator[Callable[[], Postgres]]:
 @pytest.fixture(scope="session")
 def shared_postgres() -> Iterator[Postgres]:
     """A server that all tests share and none harms."""
-    server = Postgres(_programs())
+    server = Postgres(programs())
     try:
         yield server.start()
     finally:
         server.close()
 
 
-def _programs() -> Path:
+def programs() -> Path:
+    """Where `initdb` and `postgres` are; without them the test is skipped, or failed under CI."""
     found = [Path(path).resolve().parent for path in [shutil.which("initdb")] if path]
     found += sorted(Path(_DEBIAN).glob("*/bin"), reverse=True)
     for programs in found:

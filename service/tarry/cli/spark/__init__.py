@@ -2,6 +2,7 @@
 
 import typer
 
+from tarry.cli.spark.apply import apply
 from tarry.cli.spark.archive import archive
 from tarry.cli.spark.schedule import schedule
 from tarry.cli.spark.audit import audit
@@ -12,6 +13,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Jobs for more than one process can hold: fill the service, apply what it delivers, audit it.",
 )
+app.command("apply")(apply)
 app.command("archive")(archive)
 app.command("schedule")(schedule)
 app.command("audit")(audit)

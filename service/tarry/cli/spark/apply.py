@@ -1,0 +1,126 @@
+"""`tarry spark apply`."""
+
+from contextlib import ExitStack
+from enum import StrEnum
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tarry.cli.looking import ConfigOption, ServersOption
+from tarry.cli.spark.job import ConfOption, EveryOption, KafkaOption, MasterOption, job, tell
+from tarry.errors import ConfigError, UsageError
+from tarry.units import parse_duration_ms
+
+if TYPE_CHECKING:
+    from tarry.pipelines.apply.batch import Target
+
+
+class To(StrEnum):
+    """Where changes go."""
+
+    POSTGRES = "postgres"
+    LAKE = "lake"
+
+
+def apply(
+    topic: Annotated[list[str], typer.Option(metavar="T", help="A topic with a change log, as often as needed.")],
+    to: Annotated[To, typer.Option(help="Where the changes go.")],
+    *,
+    conninfo: Annotated[
+        str, typer.Option(metavar="C", help="The PostgreSQL, as libpq names it; a password is better in PGPASSWORD.")
+    ] = "",
+    jdbc: Annotated[
+        str | None, typer.Option(metavar="URL", help="The same for Spark's writers; by default made of --conninfo.")
+    ] = None,
+    schema: Annotated[str, typer.Option(metavar="S", help="PostgreSQL's schema of the tables.")] = "public",
+    lake: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where Delta tables are, as DATABASE/TABLE; any path of Spark's.")
+    ] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(metavar="TABLE=COL[,COL]", help="The primary key of a Delta table.")
+    ] = None,
+    tables: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Apply these only, as DATABASE.TABLE; by default all.")
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="DIR", help="What the job has read; by default in the lake.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--job", metavar="NAME", help="The job's own name; by default that of its topics.")
+    ] = None,
+    ids_for: Annotated[str, typer.Option(metavar="7d", help="How long the ids of records are known.")] = "7d",
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many records at once.")] = 100_000,
+    every: EveryOption = None,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    kafka_option: KafkaOption = None,
+    config: ConfigOption = None,
+    bootstrap_servers: ServersOption = None,
+) -> None:
+    """Apply a change log to the tables that it tells of, each row in order, each change once.
+
+    Change records as Maxwell writes them for MySQL, in PostgreSQL or Delta tables that exist. A run that was killed is
+    made good by the next one. What can't be applied is kept in tarry_apply_rejects, or the lake's tarry_apply/rejects.
+
+    Examples:
+      tarry spark apply --topic maxwell --to postgres --conninfo postgresql://me@db/shop --checkpoint /var/apply
+      tarry spark apply --topic maxwell --to lake --lake /lake --key shop.orders=id --every '10 seconds'
+    """
+    job_name = name or "+".join(topic)
+    try:
+        ids_for_ms = parse_duration_ms(ids_for)
+    except ValueError as error:
+        raise ConfigError(f"--ids-for: {error}") from error
+    keys = _keys(key)
+    if to is To.POSTGRES:
+        if not (conninfo and checkpoint):
+            raise ConfigError("--to postgres needs --conninfo and --checkpoint")
+        if find_spec("psycopg") is None:
+            raise UsageError("--to postgres needs psycopg: pip install 'tarry[postgres]'")
+    elif lake is None:
+        raise ConfigError("--to lake needs --lake")
+    with (
+        job(
+            "apply",
+            master=master,
+            conf=conf,
+            kafka_option=kafka_option,
+            config=config,
+            bootstrap_servers=bootstrap_servers,
+        ) as running,
+        ExitStack() as until_the_end,
+    ):
+        target: Target
+        if lake is not None and to is To.LAKE:
+            from tarry.pipelines.apply.lake import Lake
+
+            target = Lake(running.spark, lake, job_name, keys, ids_for_ms=ids_for_ms)
+        else:
+            from tarry.pipelines.apply.postgres import Postgres
+
+            opened = Postgres(conninfo, job_name, schema=schema, jdbc=jdbc, ids_for_ms=ids_for_ms)
+            target = until_the_end.enter_context(opened)
+        from tarry.pipelines.apply.job import apply as run
+
+        run(
+            running.topics,
+            topic,
+            target,
+            checkpoint or f"{str(lake).rstrip('/')}/_checkpoints/apply-{job_name}",
+            tables=tables or ["*"],
+            rows_a_batch=batch,
+            every=every,
+            on_progress=tell,
+        )
+
+
+def _keys(options: list[str] | None) -> dict[str, list[str]]:
+    keys = {}
+    for option in options or ():
+        table, equals, columns = option.partition("=")
+        names = columns.split(",")
+        if not (table and equals and all(names)):
+            raise ConfigError(f"--key: TABLE=COLUMN[,COLUMN] is wanted: {option}")
+        keys[table] = names
+    return keys

@@ -1,0 +1,260 @@
+"""Records of a change log as changes, and changes as steps: pure functions on tables.
+
+A change log is what Maxwell writes for MySQL's binlog: a JSON object for each row that changed, with `database`,
+`table`, `type`, `data` (the whole row) and, of an update, `old` (the former values of what changed).
+
+From table to table: records (`tarry.pipelines.topics`) → `read` → changes → `judge`, by what the target holds →
+`steps`, of which each upserts or deletes one row → `newest`, what is left to do when a batch is done at once.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from tarry.headers import ID
+from tarry.pipelines.columns import text_header
+
+UPSERTS: Final = ("insert", "update", "bootstrap-insert")
+DELETE: Final = "delete"
+MARKS: Final = ("bootstrap-start", "bootstrap-complete")
+DEFINITIONS: Final = (
+    "table-create",
+    "table-alter",
+    "table-drop",
+    "database-create",
+    "database-alter",
+    "database-drop",
+)
+
+PLACE: Final = ("topic", "partition", "offset")
+TABLE: Final = ("database", "table")
+
+_UUID: Final = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
+_LONGEST_DETAIL: Final = 500
+
+
+class Table(NamedTuple):
+    """A table that changes are for.
+
+    Attributes:
+        database: as the log calls it.
+        table: likewise.
+        is_wanted: whether its changes are to be applied at all.
+        key: the primary key's columns, in order; None: the target holds no such table.
+        columns: all that a change may set.
+    """
+
+    database: str
+    table: str
+    is_wanted: bool
+    key: list[str] | None
+    columns: list[str] | None
+
+
+def read(records: DataFrame) -> DataFrame:
+    """Changes, one for each record.
+
+    Columns: those of a table of records but its headers; `id`, a UUID in lower case or null; `database`, `table`,
+    `type`, `sql` (text, as the record has them), `data` and `old` (maps of text, null where there is no object),
+    `text` (the value), `kind`, and `reason` and `detail` of a kind `rejected`.
+
+    Kinds: `upsert`, `delete`; `mark` and `definition`, which no row is changed by; `tombstone` (no value), `rejected`.
+    """
+    text = f.try_validate_utf8(f.col("value").cast("string"))
+    given = text_header(ID)
+    parsed = records.select(
+        *PLACE,
+        "timestamp",
+        "key",
+        "value",
+        f.when(given.rlike(_UUID), f.lower(given)).alias("id"),
+        text.alias("text"),
+        # A variant keeps decimals of up to 38 digits as they stand, and refuses a name that stands twice.
+        # Behind the object may stand anything, but no NUL, which PostgreSQL's text can't hold.
+        f.when(~f.contains(text, f.lit("\0")), f.try_parse_json(text)).alias("read"),
+    )
+    fields = parsed.select(
+        *parsed.drop("read").columns,
+        f.col("read").isNotNull().alias("is_json"),
+        *[f.try_variant_get("read", f"$.{name}", "string").alias(name) for name in (*TABLE, "type", "sql")],
+        *[f.try_variant_get("read", f"$.{name}", "map<string,string>").alias(name) for name in ("data", "old")],
+    )
+    kind = f.col("type")
+    has_row = f.col("database").isNotNull() & f.col("table").isNotNull() & f.col("data").isNotNull()
+    fault = (
+        f.when(~f.col("is_json"), "not JSON, or a name stands twice in it")
+        .when(kind.isNull(), "no type")
+        .when(kind.isin(*MARKS, *DEFINITIONS), f.lit(None))
+        .when(~kind.isin(*UPSERTS, DELETE), f.concat(f.lit("unknown type: "), kind))
+        .when(~has_row, "no database, no table, or no object as data")
+    )
+    is_bad = f.col("value").isNotNull() & fault.isNotNull()
+    return fields.select(
+        *[name for name in fields.columns if name != "is_json"],
+        f.when(f.col("value").isNull(), "tombstone")
+        .when(is_bad, "rejected")
+        .when(kind.isin(*UPSERTS), "upsert")
+        .when(kind == DELETE, "delete")
+        .when(kind.isin(*MARKS), "mark")
+        .otherwise("definition")
+        .alias("kind"),
+        f.when(is_bad, "bad-record").alias("reason"),
+        f.when(is_bad, f.substring(fault, 1, _LONGEST_DETAIL)).alias("detail"),
+    )
+
+
+def first_of(ids: DataFrame, known: DataFrame) -> DataFrame:
+    """Where each id came first.
+
+    Args:
+        ids: `id` and the place of records; null ids are left out.
+        known: the same of ids that earlier batches have recorded, each once.
+
+    Returns:
+        `id` and its place, and `is_known`. That depends on what was recorded only, so a batch that is done again
+        comes to the same.
+    """
+    first = ids.where("id is not null").groupBy("id").agg(f.min(f.struct(*PLACE)).alias("first"))
+    before = known.select("id", f.struct(*PLACE).alias("before"))
+    place = f.coalesce("before", "first")
+    return first.join(before, "id", "left").select(
+        "id", *[place[name].alias(name) for name in PLACE], f.col("before").isNotNull().alias("is_known")
+    )
+
+
+def without_doubles(changes: DataFrame, first: DataFrame) -> DataFrame:
+    """Changes without those whose id came first at another place, as `first_of` has it."""
+    there = first.select("id", f.struct(*PLACE).alias("first"))
+    return (
+        changes.join(there, "id", "left")
+        .where(f.col("first").isNull() | (f.col("first") == f.struct(*PLACE)))
+        .select(*changes.columns)
+    )
+
+
+def judge(changes: DataFrame, tables: Iterable[Table], spark: SparkSession) -> DataFrame:
+    """Changes beside the tables that they are for.
+
+    Args:
+        changes: as `read` makes them.
+        tables: each that the changes name.
+        spark: the session.
+
+    Returns:
+        The same columns, and `row_key` and `old_key` (of an update that changed the key: the former one), as text;
+        `key_columns`, `present` (columns of the table that the change has), `is_whole` (they are all) and `unknown`
+        (how many others it has). The kind is `other` where the table is not wanted.
+    """
+    known = spark.createDataFrame(
+        list(tables), "database string, table string, is_wanted boolean, key_columns array<string>, has array<string>"
+    )
+    joined = (
+        changes.join(f.broadcast(known), list(TABLE), "left")
+        .withColumn("row_key", f.transform("key_columns", lambda name: f.try_element_at("data", name)))
+        .withColumn(
+            "old_key",
+            f.transform(
+                "key_columns",
+                lambda name: f.when(
+                    f.map_contains_key(f.coalesce("old", f.create_map().cast("map<string,string>")), name),
+                    f.try_element_at("old", name),
+                ).otherwise(f.try_element_at("data", name)),
+            ),
+        )
+        .withColumn("present", f.array_intersect("has", f.map_keys("data")))
+    )
+    is_row = f.col("kind").isin("upsert", "delete")
+    is_other = is_row & ~f.coalesce("is_wanted", f.lit(False))
+    reason = (
+        f.when(f.col("key_columns").isNull(), "unknown-table")
+        .when(f.exists("row_key", lambda value: value.isNull()), "no-key")
+        .when(f.exists("old_key", lambda value: value.isNull()), "no-key")
+    )
+    is_bad = is_row & ~is_other & reason.isNotNull()
+    has_moved = (f.col("type") == "update") & (f.col("old_key") != f.col("row_key"))
+    return joined.select(
+        *[name for name in changes.columns if name not in {"kind", "reason", "detail"}],
+        f.when(is_other, "other").when(is_bad, "rejected").otherwise(f.col("kind")).alias("kind"),
+        f.when(is_bad, reason).otherwise(f.col("reason")).alias("reason"),
+        f.when(is_bad, f.concat_ws(".", *TABLE)).otherwise(f.col("detail")).alias("detail"),
+        "row_key",
+        f.when(has_moved, f.col("old_key")).alias("old_key"),
+        "key_columns",
+        "present",
+        (f.size("present") == f.size("has")).alias("is_whole"),
+        (f.size("data") - f.size("present")).alias("unknown"),
+    )
+
+
+def refuse(judged: DataFrame, reason: str, detail: Column) -> DataFrame:
+    """Judged changes, of which those that have a `detail` are rejected too."""
+    is_bad = f.col("kind").isin("upsert", "delete") & detail.isNotNull()
+    return judged.withColumns(
+        {
+            "kind": f.when(is_bad, "rejected").otherwise(f.col("kind")),
+            "reason": f.when(is_bad, reason).otherwise(f.col("reason")),
+            "detail": f.when(is_bad, detail).otherwise(f.col("detail")),
+        }
+    )
+
+
+def steps(judged: DataFrame) -> DataFrame:
+    """What changes do, each to one row: an update that changed the key deletes a row and upserts another.
+
+    Columns: the place, `step` (0 or 1 within a change), `database`, `table`, `row_key`, `is_delete`, `present`,
+    `is_whole`, `data` (of a delete the key's columns), and `text`: a JSON object whose `data` has them.
+    """
+    rows = judged.where(f.col("kind").isin("upsert", "delete"))
+    former = f.map_from_arrays("key_columns", "old_key")
+    moved = rows.where("old_key is not null").select(
+        *PLACE,
+        f.lit(0).alias("step"),
+        *TABLE,
+        f.col("old_key").alias("row_key"),
+        f.lit(True).alias("is_delete"),
+        f.col("key_columns").alias("present"),
+        f.lit(False).alias("is_whole"),
+        former.alias("data"),
+        f.to_json(f.struct(former.alias("data"))).alias("text"),
+    )
+    return moved.unionByName(
+        rows.select(
+            *PLACE,
+            f.lit(1).alias("step"),
+            *TABLE,
+            "row_key",
+            (f.col("kind") == "delete").alias("is_delete"),
+            f.when(f.col("kind") == "delete", f.col("key_columns")).otherwise(f.col("present")).alias("present"),
+            "is_whole",
+            "data",
+            "text",
+        )
+    )
+
+
+def newest(steps: DataFrame) -> DataFrame:
+    """The steps that make the same of each row as all of them in turn, each with its `round`.
+
+    A delete, and an upsert of all columns, leave nothing of what was before; of upserts that have the same columns
+    only the last counts. So one step a row is left, but where a log has rows without some of their columns: those go
+    in rounds, one after the other.
+    """
+    at = f.struct(*PLACE, "step")
+    row = Window.partitionBy(*TABLE, "row_key")
+    alike = Window.partitionBy(*TABLE, "row_key", "is_delete", "present").orderBy(at.desc())
+    fresh = f.max(f.when(f.col("is_delete") | f.col("is_whole"), at)).over(row)
+    return (
+        steps.withColumn("fresh", fresh)
+        .where(f.col("fresh").isNull() | (at >= f.col("fresh")))
+        .withColumn("turn", f.row_number().over(alike))
+        .where("turn = 1")
+        .withColumn("round", f.row_number().over(row.orderBy(at)))
+        .drop("fresh", "turn")
+    )
+
+
+def rejects(judged: DataFrame) -> DataFrame:
+    """What is rejected, with the record as it was: its place, `timestamp`, `key`, `value`, `reason`, `detail`."""
+    return judged.where("kind = 'rejected'").select(*PLACE, "timestamp", "key", "value", "reason", "detail")

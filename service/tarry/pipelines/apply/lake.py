@@ -1,0 +1,229 @@
+"""Changes to Delta tables: one merge a table and batch, which notes in its commit the stream and batch that it was.
+
+Delta has no transaction over several tables: a batch that was killed is done again, and the tables that have it leave
+it out. All that is done depends on the records and on where an id came first, which is recorded before: so a log that
+is read again from its start, without the checkpoint, takes the tables back and then to the same end.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any, Final
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType, DataType, StructType
+
+from tarry.errors import UsageError
+from tarry.kafka.place import Place
+from tarry.pipelines.apply.batch import Batch, Outcome
+from tarry.pipelines.apply.changes import PLACE, TABLE, Table, refuse, rejects
+
+Name = tuple[str, str]
+
+OWN: Final = "tarry_apply"
+"""The directory of the tables `ids` and `rejects`."""
+
+# What is a directory's name: anything else in a record must not lead out of the lake.
+_PLAIN: Final = re.compile(r"[\w$-][\w$ -]*(\.[\w$ -]+)*")
+
+_IDS: Final = "job string, id string, topic string, partition int, offset long, seen_at timestamp"
+_REJECTS: Final = (
+    "job string, topic string, partition int, offset long, timestamp timestamp, key binary, value binary, "
+    "reason string, detail string, rejected_at timestamp"
+)
+_SAME_RECORD: Final = " AND ".join(f"there.{name} = new.{name}" for name in ("job", *PLACE))
+
+
+class Lake:
+    """Delta tables at DATABASE/TABLE below a directory.
+
+    Args:
+        spark: the session.
+        lake: a directory of any file system that Spark knows.
+        job: whose ids and rejects these are.
+        keys: the columns of each table's primary key, by `table` or `database.table`.
+        ids_for_ms: how long the ids of records are known.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: str,
+        job: str,
+        keys: Mapping[str, Sequence[str]],
+        *,
+        ids_for_ms: int = 604_800_000,
+    ) -> None:
+        self._lake = lake.rstrip("/")
+        self._job = job
+        self._keys = keys
+        self._ids_for_ms = ids_for_ms
+        self._shapes: dict[Name, StructType] = {}
+        for name, schema in (("ids", _IDS), ("rejects", _REJECTS)):
+            DeltaTable.createIfNotExists(spark).location(self._own(name)).addColumns(_schema(spark, schema)).execute()
+
+    def next_offsets(self) -> Mapping[Place, int]:
+        """Nothing: where the stream is stands in its checkpoint."""
+        return {}
+
+    def find(self, spark: SparkSession, names: Sequence[Name]) -> list[Table]:
+        """The tables that there are.
+
+        Raises:
+            UsageError: the key of one is not given, or is none of its columns.
+        """
+        self._shapes = {}
+        found = []
+        for name in names:
+            is_plain = all(_PLAIN.fullmatch(part) for part in name) and name[0] != OWN
+            if not is_plain or not DeltaTable.isDeltaTable(spark, self._path(name)):
+                continue
+            dotted = ".".join(name)
+            key = self._keys.get(dotted, self._keys.get(name[1]))
+            if key is None:
+                raise UsageError(f"the key of {dotted} is not known: --key {dotted}=COLUMN[,COLUMN]")
+            shape = spark.read.format("delta").load(self._path(name)).schema
+            if missing := [column for column in key if column not in shape.names]:
+                raise UsageError(f"--key {dotted}: the table has no column {missing[0]}")
+            self._shapes[name] = shape
+            found.append(Table(*name, True, list(key), shape.names))
+        return found
+
+    def known(self, ids: DataFrame) -> DataFrame:
+        """Those ids that are recorded, each with its place."""
+        table = ids.sparkSession.read.format("delta").load(self._own("ids"))
+        return table.where(f.col("job") == self._job).join(ids.select("id").distinct(), "id", "left_semi")
+
+    def check(self, judged: DataFrame) -> DataFrame:
+        """Changes, of which those are rejected that have a value which its column can't hold.
+
+        The keys' values become as their columns' types write them, so `1` and `1.0` are one row where they are equal.
+        """
+        detail: Column = f.lit(None).cast("string")
+        keys = {"row_key": f.col("row_key"), "old_key": f.col("old_key")}
+        for name, shape in self._shapes.items():
+            is_here = (f.col("database") == name[0]) & (f.col("table") == name[1])
+            detail = f.when(is_here, f.coalesce(*[_fault(field.name, shape) for field in shape])).otherwise(detail)
+            key = self._keys.get(".".join(name), self._keys.get(name[1], ()))
+            for of, column in keys.items():
+                parts = [_text(f.get(f.col(of), f.lit(i)), shape[part].dataType) for i, part in enumerate(key)]
+                keys[of] = f.when(is_here & f.col(of).isNotNull(), f.array(*parts)).otherwise(column)
+        checked = refuse(judged, "bad-value", detail).withColumns(keys)
+        no_key = f.exists("row_key", lambda value: value.isNull()) | f.exists("old_key", lambda value: value.isNull())
+        return refuse(checked, "bad-value", f.when(no_key, "a value of the key"))
+
+    def commit(self, batch: Batch) -> Outcome:
+        """Apply a batch, table by table."""
+        spark = batch.judged.sparkSession
+        # 1. The ids, on which it depends what a batch that is done again comes to.
+        if batch.ids is not None:
+            self._record(batch, batch.ids.where("not is_known"))
+        # 2. The rows.
+        newest = batch.newest.localCheckpoint()
+        groups = newest.groupBy(*TABLE, "round", "is_delete").agg(f.count("*").alias("n")).collect()
+        rows: Counter[str] = Counter()
+        for row in groups:
+            rows["deleted" if row["is_delete"] else "upserted"] += row["n"]
+        for turn, *name in sorted({(row["round"], row["database"], row["table"]) for row in groups}):
+            self._merge(spark, batch, newest, (name[0], name[1]), turn)
+        # 3. What was rejected.
+        if batch.rejected:
+            new = rejects(batch.judged).select(
+                f.lit(self._job).alias("job"), "*", f.current_timestamp().alias("rejected_at")
+            )
+            self._note(spark, batch, "rejects")
+            there = DeltaTable.forPath(spark, self._own("rejects")).alias("there")
+            there.merge(new.alias("new"), _SAME_RECORD).whenNotMatchedInsertAll().execute()
+        return Outcome(rows, Counter(batch.rejected))
+
+    def _merge(self, spark: SparkSession, batch: Batch, newest: DataFrame, name: Name, turn: int) -> None:
+        shape = self._shapes[name]
+        key = self._keys.get(".".join(name), self._keys.get(name[1], ()))
+        is_turn = (f.col("database") == name[0]) & (f.col("table") == name[1]) & (f.col("round") == turn)
+        new = newest.where(is_turn).select(
+            f.struct(*[_value(field.name, field.dataType).alias(field.name) for field in shape]).alias("row"),
+            "present",
+            "is_delete",
+        )
+        same = reduce(
+            lambda left, right: left & right, [f.col(_of("there", part)) == f.col(_of("new.row", part)) for part in key]
+        )
+        values: dict[str, str | Column] = {_of("", column): f.col(_of("new.row", column)) for column in shape.names}
+        updated: dict[str, str | Column] = {
+            _of("", column): f.when(
+                f.array_contains("new.present", f.lit(column)), f.col(_of("new.row", column))
+            ).otherwise(f.col(_of("there", column)))
+            for column in shape.names
+        }
+        self._note(spark, batch, f"round {turn}")
+        (
+            DeltaTable.forPath(spark, self._path(name))
+            .alias("there")
+            .merge(new.alias("new"), same)
+            .whenMatchedDelete("new.is_delete")
+            .whenMatchedUpdate(set=updated)
+            .whenNotMatchedInsert("NOT new.is_delete", values)
+            .execute()
+        )
+
+    def _record(self, batch: Batch, ids: DataFrame) -> None:
+        spark = ids.sparkSession
+        new = ids.select(f.lit(self._job).alias("job"), "id", *PLACE, f.current_timestamp().alias("seen_at"))
+        self._note(spark, batch, "ids")
+        there = DeltaTable.forPath(spark, self._own("ids"))
+        is_old = f.col("there.seen_at") < f.timestamp_millis(f.unix_millis(f.current_timestamp()) - self._ids_for_ms)
+        (
+            there.alias("there")
+            .merge(new.alias("new"), "there.job = new.job AND there.id = new.id")
+            .whenNotMatchedInsertAll()
+            .whenNotMatchedBySourceDelete((f.col("there.job") == self._job) & is_old)
+            .execute()
+        )
+
+    def _note(self, spark: SparkSession, batch: Batch, what: str) -> None:
+        """Have the next commit of this session leave itself out where its table has it."""
+        spark.conf.set("spark.databricks.delta.write.txnAppId", f"tarry apply {batch.stream} {what}")
+        spark.conf.set("spark.databricks.delta.write.txnVersion", str(batch.number))
+
+    def _path(self, name: Name) -> str:
+        return f"{self._lake}/{name[0]}/{name[1]}"
+
+    def _own(self, name: str) -> str:
+        return f"{self._lake}/{OWN}/{name}"
+
+
+def _schema(spark: SparkSession, text: str) -> StructType:
+    return spark.createDataFrame([], text).schema
+
+
+def _cast(text: Column, of: DataType) -> Column:
+    if isinstance(of, BinaryType):  # the log has bytes as Base64
+        return f.try_to_binary(text, f.lit("base64"))
+    return text.try_cast(of)
+
+
+def _value(name: str, of: DataType) -> Column:
+    return _cast(f.try_element_at("data", f.lit(name)), of)
+
+
+def _text(text: Column, of: DataType) -> Column:
+    """A key's value as its type writes it."""
+    return text if isinstance(of, BinaryType) else _cast(text, of).cast("string")
+
+
+def _fault(name: str, shape: StructType) -> Column:
+    """The column's name where it has a value that it can't hold, or none where it needs one; else null."""
+    field: Any = shape[name]
+    text, value = f.try_element_at("data", f.lit(name)), _value(name, field.dataType)
+    is_bad = text.isNotNull() & value.isNull()
+    if not field.nullable:
+        is_bad = is_bad | (value.isNull() & (f.col("kind") == "upsert"))
+    return f.when(is_bad, f.lit(name))
+
+
+def _of(owner: str, name: str) -> str:
+    quoted = f"`{name.replace('`', '``')}`"
+    return f"{owner}.{quoted}" if owner else quoted

@@ -1,0 +1,234 @@
+"""Staged steps into their tables: in bulk, and where PostgreSQL refuses, down to the record that it refuses.
+
+Steps of one table, round and kind go in one statement, after the others where it fails. Where it fails still, it is
+halved under savepoints down to the rows
+that are refused. What changed such a row in this batch is then done one record after the other, in the log's order, as
+if each were a batch of its own: a good insert stands though a bad update follows it.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import Connection, sql
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from tarry.pipelines.apply.changes import PLACE, TABLE
+
+Name = tuple[str, str]
+Step = tuple[str, int, int, int]
+"""Topic, partition, offset, and the step within the change."""
+
+# Values that PostgreSQL can't hold, by the class of the error: cardinality, data, integrity, check option, limits of
+# the program, and what triggers raise. All others end the run: they are nobody's value's fault.
+_REFUSALS: Final = ("21", "22", "23", "44", "54", "P0")
+
+_CATALOG: Final = """
+SELECT relname, attname, COALESCE(attnum = ANY (indkey), false), atttypid = 'bytea'::regtype, attidentity = 'a',
+  array_position(indkey::smallint[], attnum)
+FROM pg_class AS of
+JOIN pg_namespace AS space ON space.oid = relnamespace
+JOIN pg_attribute ON attrelid = of.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+LEFT JOIN pg_index ON indrelid = of.oid AND indisprimary
+WHERE nspname = %s AND relname = ANY (%s) AND relkind IN ('r', 'p')
+ORDER BY relname, attnum"""
+
+_GROUPS: Final = """
+SELECT round, is_delete, database, "table", present FROM {} GROUP BY 1, 2, 3, 4, 5
+ORDER BY round, is_delete DESC, 3, 4, 5"""
+_OF_GROUP: Final = 'round = %s AND is_delete = %s AND database = %s AND "table" = %s AND present = %s'
+# No value stands in these texts but as a parameter, and names as identifiers.
+_STEPS: Final = 'SELECT topic, partition, "offset", step FROM {} WHERE ' + _OF_GROUP + " ORDER BY 1, 2, 3, 4"  # noqa: S608
+_STAGED: Final = "(SELECT doc FROM {} WHERE " + _OF_GROUP + ")"  # noqa: S608
+_STAGED_BETWEEN: Final = (
+    "(SELECT doc FROM {} WHERE "  # noqa: S608
+    + _OF_GROUP
+    + ' AND (topic, partition, "offset", step) BETWEEN (%s, %s, %s, %s) AND (%s, %s, %s, %s))'
+)
+
+
+class Shape(NamedTuple):
+    """A table of the target, as its catalogue has it."""
+
+    key: Sequence[str]
+    columns: Sequence[str]
+    bytea: frozenset[str]
+    always: frozenset[str]
+
+
+def catalog(connection: Connection[Any], schema: str, names: Sequence[str]) -> dict[str, Shape]:
+    """The tables of a schema that have these names."""
+    columns: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for table, *column in connection.execute(_CATALOG, (schema, list(names))):
+        columns[table].append(tuple(column))
+    return {
+        table: Shape(
+            [name for name, _, _, _, _ in sorted((one for one in found if one[1]), key=lambda one: int(one[4]))],
+            [name for name, *_ in found],
+            frozenset(name for name, _, is_bytea, _, _ in found if is_bytea),
+            frozenset(name for name, _, _, is_always, _ in found if is_always),
+        )
+        for table, found in columns.items()
+    }
+
+
+class Merge:
+    """The merge of one batch, inside a transaction.
+
+    Args:
+        connection: in the transaction.
+        staged: the table of the newest steps.
+        schema: of the target's tables.
+        tables: them, by database and table of the log.
+        steps: all steps of the batch.
+    """
+
+    def __init__(
+        self,
+        connection: Connection[Any],
+        staged: sql.Identifier,
+        schema: str,
+        tables: Mapping[Name, Shape],
+        steps: DataFrame,
+    ) -> None:
+        self._connection = connection
+        self._staged = staged
+        self._schema = schema
+        self._tables = tables
+        self._steps = steps
+        self.rows: Counter[str] = Counter()
+        """How many rows were upserted, and deleted."""
+        self._refused: dict[Step, str] = {}
+
+    @property
+    def refused(self) -> dict[tuple[str, int, int], str]:
+        """The records that PostgreSQL refused, and why."""
+        return {step[:3]: error for step, error in self._refused.items()}
+
+    def run(self) -> None:
+        """Merge all."""
+        groups = self._connection.execute(sql.SQL(_GROUPS).format(self._staged)).fetchall()
+        refused: list[Step] = []
+        for _, of_round in groupby(groups, key=itemgetter(0)):
+            left = list(of_round)
+            while left:
+                # What refers to rows of a later group goes through in the next pass.
+                again = [group for group in left if not self._whole(group)]
+                if len(again) == len(left):
+                    refused += [step for group in again for step in self._bisect(group)]
+                    break
+                left = again
+        if refused:
+            self._one_by_one(refused)
+
+    def _whole(self, group: tuple[Any, ...]) -> bool:
+        """Do all steps of a group; False: not one is done."""
+        _, is_delete, *name, present = group
+        source = sql.SQL(_STAGED).format(self._staged)
+        return self._do((name[0], name[1]), json.loads(present), is_delete, source, group) is None
+
+    def _bisect(self, group: tuple[Any, ...]) -> list[Step]:
+        """Do the steps of a group but those that are refused, which are returned."""
+        _, is_delete, database, table, present = group
+        name, columns = (database, table), json.loads(present)
+        steps = self._connection.execute(sql.SQL(_STEPS).format(self._staged), group).fetchall()
+        between = sql.SQL(_STAGED_BETWEEN).format(self._staged)
+        refused: list[Step] = []
+        # Depth first, from the front: in the log's order.
+        left = _halves(steps)
+        while left:
+            part = left.pop()
+            if self._do(name, columns, is_delete, between, (*group, *part[0], *part[-1])) is not None:
+                if len(part) == 1:
+                    refused.append(part[0])
+                else:
+                    left += _halves(part)
+        return refused
+
+    def _one_by_one(self, refused: Iterable[Step]) -> None:
+        """Do all steps of the rows that something was refused of, in the log's order."""
+        schema = "topic string, partition int, offset long, step int"
+        places = self._steps.sparkSession.createDataFrame(list(refused), schema)
+        on = [*PLACE, "step"]
+        rows = self._steps.join(f.broadcast(places), on, "left_semi").select(*TABLE, "row_key").distinct()
+        found = self._steps.join(f.broadcast(rows), [*TABLE, "row_key"], "left_semi").orderBy(*on).collect()
+        source = sql.SQL("(SELECT %s::text AS doc)")
+        newest = {(*(row[name] for name in TABLE), *row["row_key"]): row for row in found}
+        left = found
+        while left:
+            again = []
+            for row in left:
+                step = (row["topic"], row["partition"], row["offset"], row["step"])
+                name = (row["database"], row["table"])
+                error = self._do(name, row["present"], row["is_delete"], source, (row["text"],))
+                if error is None:
+                    self._refused.pop(step, None)
+                else:
+                    self._refused[step] = error
+                    # What refers to a row that comes later in this pass may go through in the next.
+                    if newest[*name, *row["row_key"]] is row:
+                        again.append(row)
+            left = again if len(again) < len(left) else []
+
+    def _do(
+        self, name: Name, columns: Sequence[str], is_delete: bool, source: sql.Composable, values: Sequence[Any]
+    ) -> str | None:
+        """Do one statement; what is refused changes nothing, and the reason is returned."""
+        shape = self._tables[name]
+        target = sql.Identifier(self._schema, name[1])
+        make = _delete if is_delete else _upsert
+        try:
+            with self._connection.transaction():
+                done = self._connection.execute(make(target, shape, columns, source), values)
+        except psycopg.Error as error:
+            if not (error.sqlstate or "").startswith(_REFUSALS):
+                raise
+            return f"{error.sqlstate}: {str(error).partition(chr(10))[0]}"
+        self.rows["deleted" if is_delete else "upserted"] += max(0, done.rowcount)
+        return None
+
+
+def _upsert(target: sql.Identifier, shape: Shape, columns: Sequence[str], source: sql.Composable) -> sql.Composed:
+    updated = [name for name in columns if name not in shape.key and name not in shape.always]
+    sets = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in updated)
+    return sql.SQL(
+        "INSERT INTO {target} ({columns}) OVERRIDING SYSTEM VALUE SELECT {values} FROM {source} AS staged"
+        " CROSS JOIN LATERAL jsonb_populate_record(NULL::{target}, staged.doc::jsonb -> 'data') AS filled"
+        " ON CONFLICT ({key}) DO {action}"
+    ).format(
+        target=target,
+        columns=_names(columns),
+        values=sql.SQL(", ").join(_value(name, shape) for name in columns),
+        source=source,
+        key=_names(shape.key),
+        action=sql.SQL("UPDATE SET {}").format(sets) if updated else sql.SQL("NOTHING"),
+    )
+
+
+def _delete(target: sql.Identifier, shape: Shape, _columns: Sequence[str], source: sql.Composable) -> sql.Composed:
+    same = [sql.SQL("target.{} = {}").format(sql.Identifier(name), _value(name, shape)) for name in shape.key]
+    return sql.SQL(
+        "DELETE FROM {target} AS target USING {source} AS staged"
+        " CROSS JOIN LATERAL jsonb_populate_record(NULL::{target}, staged.doc::jsonb -> 'data') AS filled WHERE {same}"
+    ).format(target=target, source=source, same=sql.SQL(" AND ").join(same))
+
+
+def _value(name: str, shape: Shape) -> sql.Composed:
+    if name in shape.bytea:  # the log has bytes as Base64
+        return sql.SQL("decode(staged.doc::jsonb -> 'data' ->> {}, 'base64')").format(sql.Literal(name))
+    return sql.SQL("filled.{}").format(sql.Identifier(name))
+
+
+def _names(names: Iterable[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def _halves(steps: list[Step]) -> list[list[Step]]:
+    """The halves of a list, or it alone, the front one last: a stack gives it first."""
+    middle = len(steps) // 2
+    return [part for part in (steps[middle:], steps[:middle]) if part]

@@ -1,0 +1,301 @@
+"""Changes to PostgreSQL: staged by all of Spark's tasks, merged in one transaction of the driver's.
+
+The transaction moves the offsets of the batch too (`tarry_apply_offsets`), so a batch that is done again, after a crash
+or without its checkpoint, is left out by where they stand. One connection holds an advisory lock on the job's name for
+as long as it lives and is the one that merges: whoever has lost the lock can't merge.
+"""
+
+import os
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any, Final, Self
+from urllib.parse import quote
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from tarry.errors import ConfigError, UsageError
+from tarry.kafka.place import Place
+from tarry.pipelines.apply.batch import Batch, Outcome
+from tarry.pipelines.apply.changes import PLACE, TABLE, Table, rejects
+from tarry.pipelines.apply.merge import Merge, Shape, catalog
+
+_LOCK: Final = 0x7461727270  # tells this lock from all others
+_DRIVER: Final = "org.postgresql.Driver"
+
+_TABLES: Final = (
+    """
+CREATE TABLE IF NOT EXISTS {schema}.tarry_apply_offsets (
+  job text NOT NULL, topic text NOT NULL, partition integer NOT NULL, next_offset bigint NOT NULL,
+  changed_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (job, topic, partition))""",
+    """
+CREATE TABLE IF NOT EXISTS {schema}.tarry_apply_ids (
+  job text NOT NULL, id uuid NOT NULL, topic text NOT NULL, partition integer NOT NULL, "offset" bigint NOT NULL,
+  seen_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (job, id))""",
+    "CREATE INDEX IF NOT EXISTS tarry_apply_ids_seen_at ON {schema}.tarry_apply_ids (job, seen_at)",
+    """
+CREATE TABLE IF NOT EXISTS {schema}.tarry_apply_rejects (
+  job text NOT NULL, topic text NOT NULL, partition integer NOT NULL, "offset" bigint NOT NULL,
+  "timestamp" timestamptz, key bytea, value bytea, reason text NOT NULL, detail text,
+  rejected_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (job, topic, partition, "offset"))""",
+)
+# Each by the name that follows the prefix of a job's staging tables.
+_STAGING: Final = {
+    "steps": """
+CREATE UNLOGGED TABLE {name} (
+  topic text, partition integer, "offset" bigint, step integer, database text, "table" text, round integer,
+  is_delete boolean, present text, doc text, PRIMARY KEY (topic, partition, "offset", step))""",
+    "rejects": """
+CREATE UNLOGGED TABLE {name} (
+  topic text, partition integer, "offset" bigint, "timestamp" timestamptz, key bytea, value bytea, reason text,
+  detail text)""",
+    "ids": 'CREATE UNLOGGED TABLE {name} (id uuid, topic text, partition integer, "offset" bigint)',
+}
+_ORPHANS: Final = """
+SELECT relname FROM pg_class JOIN pg_namespace AS space ON space.oid = relnamespace
+WHERE nspname = %s AND starts_with(relname, %s) AND relkind = 'r'"""
+_OFFSETS: Final = "SELECT topic, partition, next_offset FROM {schema}.tarry_apply_offsets WHERE job = %s"
+_ADVANCE: Final = """
+INSERT INTO {schema}.tarry_apply_offsets (job, topic, partition, next_offset) VALUES (%s, %s, %s, %s)
+ON CONFLICT (job, topic, partition) DO UPDATE SET next_offset = EXCLUDED.next_offset, changed_at = now()"""
+_ADD_IDS: Final = """
+INSERT INTO {schema}.tarry_apply_ids (job, id, topic, partition, "offset")
+SELECT %s, id, topic, partition, "offset" FROM {name} ON CONFLICT DO NOTHING"""
+_FORGET_IDS: Final = """
+DELETE FROM {schema}.tarry_apply_ids WHERE job = %s AND seen_at < now() - %s * interval '1 millisecond'"""
+_REJECT: Final = """
+INSERT INTO {schema}.tarry_apply_rejects
+  (job, topic, partition, "offset", "timestamp", key, value, reason, detail)
+"""
+_REJECT_ONE: Final = _REJECT + "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+_REJECT_STAGED: Final = (
+    _REJECT  # noqa: S608
+    + 'SELECT %s, topic, partition, "offset", "timestamp", key, value, reason, detail FROM {name}'
+    + " ON CONFLICT DO NOTHING"
+)
+
+
+class Postgres:
+    """Tables of a database; a context manager.
+
+    Args:
+        conninfo: of libpq: `postgresql://…` or `host=… dbname=…`.
+        job: whose offsets these are; one run of a job at a time.
+        schema: of the target's tables, and of those that the job makes for itself.
+        jdbc: URL for Spark's writers; None: made of `conninfo`.
+        ids_for_ms: how long the ids of records are known.
+
+    Raises:
+        ConfigError: the URL for Spark's writers can't be made of `conninfo`.
+        UsageError: the database does not answer or refuses, or another run of the job is at work.
+    """
+
+    def __init__(
+        self, conninfo: str, job: str, *, schema: str = "public", jdbc: str | None = None, ids_for_ms: int = 604_800_000
+    ) -> None:
+        self._job = job
+        self._schema = schema
+        self._ids_for_ms = ids_for_ms
+        self._jdbc = (jdbc_options(conninfo) if jdbc is None else {"url": jdbc}) | {"driver": _DRIVER}
+        self._prefix = f"tarry_apply_{sha256(job.encode()).hexdigest()[:12]}_"
+        self._tables: dict[tuple[str, str], Shape] = {}
+        with _told():
+            self._connection = psycopg.connect(conninfo, autocommit=True, application_name=f"tarry apply {job}"[:63])
+        try:
+            with _told():
+                self._open()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def next_offsets(self) -> Mapping[Place, int]:
+        """The first offset of each partition that is not applied yet."""
+        with _told():
+            rows = self._connection.execute(self._sql(_OFFSETS), (self._job,)).fetchall()
+        return {(topic, partition): offset for topic, partition, offset in rows}
+
+    def find(self, spark: SparkSession, names: Sequence[tuple[str, str]]) -> list[Table]:
+        """The tables of the schema that have these names, whatever database the log has them in.
+
+        Raises:
+            UsageError: one has no primary key.
+        """
+        del spark
+        with _told():
+            shapes = catalog(self._connection, self._schema, [table for _, table in names if "\0" not in table])
+        self._tables = {name: shapes[name[1]] for name in names if name[1] in shapes}
+        for (_, table), shape in self._tables.items():
+            if not shape.key:
+                raise UsageError(f"the table {self._schema}.{table} has no primary key: leave it out with --tables")
+        return [Table(*name, True, list(shape.key), list(shape.columns)) for name, shape in self._tables.items()]
+
+    def known(self, ids: DataFrame) -> DataFrame:
+        """Those ids that are recorded, each with its place."""
+        name = self._stage("ids_now", _STAGING["ids"])
+        self._write(ids, name)
+        query = f"""SELECT DISTINCT id::text, topic, partition, "offset" FROM {self._quoted("tarry_apply_ids")} AS known
+            JOIN (SELECT DISTINCT id FROM {self._quoted(name)}) AS now USING (id)
+            WHERE job = '{self._job.replace("'", "''")}'"""  # noqa: S608 (JDBC's reader takes no parameters)
+        reader = ids.sparkSession.read.format("jdbc").options(**self._jdbc)
+        return reader.option("query", query).load()
+
+    def check(self, judged: DataFrame) -> DataFrame:
+        """Nothing is known before: PostgreSQL itself refuses what it can't hold."""
+        return judged
+
+    def commit(self, batch: Batch) -> Outcome:
+        """Stage a batch, and merge it in one transaction."""
+        staged = self._stage("steps", _STAGING["steps"])
+        self._write(
+            batch.newest.select(
+                *PLACE,
+                "step",
+                *TABLE,
+                "round",
+                "is_delete",
+                f.to_json("present").alias("present"),
+                f.col("text").alias("doc"),
+            ),
+            staged,
+        )
+        staged_rejects = None
+        if batch.rejected:
+            staged_rejects = self._stage("rejects", _STAGING["rejects"])
+            self._write(rejects(batch.judged).withColumn("detail", f.translate("detail", "\0", "")), staged_rejects)
+        staged_ids = None
+        if batch.ids is not None:
+            staged_ids = self._stage("ids", _STAGING["ids"])
+            self._write(batch.ids.where("not is_known").select("id", *PLACE), staged_ids)
+        with _told(), self._connection.transaction():
+            outcome = self._merge(batch, staged, staged_rejects, staged_ids)
+        self._drop_staging()
+        return outcome
+
+    def _merge(self, batch: Batch, staged: str, staged_rejects: str | None, staged_ids: str | None) -> Outcome:
+        connection = self._connection
+        # 1. What is deferred is refused where it happens, not at the commit.
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        # 2. The rows.
+        merge = Merge(connection, sql.Identifier(self._schema, staged), self._schema, self._tables, batch.steps)
+        merge.run()
+        # 3. What was rejected before, and now.
+        of_reason = Counter(batch.rejected)
+        if staged_rejects is not None:
+            connection.execute(self._sql(_REJECT_STAGED, staged_rejects), (self._job,))
+        if merge.refused:
+            of_reason["refused"] = self._reject(batch, merge.refused)
+        # 4. The ids.
+        if staged_ids is not None:
+            connection.execute(self._sql(_ADD_IDS, staged_ids), (self._job,))
+        connection.execute(self._sql(_FORGET_IDS), (self._job, self._ids_for_ms))
+        # 5. The offsets.
+        with connection.cursor() as cursor:
+            cursor.executemany(self._sql(_ADVANCE), [(self._job, *place, end) for place, end in batch.ends.items()])
+        return Outcome(merge.rows, of_reason)
+
+    def _reject(self, batch: Batch, refused: Mapping[tuple[str, int, int], str]) -> int:
+        spark = batch.judged.sparkSession
+        places = spark.createDataFrame(list(refused), "topic string, partition int, offset long")
+        records = batch.judged.join(f.broadcast(places), list(PLACE), "left_semi")
+        rows = [
+            (self._job, *place, row["at"], row["key"], row["value"], "refused", refused[place])
+            for row in records.select(*PLACE, f.col("timestamp").cast("string").alias("at"), "key", "value").collect()
+            for place in [(row["topic"], row["partition"], row["offset"])]
+        ]
+        with self._connection.cursor() as cursor:
+            cursor.executemany(self._sql(_REJECT_ONE), rows)
+        return len(rows)
+
+    def _open(self) -> None:
+        connection = self._connection
+        # What the log writes without a zone is UTC.
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET DateStyle = 'ISO'")
+        lock = connection.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, %s))", (self._prefix, _LOCK))
+        row = lock.fetchone()
+        if row is None or not row[0]:
+            raise UsageError(f"another run of the job {self._job} is at work on this database")
+        for statement in _TABLES:
+            connection.execute(self._sql(statement))
+        self._drop_staging()
+
+    def _drop_staging(self) -> None:
+        """Drop what this run, or one that was killed, has staged: a task that still writes there fails."""
+        for (name,) in self._connection.execute(_ORPHANS, (self._schema, self._prefix)).fetchall():
+            self._connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(self._schema, name)))
+
+    def _stage(self, kind: str, statement: str) -> str:
+        name = f"{self._prefix}{kind}_{secrets.token_hex(4)}"
+        with _told():
+            self._connection.execute(self._sql(statement, name))
+        return name
+
+    def _write(self, rows: DataFrame, name: str) -> None:
+        (
+            rows.write.format("jdbc")
+            .mode("append")
+            .options(
+                **self._jdbc,
+                dbtable=self._quoted(name),
+                batchsize="5000",
+                # Text goes to whatever type the column has, and many rows in one statement.
+                stringtype="unspecified",
+                reWriteBatchedInserts="true",
+            )
+            .save()
+        )
+
+    def _quoted(self, name: str) -> str:
+        return sql.Identifier(self._schema, name).as_string(self._connection)
+
+    def _sql(self, statement: str, name: str | None = None) -> sql.Composed:
+        parts: dict[str, Any] = {"schema": sql.Identifier(self._schema)}
+        if name is not None:
+            parts["name"] = sql.Identifier(self._schema, name)
+        return sql.SQL(statement).format(**parts)
+
+
+def jdbc_options(conninfo: str) -> dict[str, str]:
+    """How Java finds the database of a conninfo, and PGPASSWORD where that has no password.
+
+    Raises:
+        ConfigError: it is no conninfo, or names a socket or several hosts.
+    """
+    try:
+        parts = {name: str(value) for name, value in conninfo_to_dict(conninfo).items()}
+    except psycopg.ProgrammingError as error:
+        raise ConfigError(f"--conninfo: {_line(error)}") from error
+    host, user = parts.get("host", ""), parts.get("user", "")
+    if not host or host.startswith("/") or "," in host:
+        raise ConfigError("--conninfo names no single host, which Spark's writers need: give --jdbc URL too")
+    database = quote(parts.get("dbname", user), safe="")
+    password = parts.get("password", os.environ.get("PGPASSWORD"))
+    given = {"user": user or None, "password": password, "sslmode": parts.get("sslmode")}
+    return {
+        "url": f"jdbc:postgresql://{host}:{parts.get('port', '5432')}/{database}",
+        **{name: value for name, value in given.items() if value is not None},
+    }
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise UsageError(f"PostgreSQL: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0].strip() or type(error).__name__
