@@ -200,6 +200,8 @@ def test_what_cannot_be_applied_is_kept_and_the_rest_is_applied(stage: Stage, si
         (change("insert", "orders", good | {"id": 3, "amount": 1e300}), "value"),
         (change("insert", "orders", good | {"id": 4, "note": huge}), None),
         (change("insert", "orders", good | {"id": 5, "changed": "2026-03-29 02:30:00+02:00", "later": [1]}), None),
+        (change("insert", "orders", good | {"id": 7}), None),
+        (change("delete", "orders", good | {"id": 7, "changed": "0000-00-00 00:00:00"}), None),
         (change("insert", "orders", {"id": 6, "note": "six", "amount": 6}), None),
         (change("update", "orders", {"id": 6, "paid": True}, {"paid": None}), None),
         (change("update", "orders", {"id": 6, "note": "half"}, {"note": "six"}), None),
@@ -219,7 +221,7 @@ def test_what_cannot_be_applied_is_kept_and_the_rest_is_applied(stage: Stage, si
         ("6", "half", "6.00", None, "true"),
     }
     (line, definition) = side.told
-    assert "28 records; " in line
+    assert "30 records; " in line
     assert "; 1 bootstrap marks; 1 DDL; 1 tombstones; 1 values of unknown columns" in line
     assert f"rejected: 5 {value}" in line
     assert definition == "apply: not applied: 'table-alter' 'shop.orders': 'ALTER TABLE orders ADD later int'"

@@ -207,29 +207,37 @@ def steps(judged: DataFrame) -> DataFrame:
     `is_whole`, `data` (of a delete the key's columns), and `text`: a JSON object whose `data` has them.
     """
     rows = judged.where(f.col("kind").isin("upsert", "delete"))
-    former = f.map_from_arrays("key_columns", "old_key")
+    is_delete = f.col("kind") == "delete"
+
+    def gone(key: str) -> list[Column]:
+        # Of a row that goes only the key is looked at: what else it had may never have fitted its column.
+        data = f.map_from_arrays("key_columns", key)
+        return [f.col("key_columns").alias("present"), data.alias("data"), f.to_json(f.struct(data.alias("data")))]
+
+    present, data, text = gone("old_key")
     moved = rows.where("old_key is not null").select(
         *PLACE,
         f.lit(0).alias("step"),
         *TABLE,
         f.col("old_key").alias("row_key"),
         f.lit(True).alias("is_delete"),
-        f.col("key_columns").alias("present"),
+        present,
         f.lit(False).alias("is_whole"),
-        former.alias("data"),
-        f.to_json(f.struct(former.alias("data"))).alias("text"),
+        data,
+        text.alias("text"),
     )
+    present, data, text = gone("row_key")
     return moved.unionByName(
         rows.select(
             *PLACE,
             f.lit(1).alias("step"),
             *TABLE,
             "row_key",
-            (f.col("kind") == "delete").alias("is_delete"),
-            f.when(f.col("kind") == "delete", f.col("key_columns")).otherwise(f.col("present")).alias("present"),
+            is_delete.alias("is_delete"),
+            f.when(is_delete, present).otherwise(f.col("present")).alias("present"),
             "is_whole",
-            "data",
-            "text",
+            f.when(is_delete, data).otherwise(f.col("data")).alias("data"),
+            f.when(is_delete, text).otherwise(f.col("text")).alias("text"),
         )
     )
 

@@ -220,8 +220,9 @@ def _fault(name: str, shape: StructType) -> Column:
     text, value = f.try_element_at("data", f.lit(name)), _value(name, field.dataType)
     is_bad = text.isNotNull() & value.isNull()
     if not field.nullable:
-        is_bad = is_bad | (value.isNull() & (f.col("kind") == "upsert"))
-    return f.when(is_bad, f.lit(name))
+        is_bad = is_bad | value.isNull()
+    # Of a row that goes only the key is looked at.
+    return f.when(is_bad & (f.col("kind") == "upsert"), f.lit(name))
 
 
 def _of(owner: str, name: str) -> str:
