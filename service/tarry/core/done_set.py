@@ -36,6 +36,10 @@ class DoneSet:
     def __len__(self) -> int:
         return sum(self._ends) - sum(self._starts)
 
+    def ranges(self) -> list[Range]:
+        """The merged ranges, in rising order."""
+        return list(zip(self._starts, self._ends, strict=True))
+
     @property
     def end(self) -> int:
         """One above the highest offset in it; 0 where it is empty."""

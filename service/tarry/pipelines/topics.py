@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from tarry.errors import UsageError
+from tarry.clock import SystemClock
+from tarry.errors import RetriableError, UsageError
 from tarry.kafka.errors import group_errors
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.place import Place
@@ -34,6 +35,9 @@ _ANSWER_WITHIN_S = 15.0
 _MAX_REQUEST_SIZE = "kafka.max.request.size"
 # Java's own limit of 1 MiB knows nothing of topics that take more; beyond its buffer it can't send anything.
 _LARGEST = {_MAX_REQUEST_SIZE: str(32 * 1024 * 1024)}
+_LOOK_EVERY_S = 0.05
+SETTLED_WITHIN_S = 60.0
+"""A transaction of the service that nobody fences ends after half of that."""
 
 
 class Topics:
@@ -46,6 +50,7 @@ class Topics:
     """
 
     def __init__(self, spark: SparkSession, cluster: Cluster, options: Mapping[str, str] | None = None) -> None:
+        self.cluster = cluster
         self._spark = spark
         self._options = connector_options(cluster, options or {})
         self._admin: AdminClient = cluster.clients.admin(cluster.admin())
@@ -100,6 +105,28 @@ class Topics:
             committed: else their high watermarks: what was written lies below.
         """
         return self._offsets.ends(self.places(topics), committed=committed)
+
+    def settled_ends(self, topics: Iterable[str]) -> dict[Place, int]:
+        """Ends as `ends` has them, once what is written by now is committed or aborted.
+
+        A transaction's markers reach the partitions one by one: one of them may tell of it before another does.
+
+        Raises:
+            RetriableError: a transaction stays open.
+        """
+        places = self.places(topics)
+        written = self._offsets.ends(places, committed=False)
+        clock = SystemClock()
+        until_ms = clock.monotonic_ms() + int(SETTLED_WITHIN_S * 1_000)
+        while True:
+            ends = self._offsets.ends(places, committed=True)
+            behind = [place for place in places if ends[place] < written[place]]
+            if not behind:
+                return ends
+            if clock.monotonic_ms() > until_ms:
+                topic, partition = behind[0]
+                raise RetriableError(f"{topic}/{partition}: a transaction is open there; try again when it has ended")
+            clock.sleep(_LOOK_EVERY_S)
 
     def since(self, topics: Iterable[str], at_ms: int) -> dict[Place, int]:
         """The first offset of each partition whose record is of a time or later; -1 where there is none."""

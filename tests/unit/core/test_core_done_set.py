@@ -16,11 +16,12 @@ def test_it_holds_what_a_plain_set_holds(found: list[tuple[int, int]], low: int)
     assert [offset for offset in range(-1, 80) if offset in done] == sorted(plain)
     assert len(done) == len(plain)
     assert done.end == max(plain, default=-1) + 1
+    assert [offset for start, end in done.ranges() for offset in range(start, end)] == sorted(plain)
 
 
 def test_ranges_that_touch_become_one() -> None:
     done = DoneSet([(5, 8), (8, 9), (20, 21)], 6)
-    assert (len(done), done.end) == (4, 21)
+    assert (len(done), done.end, done.ranges()) == (4, 21, [(6, 9), (20, 21)])
     assert [offset for offset in range(30) if offset in done] == [6, 7, 8, 20]
 
 
