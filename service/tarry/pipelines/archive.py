@@ -17,6 +17,7 @@ from tarry.headers import ERROR, ERROR_DETAIL
 from tarry.kafka.topics import DEAD, RESULTS
 from tarry.pipelines import streaming
 from tarry.pipelines.columns import text_header
+from tarry.pipelines.paths import exists
 from tarry.pipelines.topics import Topics
 
 if TYPE_CHECKING:
@@ -145,18 +146,8 @@ def _checkpoint(lake: str, name: str) -> str:
 def _refuse_without_checkpoint(spark: SparkSession, lake: str, name: str) -> None:
     """A new checkpoint begins at the first record that there is: whatever the table holds would be there twice."""
     table, checkpoint = _table(lake, name), _checkpoint(lake, name)
-    if _exists(spark, f"{table}/_delta_log") and not _exists(spark, checkpoint):
+    if exists(spark, f"{table}/_delta_log") and not exists(spark, checkpoint):
         raise UsageError(
             f"the table {PurePosixPath(table).name} is there and its checkpoint {checkpoint} is not: its rows would be"
             " archived twice; bring the checkpoint back, or name another lake"
         )
-
-
-def _exists(spark: SparkSession, path: str) -> bool:
-    context = spark.sparkContext
-    jvm = context._jvm  # noqa: SLF001 (the only way to Hadoop's file systems)
-    if jvm is None:
-        raise UsageError("Spark's Java has ended")
-    at = jvm.org.apache.hadoop.fs.Path(path)
-    configuration = context._jsc.hadoopConfiguration()  # noqa: SLF001
-    return bool(at.getFileSystem(configuration).exists(at))
