@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tarry.errors import UsageError
 from tarry.pipelines.archive import archive
 from tarry.pipelines.topics import Topics
+from tests.support.spark_job import SparkJob
 from tests.support.stage import Stage
 
 pytestmark = pytest.mark.broker
@@ -108,3 +109,38 @@ def test_a_table_without_its_checkpoint_is_refused(
 def test_an_intake_that_is_not_there_is_one_line(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no topic nowhere\.results"):
         archive(spark, topics, ["nowhere"], str(tmp_path), every=None, may_be_trimmed=False, on_progress=ignore)
+
+
+def test_killed_between_its_two_commits_it_archives_each_result_once(
+    stage: Stage, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    command = [
+        "archive",
+        "--intake",
+        stage.intake,
+        "--lake",
+        str(lake),
+        "--bootstrap-servers",
+        stage.cluster.bootstrap_servers,
+    ]
+    log = lake / "results" / "_delta_log"
+
+    def rows() -> int:
+        return spark.read.format("delta").load(str(lake / "results")).count() if log.exists() else 0
+
+    with ExitStack() as until_the_end:
+        put_results(stage, [result(number) for number in range(10_000)])
+        job = SparkJob(tmp_path / "1", *command, "--every", "1 second")
+        until_the_end.callback(job.close)
+        # Delta's commit is there, and most likely the stream's is not yet.
+        job.kill_when((log / "00000000000000000000.json").exists, "the first batch is in the table")
+        put_results(stage, [result(number) for number in range(10_000, 20_000)])
+        job = SparkJob(tmp_path / "2", *command, "--every", "1 second")
+        until_the_end.callback(job.close)
+        job.wait_until(lambda: rows() == 20_000, "what came meanwhile is archived")
+        put_results(stage, [result(number) for number in range(20_000, 30_000)])
+        job.wait_until(lambda: rows() == 30_000, "what comes is archived")
+        assert job.terminate() == 143
+    found = spark.read.format("delta").load(str(lake / "results"))
+    assert found.select("id").distinct().count() == found.count() == 30_000

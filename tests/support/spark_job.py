@@ -1,0 +1,83 @@
+"""`tarry spark JOB …` as a process, to be killed in the middle."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.brokers import wait_until
+
+LESS_MEMORY = ("--conf", "spark.driver.memory=512m")
+
+
+class SparkJob:
+    """One run of a job; its output goes to files.
+
+    Args:
+        directory: where it runs, and its output goes.
+        arguments: those of `tarry spark`.
+    """
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        # TARRY_ variables of whoever runs the tests would win over the file.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
+        with (directory / "stdout").open("wb") as out, (directory / "stderr").open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tarry", "spark", *arguments, *LESS_MEMORY],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                cwd=directory,
+                env=inherited,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        return (self._directory / "stdout").read_text(encoding="utf-8")
+
+    @property
+    def errors(self) -> str:
+        return (self._directory / "stderr").read_text(encoding="utf-8")
+
+    def kill_when(self, condition: Callable[[], bool], what: str, within_s: float = 180.0) -> None:
+        """kill -9, of Python and of its Java, as soon as something holds."""
+        ends = time.monotonic() + within_s
+        while not condition():
+            assert self._process.poll() is None, f"ended with {self._process.returncode}, before {what}: {self.errors}"
+            assert time.monotonic() < ends, f"not within {within_s:g} s: {what}: {self.errors}"
+            time.sleep(0.001)
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def terminate(self) -> int:
+        """SIGTERM, and the exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return self.ended(60)
+
+    def wait_until(self, condition: Callable[[], bool], what: str, within_s: float = 180.0) -> None:
+        """Wait until something holds, while it runs."""
+
+        def holds() -> bool:
+            assert self._process.poll() is None, f"ended with {self._process.returncode}, before {what}: {self.errors}"
+            return condition()
+
+        wait_until(holds, what, within_s)
+
+    def ended(self, within_s: float = 180.0) -> int:
+        """Its exit code, waited for."""
+        try:
+            return self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still runs after {within_s:g} s: {self.errors}") from None
+
+    def close(self) -> None:
+        """Make sure that it is gone."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
