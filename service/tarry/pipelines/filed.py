@@ -1,0 +1,62 @@
+"""Records of the overflow wheel's buckets, read by Spark's own expressions: the form is `tarry.core.filed`'s."""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from tarry.core.filed import FILED
+
+_VERSION: Final = 1
+_CANCEL, _TRANSLATED = 2, 4
+# Where the fields of the packed header begin, counted from 1 as SQL does, and how long they are.
+_DUE, _OFFSET, _PARTITION, _FLAGS, _ID, _TEXT = (2, 8), (10, 8), (18, 4), (22, 1), (23, 36), 59
+
+
+def filed(records: DataFrame, slots: int) -> DataFrame:
+    """What lies in buckets, one row a record; what the service has not filed is left out, as it leaves it out.
+
+    Columns: intake, level, `partition` and `offset` of the intake, key, value, headers as they came to the intake,
+    is_cancel, id, due_ms, target (null for cancels), target_partition (null where the key decides).
+
+    Args:
+        records: a table of records of topics `*.wheel-n` (`tarry.pipelines.topics`).
+        slots: how many partitions of a level's topic belong to one of the intake.
+
+    A record of a version that is not known here fails the job when it is read.
+    """
+    last = f.try_element_at(f.col("headers"), f.lit(-1))
+    packed = f.when(last["key"] == FILED, last["value"])
+    version = f.conv(f.hex(f.substring("packed", 1, 1)), 16, 10).cast("int")
+    unknown = f.raise_error(f.concat(f.lit("a record of a bucket is of version "), version.cast("string")))
+    flags = _number(_FLAGS).cast("int")
+    text = f.expr(f"substring(packed, {_TEXT})").cast("string")
+    is_translated = flags.bitwiseAND(_TRANSLATED) != 0
+    target_partition = _number(_PARTITION)
+    return (
+        records.withColumn("packed", packed)
+        .where(f.length("packed") >= _TEXT - 1)
+        .withColumn("is_cancel", f.when(version != _VERSION, unknown).otherwise(flags.bitwiseAND(_CANCEL) != 0))
+        .select(
+            f.regexp_extract("topic", r"^(.*)\.wheel-([0-9]+)\z", 1).alias("intake"),
+            f.regexp_extract("topic", r"^(.*)\.wheel-([0-9]+)\z", 2).cast("int").alias("level"),
+            f.floor(f.col("partition") / slots).cast("int").alias("partition"),
+            _number(_OFFSET).alias("offset"),
+            "key",
+            "value",
+            f.slice("headers", f.lit(1), f.size("headers") - 1).alias("headers"),
+            "is_cancel",
+            f.substring("packed", *_ID).cast("string").alias("id"),
+            _number(_DUE).alias("due_ms"),
+            f.when(
+                ~f.col("is_cancel"), f.when(is_translated, f.split_part(text, f.lit(" "), f.lit(1))).otherwise(text)
+            ).alias("target"),
+            # A two's complement of four bytes: the highest bit set is -1, the only negative one there is.
+            f.when(target_partition < 2**31, target_partition).cast("int").alias("target_partition"),
+        )
+    )
+
+
+def _number(field: tuple[int, int]) -> Column:
+    """A big-endian field of the packed header; of eight bytes as signed."""
+    return f.conv(f.hex(f.substring("packed", *field)), 16, -10).cast("long")
