@@ -6,6 +6,8 @@ from tarry.cli.spark.apply import apply
 from tarry.cli.spark.archive import archive
 from tarry.cli.spark.schedule import schedule
 from tarry.cli.spark.audit import audit
+from tarry.cli.spark.bulk import cancel, shift
+from tarry.cli.spark.forecast import forecast
 
 app = typer.Typer(
     name="spark",
@@ -17,3 +19,6 @@ app.command("apply")(apply)
 app.command("archive")(archive)
 app.command("schedule")(schedule)
 app.command("audit")(audit)
+app.command("forecast")(forecast)
+app.command("shift")(shift)
+app.command("cancel")(cancel)

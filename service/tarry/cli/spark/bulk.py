@@ -1,0 +1,241 @@
+"""`tarry spark shift` and `tarry spark cancel`: many waiting messages at once, by a predicate, planned first."""
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from tarry.cli.looking import ConfigOption, ServersOption, policy
+from tarry.cli.spark.forecast import positive_ms
+from tarry.cli.spark.job import ConfOption, Job, KafkaOption, MasterOption, job, tell
+from tarry.clock import SystemClock
+from tarry.errors import ConfigError, UsageError
+from tarry.units import format_duration, format_instant, parse_duration_ms
+
+if TYPE_CHECKING:
+    from tarry.config import Config
+    from tarry.core.intake_policy import IntakePolicy
+    from tarry.pipelines.plan import Action, Summary
+
+WhereOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SQL",
+        help="Which: over target, key, value, id, due, due_ms, level, partition, offset, headers['name'].",
+    ),
+]
+PlanOption = Annotated[
+    str | None, typer.Option("--plan", metavar="DIR", help="With --where: write the plan there. Without: run that one.")
+]
+RunOption = Annotated[bool, typer.Option("--run", help="Do it; without it, only say what would be done.")]
+IntakeOption = Annotated[str | None, typer.Option(metavar="I", help="The intake, where several are configured.")]
+MarginOption = Annotated[
+    str, typer.Option(metavar="30s", help="Leave as it is what is due within so long: its cancel may come too late.")
+]
+AtOnceOption = Annotated[int, typer.Option(min=1, max=2_000, help="How many messages in one transaction.")]
+WaitOption = Annotated[str, typer.Option(metavar="30s", help="Wait so long for what the service says of the cancels.")]
+
+
+class Wanted(NamedTuple):
+    """What was asked for."""
+
+    action: "Action"
+    where: str | None
+    by_ms: int
+    path: str | None
+    intake: str | None
+    margin_ms: int
+    at_once: int
+    wait_ms: int
+    is_run: bool
+
+
+def shift(
+    *,
+    where: WhereOption = None,
+    by: Annotated[str | None, typer.Option(metavar="2h", help="How much later; -2h: earlier.")] = None,
+    plan: PlanOption = None,
+    run: RunOption = False,
+    intake: IntakeOption = None,
+    margin: MarginOption = "30s",
+    at_once: AtOnceOption = 500,
+    wait: WaitOption = "30s",
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    kafka_option: KafkaOption = None,
+    config: ConfigOption = None,
+    bootstrap_servers: ServersOption = None,
+) -> None:
+    """Deliver waiting messages later, or earlier: all for which a predicate holds.
+
+    Without --run: says which, and writes the plan to --plan DIR. With it: each is cancelled and sent anew in one
+    transaction, with a new id and due time. A run that was killed is run again with --plan DIR --run, which does what
+    is left.
+
+    Examples:
+      tarry spark shift --where "target = 'campaign' and key like 'x%'" --by 2h --plan later
+      tarry spark shift --plan later --run
+      tarry spark shift --where "headers['tenant'] = 'acme' and due < '2030-01-31 12:00'" --by -30m --plan p --run
+    """
+    if (where is None) != (by is None):
+        raise ConfigError("--where and --by come together; --plan DIR --run runs a plan that is written")
+    by_ms = 0 if by is None else _signed_ms(by)
+    margin_ms, wait_ms = _length_ms("--margin", margin), _length_ms("--wait", wait)
+    wanted = Wanted("shift", where, by_ms, plan, intake, margin_ms, at_once, wait_ms, run)
+    _check(wanted)
+    with job(
+        "shift",
+        master=master,
+        conf=conf,
+        kafka_option=kafka_option,
+        config=config,
+        bootstrap_servers=bootstrap_servers,
+    ) as running:
+        _work(running, wanted)
+
+
+def cancel(
+    *,
+    where: WhereOption = None,
+    plan: PlanOption = None,
+    run: RunOption = False,
+    intake: IntakeOption = None,
+    margin: MarginOption = "30s",
+    at_once: AtOnceOption = 500,
+    wait: WaitOption = "30s",
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    kafka_option: KafkaOption = None,
+    config: ConfigOption = None,
+    bootstrap_servers: ServersOption = None,
+) -> None:
+    """Cancel waiting messages: all for which a predicate holds.
+
+    As `tarry spark shift`, without new messages.
+
+    Examples:
+      tarry spark cancel --where "target = 'campaign' and get_json_object(value, '$.season') = 'spring'" --plan gone
+      tarry spark cancel --plan gone --run
+    """
+    margin_ms, wait_ms = _length_ms("--margin", margin), _length_ms("--wait", wait)
+    wanted = Wanted("cancel", where, 0, plan, intake, margin_ms, at_once, wait_ms, run)
+    _check(wanted)
+    with job(
+        "cancel",
+        master=master,
+        conf=conf,
+        kafka_option=kafka_option,
+        config=config,
+        bootstrap_servers=bootstrap_servers,
+    ) as running:
+        _work(running, wanted)
+
+
+def _check(wanted: Wanted) -> None:
+    """Refuse options that do not go together, before Spark starts."""
+    if wanted.path is None and (wanted.is_run or wanted.where is None):
+        raise ConfigError("--plan DIR is needed: by it a run that was killed is run again")
+    if wanted.where is None and not wanted.is_run:
+        raise ConfigError("--where SQL makes a plan, and --plan DIR --run runs one")
+
+
+def _work(running: Job, wanted: Wanted) -> None:
+    """Plan, where there is a predicate, and run, where that is wanted."""
+    from tarry.pipelines import plan as planning
+
+    accepts = policy(running.config, _intake(running.config, wanted.intake))
+    planning.refuse(accepts, wanted.action)
+    if wanted.where is not None:
+        _plan(running, wanted, accepts, wanted.where)
+    if wanted.is_run and wanted.path is not None:
+        _run(running, wanted, accepts, wanted.path)
+
+
+def _plan(running: Job, wanted: Wanted, accepts: "IntakePolicy", where: str) -> None:
+    """Find the messages, say which, and write the plan, where there is a place for it."""
+    from tarry.pipelines import plan as planning
+    from tarry.pipelines.waiting import selected, waiting
+
+    if wanted.path is not None:
+        planning.refuse_existing(running.spark, wanted.path)
+    now_ms = SystemClock().now_ms()
+    group = running.config.service.group
+    found = selected(waiting(running.spark, running.topics, group, accepts, on_progress=tell), where).localCheckpoint()
+    in_time = found.where(found["due_ms"] >= now_ms + wanted.margin_ms)
+    soon = found.count() - in_time.count()
+    planned = planning.plan(in_time, accepts, wanted.action, by_ms=wanted.by_ms, name=uuid.uuid4(), made_ms=now_ms)
+    short = planning.summary(planned)
+    latest_ms = now_ms + accepts.max_delay_ms
+    if short.last_new_ms is not None and short.last_new_ms > latest_ms:
+        raise UsageError(
+            f"some would be due at {format_instant(short.last_new_ms)}, and {accepts.topic} takes none due after"
+            f" {format_instant(latest_ms)}"
+        )
+    if wanted.path is not None:
+        planning.write(planned, wanted.path)
+    _show(wanted.action, short)
+    if soon:
+        tell(f"{soon:,} more are due within {format_duration(wanted.margin_ms)}, and stay as they are")
+    if not wanted.is_run:
+        would = {"action": wanted.action, "plan": wanted.path, "would": short.count, "too_soon": soon}
+        typer.echo(json.dumps({**would, "by_target": short.by_target}))
+
+
+def _run(running: Job, wanted: Wanted, accepts: "IntakePolicy", path: str) -> None:
+    """Do what a written plan says, and say what was done."""
+    from tarry.pipelines import plan as planning
+    from tarry.pipelines.bulk import Run
+
+    run = Run(
+        running.spark,
+        running.topics,
+        running.config.service.group,
+        accepts,
+        margin_ms=wanted.margin_ms,
+        at_once=wanted.at_once,
+        wait_s=wanted.wait_ms / 1_000,
+        on_progress=tell,
+    )
+    done = run.run(planning.read(running.spark, path, wanted.action), is_new=wanted.where is not None)
+    typer.echo(json.dumps({"action": wanted.action, "plan": path, **done._asdict()}))
+    if done.too_late:
+        outcome = "were delivered, and are again" if wanted.action == "shift" else "were delivered"
+        raise UsageError(f"{done.too_late:,} cancels came too late: those messages {outcome}")
+    if done.refused:
+        raise UsageError(f"{done.refused:,} cancels are dead letters")
+
+
+def _intake(settings: "Config", wanted: str | None) -> str:
+    """The one intake that is meant: only of a configured one is it known whether it takes cancels."""
+    topics = [one.topic for one in settings.intakes]
+    if wanted is None and len(topics) > 1:
+        raise ConfigError(f"--intake I is needed: {', '.join(topics)} are configured")
+    if wanted is not None and wanted not in topics:
+        raise ConfigError(f"--intake: {wanted} is not configured; there is {', '.join(topics)}")
+    return wanted or topics[0]
+
+
+def _show(action: "Action", short: "Summary") -> None:
+    """Say on stderr what a plan does."""
+    tell(f"{action}: {short.count:,} messages")
+    for target, count in short.by_target.items():
+        tell(f"  {count:,} to {target}")
+    for handle, target, due_ms, new_due_ms in short.first:
+        later = "" if new_due_ms is None else f" -> {format_instant(new_due_ms)}"
+        tell(f"  {format_instant(due_ms)}{later}  {target}  {handle}")
+    if short.count > len(short.first):
+        tell(f"  and {short.count - len(short.first):,} more")
+
+
+def _signed_ms(text: str) -> int:
+    """The duration that --by was given, with a sign."""
+    earlier = text.startswith("-")
+    return (-1 if earlier else 1) * positive_ms("--by", text.removeprefix("-"))
+
+
+def _length_ms(option: str, value: str) -> int:
+    try:
+        return parse_duration_ms(value)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}") from error

@@ -1,0 +1,99 @@
+"""`tarry spark forecast`."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tarry.cli.looking import ConfigOption, JsonOption, ServersOption, policy
+from tarry.cli.spark.job import ConfOption, KafkaOption, MasterOption, job, tell
+from tarry.clock import SystemClock
+from tarry.errors import ConfigError
+from tarry.units import format_instant, parse_duration_ms
+
+
+def forecast(
+    *,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="DIR", help="Write forecast.parquet and forecast.svg to it.")
+    ] = None,
+    step: Annotated[
+        str | None, typer.Option(metavar="1h", help="Count by steps of so long; by default what makes 60 rows at most.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="SQL", help="Only those for which it holds; see tarry spark shift.")
+    ] = None,
+    intake: Annotated[
+        list[str] | None, typer.Option(metavar="I", help="An intake; by default all that are configured.")
+    ] = None,
+    as_json: JsonOption = False,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    kafka_option: KafkaOption = None,
+    config: ConfigOption = None,
+    bootstrap_servers: ServersOption = None,
+) -> None:
+    """Count what waits by due time and target: what will fire when.
+
+    Messages that a cancel waits for are left out.
+
+    Examples:
+      tarry spark forecast --step 1h --out forecast
+      tarry spark forecast --where "target = 'campaign'" --json
+    """
+    step_ms = None if step is None else positive_ms("--step", step)
+    if out is not None and Path(out).exists():
+        raise ConfigError(f"--out: {out} is there already")
+    with job(
+        "forecast",
+        master=master,
+        conf=conf,
+        kafka_option=kafka_option,
+        config=config,
+        bootstrap_servers=bootstrap_servers,
+    ) as running:
+        from tarry.pipelines import forecast as counting
+        from tarry.pipelines.waiting import selected, waiting
+
+        settings = running.config
+        now_ms = SystemClock().now_ms()
+        found = None
+        for topic in intake or [one.topic for one in settings.intakes]:
+            one = waiting(
+                running.spark, running.topics, settings.service.group, policy(settings, topic), on_progress=tell
+            )
+            chosen = one if where is None else selected(one, where)
+            found = chosen if found is None else found.unionByName(chosen)
+        if found is None:
+            raise ConfigError("no intake is configured")
+        messages = found.select("intake", "target", "due_ms").localCheckpoint()
+        step_ms = counting.step_of(messages) if step_ms is None else step_ms
+        counted = counting.forecast(messages, step_ms).localCheckpoint()
+        rows = counting.rows_of(counted)
+        if out is not None:
+            counted.repartition(1).write.parquet(f"{out}/forecast.parquet")
+            Path(out, "forecast.svg").write_bytes(counting.plot(rows, step_ms, now_ms))
+    if as_json:
+        for row in rows:
+            due = None if row.due_ms is None else format_instant(row.due_ms)
+            typer.echo(json.dumps({**asdict(row), "due": due, "step_ms": step_ms}))
+        return
+    for line in counting.text(rows, step_ms):
+        typer.echo(line)
+
+
+def positive_ms(option: str, value: str) -> int:
+    """The duration that an option was given.
+
+    Raises:
+        ConfigError: it is none, or 0.
+    """
+    try:
+        duration_ms = parse_duration_ms(value)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}") from error
+    if not duration_ms:
+        raise ConfigError(f"{option}: more than nothing: {value}")
+    return duration_ms

@@ -1,0 +1,200 @@
+"""Doing what a plan says: cancels, and the messages that take the place of the cancelled ones.
+
+1. Register the plan's producer: what a killed run left open is aborted, and a run that is still going on is shut out.
+2. Read what waits, once all that was written before is decided. A message whose cancel is committed waits no longer,
+   and a cancel is committed together with the message in its place: so what is still to be done is what the plan and
+   what waits have in common. A plan that was just made needs no such look.
+3. Send: each cancel and its new message, some hundreds in one transaction, to the partition of the old message, in the
+   order in which the old ones stand there. Those that are due too soon are left out.
+4. Wait for what the service says of the cancels. One that came too late did nothing: both messages are delivered.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaException, Message
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
+
+from tarry.clock import Clock, SystemClock
+from tarry.core.intake_policy import IntakePolicy
+from tarry.errors import BrokerError, UsageError
+from tarry.headers import CANCEL, Outcome
+from tarry.kafka.errors import error_of
+from tarry.kafka.place import Place
+from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS
+from tarry.kafka.topics import RESULTS
+from tarry.kafka.transaction import Headers, Transactor
+from tarry.pipelines import archive
+from tarry.pipelines.topics import Topics
+from tarry.pipelines.waiting import waiting
+
+TOLD_EVERY: Final = 10_000
+LOOK_EVERY_S: Final = 1.0
+
+_KEY: Final = ("partition", "id", "due_ms")
+
+
+class Done(NamedTuple):
+    """What a run did.
+
+    Attributes:
+        planned: how many messages the plan has.
+        sent: how many this run cancelled, or shifted.
+        skipped: how many waited no longer: done by an earlier run, fired, or cancelled by somebody else.
+        too_soon: how many were left as they are because they are due too soon.
+        too_late: how many cancels came too late; those of a shift are delivered twice.
+        refused: how many cancels are dead letters.
+        unanswered: of how many cancels the service has not told anything yet.
+    """
+
+    planned: int
+    sent: int
+    skipped: int
+    too_soon: int
+    too_late: int
+    refused: int
+    unanswered: int
+
+
+class Run:
+    """A run of a plan.
+
+    Args:
+        spark: the session.
+        topics: where.
+        group: the service's.
+        policy: the intake's.
+        margin_ms: what is due within so long is left as it is.
+        at_once: how many messages in one transaction.
+        wait_s: how long to wait for what the service says of cancels.
+        on_progress: told of each step.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        topics: Topics,
+        group: str,
+        policy: IntakePolicy,
+        *,
+        margin_ms: int,
+        at_once: int,
+        wait_s: float,
+        on_progress: Callable[[str], None],
+    ) -> None:
+        self._spark = spark
+        self._topics = topics
+        self._group = group
+        self._policy = policy
+        self._margin_ms = margin_ms
+        self._at_once = at_once
+        self._wait_s = wait_s
+        self._on_progress = on_progress
+        self._clock: Clock = SystemClock()
+
+    def run(self, planned: DataFrame, *, is_new: bool) -> Done:
+        """Do what a plan says, as far as it is not done yet.
+
+        Args:
+            planned: the plan, as it was written.
+            is_new: it was made just now, and nobody else can have run it.
+
+        Raises:
+            UsageError: another run of the same plan has taken over, or nobody answers: run it again.
+        """
+        first = planned.head()
+        if first is None:
+            return Done(0, 0, 0, 0, 0, 0, 0)
+        if first.intake != self._policy.topic:
+            raise UsageError(f"the plan is for {first.intake}, not for {self._policy.topic}")
+        count = planned.count()
+        results_from = self._topics.ends([first.intake + RESULTS])
+        transactor = Transactor(
+            self._topics.cluster,
+            f"tarry-plan-{first.plan}",
+            properties={"message.timeout.ms": TRANSACTION_TIMEOUT_MS},
+        )
+        sent, too_soon = 0, 0
+        try:
+            transactor.renew()
+            todo = planned if is_new else self._still_waiting(planned).localCheckpoint()
+            left = count if is_new else todo.count()
+            rows = todo.orderBy("partition", "offset").toLocalIterator()
+            while batch := list(islice(rows, self._at_once)):
+                soon_ms = self._clock.now_ms() + self._margin_ms
+                chosen = [row for row in batch if row.due_ms >= soon_ms]
+                _transact(transactor, chosen)
+                told, too_soon = sent // TOLD_EVERY, too_soon + len(batch) - len(chosen)
+                sent += len(chosen)
+                if sent // TOLD_EVERY > told:
+                    self._on_progress(f"{sent:,} of {left:,}")
+        except BrokerError as error:
+            raise UsageError(f"{error}; {sent:,} are done: run the plan again") from error
+        finally:
+            transactor.close()
+        too_late, refused, unanswered = self._outcomes(results_from, todo, sent)
+        return Done(count, sent, count - left, too_soon, too_late, refused, unanswered)
+
+    def _still_waiting(self, planned: DataFrame) -> DataFrame:
+        found = waiting(
+            self._spark, self._topics, self._group, self._policy, settled=True, on_progress=self._on_progress
+        )
+        return planned.join(found.select("partition", "offset", "id", "due_ms"), ["offset", *_KEY], "left_semi")
+
+    def _outcomes(self, starts: dict[Place, int], todo: DataFrame, sent: int) -> tuple[int, int, int]:
+        """How many cancels came too late, how many are dead letters, and how many have no answer yet."""
+        if not sent:
+            return 0, 0, 0
+        self._on_progress(f"waiting for what the service says of {sent:,} cancels")
+        mine = todo.select(*_KEY).localCheckpoint()
+        until_ms = self._clock.monotonic_ms() + int(self._wait_s * 1_000)
+        while True:
+            told = self._told(starts, mine)
+            answered = sum(told.values())
+            if answered >= sent or self._clock.monotonic_ms() > until_ms:
+                too_late, dead = (told.get(str(one), 0) for one in (Outcome.CANCEL_TOO_LATE, Outcome.DEAD))
+                return too_late, dead, sent - answered
+            self._clock.sleep(LOOK_EVERY_S)
+
+    def _told(self, starts: dict[Place, int], mine: DataFrame) -> dict[str, int]:
+        """How many cancels have each outcome; the last one counts."""
+        records = self._topics.read(starts, self._topics.ends([self._policy.topic + RESULTS]), may_be_trimmed=True)
+        told = archive.results(records).where("cancel_source is not null").select(*_KEY, "offset", "outcome")
+        last = told.groupBy(*_KEY).agg(f.max_by("outcome", "offset").alias("outcome"))
+        rows = mine.join(last, list(_KEY)).groupBy("outcome").count().collect()
+        return {row.outcome: row["count"] for row in rows}
+
+
+def _transact(transactor: Transactor, rows: Sequence[Row]) -> None:
+    """Send cancels and new messages in one transaction.
+
+    Raises:
+        BrokerError: whether it is committed is not known, or it is not.
+    """
+    if not rows:
+        return
+    failures: list[str] = []
+
+    def on_failure(error: object, _record: Message) -> None:
+        failures.append(str(error))
+
+    transactor.begin()
+    try:
+        for row in rows:
+            handle = [(CANCEL, row.handle.encode())]
+            transactor.produce(row.intake, row.partition, None, None, handle, on_failure)
+            if row.new_id is not None:
+                headers: Headers = [(key, None if value is None else bytes(value)) for key, value in row.headers]
+                transactor.produce(row.intake, row.partition, _bytes(row.key), _bytes(row.value), headers, on_failure)
+    except KafkaException as exception:
+        raise BrokerError(f"could not send to {row.intake}: {error_of(exception).str()}") from exception
+    transactor.deliver(lambda: bool(failures))
+    if failures:
+        raise BrokerError(f"could not send to {row.intake}: {failures[0]}")
+    transactor.commit()
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)

@@ -1,0 +1,163 @@
+"""What a bulk shift or cancel will do, as a table, before any of it is done.
+
+A shift is a cancel of the message that waits and a new one in its place, with an id made from the plan's and the old
+message's place: whoever runs the plan again names the same.
+"""
+
+import uuid
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from tarry.core.intake_policy import IntakePolicy
+from tarry.errors import UsageError
+from tarry.headers import DELIVER_AT, ID, PARTITION, TAKEN_OFF, TARGET
+from tarry.pipelines.columns import place, uuid5
+from tarry.pipelines.paths import exists
+
+Action = Literal["shift", "cancel"]
+
+COLUMNS: Final = (
+    *("plan", "action", "made_ms", "intake", "partition", "offset", "handle", "id", "target", "due_ms"),
+    *("new_id", "new_due_ms", "key", "value", "headers"),
+)
+"""What a plan has; the last five are those of the new message, and null in a plan to cancel."""
+
+LEAST_EPOCH_MS: Final = 10**12
+"""The service takes smaller numbers for seconds."""
+
+SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A plan in short.
+
+    Attributes:
+        count: how many messages.
+        by_target: how many of them by target.
+        last_new_ms: the latest new due time; None in an empty plan, and in one to cancel.
+        first: some of them, the earliest first: handle, target, due time, and the new due time.
+    """
+
+    count: int
+    by_target: dict[str, int]
+    last_new_ms: int | None
+    first: list[tuple[str, str, int, int | None]]
+
+
+def refuse(policy: IntakePolicy, action: Action) -> None:
+    """Refuse an intake whose messages can't be cancelled, or sent anew with our headers.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if policy.fixed_delay_ms is not None:
+        raise UsageError(f"{policy.topic} has a fixed delay: its messages keep their order, and can't be cancelled")
+    if policy.dialect is not None and action == "shift":
+        raise UsageError(f"{policy.topic} takes the headers of {policy.dialect}: cancel, and schedule there anew")
+
+
+def plan(
+    messages: DataFrame, policy: IntakePolicy, action: Action, *, by_ms: int, name: uuid.UUID, made_ms: int
+) -> DataFrame:
+    """What is to be done with waiting messages, one row each.
+
+    Args:
+        messages: some of a table of waiting messages.
+        policy: the intake's.
+        action: which.
+        by_ms: how much later; negative: earlier. 0 for a cancel.
+        name: the plan's; it makes the new ids its own.
+        made_ms: now.
+    """
+    handle = f.concat_ws(
+        ".", f.lit("1"), "intake", f.col("partition").cast("string"), f.col("due_ms").cast("string"), "id"
+    )
+    rows = messages.withColumns(
+        {"plan": f.lit(str(name)), "action": f.lit(action), "made_ms": f.lit(made_ms), "handle": handle}
+    )
+    if action == "cancel":
+        nothing = {"new_id": "string", "new_due_ms": "long", "key": "binary", "value": "binary"}
+        rows = rows.withColumns({column: f.lit(None).cast(kind) for column, kind in nothing.items()})
+        return rows.withColumn("headers", f.lit(None).cast(messages.schema["headers"].dataType)).select(*COLUMNS)
+    tick_ms = policy.tick_ms
+    later = f.greatest(f.col("due_ms") + f.lit(by_ms), f.lit(LEAST_EPOCH_MS))
+    taken_off = sorted(TAKEN_OFF - {PARTITION})
+    kept = f.filter(f.coalesce("headers", f.array()), lambda one: ~one["key"].isin(*taken_off))
+    given = {
+        TARGET: f.col("target"),
+        DELIVER_AT: f.col("new_due_ms").cast("string"),
+        ID: f.col("new_id"),
+    }
+    own = f.array(
+        *[f.struct(f.lit(key).alias("key"), text.cast("binary").alias("value")) for key, text in given.items()]
+    )
+    return (
+        rows.withColumn("new_due_ms", later + f.pmod(-later, f.lit(tick_ms)))
+        .withColumn("new_id", uuid5(name, place("intake")))
+        .withColumn("headers", f.concat(kept, own))
+        .select(*COLUMNS)
+    )
+
+
+def write(planned: DataFrame, path: str) -> None:
+    """Write a plan; it is there as a whole, or not at all.
+
+    Raises:
+        UsageError: something is there already.
+    """
+    # One file for each partition of the intake at most.
+    rows = planned.repartition("partition").sortWithinPartitions("partition", "offset")
+    try:
+        rows.write.mode("errorifexists").parquet(path)
+    except AnalysisException as error:
+        raise UsageError(f"{path} is there already: a plan is written to a new directory") from error
+
+
+def refuse_existing(spark: SparkSession, path: str) -> None:
+    """Refuse to write a plan where something is, before anything is read.
+
+    Raises:
+        UsageError: something is there already.
+    """
+    if exists(spark, path):
+        raise UsageError(f"{path} is there already: a plan is written to a new directory")
+
+
+def read(spark: SparkSession, path: str, action: Action) -> DataFrame:
+    """A written plan.
+
+    Raises:
+        UsageError: there is none, or it is for something else.
+    """
+    # Spark's own mark, written when all files are there.
+    if not exists(spark, f"{path.rstrip('/')}/_SUCCESS"):
+        raise UsageError(f"{path}: there is no plan, or it was not written to its end, and nothing of it was done")
+    try:
+        planned = spark.read.parquet(path).select(*COLUMNS)
+    except AnalysisException as error:
+        raise UsageError(f"{path}: that is no plan") from error
+    first = planned.head()
+    if first is not None and first.action != action:
+        raise UsageError(f"{path} is a plan to {first.action}, not to {action}")
+    return planned
+
+
+def summary(planned: DataFrame) -> Summary:
+    """A plan in short."""
+    by_target = {
+        row.target: row["count"]
+        for row in planned.groupBy("target").count().orderBy(f.desc("count"), "target").collect()
+    }
+    last = planned.agg(f.max("new_due_ms").alias("new_due_ms")).head()
+    first = planned.orderBy("due_ms", "partition", "offset").limit(SHOWN)
+    return Summary(
+        sum(by_target.values()),
+        by_target,
+        None if last is None else last.new_due_ms,
+        [(row.handle, row.target, row.due_ms, row.new_due_ms) for row in first.collect()],
+    )
