@@ -4,10 +4,10 @@ import typer
 
 from tarry.cli.spark.apply import apply
 from tarry.cli.spark.archive import archive
-from tarry.cli.spark.schedule import schedule
 from tarry.cli.spark.audit import audit
 from tarry.cli.spark.bulk import cancel, shift
 from tarry.cli.spark.forecast import forecast
+from tarry.cli.spark.schedule import schedule
 
 app = typer.Typer(
     name="spark",
@@ -15,10 +15,5 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Jobs for more than one process can hold: fill the service, apply what it delivers, audit it.",
 )
-app.command("apply")(apply)
-app.command("archive")(archive)
-app.command("schedule")(schedule)
-app.command("audit")(audit)
-app.command("forecast")(forecast)
-app.command("shift")(shift)
-app.command("cancel")(cancel)
+for command in (schedule, apply, audit, archive, forecast, shift, cancel):
+    app.command(command.__name__)(command)
