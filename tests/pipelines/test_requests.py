@@ -31,6 +31,7 @@ PLAIN: list[Headers] = [
     [TO, ("tarry-deliver-at", b"2026-01-02T00:00:00.000001+01:30")],
     [TO, ("tarry-deliver-at", b"2026-01-02T00:00:00.123456-11:00")],
     [TO, ("tarry-deliver-at", b"1999-01-02T00:00:00Z")],
+    [TO, ("tarry-deliver-at", b"1970-01-01T00:00:00.000001Z")],
     [TO, SOON, ("tarry-id", UUID.encode())],
     [TO, SOON, ("tarry-id", uuid.UUID(UUID).bytes)],
     [TO, SOON, ("ce_id", UUID.encode())],

@@ -15,6 +15,7 @@ from tarry.cli.broker import broker
 from tarry.cli.cancel import cancel
 from tarry.cli.check import check
 from tarry.cli.demo import demo
+from tarry.cli.help import help_of
 from tarry.cli.pending import pending
 from tarry.cli.redrive import redrive
 from tarry.cli.send import send
@@ -63,15 +64,8 @@ def common(
     context.obj = Common(debug, log_level)
 
 
-app.command("broker")(broker)
-app.command("serve")(serve)
-app.command("send")(send)
-app.command("status")(status)
-app.command("cancel")(cancel)
-app.command("pending")(pending)
-app.command("redrive")(redrive)
-app.command("check")(check)
-app.command("demo")(demo)
+for command in (broker, serve, send, status, cancel, pending, redrive, check, demo):
+    app.command(command.__name__, help=help_of(command))(command)
 app.add_typer(spark)
 
 

@@ -17,7 +17,7 @@ from tarry.headers import ERROR, ERROR_DETAIL
 from tarry.kafka.topics import DEAD, RESULTS
 from tarry.pipelines import streaming
 from tarry.pipelines.columns import text_header
-from tarry.pipelines.paths import exists
+from tarry.pipelines.files import Files
 from tarry.pipelines.topics import Topics
 
 if TYPE_CHECKING:
@@ -146,7 +146,8 @@ def _checkpoint(lake: str, name: str) -> str:
 def _refuse_without_checkpoint(spark: SparkSession, lake: str, name: str) -> None:
     """A new checkpoint begins at the first record that there is: whatever the table holds would be there twice."""
     table, checkpoint = _table(lake, name), _checkpoint(lake, name)
-    if exists(spark, f"{table}/_delta_log") and not exists(spark, checkpoint):
+    files = Files(spark)
+    if files.exists(f"{table}/_delta_log") and not files.exists(checkpoint):
         raise UsageError(
             f"the table {PurePosixPath(table).name} is there and its checkpoint {checkpoint} is not: its rows would be"
             " archived twice; bring the checkpoint back, or name another lake"

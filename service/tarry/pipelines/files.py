@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from tarry.errors import UsageError
@@ -12,6 +13,9 @@ class Files:
 
     Args:
         spark: the session.
+
+    Raises:
+        UsageError: Spark has ended.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -20,6 +24,17 @@ class Files:
             raise UsageError("Spark's Java has ended")
         self._jvm: Any = context._jvm  # noqa: SLF001
         self._configuration: Any = context._jsc.hadoopConfiguration()  # noqa: SLF001
+        self._systems: dict[str, Any] = {}
+
+    @property
+    def java_pid(self) -> int:
+        """The process of the driver's Java."""
+        return int(self._jvm.java.lang.ProcessHandle.current().pid())
+
+    def exists(self, path: str) -> bool:
+        """Whether there is something at a path."""
+        at, system = self._at(path)
+        return bool(system.exists(at))
 
     def names(self, directory: str) -> list[str]:
         """What a directory holds; nothing where there is none."""
@@ -27,23 +42,49 @@ class Files:
         return [one.getPath().getName() for one in system.listStatus(at)] if system.exists(at) else []
 
     def read(self, path: str) -> str:
-        """The text of a file."""
+        """The text of a file.
+
+        Raises:
+            UsageError: it can't be read.
+        """
         at, system = self._at(path)
-        stream = system.open(at)
         try:
-            return bytes(stream.readAllBytes()).decode()
+            stream = system.open(at)
+        except Py4JJavaError as error:
+            raise _refusal(path, error) from error
+        try:
+            return bytes(stream.readAllBytes()).decode("utf-8", "replace")
         finally:
             stream.close()
 
+    def create(self, path: str, text: str) -> bool:
+        """Make a file; tell whether there was none. Who dies meanwhile may leave a part of the text.
+
+        Raises:
+            UsageError: it can't be made.
+        """
+        at, system = self._at(path)
+        try:
+            stream = system.create(at, False)
+        except Py4JJavaError as error:
+            if system.exists(at):
+                return False
+            raise _refusal(path, error) from error
+        _write(stream, text)
+        return True
+
     def write(self, path: str, text: str) -> None:
-        """Write a file: it is never there with a part of the text."""
+        """Write a file: it is never there with a part of the text.
+
+        Raises:
+            UsageError: it can't be written.
+        """
         at, system = self._at(path)
         beside, _ = self._at(f"{path}.tmp")
-        stream = system.create(beside, True)
         try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
+            _write(system.create(beside, True), text)
+        except Py4JJavaError as error:
+            raise _refusal(path, error) from error
         system.delete(at, False)
         if not system.rename(beside, at):
             raise UsageError(f"{path} could not be written")
@@ -55,4 +96,23 @@ class Files:
 
     def _at(self, path: str) -> tuple[Any, Any]:
         at = self._jvm.org.apache.hadoop.fs.Path(path)
-        return at, at.getFileSystem(self._configuration)
+        uri = at.toUri()
+        name = f"{uri.getScheme()}://{uri.getAuthority()}"
+        if name not in self._systems:
+            # One of our own, without the checksums beside local files: what was cut short, or edited, is to be read.
+            system = self._jvm.org.apache.hadoop.fs.FileSystem.newInstance(uri, self._configuration)
+            system.setVerifyChecksum(False)
+            system.setWriteChecksum(False)
+            self._systems[name] = system
+        return at, self._systems[name]
+
+
+def _write(stream: Any, text: str) -> None:
+    try:
+        stream.write(bytearray(text.encode()))
+    finally:
+        stream.close()
+
+
+def _refusal(path: str, error: Py4JJavaError) -> UsageError:
+    return UsageError(f"{path}: {error.java_exception.getMessage()}")

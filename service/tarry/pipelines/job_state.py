@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from tarry.clock import Clock
 from tarry.errors import UsageError
+from tarry.pipelines.files import Files
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _WAIT_S: Final = 30.0
@@ -42,7 +42,7 @@ class JobState:
         if not _NAME.fullmatch(job):
             raise UsageError(f"--job: letters, digits and . _ - are wanted, at most 128: {job!r}")
         self._job = job
-        self._files = _Files(spark, directory)
+        self._files = Files(spark)
         self._path = f"{directory.rstrip('/')}/{job}.json"
         self._claim = f"{directory.rstrip('/')}/{job}.running"
 
@@ -80,13 +80,13 @@ class JobState:
         mine = json.dumps({"host": socket.gethostname(), **_life(self._files.java_pid)})
         if not self._files.create(self._claim, mine):
             self._wait_for_the_dead(clock)
-            self._files.delete(self._claim)
+            self._files.remove(self._claim)
             if not self._files.create(self._claim, mine):
                 raise UsageError(f"the job {self._job} was started twice at once")
         try:
             yield
         finally:
-            self._files.delete(self._claim)
+            self._files.remove(self._claim)
 
     def _wait_for_the_dead(self, clock: Clock) -> None:
         other = self._other(clock)
@@ -134,53 +134,3 @@ def _answers(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-class _Files:
-    """Small text files of a directory, by Hadoop."""
-
-    def __init__(self, spark: SparkSession, directory: str) -> None:
-        context = spark.sparkContext
-        jvm: Any = context._jvm  # noqa: SLF001 (the only way to Hadoop's file systems)
-        configuration: Any = context._jsc.hadoopConfiguration()  # noqa: SLF001
-        self._jvm = jvm
-        # One of our own, without the checksums beside local files: what was cut short is to be read all the same.
-        self._system = jvm.org.apache.hadoop.fs.FileSystem.newInstance(self._at(directory).toUri(), configuration)
-        self._system.setVerifyChecksum(False)
-        self._system.setWriteChecksum(False)
-
-    @property
-    def java_pid(self) -> int:
-        """The process of the driver's Java, which does the sending."""
-        return int(self._jvm.java.lang.ProcessHandle.current().pid())
-
-    def create(self, path: str, text: str) -> bool:
-        """Make a file; tell whether there was none."""
-        at = self._at(path)
-        try:
-            stream = self._system.create(at, False)
-        except Py4JJavaError as error:
-            if self._system.exists(at):
-                return False
-            raise UsageError(f"{path}: {error.java_exception.getMessage()}") from error
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
-        return True
-
-    def read(self, path: str) -> str:
-        try:
-            stream = self._system.open(self._at(path))
-        except Py4JJavaError as error:
-            raise UsageError(f"{path}: {error.java_exception.getMessage()}") from error
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-
-    def delete(self, path: str) -> None:
-        self._system.delete(self._at(path), False)
-
-    def _at(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(path)

@@ -16,7 +16,7 @@ from tarry.core.intake_policy import IntakePolicy
 from tarry.errors import UsageError
 from tarry.headers import DELIVER_AT, ID, PARTITION, TAKEN_OFF, TARGET
 from tarry.pipelines.columns import place, uuid5
-from tarry.pipelines.paths import exists
+from tarry.pipelines.files import Files
 
 Action = Literal["shift", "cancel"]
 
@@ -124,7 +124,7 @@ def refuse_existing(spark: SparkSession, path: str) -> None:
     Raises:
         UsageError: something is there already.
     """
-    if exists(spark, path):
+    if Files(spark).exists(path):
         raise UsageError(f"{path} is there already: a plan is written to a new directory")
 
 
@@ -135,7 +135,7 @@ def read(spark: SparkSession, path: str, action: Action) -> DataFrame:
         UsageError: there is none, or it is for something else.
     """
     # Spark's own mark, written when all files are there.
-    if not exists(spark, f"{path.rstrip('/')}/_SUCCESS"):
+    if not Files(spark).exists(f"{path.rstrip('/')}/_SUCCESS"):
         raise UsageError(f"{path}: there is no plan, or it was not written to its end, and nothing of it was done")
     try:
         planned = spark.read.parquet(path).select(*COLUMNS)

@@ -96,14 +96,19 @@ def _due_ms(policy: IntakePolicy) -> Column:
             f.when(_has(DELAY_MS) & _has(DELIVER_AT), f.lit(None))
             .when(delay.rlike(_DIGITS), stamp + _number(delay))
             .when(at.rlike(_DIGITS), f.when(_number(at) >= _LEAST_EPOCH_MS, _number(at)))
-            .when(at.rlike(_INSTANT), f.ceil(f.unix_micros(f.try_to_timestamp(f.upper(at))) / 1_000))
+            .when(at.rlike(_INSTANT), _over(f.unix_micros(f.try_to_timestamp(f.upper(at))), 1_000))
         )
     tick = policy.tick_ms
-    rounded = due if tick == 1 else (f.ceil(due / f.lit(tick)) * f.lit(tick)).cast("long")
+    rounded = due if tick == 1 else _over(due, tick) * tick
     is_sure = (stamp >= 0) & (due - stamp <= policy.max_delay_ms) & (rounded <= MAX_EPOCH_MS) & (due >= 0)
     if policy.fixed_delay_ms is not None:
         is_sure = stamp >= 0
     return f.when(is_sure, rounded.cast("long"))
+
+
+def _over(number: Column, divisor: int) -> Column:
+    """A quotient rounded up, exact for any long."""
+    return f.call_function("div", number + f.pmod(-number, f.lit(divisor)), f.lit(divisor))
 
 
 def _target(policy: IntakePolicy) -> Column:

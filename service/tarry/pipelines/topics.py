@@ -97,14 +97,9 @@ class Topics:
         """The first offset that each partition of topics still holds."""
         return self._offsets.starts(self.places(topics))
 
-    def ends(self, topics: Iterable[str], *, committed: bool = True) -> dict[Place, int]:
-        """The last stable offset of each partition of topics: what is committed lies below.
-
-        Args:
-            topics: which.
-            committed: else their high watermarks: what was written lies below.
-        """
-        return self._offsets.ends(self.places(topics), committed=committed)
+    def ends(self, topics: Iterable[str]) -> dict[Place, int]:
+        """The last stable offset of each partition of topics: what is committed lies below."""
+        return self._offsets.ends(self.places(topics), committed=True)
 
     def settled_ends(self, topics: Iterable[str]) -> dict[Place, int]:
         """Ends as `ends` has them, once what is written by now is committed or aborted.
@@ -115,6 +110,8 @@ class Topics:
             RetriableError: a transaction stays open.
         """
         places = self.places(topics)
+        if not places:
+            return {}
         written = self._offsets.ends(places, committed=False)
         clock = SystemClock()
         until_ms = clock.monotonic_ms() + int(SETTLED_WITHIN_S * 1_000)

@@ -2,6 +2,7 @@
 
 import typer
 
+from tarry.cli.help import help_of
 from tarry.cli.spark.apply import apply
 from tarry.cli.spark.archive import archive
 from tarry.cli.spark.audit import audit
@@ -16,4 +17,4 @@ app = typer.Typer(
     help="Jobs for more than one process can hold: fill the service, apply what it delivers, audit it.",
 )
 for command in (schedule, apply, audit, archive, forecast, shift, cancel):
-    app.command(command.__name__)(command)
+    app.command(command.__name__, help=help_of(command))(command)

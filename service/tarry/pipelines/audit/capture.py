@@ -11,37 +11,11 @@ end of results and targets is therefore where writing ends, waited for until all
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from tarry.clock import Clock
 from tarry.errors import UsageError
 from tarry.kafka.place import Place
 from tarry.pipelines.topics import Topics
 
-DECIDED_WITHIN_S: Final = 120
-"""Twice as long as a transaction of the service may stay open."""
-
-_LOOK_EVERY_S: Final = 0.1
 _CLOCKS_APART_MS: Final = 3_600_000
-
-
-def decided_ends(topics: Topics, names: Collection[str], clock: Clock) -> dict[Place, int]:
-    """Where topics end now, once every transaction that has written below has ended.
-
-    Raises:
-        UsageError: one stays open.
-    """
-    if not names:
-        return {}
-    marks = topics.ends(names, committed=False)
-    ends_ms = clock.monotonic_ms() + DECIDED_WITHIN_S * 1_000
-    while True:
-        stable = topics.ends(names)
-        undecided = [place for place, mark in marks.items() if stable.get(place, mark) < mark]
-        if not undecided:
-            return stable
-        if clock.monotonic_ms() > ends_ms:
-            topic, partition = undecided[0]
-            raise UsageError(f"a transaction stays open on {topic}/{partition}: what is behind it can't be read")
-        clock.sleep(_LOOK_EVERY_S)
 
 
 def starts_since(

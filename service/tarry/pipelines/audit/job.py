@@ -131,7 +131,7 @@ class _Run:
         # Ends first, in the order that `capture` tells; with the time of the first of them.
         horizon_ms = clock.now_ms() - self._audit.grace_ms
         ends = topics.ends(self._intakes)
-        ends |= capture.decided_ends(topics, self._results, clock)
+        ends |= topics.settled_ends(self._results)
         if span:
             since_ms = capture.deliveries_since(span.from_ms)
             starts = capture.starts_since(topics, self._intakes, span.from_ms, ends)
@@ -148,7 +148,7 @@ class _Run:
 
         targets = self._targets([accepted, settled, *([before.accepted] if before else [])])
         there = sorted((targets | {topic for topic, _ in position.targets}) & topics.names())
-        target_ends = capture.decided_ends(topics, there, clock)
+        target_ends = topics.settled_ends(there)
         ends |= target_ends
         if span:
             starts |= capture.starts_since(topics, there, since_ms, target_ends)
