@@ -36,9 +36,10 @@ from tarry.clock import SystemClock
 from tarry.core.intake_policy import IntakePolicy
 from tarry.devbroker import EmbeddedBroker
 from tarry.kafka.settings import Cluster
-from tarry.pipelines import tables, topics
-from tarry.pipelines.messages import Expressions, namespace_of
-from tarry.pipelines.schedule import Plan, schedule
+from tarry.pipelines import topics
+from tarry.pipelines.schedule import tables
+from tarry.pipelines.schedule.job import Plan, schedule
+from tarry.pipelines.schedule.messages import Expressions, namespace_of
 from tarry.pipelines.session import session
 
 KEYS: Final = 1_000

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tarry.core.intake_policy import IntakePolicy
 from tarry.kafka.settings import Cluster
-from tarry.pipelines import forecast, plan
-from tarry.pipelines.bulk import Done, Run
-from tarry.pipelines.plan import Action
+from tarry.pipelines.backlog import forecast, plan
+from tarry.pipelines.backlog.bulk import Done, Run
+from tarry.pipelines.backlog.plan import Action
+from tarry.pipelines.backlog.waiting import selected, waiting
 from tarry.pipelines.topics import Topics
-from tarry.pipelines.waiting import selected, waiting
 from tarry.testing.serve import Serve, ServeConfig
 from tests.support.brokers import wait_until
 from tests.support.buckets import waiting_in_buckets

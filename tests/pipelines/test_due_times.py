@@ -8,7 +8,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
 from tarry.errors import UsageError
-from tarry.pipelines.due_times import due_after, due_at, one_of
+from tarry.pipelines.schedule.due_times import due_after, due_at, one_of
 from tarry.units import MAX_EPOCH_MS, parse_duration_ms, parse_instant_ms
 
 BASE_MS = 1_767_268_800_000  # 2026-01-01T12:00:00Z

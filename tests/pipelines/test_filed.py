@@ -12,7 +12,7 @@ from tarry.core.message import FiledMessage, HeldCancel, HeldMessage
 from tarry.core.request import Request
 from tarry.core.source import Source
 from tarry.core.translated import TranslatedMessage
-from tarry.pipelines.filed import filed
+from tarry.pipelines.backlog.filed import filed
 from tarry.pipelines.topics import RECORD
 
 SLOTS = 22

@@ -12,9 +12,18 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from tarry.errors import UsageError
 from tarry.headers import NAMESPACE
-from tarry.pipelines.messages import Expressions, Limits, Verdict, ask, judge, namespace_of, records, verdict_rows
-from tarry.pipelines.schedule import sharded, slices
-from tarry.pipelines.tables import UNREADABLE, Table, read_table
+from tarry.pipelines.schedule.job import sharded, slices
+from tarry.pipelines.schedule.messages import (
+    Expressions,
+    Limits,
+    Verdict,
+    ask,
+    judge,
+    namespace_of,
+    records,
+    verdict_rows,
+)
+from tarry.pipelines.schedule.tables import UNREADABLE, Table, read_table
 
 BASE_MS = 1_767_268_800_000  # 2026-01-01T12:00:00Z
 DAY_MS = 86_400_000

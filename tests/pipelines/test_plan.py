@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from tarry.core.intake_policy import IntakePolicy
 from tarry.errors import ConfigError, UsageError
-from tarry.pipelines import forecast, plan
-from tarry.pipelines.waiting import left, selected
+from tarry.pipelines.backlog import forecast, plan
+from tarry.pipelines.backlog.waiting import left, selected
 
 HOUR_MS = 3_600_000
 NOON_MS = 1_767_268_800_000

@@ -22,10 +22,10 @@ from tarry.clock import SystemClock
 from tarry.core.intake_policy import IntakePolicy
 from tarry.errors import UsageError
 from tarry.murmur2 import partition_of
-from tarry.pipelines.job_state import JobState
-from tarry.pipelines.messages import Expressions
-from tarry.pipelines.schedule import Plan, schedule
-from tarry.pipelines.tables import Table
+from tarry.pipelines.schedule.job import Plan, schedule
+from tarry.pipelines.schedule.messages import Expressions
+from tarry.pipelines.schedule.state import JobState
+from tarry.pipelines.schedule.tables import Table
 from tarry.pipelines.topics import Topics
 from tarry.testing import LiveService
 from tests.support.postgres import Postgres

@@ -16,7 +16,7 @@ from tarry.units import format_duration, format_instant, parse_duration_ms
 if TYPE_CHECKING:
     from tarry.config import Config
     from tarry.core.intake_policy import IntakePolicy
-    from tarry.pipelines.plan import Action, Summary
+    from tarry.pipelines.backlog.plan import Action, Summary
 
 WhereOption = Annotated[
     str | None,
@@ -142,7 +142,7 @@ def _check(wanted: Wanted) -> None:
 
 def _work(running: Job, wanted: Wanted) -> None:
     """Plan, where there is a predicate, and run, where that is wanted."""
-    from tarry.pipelines import plan as planning
+    from tarry.pipelines.backlog import plan as planning
 
     accepts = policy(running.config, _intake(running.config, wanted.intake))
     planning.refuse(accepts, wanted.action)
@@ -154,8 +154,8 @@ def _work(running: Job, wanted: Wanted) -> None:
 
 def _plan(running: Job, wanted: Wanted, accepts: "IntakePolicy", where: str) -> None:
     """Find the messages, say which, and write the plan, where there is a place for it."""
-    from tarry.pipelines import plan as planning
-    from tarry.pipelines.waiting import selected, waiting
+    from tarry.pipelines.backlog import plan as planning
+    from tarry.pipelines.backlog.waiting import selected, waiting
 
     if wanted.path is not None:
         planning.refuse_existing(running.spark, wanted.path)
@@ -184,8 +184,8 @@ def _plan(running: Job, wanted: Wanted, accepts: "IntakePolicy", where: str) -> 
 
 def _run(running: Job, wanted: Wanted, accepts: "IntakePolicy", path: str) -> None:
     """Do what a written plan says, and say what was done."""
-    from tarry.pipelines import plan as planning
-    from tarry.pipelines.bulk import Run
+    from tarry.pipelines.backlog import plan as planning
+    from tarry.pipelines.backlog.bulk import Run
 
     run = Run(
         running.spark,

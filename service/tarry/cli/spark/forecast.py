@@ -54,8 +54,8 @@ def forecast(
         config=config,
         bootstrap_servers=bootstrap_servers,
     ) as running:
-        from tarry.pipelines import forecast as counting
-        from tarry.pipelines.waiting import selected, waiting
+        from tarry.pipelines.backlog import forecast as counting
+        from tarry.pipelines.backlog.waiting import selected, waiting
 
         settings = running.config
         now_ms = SystemClock().now_ms()

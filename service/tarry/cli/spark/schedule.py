@@ -99,10 +99,10 @@ def schedule(
         --row-key email --key email --target "'mail'" \\
         --delay "'1h'" --spread 2h --rate 5000 -H campaign="'spring'"
     """  # noqa: D301 (click wraps what stands below no backspace)
-    from tarry.pipelines.messages import Expressions
-    from tarry.pipelines.schedule import Plan
-    from tarry.pipelines.schedule import schedule as run
-    from tarry.pipelines.tables import Table
+    from tarry.pipelines.schedule.job import Plan
+    from tarry.pipelines.schedule.job import schedule as run
+    from tarry.pipelines.schedule.messages import Expressions
+    from tarry.pipelines.schedule.tables import Table
 
     asked = Expressions(
         row_key,

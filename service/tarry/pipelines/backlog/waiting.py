@@ -27,8 +27,8 @@ from tarry.kafka.partition_logs import slot_of
 from tarry.kafka.place import Place
 from tarry.kafka.topics import RESULTS, wheel_topic
 from tarry.pipelines import archive, streaming
+from tarry.pipelines.backlog.filed import filed
 from tarry.pipelines.columns import place
-from tarry.pipelines.filed import filed
 from tarry.pipelines.requests import requests
 from tarry.pipelines.topics import Topics
 

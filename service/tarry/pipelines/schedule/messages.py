@@ -19,8 +19,8 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 from tarry.errors import UsageError
 from tarry.headers import DELIVER_AT, ID, NAMESPACE, REPLACED_HEADERS, REQUEST_HEADERS, TARGET, ErrorCode
 from tarry.pipelines.columns import uuid5
-from tarry.pipelines.due_times import due_after, due_at, one_of
-from tarry.pipelines.tables import UNREADABLE
+from tarry.pipelines.schedule.due_times import due_after, due_at, one_of
+from tarry.pipelines.schedule.tables import UNREADABLE
 
 _VERDICTS: Final = "array<struct<target: string, code: string, detail: string, max_bytes: long, compacted: boolean>>"
 _TOPIC_NAME: Final = r"^[a-zA-Z0-9._-]{1,249}\z"

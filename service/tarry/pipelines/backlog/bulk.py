@@ -27,8 +27,8 @@ from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS
 from tarry.kafka.topics import RESULTS
 from tarry.kafka.transaction import Headers, Transactor
 from tarry.pipelines import archive
+from tarry.pipelines.backlog.waiting import waiting
 from tarry.pipelines.topics import Topics
-from tarry.pipelines.waiting import waiting
 
 TOLD_EVERY: Final = 10_000
 LOOK_EVERY_S: Final = 1.0

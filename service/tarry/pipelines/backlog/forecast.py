@@ -47,7 +47,7 @@ def forecast(messages: DataFrame, step_ms: int) -> DataFrame:
     known yet, count.
 
     Args:
-        messages: a table of waiting messages (`tarry.pipelines.waiting`).
+        messages: a table of waiting messages (`tarry.pipelines.backlog.waiting`).
         step_ms: the length of a step; they begin at multiples of it.
     """
     due_ms = f.col("due_ms") - f.pmod("due_ms", f.lit(step_ms))

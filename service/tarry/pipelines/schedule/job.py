@@ -25,9 +25,8 @@ from tarry.core.target_names import TargetNames
 from tarry.errors import UsageError
 from tarry.headers import TARGET, ErrorCode
 from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES
-from tarry.pipelines.job_state import JobState
-from tarry.pipelines.known_ids import known_ids
-from tarry.pipelines.messages import (
+from tarry.pipelines.schedule.known_ids import known_ids
+from tarry.pipelines.schedule.messages import (
     Expressions,
     Limits,
     Verdict,
@@ -38,7 +37,8 @@ from tarry.pipelines.messages import (
     records,
     verdict_rows,
 )
-from tarry.pipelines.tables import Table, read_table
+from tarry.pipelines.schedule.state import JobState
+from tarry.pipelines.schedule.tables import Table, read_table
 from tarry.pipelines.topics import Topics
 
 SHARDS: Final = 1_024

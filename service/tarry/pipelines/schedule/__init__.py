@@ -1,0 +1,1 @@
+"""`schedule`: the rows of a table as delayed messages, each once however often it runs."""
