@@ -17,6 +17,7 @@ from tarry.pipelines.topics import Topics
 from tests.pipelines.test_apply import LakeSide, PostgresSide
 from tests.support.brokers import wait_until
 from tests.support.changelog import KEYS, ChangeLog, as_text, put, replay
+from tests.support.spark import OPTIONS
 from tests.support.stage import Stage
 
 pytestmark = pytest.mark.broker
@@ -50,7 +51,7 @@ class Command:
             to = ["postgres", "--conninfo", side.server.conninfo, "--schema", side.schema]
         words = ["--topic", topic, "--job", "test's", "--checkpoint", str(side.checkpoint), "--to", *to]
         self._words = [sys.executable, "-m", "tarry", "spark", "apply", "--bootstrap-servers", bootstrap, *words]
-        self._words += ["--batch", str(rows_a_batch), "--conf", "spark.driver.memory=1g"]
+        self._words += ["--batch", str(rows_a_batch), *OPTIONS]
         self.said = side.checkpoint.parent / "said"
 
     def run_and_kill(self, after_s: float) -> int:

@@ -23,6 +23,7 @@ from tarry.pipelines.audit import Audit, Span
 from tarry.pipelines.faults import FAULTS
 from tarry.pipelines.topics import Topics
 from tarry.testing import LiveService
+from tests.support.spark import OPTIONS
 from tests.support.stage import Later, Stage
 from tests.support.topics import read_topic
 
@@ -51,7 +52,9 @@ def test_a_clean_run_has_no_fault_and_what_waits_is_judged_by_the_next_run(
     with live as service, service.producer() as producer:
         target = service.make_topic("out", 2)
         for number in range(DELIVERED):
-            producer.send(target, b"%d" % number, key=b"%d" % (number % 7), delay=timedelta(milliseconds=20 * number))
+            producer.send(
+                target, b"%d" % number, key=b"%d" % (number % 7), delay=timedelta(milliseconds=3_000 - 20 * number)
+            )
         taken_back = producer.send(target, b"taken back", delay=timedelta(seconds=4))
         producer.cancel(taken_back.handle)
         producer.send(f"{service.name}.nowhere", b"dead", delay=timedelta(0))
@@ -210,7 +213,7 @@ def test_planted_faults_are_found_by_the_command_after_one_that_was_killed_and_s
         "--intake",
         stage.intake,
     ]
-    command += ["--bootstrap-servers", stage.cluster.bootstrap_servers, "--json", "--fail-on", "early,order"]
+    command += [*OPTIONS, "--bootstrap-servers", stage.cluster.bootstrap_servers, "--json", "--fail-on", "early,order"]
     # One that is killed in the middle leaves nothing behind that the next would go on from.
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment) as doomed:
         assert doomed.stderr is not None

@@ -29,6 +29,7 @@ from tarry.pipelines.schedule.tables import Table
 from tarry.pipelines.topics import Topics
 from tarry.testing import LiveService
 from tests.support.postgres import Postgres
+from tests.support.spark import OPTIONS
 from tests.support.stage import Stage
 
 pytestmark = pytest.mark.broker
@@ -299,7 +300,7 @@ def command(service: LiveService, target: str, directory: Path, *more: str) -> l
         *(sys.executable, "-m", "tarry", "spark", "schedule", "--bootstrap-servers", service.bootstrap_servers),
         *("--table", str(directory / "t.csv"), "--job", "job", "--intake", service.intake, "--row-key", "id"),
         *("--target", f"'{target}'", "--key", "key", "--value", "id", "--due", "due"),
-        *("--state", str(directory / "state"), *more),
+        *("--state", str(directory / "state"), *OPTIONS, *more),
     ]
 
 

@@ -1,7 +1,7 @@
 """One Spark session for the tests of the pipeline, and records to read with it."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
@@ -21,10 +21,22 @@ class Sent(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
+SETTINGS: Final = {
+    "spark.driver.memory": "1g",
+    # Short jobs: Java's second compiler would take half of the processor time, for nothing.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+
+OPTIONS: Final = tuple(word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}"))
+"""The same for `tarry spark`."""
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session on this machine, made once: a second in one process would be the same."""
-    with session("tests", "local[2]", {"spark.driver.memory": "1g"}, tell_on_stderr) as started:
+    with session("tests", "local[2]", SETTINGS, tell_on_stderr) as started:
         yield started
 
 

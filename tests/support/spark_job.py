@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.brokers import wait_until
-
-LESS_MEMORY = ("--conf", "spark.driver.memory=512m")
+from tests.support.spark import OPTIONS
 
 
 class SparkJob:
@@ -28,7 +27,7 @@ class SparkJob:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
         with (directory / "stdout").open("wb") as out, (directory / "stderr").open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tarry", "spark", *arguments, *LESS_MEMORY],
+                [sys.executable, "-m", "tarry", "spark", *arguments, *OPTIONS],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=errors,

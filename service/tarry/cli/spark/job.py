@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tarry.pipelines.topics import Topics
 
-TERMINATED = 143
-
 MasterOption = Annotated[
     str | None, typer.Option(metavar="M", help="Spark's master; by default local[2]; under spark-submit its own.")
 ]
@@ -85,12 +83,17 @@ def job(
 
     settings, cluster = configured(config, bootstrap_servers)
     properties = pairs("--kafka-option", kafka_option)
-    signal.signal(signal.SIGTERM, _end)
+    ending = _Ending()
+    ending.listen()
     try:
         with session(name, master, pairs("--conf", conf), tell) as spark, Topics(spark, cluster, properties) as topics:
+            ending.listen()  # again: what Spark does at Ctrl-C asks Java in the middle of a question
             yield Job(spark, topics, settings)
-    except PySparkException as error:
-        raise UsageError(reason(error)) from error
+    except Exception as error:
+        ending.end_if_asked()
+        if isinstance(error, PySparkException):
+            raise UsageError(reason(error)) from error
+        raise
 
 
 def pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
@@ -108,5 +111,29 @@ def pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def _end(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(TERMINATED)
+class _Ending:
+    """Ends a job that is told to by SIGTERM or Ctrl-C, wherever it is.
+
+    That may cut off a question to Java, after which it answers none; it ends with this process. Whatever fails because
+    of that is of no interest.
+    """
+
+    def __init__(self) -> None:
+        self._asked: int | None = None
+
+    def listen(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end)
+
+    def end_if_asked(self) -> None:
+        """End, if that was asked for.
+
+        Raises:
+            SystemExit: it was.
+        """
+        if self._asked is not None:
+            raise SystemExit(128 + self._asked) from None
+
+    def _end(self, number: int, _frame: FrameType | None) -> None:
+        self._asked = number
+        self.end_if_asked()

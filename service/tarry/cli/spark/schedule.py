@@ -11,13 +11,11 @@ from typing import Annotated, Literal
 import typer
 
 from tarry.cli.looking import ConfigOption, ServersOption, policy
-from tarry.cli.spark.job import TERMINATED, ConfOption, KafkaOption, MasterOption, job, pairs, tell
+from tarry.cli.spark.job import ConfOption, KafkaOption, MasterOption, job, pairs, tell
 from tarry.clock import SystemClock
 from tarry.config import Config
 from tarry.errors import ConfigError
 from tarry.units import parse_duration_ms, parse_instant_ms
-
-INTERRUPTED = 130
 
 
 def schedule(
@@ -83,22 +81,21 @@ def schedule(
     config: ConfigOption = None,
     bootstrap_servers: ServersOption = None,
 ) -> None:
-    """Send the rows of a table as delayed messages, each once however often this runs.
+    r"""Send the rows of a table as delayed messages, each once however often this runs.
 
     A run sends what the intake does not know, by ids made of the job's name and row keys: neither waiting nor in its
     results. Expressions are Spark's SQL over the table's columns. A JSON summary goes to stdout; bad rows go to a
     Parquet table, with a reason. Ctrl-C ends after the slice that is being sent, a second one at once; the next run
     goes on.
 
-    \b
     Examples:
-      tarry spark schedule --table orders.parquet --job reminders \\
-        --row-key order_id --key customer --target "'reminders'" \\
+      tarry spark schedule --table orders.parquet --job reminders \
+        --row-key order_id --key customer --target "'reminders'" \
         --due 'ordered_at + interval 3 days'
-      tarry spark schedule --table campaign.csv --job spring \\
-        --row-key email --key email --target "'mail'" \\
+      tarry spark schedule --table campaign.csv --job spring \
+        --row-key email --key email --target "'mail'" \
         --delay "'1h'" --spread 2h --rate 5000 -H campaign="'spring'"
-    """  # noqa: D301 (click wraps what stands below no backspace)
+    """
     from tarry.pipelines.schedule.job import Plan
     from tarry.pipelines.schedule.job import schedule as run
     from tarry.pipelines.schedule.messages import Expressions
@@ -145,7 +142,7 @@ def schedule(
         summary = run(running.spark, running.topics, plan, clock=SystemClock(), stop=stop, on_progress=tell)
         typer.echo(json.dumps(summary))
         if "left" in summary:
-            raise SystemExit(INTERRUPTED if signal.SIGINT in ended_by else TERMINATED)
+            raise SystemExit(128 + ended_by[-1])
 
 
 @contextmanager
