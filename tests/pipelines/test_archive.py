@@ -55,7 +55,7 @@ def test_each_result_is_archived_once_over_several_runs_and_by_the_hour(
     told: list[str] = []
 
     def run() -> None:
-        archive(spark, topics, [stage.intake], lake, every=None, may_be_trimmed=False, on_progress=told.append)
+        archive(spark, topics, [stage.intake], lake, every_ms=None, may_be_trimmed=False, on_progress=told.append)
 
     put_results(stage, [result(number) for number in range(120)])
     run()
@@ -85,7 +85,7 @@ def test_dead_letters_keep_all_that_they_had(stage: Stage, spark: SparkSession, 
     ]
     stage.put(f"{stage.intake}.dead", (0, b"\x00\xff", None, headers), (1, None, b"", headers[2:]))
     lake = str(tmp_path)
-    archive(spark, topics, [stage.intake], lake, every=None, may_be_trimmed=False, on_progress=ignore)
+    archive(spark, topics, [stage.intake], lake, every_ms=None, may_be_trimmed=False, on_progress=ignore)
     first, second = spark.read.format("delta").load(f"{lake}/dead").orderBy("partition").collect()
     assert (first.key, first.value, first.error, first.detail) == (b"\x00\xff", None, "no-target", "fällt aus")
     assert [(one.key, one.value) for one in first.headers] == headers
@@ -98,7 +98,7 @@ def test_a_table_without_its_checkpoint_is_refused(
     put_results(stage, [result(1)])
 
     def run() -> None:
-        archive(spark, topics, [stage.intake], str(tmp_path), every=None, may_be_trimmed=False, on_progress=ignore)
+        archive(spark, topics, [stage.intake], str(tmp_path), every_ms=None, may_be_trimmed=False, on_progress=ignore)
 
     run()
     (tmp_path / "_checkpoints").rename(tmp_path / "elsewhere")
@@ -108,7 +108,7 @@ def test_a_table_without_its_checkpoint_is_refused(
 
 def test_an_intake_that_is_not_there_is_one_line(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no topic nowhere\.results"):
-        archive(spark, topics, ["nowhere"], str(tmp_path), every=None, may_be_trimmed=False, on_progress=ignore)
+        archive(spark, topics, ["nowhere"], str(tmp_path), every_ms=None, may_be_trimmed=False, on_progress=ignore)
 
 
 def test_killed_between_its_two_commits_it_archives_each_result_once(
@@ -131,12 +131,12 @@ def test_killed_between_its_two_commits_it_archives_each_result_once(
 
     with ExitStack() as until_the_end:
         put_results(stage, [result(number) for number in range(10_000)])
-        job = SparkJob(tmp_path / "1", *command, "--every", "1 second")
+        job = SparkJob(tmp_path / "1", *command, "--every", "1s")
         until_the_end.callback(job.close)
         # Delta's commit is there, and most likely the stream's is not yet.
         job.kill_when((log / "00000000000000000000.json").exists, "the first batch is in the table")
         put_results(stage, [result(number) for number in range(10_000, 20_000)])
-        job = SparkJob(tmp_path / "2", *command, "--every", "1 second")
+        job = SparkJob(tmp_path / "2", *command, "--every", "1s")
         until_the_end.callback(job.close)
         job.wait_until(lambda: rows() == 20_000, "what came meanwhile is archived")
         put_results(stage, [result(number) for number in range(20_000, 30_000)])

@@ -28,6 +28,13 @@ def test_where_pyspark_is_missing_one_line_says_what_to_install() -> None:
     assert done.stderr == "tarry: the jobs of tarry spark need PySpark: pip install 'tarry[pipelines]'\n"
 
 
+def test_a_pace_that_is_no_duration_is_a_mistake_of_use(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["spark", "archive", "--lake", "nowhere", "--every", "10 seconds"])
+    assert ended.value.code == 2
+    assert "Invalid value for '--every': not a duration" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--conf", "--kafka-option"])
 def test_a_setting_without_a_value_is_a_mistake_of_use(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

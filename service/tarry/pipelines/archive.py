@@ -91,7 +91,7 @@ def archive(
     intakes: Iterable[str],
     lake: str,
     *,
-    every: str | None,
+    every_ms: int | None,
     may_be_trimmed: bool,
     on_progress: Callable[[str], None],
 ) -> None:
@@ -102,7 +102,7 @@ def archive(
         topics: where to read.
         intakes: whose results and dead letters.
         lake: a directory of any file system that Spark knows; the checkpoints are in `_checkpoints` there.
-        every: how often, as Spark reads it; None: once.
+        every_ms: how often; None: once.
         may_be_trimmed: go on where results were deleted before they were archived.
         on_progress: told of each batch.
 
@@ -123,7 +123,7 @@ def archive(
             .partitionBy("hour")
             .option("checkpointLocation", _checkpoint(lake, table.name))
         )
-        queries.append(streaming.trigger(writer, every).start(_table(lake, table.name)))
+        queries.append(streaming.trigger(writer, every_ms).start(_table(lake, table.name)))
     streaming.run(queries, on_progress)
 
 

@@ -13,14 +13,16 @@ from tarry.errors import UsageError
 LOOK_EVERY_S = 0.5
 
 
-def trigger(writer: DataStreamWriter, every: str | None) -> DataStreamWriter:
+def trigger(writer: DataStreamWriter, every_ms: int | None) -> DataStreamWriter:
     """Have a stream go on with a batch every so often; None: up to what is there now, and then end.
 
     Args:
         writer: of the stream.
-        every: as Spark reads it, such as `10 seconds`.
+        every_ms: how often.
     """
-    return writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)
+    if every_ms is None:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{every_ms} milliseconds")
 
 
 def run(queries: Sequence[StreamingQuery], on_progress: Callable[[str], None]) -> None:

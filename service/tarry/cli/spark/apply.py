@@ -65,7 +65,7 @@ def apply(
 
     Examples:
       tarry spark apply --topic maxwell --to postgres --conninfo postgresql://me@db/shop --checkpoint /var/apply
-      tarry spark apply --topic maxwell --to lake --lake /lake --key shop.orders=id --every '10 seconds'
+      tarry spark apply --topic maxwell --to lake --lake /lake --key shop.orders=id --every 10s
     """
     job_name = name or "+".join(topic)
     try:
@@ -110,7 +110,7 @@ def apply(
             checkpoint or f"{str(lake).rstrip('/')}/_checkpoints/apply-{job_name}",
             tables=tables or ["*"],
             rows_a_batch=batch,
-            every=every,
+            every_ms=every,
             on_progress=tell,
         )
 

@@ -33,7 +33,7 @@ def archive(
 
     Examples:
       tarry spark archive --lake /lake/tarry
-      tarry spark archive --lake s3a://lake/tarry --every '1 minute' --master spark://spark:7077
+      tarry spark archive --lake s3a://lake/tarry --every 1m --master spark://spark:7077
     """
     with job(
         "archive",
@@ -50,7 +50,7 @@ def archive(
             running.topics,
             intake or [one.topic for one in running.config.intakes],
             lake,
-            every=every,
+            every_ms=every,
             may_be_trimmed=skip_lost,
             on_progress=tell,
         )

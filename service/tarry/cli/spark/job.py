@@ -14,6 +14,7 @@ import typer
 from tarry.cli.looking import configured
 from tarry.config import Config
 from tarry.errors import ConfigError, UsageError
+from tarry.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,9 +31,22 @@ KafkaOption = Annotated[
     list[str] | None,
     typer.Option("--kafka-option", metavar="K=V", help="A property of Java's Kafka client, as often as needed."),
 ]
+
+
+def _duration_ms(text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 EveryOption = Annotated[
-    str | None,
-    typer.Option(metavar="10s", help="Go on, with a batch so often; without it: up to what is there now, and end."),
+    int | None,
+    typer.Option(
+        parser=_duration_ms,
+        metavar="10s",
+        help="Go on, with a batch so often; without it: up to what is there now, and end.",
+    ),
 ]
 
 

@@ -19,7 +19,7 @@ def apply(
     *,
     tables: Sequence[str] = ("*",),
     rows_a_batch: int = ROWS_A_BATCH,
-    every: str | None = None,
+    every_ms: int | None = None,
     on_progress: Callable[[str], None],
 ) -> None:
     """Apply the changes of topics: those that are new, and then end, or on and on.
@@ -31,7 +31,7 @@ def apply(
         checkpoint: a directory for what the stream has read.
         tables: globs over `database.table`; the changes of others are left out.
         rows_a_batch: at most so many records at once.
-        every: how often, as Spark reads it; None: once.
+        every_ms: how often; None: once.
         on_progress: told of each batch.
 
     Raises:
@@ -49,7 +49,7 @@ def apply(
     writer = source.load().writeStream.foreachBatch(batches).queryName("apply").option("checkpointLocation", checkpoint)
     try:
         # The batches tell of themselves.
-        streaming.run([streaming.trigger(writer, every).start()], lambda _line: None)
+        streaming.run([streaming.trigger(writer, every_ms).start()], lambda _line: None)
     except UsageError as error:
         if isinstance(batches.error, TarryError):
             raise batches.error from error
