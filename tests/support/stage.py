@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Literal
 
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -363,7 +364,11 @@ class Running:
             self.worker.turn()
             return bool(condition())
 
-        wait_until(holds, what, within_s)
+        try:
+            wait_until(holds, what, within_s)
+        except pytest.fail.Exception as failure:
+            failure.add_note(f"what the worker said last: {self.events[-30:]}")
+            raise
 
     def until_serving(self) -> None:
         self.until(lambda: self.events.of("serving"), "the worker serves")
