@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from tarry.devbroker.broker import KAFKA, KAFKA_VERSION, tell_on_stderr
+from tarry.devbroker.broker import KAFKA, KAFKA_VERSION
 from tarry.errors import UsageError
 from tarry.jars import Artefact, Jars, find_java
+from tarry.stderr import tell
 from tarry.testing import LiveService
 from tests.support.brokers import no_broker
 
@@ -98,7 +99,7 @@ def console_producer(tmp_path: Path) -> Path:
     tools = Jars(name, name, (Artefact("org.apache.kafka", "kafka-tools", KAFKA_VERSION, alone=True),))
     try:
         java = find_java()
-        jars = [*KAFKA.get(java, tell_on_stderr), *tools.get(java, tell_on_stderr)]
+        jars = [*KAFKA.get(java, tell), *tools.get(java, tell)]
     except UsageError as refusal:
         no_broker([f"nor its console producer: {refusal}"])
     script = tmp_path / "bin" / "kafka-console-producer.sh"

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from tarry.devbroker.broker import tell_on_stderr
 from tarry.kafka.settings import Cluster
 from tarry.pipelines.session import session
 from tarry.pipelines.topics import Topics
+from tarry.stderr import tell
 
 
 class Sent(NamedTuple):
@@ -36,7 +36,7 @@ OPTIONS: Final = tuple(word for name, value in SETTINGS.items() for word in ("--
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session on this machine, made once: a second in one process would be the same."""
-    with session("tests", "local[2]", SETTINGS, tell_on_stderr) as started:
+    with session("tests", "local[2]", SETTINGS, tell) as started:
         yield started
 
 

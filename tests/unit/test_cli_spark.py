@@ -32,7 +32,7 @@ def test_a_pace_that_is_no_duration_is_a_mistake_of_use(capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as ended:
         main(["spark", "archive", "--lake", "nowhere", "--every", "10 seconds"])
     assert ended.value.code == 2
-    assert "Invalid value for '--every': not a duration" in capsys.readouterr().err
+    assert "Invalid value: --every: not a duration" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--conf", "--kafka-option"])

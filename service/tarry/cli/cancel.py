@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tarry.cli.looking import ConfigOption, JsonOption, ServersOption, configured
+from tarry.cli.options import value_of
 from tarry.client import CancelReceipt, DelayedProducer, OutcomeReader
 from tarry.config import Config
 from tarry.errors import UsageError
@@ -35,10 +36,7 @@ def cancel(
     Example: tarry cancel 1.tarry.delayed.2.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21 --wait
     """
     wanted = Handle.parse(handle)
-    try:
-        timeout_ms = parse_duration_ms(timeout)
-    except ValueError as error:
-        raise typer.BadParameter(f"--timeout: {error}") from error
+    timeout_ms = value_of("--timeout", parse_duration_ms, timeout)
     settings, cluster = configured(config, bootstrap_servers)
     _refuse_fixed_delay(settings, wanted.topic)
     if not wait:

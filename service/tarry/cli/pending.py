@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tarry.cli.looking import ConfigOption, JsonOption, ServersOption, configured, onlooker, policy
+from tarry.cli.options import value_of
 from tarry.cli.pending_rows import Row, at_most, by_due_time, listed
 from tarry.clock import SystemClock
 from tarry.config import Config
@@ -70,10 +71,7 @@ def _read_time(text: str) -> int:
         if len(text) > MOST_DIGITS or int(text) < LEAST_EPOCH_MS:
             raise typer.BadParameter(f"--bucket: no epoch milliseconds of our time: {shown(text)}")
         return int(text)
-    try:
-        return parse_instant_ms(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"--bucket: {error}") from error
+    return value_of("--bucket", parse_instant_ms, text)
 
 
 def _say_unserved(topic: str, group: str, backlogs: Sequence[Backlog]) -> None:

@@ -3,14 +3,14 @@
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from tarry.cli.options import default_intake, value_of
 from tarry.cli.send_file import MessageFile, read_delay, read_time
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt
 from tarry.config import Config, load
@@ -18,7 +18,6 @@ from tarry.errors import HeaderError, UsageError
 from tarry.headers import Outcome
 from tarry.units import format_instant, shown
 
-_Read = TypeVar("_Read")
 _Options = dict[str, str | int | float | bool]
 
 
@@ -74,7 +73,7 @@ def send(
     if file is not None:
         _refuse_beside_file(target, value, delay, at, key, id_, header, wait)
     settings = load(config, os.environ)
-    chosen_intake = intake or _default_intake(settings)
+    chosen_intake = intake or default_intake(settings)
     _refuse_fixed_delay(settings, chosen_intake)
     servers = bootstrap_servers or settings.kafka.bootstrap_servers
     options: _Options = settings.kafka.properties()
@@ -102,13 +101,6 @@ def _refuse_beside_file(*others: object) -> None:
     """A file brings everything."""
     if any(other not in {None, False} for other in others):
         raise typer.BadParameter("--file stands without TARGET, VALUE and the options of one message")
-
-
-def _default_intake(settings: Config) -> str:
-    for intake in settings.intakes:
-        if not intake.is_fixed:
-            return intake.topic
-    raise UsageError("all configured intakes have a fixed delay: produce to them with any producer")
 
 
 def _refuse_fixed_delay(settings: Config, topic: str) -> None:
@@ -141,8 +133,8 @@ def _message(
         target,
         sys.stdin.buffer.read() if value == "-" else os.fsencode(value or ""),
         None if key is None else os.fsencode(key),
-        _read_option("--delay", read_delay, delay),
-        _read_option("--at", read_time, at),
+        None if delay is None else value_of("--delay", read_delay, delay),
+        None if at is None else value_of("--at", read_time, at),
         id_,
         pairs,
     )
@@ -173,15 +165,6 @@ def _send_file(producer: DelayedProducer, path: Path) -> None:
         except HeaderError as error:
             # The producer takes a message as soon as it is read, so it is the last line's.
             raise UsageError(f"{messages.place}: {error}") from error
-
-
-def _read_option(name: str, read: Callable[[str], _Read], text: str | None) -> _Read | None:
-    if text is None:
-        return None
-    try:
-        return read(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{name}: {error}") from error
 
 
 def _print_receipt(receipt: Receipt) -> None:

@@ -9,7 +9,6 @@ import base64
 import os
 import re
 import shutil
-import sys
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ from tarry.devbroker.process import LeashedProcess
 from tarry.devbroker.properties import LOG4J, render, server_properties
 from tarry.errors import UsageError
 from tarry.jars import Artefact, Jars, Java, Progress, find_java
+from tarry.stderr import tell
 
 KAFKA_VERSION: Final = "4.1.0"
 
@@ -47,12 +47,6 @@ _FORMAT_WITHIN_S: Final = 60.0
 _ASK_EVERY_S: Final = 0.05
 _ANSWER_WITHIN_S: Final = 0.5
 _DRAWS_OF_PORTS: Final = 3
-
-
-def tell_on_stderr(line: str) -> None:
-    """Write one line of progress for people."""
-    sys.stderr.write(f"tarry: {line}\n")
-    sys.stderr.flush()
 
 
 class EmbeddedBroker:
@@ -81,7 +75,7 @@ class EmbeddedBroker:
         properties: Mapping[str, str] = MappingProxyType({}),
         jvm_options: Sequence[str] = DEFAULT_JVM_OPTIONS,
         start_within_s: float = 90.0,
-        on_progress: Progress = tell_on_stderr,
+        on_progress: Progress = tell,
         clock: Clock | None = None,
     ) -> None:
         self._port = port

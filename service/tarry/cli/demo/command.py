@@ -23,6 +23,7 @@ from tarry.cli.demo.screen import Screen, screen_for, summary
 from tarry.cli.demo.sending import Pace, Sender
 from tarry.cli.demo.service import DemoService
 from tarry.cli.demo.tally import Arrival, Sent, Tally
+from tarry.cli.options import value_of
 from tarry.clock import Clock, SystemClock
 from tarry.devbroker import EmbeddedBroker
 from tarry.errors import TarryError
@@ -168,10 +169,7 @@ class _Demo:
 
 
 def _read_duration(text: str) -> int:
-    try:
-        for_ms = parse_duration_ms(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"--for: {error}") from error
+    for_ms = value_of("--for", parse_duration_ms, text)
     if not SHORTEST_RUN_MS <= for_ms <= LONGEST_RUN_MS:
         shortest, longest = format_duration(SHORTEST_RUN_MS), format_duration(LONGEST_RUN_MS)
         raise typer.BadParameter(f"--for: {text} is not between {shortest} and {longest}")

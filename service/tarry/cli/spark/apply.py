@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tarry.cli.looking import ConfigOption, ServersOption
-from tarry.cli.spark.job import ConfOption, EveryOption, KafkaOption, MasterOption, job, tell
+from tarry.cli.options import more_than_nothing_ms, value_of
+from tarry.cli.spark.job import EveryOption, Session, job, with_session
 from tarry.errors import ConfigError, UsageError
+from tarry.stderr import tell
 from tarry.units import parse_duration_ms
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class To(StrEnum):
     LAKE = "lake"
 
 
+@with_session
 def apply(
     topic: Annotated[list[str], typer.Option(metavar="T", help="A topic with a change log, as often as needed.")],
     to: Annotated[To, typer.Option(help="Where the changes go.")],
@@ -52,11 +54,7 @@ def apply(
     ids_for: Annotated[str, typer.Option(metavar="7d", help="How long the ids of records are known.")] = "7d",
     batch: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many records at once.")] = 100_000,
     every: EveryOption = None,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    kafka_option: KafkaOption = None,
-    config: ConfigOption = None,
-    bootstrap_servers: ServersOption = None,
+    session: Session,
 ) -> None:
     """Apply a change log to the tables that it tells of, each row in order, each change once.
 
@@ -68,10 +66,8 @@ def apply(
       tarry spark apply --topic maxwell --to lake --lake /lake --key shop.orders=id --every 10s
     """
     job_name = name or "+".join(topic)
-    try:
-        ids_for_ms = parse_duration_ms(ids_for)
-    except ValueError as error:
-        raise ConfigError(f"--ids-for: {error}") from error
+    ids_for_ms = value_of("--ids-for", parse_duration_ms, ids_for)
+    every_ms = None if every is None else value_of("--every", more_than_nothing_ms, every)
     keys = _keys(key)
     if to is To.POSTGRES:
         if not (conninfo and checkpoint):
@@ -81,14 +77,7 @@ def apply(
     elif lake is None:
         raise ConfigError("--to lake needs --lake")
     with (
-        job(
-            "apply",
-            master=master,
-            conf=conf,
-            kafka_option=kafka_option,
-            config=config,
-            bootstrap_servers=bootstrap_servers,
-        ) as running,
+        job("apply", session) as running,
         ExitStack() as until_the_end,
     ):
         target: Target
@@ -110,7 +99,7 @@ def apply(
             checkpoint or f"{str(lake).rstrip('/')}/_checkpoints/apply-{job_name}",
             tables=tables or ["*"],
             rows_a_batch=batch,
-            every_ms=every,
+            every_ms=every_ms,
             on_progress=tell,
         )
 

@@ -4,10 +4,12 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.looking import ConfigOption, ServersOption
-from tarry.cli.spark.job import ConfOption, EveryOption, KafkaOption, MasterOption, job, tell
+from tarry.cli.options import more_than_nothing_ms, value_of
+from tarry.cli.spark.job import EveryOption, Session, job, with_session
+from tarry.stderr import tell
 
 
+@with_session
 def archive(
     lake: Annotated[
         str, typer.Option("--lake", metavar="DIR", help="Where the tables are; any path that Spark knows.")
@@ -20,11 +22,7 @@ def archive(
     skip_lost: Annotated[
         bool, typer.Option("--skip-lost", help="Go on where results were deleted before they were archived.")
     ] = False,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    kafka_option: KafkaOption = None,
-    config: ConfigOption = None,
-    bootstrap_servers: ServersOption = None,
+    session: Session,
 ) -> None:
     """Keep results and dead letters as Delta tables, by the hour, each record once.
 
@@ -35,14 +33,8 @@ def archive(
       tarry spark archive --lake /lake/tarry
       tarry spark archive --lake s3a://lake/tarry --every 1m --master spark://spark:7077
     """
-    with job(
-        "archive",
-        master=master,
-        conf=conf,
-        kafka_option=kafka_option,
-        config=config,
-        bootstrap_servers=bootstrap_servers,
-    ) as running:
+    every_ms = None if every is None else value_of("--every", more_than_nothing_ms, every)
+    with job("archive", session) as running:
         from tarry.pipelines.archive import archive as run
 
         run(
@@ -50,7 +42,7 @@ def archive(
             running.topics,
             intake or [one.topic for one in running.config.intakes],
             lake,
-            every_ms=every,
+            every_ms=every_ms,
             may_be_trimmed=skip_lost,
             on_progress=tell,
         )

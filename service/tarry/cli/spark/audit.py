@@ -1,20 +1,20 @@
 """`tarry spark audit`."""
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
-from tarry.cli.looking import ConfigOption, ServersOption, policy
-from tarry.cli.spark.job import ConfOption, KafkaOption, MasterOption, job, tell
+from tarry.cli.looking import policy
+from tarry.cli.options import value_of
+from tarry.cli.spark.job import Session, job, with_session
 from tarry.pipelines.faults import FAULTS
+from tarry.stderr import tell
 from tarry.units import parse_duration_ms, parse_instant_ms
 
-_Read = TypeVar("_Read")
 
-
+@with_session
 def audit(
     out: Annotated[
         str, typer.Option("--out", metavar="DIR", help="Where tables and report go; any path that Spark knows.")
@@ -48,11 +48,7 @@ def audit(
         typer.Option(metavar="KINDS", help=f"Exit with 1 on any of these faults: {','.join(FAULTS)}."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")] = False,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    kafka_option: KafkaOption = None,
-    config: ConfigOption = None,
-    bootstrap_servers: ServersOption = None,
+    session: Session,
 ) -> None:
     """Compare everything accepted with its results and with what the targets hold.
 
@@ -65,18 +61,11 @@ def audit(
       tarry spark audit --out /tmp/yesterday --from 2030-01-30T00:00:00Z --to 2030-01-31T00:00:00Z
     """
     wanted = _kinds(fail_on)
-    grace_ms = _option("--grace", parse_duration_ms, grace)
-    within_ms = _option("--accepted-within", parse_duration_ms, accepted_within)
-    from_ms = None if from_ is None else _option("--from", parse_instant_ms, from_)
-    to_ms = None if to is None else _option("--to", parse_instant_ms, to)
-    with job(
-        "audit",
-        master=master,
-        conf=conf,
-        kafka_option=kafka_option,
-        config=config,
-        bootstrap_servers=bootstrap_servers,
-    ) as running:
+    grace_ms = value_of("--grace", parse_duration_ms, grace)
+    within_ms = value_of("--accepted-within", parse_duration_ms, accepted_within)
+    from_ms = None if from_ is None else value_of("--from", parse_instant_ms, from_)
+    to_ms = None if to is None else value_of("--to", parse_instant_ms, to)
+    with job("audit", session) as running:
         from tarry.pipelines.audit import Audit, Span
 
         names = intake or [one.topic for one in running.config.intakes]
@@ -99,10 +88,3 @@ def _kinds(text: str | None) -> list[str]:
         if kind not in FAULTS:
             raise typer.BadParameter(f"--fail-on: {kind} is none of {', '.join(FAULTS)}")
     return kinds
-
-
-def _option(name: str, read: Callable[[str], _Read], text: str) -> _Read:
-    try:
-        return read(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{name}: {error}") from error

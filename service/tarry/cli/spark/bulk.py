@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from tarry.cli.looking import ConfigOption, ServersOption, policy
-from tarry.cli.spark.forecast import positive_ms
-from tarry.cli.spark.job import ConfOption, Job, KafkaOption, MasterOption, job, tell
+from tarry.cli.looking import policy
+from tarry.cli.options import signed_duration_ms, value_of
+from tarry.cli.spark.job import Job, Session, job, with_session
 from tarry.clock import SystemClock
 from tarry.errors import ConfigError, UsageError
+from tarry.stderr import tell
 from tarry.units import format_duration, format_instant, parse_duration_ms
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Wanted(NamedTuple):
     is_run: bool
 
 
+@with_session
 def shift(
     *,
     where: WhereOption = None,
@@ -61,11 +63,7 @@ def shift(
     margin: MarginOption = "30s",
     at_once: AtOnceOption = 500,
     wait: WaitOption = "30s",
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    kafka_option: KafkaOption = None,
-    config: ConfigOption = None,
-    bootstrap_servers: ServersOption = None,
+    session: Session,
 ) -> None:
     """Deliver waiting messages later, or earlier: all for which a predicate holds.
 
@@ -80,21 +78,16 @@ def shift(
     """
     if (where is None) != (by is None):
         raise ConfigError("--where and --by come together; --plan DIR --run runs a plan that is written")
-    by_ms = 0 if by is None else _signed_ms(by)
-    margin_ms, wait_ms = _length_ms("--margin", margin), _length_ms("--wait", wait)
+    by_ms = 0 if by is None else value_of("--by", signed_duration_ms, by)
+    margin_ms = value_of("--margin", parse_duration_ms, margin)
+    wait_ms = value_of("--wait", parse_duration_ms, wait)
     wanted = Wanted("shift", where, by_ms, plan, intake, margin_ms, at_once, wait_ms, run)
     _check(wanted)
-    with job(
-        "shift",
-        master=master,
-        conf=conf,
-        kafka_option=kafka_option,
-        config=config,
-        bootstrap_servers=bootstrap_servers,
-    ) as running:
+    with job("shift", session) as running:
         _work(running, wanted)
 
 
+@with_session
 def cancel(
     *,
     where: WhereOption = None,
@@ -104,11 +97,7 @@ def cancel(
     margin: MarginOption = "30s",
     at_once: AtOnceOption = 500,
     wait: WaitOption = "30s",
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    kafka_option: KafkaOption = None,
-    config: ConfigOption = None,
-    bootstrap_servers: ServersOption = None,
+    session: Session,
 ) -> None:
     """Cancel waiting messages: all for which a predicate holds.
 
@@ -118,17 +107,11 @@ def cancel(
       tarry spark cancel --where "target = 'campaign' and get_json_object(value, '$.season') = 'spring'" --plan gone
       tarry spark cancel --plan gone --run
     """
-    margin_ms, wait_ms = _length_ms("--margin", margin), _length_ms("--wait", wait)
+    margin_ms = value_of("--margin", parse_duration_ms, margin)
+    wait_ms = value_of("--wait", parse_duration_ms, wait)
     wanted = Wanted("cancel", where, 0, plan, intake, margin_ms, at_once, wait_ms, run)
     _check(wanted)
-    with job(
-        "cancel",
-        master=master,
-        conf=conf,
-        kafka_option=kafka_option,
-        config=config,
-        bootstrap_servers=bootstrap_servers,
-    ) as running:
+    with job("cancel", session) as running:
         _work(running, wanted)
 
 
@@ -226,16 +209,3 @@ def _show(action: "Action", short: "Summary") -> None:
         tell(f"  {format_instant(due_ms)}{later}  {target}  {handle}")
     if short.count > len(short.first):
         tell(f"  and {short.count - len(short.first):,} more")
-
-
-def _signed_ms(text: str) -> int:
-    """The duration that --by was given, with a sign."""
-    earlier = text.startswith("-")
-    return (-1 if earlier else 1) * positive_ms("--by", text.removeprefix("-"))
-
-
-def _length_ms(option: str, value: str) -> int:
-    try:
-        return parse_duration_ms(value)
-    except ValueError as error:
-        raise ConfigError(f"{option}: {error}") from error

@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.looking import ConfigOption, JsonOption, ServersOption, policy
-from tarry.cli.spark.job import ConfOption, KafkaOption, MasterOption, job, tell
+from tarry.cli.looking import JsonOption, policy
+from tarry.cli.options import more_than_nothing_ms, value_of
+from tarry.cli.spark.job import Session, job, with_session
 from tarry.clock import SystemClock
 from tarry.errors import ConfigError
-from tarry.units import format_instant, parse_duration_ms
+from tarry.stderr import tell
+from tarry.units import format_instant
 
 
+@with_session
 def forecast(
     *,
     out: Annotated[
@@ -29,11 +32,7 @@ def forecast(
         list[str] | None, typer.Option(metavar="I", help="An intake; by default all that are configured.")
     ] = None,
     as_json: JsonOption = False,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    kafka_option: KafkaOption = None,
-    config: ConfigOption = None,
-    bootstrap_servers: ServersOption = None,
+    session: Session,
 ) -> None:
     """Count what waits by due time and target: what will fire when.
 
@@ -43,17 +42,10 @@ def forecast(
       tarry spark forecast --step 1h --out forecast
       tarry spark forecast --where "target = 'campaign'" --json
     """
-    step_ms = None if step is None else positive_ms("--step", step)
+    step_ms = None if step is None else value_of("--step", more_than_nothing_ms, step)
     if out is not None and Path(out).exists():
         raise ConfigError(f"--out: {out} is there already")
-    with job(
-        "forecast",
-        master=master,
-        conf=conf,
-        kafka_option=kafka_option,
-        config=config,
-        bootstrap_servers=bootstrap_servers,
-    ) as running:
+    with job("forecast", session) as running:
         from tarry.pipelines.backlog import forecast as counting
         from tarry.pipelines.backlog.waiting import selected, waiting
 
@@ -82,18 +74,3 @@ def forecast(
         return
     for line in counting.text(rows, step_ms):
         typer.echo(line)
-
-
-def positive_ms(option: str, value: str) -> int:
-    """The duration that an option was given.
-
-    Raises:
-        ConfigError: it is none, or 0.
-    """
-    try:
-        duration_ms = parse_duration_ms(value)
-    except ValueError as error:
-        raise ConfigError(f"{option}: {error}") from error
-    if not duration_ms:
-        raise ConfigError(f"{option}: more than nothing: {value}")
-    return duration_ms

@@ -1,53 +1,67 @@
 """What the commands of Spark jobs share: options, and how a job begins and ends."""
 
+import functools
 import importlib.util
+import inspect
 import signal
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from tarry.cli.looking import configured
+from tarry.cli.looking import ConfigOption, ServersOption, configured
 from tarry.config import Config
 from tarry.errors import ConfigError, UsageError
-from tarry.units import parse_duration_ms
+from tarry.stderr import tell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tarry.pipelines.topics import Topics
 
-MasterOption = Annotated[
-    str | None, typer.Option(metavar="M", help="Spark's master; by default local[2]; under spark-submit its own.")
-]
-ConfOption = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="K=V", help="A setting of Spark's, as often as needed.")
-]
-KafkaOption = Annotated[
-    list[str] | None,
-    typer.Option("--kafka-option", metavar="K=V", help="A property of Java's Kafka client, as often as needed."),
-]
-
-
-def _duration_ms(text: str) -> int:
-    try:
-        return parse_duration_ms(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
 EveryOption = Annotated[
-    int | None,
-    typer.Option(
-        parser=_duration_ms,
-        metavar="10s",
-        help="Go on, with a batch so often; without it: up to what is there now, and end.",
-    ),
+    str | None,
+    typer.Option(metavar="10s", help="Go on, with a batch so often; without it: up to what is there now, and end."),
 ]
+
+
+class Session(NamedTuple):
+    """What was asked for of the session; each field is an option of every job."""
+
+    master: Annotated[
+        str | None, typer.Option(metavar="M", help="Spark's master; by default local[2]; under spark-submit its own.")
+    ] = None
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="K=V", help="A setting of Spark's, as often as needed.")
+    ] = None
+    kafka_option: Annotated[
+        list[str] | None,
+        typer.Option("--kafka-option", metavar="K=V", help="A property of Java's Kafka client, as often as needed."),
+    ] = None
+    config: ConfigOption = None
+    bootstrap_servers: ServersOption = None
+
+
+def with_session(command: Callable[..., None]) -> Callable[..., None]:
+    """A command of a job, with the options of its session behind its own.
+
+    Args:
+        command: takes them as one value, `session`; its own parameters are its own options.
+    """
+    options = inspect.signature(Session).parameters
+    own = [each for name, each in inspect.signature(command).parameters.items() if name != "session"]
+    behind = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options.values()]
+
+    @functools.wraps(command)
+    def run(**given: object) -> None:
+        session = Session._make(given.pop(name) for name in options)
+        command(session=session, **given)
+
+    run.__signature__ = inspect.Signature([*own, *behind])  # type: ignore[attr-defined]  # what Typer reads
+    run.__annotations__ = {each.name: each.annotation for each in (*own, *behind)}
+    return run
 
 
 class Job(NamedTuple):
@@ -58,31 +72,13 @@ class Job(NamedTuple):
     config: Config
 
 
-def tell(line: str) -> None:
-    """Write one line of progress for people."""
-    sys.stderr.write(f"tarry: {line}\n")
-    sys.stderr.flush()
-
-
 @contextmanager
-def job(
-    name: str,
-    *,
-    master: str | None,
-    conf: Sequence[str] | None,
-    kafka_option: Sequence[str] | None,
-    config: Path | None,
-    bootstrap_servers: str | None,
-) -> Iterator[Job]:
+def job(name: str, asked: Session) -> Iterator[Job]:
     """A session, and the cluster that is configured; SIGTERM ends it as Ctrl-C does.
 
     Args:
         name: the job's.
-        master: Spark's; None: local.
-        conf: settings of Spark's, `NAME=VALUE`.
-        kafka_option: properties of Java's client, `NAME=VALUE`.
-        config: the configuration; None: the default one.
-        bootstrap_servers: other servers than the configured ones.
+        asked: its options.
 
     Raises:
         UsageError: no PySpark, or Spark failed.
@@ -95,12 +91,13 @@ def job(
     from tarry.pipelines.streaming import reason
     from tarry.pipelines.topics import Topics
 
-    settings, cluster = configured(config, bootstrap_servers)
-    properties = pairs("--kafka-option", kafka_option)
+    settings, cluster = configured(asked.config, asked.bootstrap_servers)
+    properties = pairs("--kafka-option", asked.kafka_option)
     ending = _Ending()
     ending.listen()
     try:
-        with session(name, master, pairs("--conf", conf), tell) as spark, Topics(spark, cluster, properties) as topics:
+        conf = pairs("--conf", asked.conf)
+        with session(name, asked.master, conf, tell) as spark, Topics(spark, cluster, properties) as topics:
             ending.listen()  # again: what Spark does at Ctrl-C asks Java in the middle of a question
             yield Job(spark, topics, settings)
     except Exception as error:

@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
 from types import FrameType
@@ -10,14 +10,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from tarry.cli.looking import ConfigOption, ServersOption, policy
-from tarry.cli.spark.job import ConfOption, KafkaOption, MasterOption, job, pairs, tell
+from tarry.cli.looking import policy
+from tarry.cli.options import default_intake, value_of
+from tarry.cli.spark.job import Session, job, pairs, with_session
 from tarry.clock import SystemClock
-from tarry.config import Config
-from tarry.errors import ConfigError
+from tarry.stderr import tell
 from tarry.units import parse_duration_ms, parse_instant_ms
 
 
+@with_session
 def schedule(
     table: Annotated[
         str, typer.Option(metavar="PATH", help="A file, a directory, a glob, or a JDBC URL.", show_default=False)
@@ -75,11 +76,7 @@ def schedule(
     refuse_past: Annotated[
         bool, typer.Option("--refuse-past", help="Reject rows whose due time has passed; else they go at once.")
     ] = False,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    kafka_option: KafkaOption = None,
-    config: ConfigOption = None,
-    bootstrap_servers: ServersOption = None,
+    session: Session,
 ) -> None:
     r"""Send the rows of a table as delayed messages, each once however often this runs.
 
@@ -113,24 +110,17 @@ def schedule(
     )
     source = Table(table, table_format, jdbc_table, schema, pairs("--read-option", read_option))
     source.format_or_suffix()
-    spread_ms = _read("--spread", parse_duration_ms, spread)
-    base_ms = None if base is None else _read("--base", parse_instant_ms, base)
+    spread_ms = value_of("--spread", parse_duration_ms, spread)
+    base_ms = None if base is None else value_of("--base", parse_instant_ms, base)
     with (
-        job(
-            "schedule",
-            master=master,
-            conf=conf,
-            kafka_option=kafka_option,
-            config=config,
-            bootstrap_servers=bootstrap_servers,
-        ) as running,
+        job("schedule", session) as running,
         _ending_between_slices() as (stop, ended_by),
     ):
         plan = Plan(
             name,
             source,
             asked,
-            policy(running.config, intake or _default_intake(running.config)),
+            policy(running.config, intake or default_intake(running.config)),
             state,
             rejects or f"{state.rstrip('/')}/{name}.rejects",
             where,
@@ -166,17 +156,3 @@ def _ending_between_slices() -> Iterator[tuple[Event, list[int]]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _default_intake(config: Config) -> str:
-    for intake in config.intakes:
-        if not intake.is_fixed:
-            return intake.topic
-    raise ConfigError("intake: all have a fixed delay, and a row can't say when it is due")
-
-
-def _read(option: str, read: Callable[[str], int], text: str) -> int:
-    try:
-        return read(text)
-    except ValueError as error:
-        raise ConfigError(f"{option}: {error}") from error

@@ -1,0 +1,58 @@
+"""Options as texts: how commands read them, and what they mean where they are left out."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import typer
+
+from tarry.config import Config
+from tarry.errors import UsageError
+from tarry.units import parse_duration_ms
+
+_Read = TypeVar("_Read")
+
+
+def value_of(name: str, read: Callable[[str], _Read], text: str) -> _Read:
+    """What an option says, read by a function that raises ValueError.
+
+    Raises:
+        typer.BadParameter: it can't be read; names the option.
+    """
+    try:
+        return read(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{name}: {error}") from error
+
+
+def more_than_nothing_ms(text: str) -> int:
+    """A duration that is not 0.
+
+    Raises:
+        ValueError: it is, or is no duration.
+    """
+    duration_ms = parse_duration_ms(text)
+    if not duration_ms:
+        raise ValueError(f"more than nothing is needed: {text}")
+    return duration_ms
+
+
+def signed_duration_ms(text: str) -> int:
+    """A duration that is not 0, with a minus before it or without.
+
+    Raises:
+        ValueError: it is none.
+    """
+    sign = -1 if text.startswith("-") else 1
+    return sign * more_than_nothing_ms(text.removeprefix("-"))
+
+
+def default_intake(settings: Config) -> str:
+    """The first configured intake whose messages say when they are due.
+
+    Raises:
+        UsageError: all have a fixed delay.
+    """
+    for intake in settings.intakes:
+        if not intake.is_fixed:
+            return intake.topic
+    raise UsageError("all configured intakes have a fixed delay: produce to them with any producer")
