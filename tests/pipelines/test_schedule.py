@@ -2,10 +2,6 @@
 
 import csv
 import json
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,12 +11,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from pyspark.sql import SparkSession
 
 from tarry.clock import SystemClock
 from tarry.core.intake_policy import IntakePolicy
-from tarry.errors import UsageError
+from tarry.errors import RetriableError, UsageError
 from tarry.murmur2 import partition_of
 from tarry.pipelines.schedule.job import Plan, schedule
 from tarry.pipelines.schedule.messages import Expressions
@@ -29,8 +25,9 @@ from tarry.pipelines.schedule.tables import Table
 from tarry.pipelines.topics import Topics
 from tarry.testing import LiveService
 from tests.support.postgres import Postgres
-from tests.support.spark import OPTIONS
+from tests.support.spark_job import SparkJob
 from tests.support.stage import Stage
+from tests.support.topics import read_topic
 
 pytestmark = pytest.mark.broker
 
@@ -116,32 +113,8 @@ def test_a_second_run_sends_only_what_is_new(stage: Stage, spark: SparkSession, 
 
 
 def read_all(bootstrap: str, topic: str) -> list[Any]:
-    """All committed records of a topic."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "test.read",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-        }
-    )
-    try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-        found: list[Any] = []
-        ended = 0
-        deadline = time.monotonic() + 60
-        while ended < len(partitions):
-            assert time.monotonic() < deadline, f"{topic} is not read in time"
-            for record in consumer.consume(1_000, 0.2):
-                if record.error() is not None:
-                    ended += 1
-                else:
-                    found.append(record)
-        return found
-    finally:
-        consumer.close()
+    """All records of a topic, with headers of any kind."""
+    return list(read_topic(bootstrap, topic))
 
 
 def test_ids_are_known_from_buckets_and_results_too(
@@ -167,6 +140,28 @@ def test_ids_are_known_from_buckets_and_results_too(
     assert (again["sent"], again["known"]) == (2, 4)
     sent = read_all(stage.cluster.bootstrap_servers, stage.intake)
     assert sorted(record.value() for record in sent) == [b"1", b"5"]
+
+
+def test_what_stands_behind_an_open_transaction_is_waited_for(
+    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that was sent there would be sent again: readers do not see it before that transaction ends."""
+    job = Job(spark, topics, stage.intake, stage.target, tmp_path)
+    job.write([(1, "k", in_an_hour())])
+    job.run()
+    (sent,) = read_all(stage.cluster.bootstrap_servers, stage.intake)
+    producer = Producer({"bootstrap.servers": stage.cluster.bootstrap_servers, "transactional.id": stage.intake})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(stage.intake, b"another's", partition=sent.partition())
+    producer.flush(30)
+    job.write([(2, "k", in_an_hour())])
+    monkeypatch.setattr("tarry.pipelines.topics.SETTLED_WITHIN_S", 0.5)
+    with pytest.raises(RetriableError, match="a transaction is open there"):
+        job.run()
+    producer.commit_transaction(30)
+    assert job.run()["sent"] == 1
+    assert job.run()["sent"] == 0
 
 
 def test_keys_land_where_the_producer_library_puts_them(
@@ -297,39 +292,22 @@ def test_a_table_of_a_database_is_sent(
 
 def command(service: LiveService, target: str, directory: Path, *more: str) -> list[str]:
     return [
-        *(sys.executable, "-m", "tarry", "spark", "schedule", "--bootstrap-servers", service.bootstrap_servers),
-        *("--table", str(directory / "t.csv"), "--job", "job", "--intake", service.intake, "--row-key", "id"),
+        *("schedule", "--bootstrap-servers", service.bootstrap_servers, "--intake", service.intake),
+        *("--table", str(directory / "t.csv"), "--job", "job", "--row-key", "id"),
         *("--target", f"'{target}'", "--key", "key", "--value", "id", "--due", "due"),
-        *("--state", str(directory / "state"), *OPTIONS, *more),
+        *("--state", str(directory / "state"), *more),
     ]
 
 
-def start(arguments: list[str], directory: Path) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=directory, start_new_session=True
-    )
-
-
-def finish(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    told, problems = process.communicate(timeout=300)
-    assert process.returncode == 0, problems
-    summary: dict[str, Any] = json.loads(told)
+def summary_of(directory: Path, arguments: list[str]) -> dict[str, Any]:
+    with SparkJob(directory, *arguments) as job:
+        summary: dict[str, Any] = json.loads(job.finished(300))
     return summary
-
-
-def wait_for_line(process: "subprocess.Popen[str]", part: str) -> None:
-    assert process.stderr is not None
-    lines = []
-    for line in process.stderr:
-        lines.append(line)
-        if part in line:
-            return
-    pytest.fail(f"ended without {part!r}: {''.join(lines)}")
 
 
 def check_delivered_once(service: LiveService, target: str, rows: int, keys: int) -> None:
     records = service.read(target, rows, within_s=120)
-    records = read_all(service.bootstrap_servers, target)
+    records = read_topic(service.bootstrap_servers, target)
     assert Counter(int(record.value() or b"") for record in records) == Counter(range(rows))
     last: dict[bytes, tuple[int, int]] = {}
     for record in sorted(records, key=lambda one: (one.partition(), one.offset())):
@@ -350,16 +328,14 @@ def killed_and_run_again(bootstrap: str, directory: Path, name: str, rows: int, 
         due_ms = CLOCK.now_ms() + 15_000 * (kills + 1)
         write_csv(directory / "t.csv", [(number, f"k{number % keys}", due_ms + number % 5) for number in range(rows)])
         arguments = command(service, target, directory, "--order-by", "cast(id as int)")
-        for _ in range(kills):
-            process = start([*arguments, "--rate", str(rows / 50)], directory)
-            wait_for_line(process, "rows sent")
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-        summary = finish(start(arguments, directory))
+        for kill in range(kills):
+            with SparkJob(directory / f"killed-{kill}", *arguments, "--rate", str(rows / 50)) as doomed:
+                doomed.kill_when(lambda: "rows sent" in doomed.errors, "rows are sent")
+        summary = summary_of(directory / "made-good", arguments)
         assert summary["known"] + summary["sent"] == rows
         assert 0 < summary["sent"] < rows
         check_delivered_once(service, target, rows, keys)
-        again = finish(start(arguments, directory))
+        again = summary_of(directory / "again", arguments)
         assert (again["sent"], again["known"], again["rejected"]) == (0, rows, {})
         check_delivered_once(service, target, rows, keys)
 

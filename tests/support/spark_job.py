@@ -5,29 +5,31 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Self
 
 from tests.support.brokers import wait_until
 from tests.support.spark import OPTIONS
 
 
 class SparkJob:
-    """One run of a job; its output goes to files.
+    """One run of a job; its output goes to files; a context manager, behind which it is gone.
 
     Args:
         directory: where it runs, and its output goes.
-        arguments: those of `tarry spark`.
+        *arguments: those of `tarry spark`.
+        settings: options that set Spark up.
     """
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, settings: Sequence[str] = OPTIONS) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         # TARRY_ variables of whoever runs the tests would win over the file.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
         with (directory / "stdout").open("wb") as out, (directory / "stderr").open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tarry", "spark", *arguments, *OPTIONS],
+                [sys.executable, "-m", "tarry", "spark", *arguments, *settings],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=errors,
@@ -35,6 +37,12 @@ class SparkJob:
                 env=inherited,
                 start_new_session=True,
             )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def output(self) -> str:
@@ -74,6 +82,11 @@ class SparkJob:
             return self._process.wait(within_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still runs after {within_s:g} s: {self.errors}") from None
+
+    def finished(self, within_s: float = 180.0) -> str:
+        """What it wrote, once it has ended without an error."""
+        assert self.ended(within_s) == 0, self.errors
+        return self.output
 
     def close(self) -> None:
         """Make sure that it is gone."""

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tarry.errors import UsageError
-from tarry.headers import ERROR, ERROR_DETAIL
+from tarry.headers import ERROR, ERROR_DETAIL, Outcome
 from tarry.kafka.topics import DEAD, RESULTS
 from tarry.pipelines import streaming
 from tarry.pipelines.columns import text_header
@@ -28,6 +28,9 @@ RESULT: Final = (
     "cancel_source string"
 )
 """The fields of a result's value."""
+
+ENDS: Final = (Outcome.FIRED, Outcome.CANCELLED, Outcome.DUPLICATE, Outcome.DEAD)
+"""The outcomes after which a message waits no more."""
 
 ROWS_A_BATCH: Final = 1_000_000
 

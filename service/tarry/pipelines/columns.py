@@ -19,6 +19,11 @@ def header(name: str, headers: Column | None = None) -> Column:
     return f.get(of_name, f.lit(0))["value"]
 
 
+def has_header(name: str) -> Column:
+    """Whether a record has a header of a name."""
+    return f.coalesce(f.exists(f.col("headers"), lambda one: one["key"] == name), f.lit(False))
+
+
 def text_header(name: str, headers: Column | None = None) -> Column:
     """The value of the first header of a name as text; null where there is none, or it is no UTF-8."""
     return f.try_validate_utf8(header(name, headers).cast("string"))

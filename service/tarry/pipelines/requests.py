@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from tarry.core.dialects import DIALECTS
 from tarry.core.intake_policy import IntakePolicy
 from tarry.headers import CANCEL, CLOUDEVENTS_ID, DELAY_MS, DELIVER_AT, ID, REQUEST_HEADERS, TARGET
-from tarry.pipelines.columns import derived_id, epoch_ms, header, text_header
+from tarry.pipelines.columns import derived_id, epoch_ms, has_header, header, text_header
 from tarry.units import MAX_EPOCH_MS
 
 # Java's: its $ also stands before a last line feed.
@@ -37,7 +37,7 @@ def requests(records: DataFrame, policy: IntakePolicy) -> DataFrame:
         records: a table of records (`tarry.pipelines.topics`).
         policy: what the intake accepts.
     """
-    is_cancel = f.coalesce(f.exists(f.col("headers"), lambda one: one["key"] == CANCEL), f.lit(False))
+    is_cancel = has_header(CANCEL)
     handle = text_header(CANCEL)
     is_handle = f.coalesce(handle.rlike(_HANDLE), f.lit(False))
     cancelled_due = f.when(is_handle, f.regexp_extract(handle, _HANDLE, 3)).cast("long")
@@ -81,7 +81,7 @@ def _id() -> Column:
         f.length(own) == 16, f.concat_ws("-", *parts)
     )
     derived = f.when(event.rlike(_UUID), f.lower(event)).otherwise(derived_id())
-    return f.when(_has(ID), given).otherwise(derived)
+    return f.when(has_header(ID), given).otherwise(derived)
 
 
 def _due_ms(policy: IntakePolicy) -> Column:
@@ -93,7 +93,7 @@ def _due_ms(policy: IntakePolicy) -> Column:
     else:
         delay, at = text_header(DELAY_MS), text_header(DELIVER_AT)
         due = (
-            f.when(_has(DELAY_MS) & _has(DELIVER_AT), f.lit(None))
+            f.when(has_header(DELAY_MS) & has_header(DELIVER_AT), f.lit(None))
             .when(delay.rlike(_DIGITS), stamp + _number(delay))
             .when(at.rlike(_DIGITS), f.when(_number(at) >= _LEAST_EPOCH_MS, _number(at)))
             .when(at.rlike(_INSTANT), _over(f.unix_micros(f.try_to_timestamp(f.upper(at))), 1_000))
@@ -115,10 +115,6 @@ def _target(policy: IntakePolicy) -> Column:
     if policy.fixed_target is not None:
         return f.lit(policy.fixed_target)
     return text_header(TARGET if policy.dialect is None else DIALECTS[policy.dialect].target)
-
-
-def _has(name: str) -> Column:
-    return f.coalesce(f.exists(f.col("headers"), lambda one: one["key"] == name), f.lit(False))
 
 
 def _number(text: Column) -> Column:

@@ -166,9 +166,13 @@ class Topics:
         return reader.load().select(*_COLUMNS)
 
     def read_all(self, topics: Iterable[str], *, may_be_trimmed: bool = False) -> DataFrame:
-        """All that topics hold now, a table of records."""
+        """All that topics hold now, a table of records; what is written and not yet settled is waited for.
+
+        Raises:
+            RetriableError: a transaction stays open.
+        """
         names = list(topics)
-        return self.read(self.starts(names), self.ends(names), may_be_trimmed=may_be_trimmed)
+        return self.read(self.starts(names), self.settled_ends(names), may_be_trimmed=may_be_trimmed)
 
     def stream(self, topics: Iterable[str], *, may_be_trimmed: bool = False) -> DataStreamReader:
         """What topics hold, and what comes: a stream of records, to be loaded."""

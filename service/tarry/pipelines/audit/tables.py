@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from tarry.core.intake_policy import IntakePolicy
-from tarry.headers import DUE_MS, ID, SOURCE, Outcome
-from tarry.pipelines.archive import RESULT
+from tarry.headers import DUE_MS, ID, SOURCE
+from tarry.pipelines.archive import ENDS, results
 from tarry.pipelines.columns import epoch_ms, text_header
 from tarry.pipelines.requests import requests
 
@@ -37,8 +37,6 @@ ARRIVED: Final = (
 
 SOURCE_PLACE: Final = ("intake", "partition", "offset")
 """What the three are joined by: the place of a message in its intake."""
-
-_ENDS: Final = (Outcome.FIRED, Outcome.CANCELLED, Outcome.DUPLICATE, Outcome.DEAD)
 
 
 def columns_of(schema: str) -> list[str]:
@@ -78,14 +76,10 @@ def settled(records: DataFrame) -> DataFrame:
     Args:
         records: of the topics of results, a table of records.
     """
-    result = f.from_json(f.col("value").cast("string"), RESULT)
     return (
-        records.withColumn("result", result)
-        .where(f.col("result.outcome").isin(*map(str, _ENDS)))
-        .select(
-            *_place(f.col("result.source")),
-            *[f.col(f"result.{name}").alias(name) for name in ("outcome", "id", "due_ms", "at_ms", "target", "reason")],
-        )
+        results(records)
+        .where(f.col("outcome").isin(*ENDS))
+        .select(*_place(f.col("source")), "outcome", "id", "due_ms", "at_ms", "target", "reason")
         .where(f.col("intake").isNotNull())
     )
 

@@ -20,7 +20,6 @@ from tarry.clock import SystemClock
 from tarry.core.intake_policy import IntakePolicy
 from tarry.core.levels import slots_of
 from tarry.errors import ConfigError, UsageError
-from tarry.headers import Outcome
 from tarry.kafka.backlog import Backlog
 from tarry.kafka.onlooker import DoneSets, Onlooker
 from tarry.kafka.partition_logs import slot_of
@@ -34,9 +33,6 @@ from tarry.pipelines.topics import Topics
 
 COLUMNS: Final = ("intake", "partition", "offset", "level", "id", "target", "due_ms", "key", "value", "headers")
 """What a table of waiting messages has: the place in the intake, the level (0: the intake), and the message."""
-
-SETTLED: Final = (Outcome.FIRED, Outcome.CANCELLED, Outcome.DUPLICATE, Outcome.DEAD)
-"""After which nothing waits any more."""
 
 
 def waiting(
@@ -106,7 +102,7 @@ def left(met: Iterable[DataFrame], results: DataFrame) -> DataFrame:
     newest = Window.partitionBy("partition", "offset").orderBy(f.col("level") == 0, "level")
     messages = union.where(~f.col("is_cancel")).withColumn("turn", f.row_number().over(newest)).where("turn = 1")
     cancels = union.where("is_cancel").select("partition", "id", "due_ms").distinct()
-    ended = results.where(f.col("outcome").isin(*[str(one) for one in SETTLED])).select("source").distinct()
+    ended = results.where(f.col("outcome").isin(*archive.ENDS)).select("source").distinct()
     same = ["partition", "id", "due_ms"]
     # A second one with the same id and due time will be told of as a duplicate.
     firsts = (

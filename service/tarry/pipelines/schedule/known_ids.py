@@ -8,7 +8,6 @@ asked for its own.
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import reduce
-from typing import Final
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -16,35 +15,28 @@ from pyspark.sql import functions as f
 
 from tarry.headers import CANCEL, ID
 from tarry.kafka.topics import RESULTS, WHEEL
-from tarry.pipelines.columns import text_header
+from tarry.pipelines import archive
+from tarry.pipelines.columns import has_header, text_header
 from tarry.pipelines.topics import Topics
-
-_OF_CANCELS: Final = "cancel-"
-"""What the outcomes of cancels begin with: whether there ever was such a message, they do not say."""
 
 
 def of_messages(records: DataFrame) -> DataFrame:
     """The ids that messages in an intake or a bucket bring, column `id`, 36 characters."""
-    is_cancel = f.exists(f.col("headers"), lambda one: one["key"] == CANCEL)
-    return (
-        records.where(~f.coalesce(is_cancel, f.lit(False)))
-        .select(f.lower(text_header(ID)).alias("id"))
-        .where("id is not null")
-    )
+    return records.where(~has_header(CANCEL)).select(f.lower(text_header(ID)).alias("id")).where("id is not null")
 
 
 def of_results(records: DataFrame) -> DataFrame:
-    """The ids of messages that came to an end, column `id`, 36 characters."""
-    outcome = f.get_json_object(f.col("value").cast("string"), "$.outcome")
-    return records.where(outcome.isNotNull() & ~outcome.startswith(_OF_CANCELS)).select(
-        f.col("key").cast("string").alias("id")
-    )
+    """The ids of messages that came to an end, column `id`, 36 characters.
+
+    The outcomes of cancels do not say whether there ever was such a message.
+    """
+    return archive.results(records).where(f.col("outcome").isin(*archive.ENDS)).select("id")
 
 
 def known_ids(topics: Topics, intake: str, on_progress: Callable[[str], None], until_the_end: ExitStack) -> DataFrame:
     """All ids that an intake knows, column `id`, each once.
 
-    What is committed when this returns is not looked at again.
+    What is written when this is called is among them, also behind a transaction that is open then: it is waited for.
 
     Args:
         topics: where to read.
@@ -54,6 +46,7 @@ def known_ids(topics: Topics, intake: str, on_progress: Callable[[str], None], u
 
     Raises:
         UsageError: a topic is missing.
+        RetriableError: a transaction stays open on one.
     """
     kept = []
     for topic in (intake, *_buckets(topics, intake), intake + RESULTS):
