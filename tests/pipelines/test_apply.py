@@ -2,10 +2,11 @@
 
 import shutil
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -34,34 +35,16 @@ pytestmark = pytest.mark.broker
 Rows = dict[str, set[tuple[str | None, ...]]]
 
 
-class Side(Protocol):
+class Side(ABC):
     """A target, as a test sees it."""
 
-    told: list[str]
-
-    def run(self, *topic: str, rows_a_batch: int = 100_000, tables: tuple[str, ...] = ("*",)) -> None: ...
-
-    def rows(self) -> Rows: ...
-
-    def rejects(self) -> list[tuple[int, str, bytes | None]]: ...
-
-    def lose_checkpoint(self) -> None: ...
-
-
-class PostgresSide:
-    """A schema of its own in a real PostgreSQL."""
-
-    def __init__(self, server: Server, topics: Topics, directory: Path) -> None:
+    def __init__(self, topics: Topics, checkpoint: Path) -> None:
         self.told: list[str] = []
+        self.checkpoint = checkpoint
         self._topics = topics
-        self.checkpoint = directory / "postgres"
-        self.server = server
-        self.schema = f"apply {uuid.uuid4().hex[:8]}"
-        server.rows(f'CREATE SCHEMA "{self.schema}"')
-        server.rows(POSTGRES.format(f'"{self.schema}"'))
 
     def run(self, *topic: str, rows_a_batch: int = 100_000, tables: tuple[str, ...] = ("*",)) -> None:
-        with Postgres(self.server.conninfo, "test's", schema=self.schema) as target:
+        with self._target() as target:
             apply(
                 self._topics,
                 topic,
@@ -71,6 +54,32 @@ class PostgresSide:
                 rows_a_batch=rows_a_batch,
                 on_progress=self.told.append,
             )
+
+    def lose_checkpoint(self) -> None:
+        shutil.rmtree(self.checkpoint)
+
+    @abstractmethod
+    def rows(self) -> Rows: ...
+
+    @abstractmethod
+    def rejects(self) -> list[tuple[int, str, bytes | None]]: ...
+
+    @abstractmethod
+    def _target(self) -> AbstractContextManager[Postgres | Lake]: ...
+
+
+class PostgresSide(Side):
+    """A schema of its own in a real PostgreSQL."""
+
+    def __init__(self, server: Server, topics: Topics, directory: Path) -> None:
+        super().__init__(topics, directory / "postgres")
+        self.server = server
+        self.schema = f"apply {uuid.uuid4().hex[:8]}"
+        server.rows(f'CREATE SCHEMA "{self.schema}"')
+        server.rows(POSTGRES.format(f'"{self.schema}"'))
+
+    def _target(self) -> Postgres:
+        return Postgres(self.server.conninfo, "test's", schema=self.schema)
 
     def rows(self) -> Rows:
         found = {}
@@ -86,33 +95,19 @@ class PostgresSide:
             f'SELECT "offset", reason, value FROM "{self.schema}".tarry_apply_rejects ORDER BY partition, "offset"'  # noqa: S608
         )
 
-    def lose_checkpoint(self) -> None:
-        shutil.rmtree(self.checkpoint)
 
-
-class LakeSide:
+class LakeSide(Side):
     """Delta tables in a directory of their own."""
 
     def __init__(self, spark: SparkSession, topics: Topics, directory: Path) -> None:
-        self.told: list[str] = []
+        super().__init__(topics, directory / "delta")
         self._spark = spark
-        self._topics = topics
         self.lake = directory / "lake"
-        self.checkpoint = directory / "delta"
         for table, schema in DELTA.items():
             spark.createDataFrame([], schema).write.format("delta").save(f"{self.lake}/{DATABASE}/{table}")
 
-    def run(self, *topic: str, rows_a_batch: int = 100_000, tables: tuple[str, ...] = ("*",)) -> None:
-        target = Lake(self._spark, str(self.lake), "test's", KEYS)
-        apply(
-            self._topics,
-            topic,
-            target,
-            str(self.checkpoint),
-            tables=tables,
-            rows_a_batch=rows_a_batch,
-            on_progress=self.told.append,
-        )
+    def _target(self) -> AbstractContextManager[Lake]:
+        return nullcontext(Lake(self._spark, str(self.lake), "test's", KEYS))
 
     def rows(self) -> Rows:
         found = {}
@@ -128,9 +123,6 @@ class LakeSide:
         data = self._spark.read.format("delta").load(f"{self.lake}/tarry_apply/rejects")
         rows = data.orderBy("partition", "offset").select("offset", "reason", "value").collect()
         return [(row[0], row[1], None if row[2] is None else bytes(row[2])) for row in rows]
-
-    def lose_checkpoint(self) -> None:
-        shutil.rmtree(self.checkpoint)
 
 
 @pytest.fixture

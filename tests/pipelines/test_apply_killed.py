@@ -1,13 +1,10 @@
 """`tarry spark apply` as a process that is killed with kill -9: nothing is lost, nothing is done twice."""
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,9 +12,8 @@ from pyspark.sql import SparkSession
 
 from tarry.pipelines.topics import Topics
 from tests.pipelines.test_apply import LakeSide, PostgresSide
-from tests.support.brokers import wait_until
 from tests.support.changelog import KEYS, ChangeLog, as_text, put, replay
-from tests.support.spark import OPTIONS
+from tests.support.spark_job import SparkJob
 from tests.support.stage import Stage
 
 pytestmark = pytest.mark.broker
@@ -41,7 +37,7 @@ def side(
 
 
 class Command:
-    """`tarry spark apply` as users start it, with Spark's Java in one group of processes."""
+    """`tarry spark apply` as users start it."""
 
     def __init__(self, bootstrap: str, topic: str, side: LakeSide | PostgresSide, rows_a_batch: int) -> None:
         if isinstance(side, LakeSide):
@@ -49,32 +45,30 @@ class Command:
             to += [word for table, key in KEYS.items() for word in ("--key", f"{table}={','.join(key)}")]
         else:
             to = ["postgres", "--conninfo", side.server.conninfo, "--schema", side.schema]
-        words = ["--topic", topic, "--job", "test's", "--checkpoint", str(side.checkpoint), "--to", *to]
-        self._words = [sys.executable, "-m", "tarry", "spark", "apply", "--bootstrap-servers", bootstrap, *words]
-        self._words += ["--batch", str(rows_a_batch), *OPTIONS]
-        self.said = side.checkpoint.parent / "said"
+        self._words = ["apply", "--bootstrap-servers", bootstrap, "--topic", topic, "--job", "test's", "--to", *to]
+        self._words += ["--checkpoint", str(side.checkpoint), "--batch", str(rows_a_batch)]
+        self._directory = side.checkpoint.parent / "runs"
+        self._runs = count()
 
     def run_and_kill(self, after_s: float) -> int:
         """Start it, kill it so long after its first batch, and return how many it told of."""
-        with self.said.open("wb") as said:
-            process = subprocess.Popen(self._words, stderr=said, stdout=said, start_new_session=True)
-        try:
-            wait_until(lambda: process.poll() is not None or self._batches() > 0, "a batch is done", START_WITHIN_S)
+        with self._start() as job:
+            job.wait_until(lambda: batches(job) > 0, "a batch is done", START_WITHIN_S)
             until_s = time.monotonic() + after_s
-            wait_until(lambda: process.poll() is not None or time.monotonic() > until_s, "its time has come")
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-        assert process.wait(30) == -signal.SIGKILL, self.said.read_text()
-        return self._batches()
+            job.kill_when(lambda: time.monotonic() > until_s, "its time has come")
+            return batches(job)
 
     def finish(self) -> int:
-        done = subprocess.run(self._words, capture_output=True, text=True, timeout=600, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stderr.count("apply: batch")
+        with self._start() as job:
+            job.finished(600)
+            return batches(job)
 
-    def _batches(self) -> int:
-        return self.said.read_text().count("apply: batch")
+    def _start(self) -> SparkJob:
+        return SparkJob(self._directory / str(next(self._runs)), *self._words)
+
+
+def batches(job: SparkJob) -> int:
+    return job.errors.count("apply: batch")
 
 
 def test_a_killed_run_is_made_good_by_the_next(stage: Stage, side: LakeSide | PostgresSide, bootstrap: str) -> None:

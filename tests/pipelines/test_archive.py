@@ -129,15 +129,12 @@ def test_killed_between_its_two_commits_it_archives_each_result_once(
     def rows() -> int:
         return spark.read.format("delta").load(str(lake / "results")).count() if log.exists() else 0
 
-    with ExitStack() as until_the_end:
-        put_results(stage, [result(number) for number in range(10_000)])
-        job = SparkJob(tmp_path / "1", *command, "--every", "1s")
-        until_the_end.callback(job.close)
+    put_results(stage, [result(number) for number in range(10_000)])
+    with SparkJob(tmp_path / "1", *command, "--every", "1s") as job:
         # Delta's commit is there, and most likely the stream's is not yet.
         job.kill_when((log / "00000000000000000000.json").exists, "the first batch is in the table")
-        put_results(stage, [result(number) for number in range(10_000, 20_000)])
-        job = SparkJob(tmp_path / "2", *command, "--every", "1s")
-        until_the_end.callback(job.close)
+    put_results(stage, [result(number) for number in range(10_000, 20_000)])
+    with SparkJob(tmp_path / "2", *command, "--every", "1s") as job:
         job.wait_until(lambda: rows() == 20_000, "what came meanwhile is archived")
         put_results(stage, [result(number) for number in range(20_000, 30_000)])
         job.wait_until(lambda: rows() == 30_000, "what comes is archived")

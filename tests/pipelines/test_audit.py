@@ -1,9 +1,6 @@
 """`audit` on a real broker: a clean run of the service has no fault, and faults planted in its topics are found."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -23,7 +20,7 @@ from tarry.pipelines.audit import Audit, Span
 from tarry.pipelines.faults import FAULTS
 from tarry.pipelines.topics import Topics
 from tarry.testing import LiveService
-from tests.support.spark import OPTIONS
+from tests.support.spark_job import SparkJob
 from tests.support.stage import Later, Stage
 from tests.support.topics import read_topic
 
@@ -201,27 +198,14 @@ def test_planted_faults_are_found_by_the_command_after_one_that_was_killed_and_s
     planter.deliver((107, due_ms, b"accepted by nobody"))
     planter.send(planter.now_ms + 3_600_000)  # 108, not due yet
     planter.close()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
-    command = [
-        sys.executable,
-        "-m",
-        "tarry",
-        "spark",
-        "audit",
-        "--out",
-        str(tmp_path / "out"),
-        "--intake",
-        stage.intake,
-    ]
-    command += [*OPTIONS, "--bootstrap-servers", stage.cluster.bootstrap_servers, "--json", "--fail-on", "early,order"]
+    command = ["audit", "--out", str(tmp_path / "out"), "--intake", stage.intake, "--json", "--fail-on", "early,order"]
+    command += ["--bootstrap-servers", stage.cluster.bootstrap_servers]
     # One that is killed in the middle leaves nothing behind that the next would go on from.
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment) as doomed:
-        assert doomed.stderr is not None
-        assert any("tarry: judging" in line for line in doomed.stderr)
-        doomed.kill()
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
-    assert done.returncode == 1, done.stderr
-    summary = json.loads(done.stdout)
+    with SparkJob(tmp_path / "1", *command) as doomed:
+        doomed.kill_when(lambda: "tarry: judging" in doomed.errors, "it judges")
+    with SparkJob(tmp_path / "2", *command) as job:
+        assert job.ended() == 1, job.errors
+        summary = json.loads(job.output)
     assert summary["faults"] == {**dict.fromkeys(FAULTS, 1), "damaged": 0}
     assert summary["fates"] == {"delivered": 105, "lost": 1, "dead": 1, "waiting": 1}
     assert summary["order"] == {"judged": 105, "unjudged": 0}

@@ -244,16 +244,13 @@ def run_killed_and_run_again(scene: Scene, bulk: Bulk, count: int, kills: int, a
     scene.wait_filed(count + len(others))
     config = str(scene.directory / "serve.toml")
     shifting, out = str(scene.directory / "plan"), scene.directory / "forecast"
-    with ExitStack() as until_the_end:
-        looking = SparkJob(scene.directory / "look", "forecast", "--config", config, "--out", str(out), "--json")
-        until_the_end.callback(looking.close)
-        dry = ["shift", "--where", "key like 'x%'", "--by", "-20m", "--plan", shifting, "--config", config]
-        planning = SparkJob(scene.directory / "dry", *dry)
-        until_the_end.callback(planning.close)
-        assert looking.ended() == planning.ended() == 0, looking.errors + planning.errors
-    assert sum(json.loads(line)["count"] for line in looking.output.splitlines()) == count + len(others)
+    look = ["forecast", "--config", config, "--out", str(out), "--json"]
+    dry = ["shift", "--where", "key like 'x%'", "--by", "-20m", "--plan", shifting, "--config", config]
+    with SparkJob(scene.directory / "look", *look) as looking, SparkJob(scene.directory / "dry", *dry) as planning:
+        forecast, planned = looking.finished(), planning.finished()
+    assert sum(json.loads(line)["count"] for line in forecast.splitlines()) == count + len(others)
     assert (out / "forecast.svg").read_text(encoding="utf-8").rstrip().endswith("</svg>")
-    assert json.loads(planning.output) == {
+    assert json.loads(planned) == {
         "action": "shift",
         "plan": shifting,
         "would": count,
@@ -264,15 +261,10 @@ def run_killed_and_run_again(scene: Scene, bulk: Bulk, count: int, kills: int, a
     for kill in range(kills):
         # Cancels are told of when they are read, so this is how far it has got.
         before = len(scene.results())
-        job = SparkJob(scene.directory / f"killed-{kill}", *command)
-        with ExitStack() as until_the_end:
-            until_the_end.callback(job.close)
+        with SparkJob(scene.directory / f"killed-{kill}", *command) as job:
             job.kill_when(lambda: len(scene.results()) > before + count // 20, "some are shifted")  # noqa: B023
-    job = SparkJob(scene.directory / "again", *command)
-    with ExitStack() as until_the_end:
-        until_the_end.callback(job.close)
-        assert job.ended() == 0, job.errors
-    summary = json.loads(job.output)
+    with SparkJob(scene.directory / "again", *command) as job:
+        summary = json.loads(job.finished())
     assert summary["sent"] + summary["skipped"] == summary["planned"] == count
     assert 0 < summary["sent"] < count
     assert (summary["too_soon"], summary["too_late"], summary["refused"], summary["unanswered"]) == (0, 0, 0, 0)

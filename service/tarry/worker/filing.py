@@ -46,7 +46,7 @@ from tarry.worker.batches import MOST_ALONE, rotated, take_batches
 from tarry.worker.composing import refusal_of
 from tarry.worker.judging import Verdict
 from tarry.worker.logs import log_of
-from tarry.worker.side_producer import SideProducer
+from tarry.worker.side_producer import ALONE_BYTES, SideProducer
 
 if TYPE_CHECKING:
     from tarry.kafka.place import Place
@@ -55,10 +55,6 @@ FILE_EVERY_MS = 50
 """The least time from the start of one filing to the next: what waits longer than a minute is in no hurry."""
 
 BACKOFF_MS = 500
-
-
-_ALONE_BYTES = 1
-"""No batch of more than one record is as small: each goes in a batch of its own."""
 
 
 @dataclass(slots=True)
@@ -106,7 +102,7 @@ class Filer:
         on_event: Callable[..., None],
         tally: Tally,
     ) -> None:
-        self._producer = SideProducer(transactor, clients, lambda: _ALONE_BYTES if self._suspects > 0 else BATCH_BYTES)
+        self._producer = SideProducer(transactor, clients, lambda: ALONE_BYTES if self._suspects > 0 else BATCH_BYTES)
         self._transactor = transactor
         self._membership = membership
         self._clock = clock

@@ -42,7 +42,7 @@ from tarry.worker.composing import Composer, Reports, is_refusal, verdicts_of
 from tarry.worker.counting import count_delivered
 from tarry.worker.judging import Verdicts, judge
 from tarry.worker.rereading import Rereading
-from tarry.worker.side_producer import SideProducer
+from tarry.worker.side_producer import ALONE_BYTES, SideProducer
 from tarry.worker.targets import KEPT_MS, Targets
 
 FIRST_RETRY_MS = 500
@@ -266,7 +266,9 @@ class Parking:
 
     def _fitting_bytes(self) -> int:
         """The largest batch that none refuses for its size of all targets that are set apart."""
-        limits = [1 if apart.alone else self._targets.max_bytes(topic) for topic, apart in self._apart.items()]
+        limits = [
+            ALONE_BYTES if apart.alone else self._targets.max_bytes(topic) for topic, apart in self._apart.items()
+        ]
         return min([BATCH_BYTES, *filter(None, limits)])
 
     # -- 2 ----------------------------------------------------------------------------------------------------------

@@ -27,6 +27,9 @@ RENEWAL_ABORT_S = 0.25
 """The same before a renewal, mostly some milliseconds: but it may wait for records that were sent behind a refused one,
 and that the client library sends again until they time out; to have the registration do it takes as long as this."""
 
+ALONE_BYTES = 1
+"""A largest batch that no two records fit into: each goes in a batch of its own."""
+
 SETTLE_S = 3.0
 """How long a take-over or a release waits for a producer that is being built."""
 
