@@ -8,7 +8,7 @@ SOAK   ?= 60s
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format soak slow bench lock clean
+.PHONY: help setup demo test test-deploy check format soak slow bench lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,8 +26,11 @@ demo: $(READY) ## broker, service, producer and reader in one terminal, for $(FO
 	$(BIN)/tarry demo --for $(FOR)
 
 test: $(READY) ## the test suite, on a real broker, in $(JOBS) processes
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --cov --cov-report= -m "not soak"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --cov --cov-report= -m "not soak and not deploy"
 	@echo "covered: $$($(BIN)/coverage report --format=total) %; $(BIN)/coverage report says where"
+
+test-deploy: $(READY) ## the image, compose and Kubernetes, each where its tool is there
+	$(BIN)/python -m pytest tests/deploy -m deploy
 
 check: $(READY) ## format, lint, types, layers
 	$(BIN)/ruff format --check .
