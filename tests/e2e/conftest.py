@@ -1,5 +1,6 @@
 """What every end-to-end test needs: topics of its own, services and readers that are gone when it ends."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -49,7 +50,7 @@ class Lab:
         for future in made.values():
             future.result(timeout=30)
 
-    def serve(self, *, command: Sequence[str] = SERVE, **settings: Any) -> Serve:
+    def serve(self, *, command: Sequence[str] = SERVE, python: str = sys.executable, **settings: Any) -> Serve:
         """A service on this lab's intake, not started; `settings` are fields of `ServeConfig`."""
         config = ServeConfig(
             **{
@@ -61,7 +62,7 @@ class Lab:
             }
         )
         name = f"{self.group}-{len(self._services) + 1}"
-        serve = Serve(config, self._directory, name, command, cwd=Path(__file__).parents[2])
+        serve = Serve(config, self._directory, name, command, cwd=Path(__file__).parents[2], python=python)
         self._services.append(serve)
         self._until_the_end.callback(serve.close)
         return serve

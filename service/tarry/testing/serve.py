@@ -93,6 +93,7 @@ class Serve:
         name: tells several of them apart.
         command: the module and its arguments, to which the configuration's path is added.
         cwd: where it runs, and the module may be found; None: in `directory`.
+        python: the interpreter; another environment's has another version of the service.
     """
 
     def __init__(
@@ -102,13 +103,14 @@ class Serve:
         name: str = "serve",
         command: Sequence[str] = SERVE,
         cwd: Path | None = None,
+        python: str = sys.executable,
     ) -> None:
         self.name = name
         self._path = directory / f"{name}.toml"
         self._path.write_text(config.toml(), encoding="utf-8")
         self._directory = directory
         self._cwd = cwd or directory
-        self._command = [sys.executable, "-m", *command, str(self._path)]
+        self._command = [python, "-m", *command, str(self._path)]
         self._logs: list[Path] = []
         self._process: subprocess.Popen[bytes] | None = None
 
