@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt
+from tarry.devbroker.ports import HOST, free_port
 from tarry.errors import BrokerError, FatalError, HeaderError, RetriableError, UsageError
 from tarry.handle import Handle
 from tarry.headers import TAKEN_OFF
@@ -262,3 +263,12 @@ def test_wait_prints_the_outcome_and_fails_where_it_is_dead(
     output, _ = process.communicate(timeout=60)
     assert json.loads(output) == json.loads(value)
     assert process.returncode == expected_code
+
+
+def test_the_command_without_a_broker_says_so_in_one_line(tmp_path: Path) -> None:
+    servers = ("--bootstrap-servers", f"{HOST}:{free_port()}")
+    command = [sys.executable, "-m", "tarry", "send", "orders", "v", "--delay", "5s", *servers]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False)
+    assert (run.returncode, run.stdout) == (1, "")
+    text = "could not send to tarry.delayed: not acknowledged in time; it may or may not be there"
+    assert run.stderr == f"tarry: {text}\n"

@@ -10,15 +10,14 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from tarry.cli.looking import ConfigOption, ServersOption, configured
 from tarry.cli.options import default_intake, value_of
 from tarry.cli.send_file import MessageFile, read_delay, read_time
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt
-from tarry.config import Config, load
+from tarry.config import Config
 from tarry.errors import HeaderError, UsageError
 from tarry.headers import Outcome
 from tarry.units import format_instant, shown
-
-_Options = dict[str, str | int | float | bool]
 
 
 def send(
@@ -52,12 +51,8 @@ def send(
         Path | None,
         typer.Option("--file", metavar="F", help="Send the messages of a file, one JSON object a line, instead."),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="F", help="The configuration; by default ./tarry.toml.")
-    ] = None,
-    bootstrap_servers: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Kafka; by default as configured.")
-    ] = None,
+    config: ConfigOption = None,
+    bootstrap_servers: ServersOption = None,
 ) -> None:
     """Send messages that are delivered later.
 
@@ -72,12 +67,10 @@ def send(
     """
     if file is not None:
         _refuse_beside_file(target, value, delay, at, key, id_, header, wait)
-    settings = load(config, os.environ)
+    settings, cluster = configured(config, bootstrap_servers)
     chosen_intake = intake or default_intake(settings)
     _refuse_fixed_delay(settings, chosen_intake)
-    servers = bootstrap_servers or settings.kafka.bootstrap_servers
-    options: _Options = settings.kafka.properties()
-    del options["bootstrap.servers"]
+    servers, options = cluster.bootstrap_servers, cluster.options
     producer = DelayedProducer(servers, chosen_intake, options, tick_ms=settings.wheel.tick_ms)
     if file is not None:
         with producer:
