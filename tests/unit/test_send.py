@@ -57,6 +57,17 @@ def test_the_configuration_chooses_the_intake_and_a_fixed_delay_is_refused(tmp_p
     assert "retry has a fixed delay" in str(fixed)
 
 
+def test_an_intake_with_a_dialect_is_passed_over_and_refused_because_its_headers_are_others(tmp_path: Path) -> None:
+    path = tmp_path / "tarry.toml"
+    path.write_text('[[intake]]\ntopic = "schedules"\ndialect = "etf1"\n', encoding="utf-8")
+    _, _, no_intake = _run("orders", "v", "--delay", "5s", "--config", str(path))
+    assert isinstance(no_intake, UsageError)
+    assert "dialect" in str(no_intake)
+    _, _, foreign = _run("orders", "v", "--delay", "5s", "--config", str(path), "--intake", "schedules")
+    assert isinstance(foreign, UsageError)
+    assert str(foreign).startswith("intake schedules has the dialect etf1, ")
+
+
 def test_a_missing_configuration_is_one_line(tmp_path: Path) -> None:
     _, _, missing = _run("orders", "v", "--delay", "5s", "--config", str(tmp_path / "none.toml"))
     assert isinstance(missing, ConfigError)

@@ -47,12 +47,12 @@ def signed_duration_ms(text: str) -> int:
 
 
 def default_intake(settings: Config) -> str:
-    """The first configured intake whose messages say when they are due.
+    """The first configured intake whose messages say in our headers when they are due.
 
     Raises:
-        UsageError: all have a fixed delay.
+        UsageError: all have a fixed delay, or a dialect.
     """
     for intake in settings.intakes:
-        if not intake.is_fixed:
+        if not intake.is_fixed and intake.dialect is None:
             return intake.topic
-    raise UsageError("all configured intakes have a fixed delay: produce to them with any producer")
+    raise UsageError("all configured intakes have a fixed delay or a dialect: produce to them with any producer")

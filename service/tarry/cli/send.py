@@ -35,7 +35,7 @@ def send(
     ] = None,
     intake: Annotated[
         str | None,
-        typer.Option(metavar="I", help="The intake; by default the first configured one without a fixed delay."),
+        typer.Option(metavar="I", help="The intake; by default the first one without a fixed delay or dialect."),
     ] = None,
     key: Annotated[str | None, typer.Option(metavar="K", help="Messages of one key keep their order.")] = None,
     id_: Annotated[
@@ -69,7 +69,7 @@ def send(
         _refuse_beside_file(target, value, delay, at, key, id_, header, wait)
     settings, cluster = configured(config, bootstrap_servers)
     chosen_intake = intake or default_intake(settings)
-    _refuse_fixed_delay(settings, chosen_intake)
+    _refuse_other_headers(settings, chosen_intake)
     servers, options = cluster.bootstrap_servers, cluster.options
     producer = DelayedProducer(servers, chosen_intake, options, tick_ms=settings.wheel.tick_ms)
     if file is not None:
@@ -96,10 +96,16 @@ def _refuse_beside_file(*others: object) -> None:
         raise typer.BadParameter("--file stands without TARGET, VALUE and the options of one message")
 
 
-def _refuse_fixed_delay(settings: Config, topic: str) -> None:
-    """A fixed delay would make another due time than the one asked for, and another handle."""
-    if any(intake.topic == topic and intake.is_fixed for intake in settings.intakes):
-        raise UsageError(f"intake {topic} has a fixed delay: produce to it with any producer")
+def _refuse_other_headers(settings: Config, topic: str) -> None:
+    """Where our headers are not read, the message would have another due time and handle, or be dead."""
+    for intake in settings.intakes:
+        if intake.topic == topic and intake.is_fixed:
+            raise UsageError(f"intake {topic} has a fixed delay: produce to it with any producer")
+        if intake.topic == topic and intake.dialect is not None:
+            raise UsageError(
+                f"intake {topic} has the dialect {intake.dialect}, and does not read the headers of `tarry send`: "
+                "choose another with --intake, or produce to it with any producer"
+            )
 
 
 def _message(

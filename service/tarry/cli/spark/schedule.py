@@ -60,7 +60,7 @@ def schedule(
         list[str] | None, typer.Option(metavar="K=V", help="An option of Spark's reader, as often as needed.")
     ] = None,
     intake: Annotated[
-        str | None, typer.Option(metavar="I", help="By default the first configured one without a fixed delay.")
+        str | None, typer.Option(metavar="I", help="By default the first one without a fixed delay or dialect.")
     ] = None,
     state: Annotated[str, typer.Option(metavar="DIR", help="Where jobs keep their base time.")] = "tarry-jobs",
     rejects: Annotated[
