@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,12 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from tarry.client import DelayedProducer
 from tarry.devbroker import EmbeddedBroker
 from tarry.devbroker.ports import HOST, free_port
+from tests.support.brokers import wait_until
 from tests.support.processes import Serve, ServeConfig
+from tests.support.topics import read_topic
 
 SUFFIXES = ("", ".results", ".journal", ".dead")
 WHEELS = (".wheel-1", ".wheel-2")
@@ -83,6 +88,42 @@ def test_before_the_first_start_all_would_be_made_and_after_it_all_is_as_it_must
         for suffix, count in partitions.items()
     ]
     assert before[:3] + before[9:] == after[:3] + after[9:]
+
+
+def test_another_shape_of_the_overflow_wheel_fails_while_a_bucket_holds_a_message(
+    bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    config = ServeConfig(
+        bootstrap,
+        unique_name("check"),
+        partitions=1,
+        group=unique_name("group"),
+        intake_settings={"max_delay": "1h"},
+    )
+    other = replace(config, overflow={"width": "10s"})
+    serve = Serve(config, tmp_path)
+    try:
+        serve.start().wait_serving()
+        assert serve.stop() == 0
+        code, lines = check(tmp_path, other.toml())
+        assert (code, [line for line in lines if "wheel:" in line]) == (0, [])
+
+        serve.start().wait_serving()
+        with DelayedProducer(bootstrap, config.intake) as producer:
+            producer.send("orders", b"v", delay=timedelta(minutes=2))
+        wait_until(lambda: len(read_topic(bootstrap, f"{config.intake}.wheel-1")) == 1, "it is filed")
+        assert serve.stop() == 0
+    finally:
+        serve.close()
+    code, lines = check(tmp_path, other.toml())
+    assert code == 1
+    (failed,) = [line for line in lines if line.startswith("FAIL")]
+    assert failed == (
+        f"FAIL  overflow wheel: {config.intake}/0 has messages in an overflow wheel of another shape (width 20000 ms, "
+        "size 10, 2 levels): set [overflow] and max_delay back to it until they have fired"
+    )
+    code, lines = check(tmp_path, config.toml())
+    assert (code, [line for line in lines if "wheel:" in line]) == (0, [])
 
 
 def test_each_fault_of_a_topic_is_a_line_of_its_own(

@@ -23,10 +23,11 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
 from tarry.app import cluster_of, geometry_of
+from tarry.cli.check_wheel import refusals
 from tarry.config import Config, Intake, load
 from tarry.config.sources import DEFAULT_PATH, PATH_VARIABLE
 from tarry.core.checkpoint import LIMIT, Geometry
-from tarry.errors import BrokerError, ConfigError
+from tarry.errors import BrokerError, ConfigError, TarryError
 from tarry.kafka.errors import error_of
 from tarry.kafka.intake_topics import check as check_topics
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, TopicAdmin, wheel_topic
@@ -134,6 +135,8 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
     there: set[str] = set(cluster.topics)
     for intake in settings.intakes:
         yield from _topics(admin, intake, geometry_of(settings, intake), brokers)
+        if intake.topic in there:
+            yield from _wheel(settings, intake)
         if intake.target is not None and intake.target not in there:
             yield Finding(
                 FAIL,
@@ -154,6 +157,7 @@ def _connect(settings: Config) -> tuple[AdminClient, list[str]]:
     """
     complaints: list[str] = []
     # The client library logs each refused connection; one line of ours says it once.
+    logging.getLogger("librdkafka").addHandler(logging.NullHandler())
     silent = logging.getLogger("tarry.check.librdkafka")
     silent.addHandler(logging.NullHandler())
     silent.propagate = False
@@ -228,6 +232,15 @@ def _topics(admin: AdminClient, intake: Intake, geometry: Geometry, brokers: int
         else:
             shape = f"{partitions}, replication {intake.replication}"
             yield Finding(OK, f"topic {topic}: not there; `tarry serve` would make it ({shape})")
+
+
+def _wheel(settings: Config, intake: Intake) -> Iterator[Finding]:
+    """What the checkpoints say of the overflow wheel; nothing where all is well."""
+    try:
+        for refusal in refusals(settings, cluster_of(settings), intake):
+            yield Finding(FAIL, f"overflow wheel: {refusal}")
+    except TarryError as error:
+        yield Finding(NOTE, f"overflow wheel of {intake.topic}: its shape could not be asked for: {error}")
 
 
 # -- rights -----------------------------------------------------------------------------------------------------------

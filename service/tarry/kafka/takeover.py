@@ -49,6 +49,14 @@ class Identity:
     geometry: Mapping[str, Geometry]
 
 
+def another_shape(place: Place, had: Geometry) -> str:
+    """The line that refuses a partition whose messages lie in buckets of another shape than is configured."""
+    return (
+        f"{place[0]}/{place[1]} has messages in an overflow wheel of another shape (width {had.width_ms} ms, "
+        f"size {had.size}, {had.levels} levels): set [overflow] and max_delay back to it until they have fired"
+    )
+
+
 class TakeOver:
     """Takes partitions over.
 
@@ -141,10 +149,7 @@ class TakeOver:
         if had == wanted and len(checkpoint.closed_ms) == wanted.levels:
             return checkpoint
         if had.levels and (checkpoint.draining or self._holds_any(place, had)):
-            raise UsageError(
-                f"{place[0]}/{place[1]} has messages in an overflow wheel of another shape (width {had.width_ms} ms, "
-                f"size {had.size}, {had.levels} levels): set [overflow] and max_delay back to it until they have fired"
-            )
+            raise UsageError(another_shape(place, had))
         closed_ms = first_closed_ms(wanted, self._clock.now_ms())
         return replace(checkpoint, geometry=wanted, closed_ms=closed_ms, draining=(), emptying=())
 
