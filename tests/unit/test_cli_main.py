@@ -52,3 +52,21 @@ def test_debug_shows_where_an_error_comes_from(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TARRY_WHEEL__SIZE", "1")
     with pytest.raises(Exception, match=r"wheel\.size"):
         main(["--debug", "serve"])
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (["nosuch"], "tarry"),
+        (["send"], "tarry send"),
+        (["pending", "--nosuch"], "tarry pending"),
+        (["spark", "audit", "--out", "x", "--grace", "5"], "tarry spark audit"),
+    ],
+)
+def test_a_mistake_of_use_names_the_help_of_its_command(
+    words: list[str], asked: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f" ({asked} --help)\n")

@@ -73,9 +73,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command and end the process."""
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        code: Any = app(words, standalone_mode=False)
+        code: Any = app(words, prog_name="tarry", standalone_mode=False)
     except TyperException as error:
-        typer.echo(f"tarry: {error.format_message()} (tarry --help)", err=True)
+        context: typer.Context | None = getattr(error, "ctx", None)
+        asked = context.command_path if context else "tarry"
+        typer.echo(f"tarry: {error.format_message()} ({asked} --help)", err=True)
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
