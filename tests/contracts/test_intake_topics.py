@@ -84,7 +84,8 @@ def test_a_level_with_another_number_of_buckets_is_refused_in_one_line(kafka: Ka
     _make_level(kafka, intake, 1, partitions=16)
     assert _refusal(kafka, intake) == (
         f".wheel-1 has 16 partitions, and 12 are configured: "
-        f"it was made for another overflow.size, or for another number of partitions of {intake}"
+        f"it was made for another overflow.size, or for another number of partitions of {intake}: "
+        "set them back, or take an intake of another name"
     )
 
 

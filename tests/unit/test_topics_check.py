@@ -94,8 +94,8 @@ def test_another_number_of_partitions_is_a_fault() -> None:
 def test_another_number_of_buckets_tells_what_was_changed() -> None:
     topic = topics()[WHEEL_1]
     (line,) = faults(topic, Found(4 * 12, as_made(topic).config))
-    assert line.startswith("in.wheel-1 has 48 partitions, and 88 are configured: ")
-    assert line.endswith(": it was made for another overflow.size, or for another number of partitions of in")
+    assert line.startswith("in.wheel-1 has 48 partitions, and 88 are configured: it was made for another overflow.size")
+    assert line.endswith(": set them back, or take an intake of another name")
 
 
 def test_a_setting_that_would_lose_records_is_a_fault_with_the_command_that_mends_it() -> None:

@@ -66,7 +66,8 @@ def topics_of(
             {**_KEPT, "message.timestamp.type": "CreateTime"},
             {**room, "compression.type": "producer"},
             least,
-            f": it was made for another overflow.size, or for another number of partitions of {intake}",
+            f": it was made for another overflow.size, or for another number of partitions of {intake}: "
+            "set them back, or take an intake of another name",
         )
         for level in range(1, geometry.levels + 1)
     ]
