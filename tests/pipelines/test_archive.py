@@ -76,6 +76,23 @@ def test_each_result_is_archived_once_over_several_runs_and_by_the_hour(
     assert [line.split(":")[0] for line in told] == ["results", "results"]
 
 
+def test_a_result_of_no_time_is_kept_as_it_is_and_ends_no_run(
+    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "lake")
+    of_no_time = [b'{"outcome":"fired","at_ms":%d}' % at_ms for at_ms in (2**63 - 1, 10**17, 10**15, -(10**14))]
+    put_results(stage, [result(0), *of_no_time, b'{"outcome":"fired"}'])
+    archive(spark, topics, [stage.intake], lake, every_ms=None, may_be_trimmed=False, on_progress=ignore)
+    rows = spark.read.format("delta").load(f"{lake}/results").collect()
+    assert {bytes(row.unreadable) for row in rows if row.unreadable is not None} == {
+        *of_no_time,
+        b'{"outcome":"fired"}',
+    }
+    assert [row.outcome for row in rows if row.unreadable is None] == ["fired"]
+    # They stand where they were written.
+    assert all(row.hour == row.written.strftime("%Y-%m-%dT%H") for row in rows if row.unreadable is not None)
+
+
 def test_dead_letters_keep_all_that_they_had(stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     headers: list[tuple[str, bytes | None]] = [
         ("a", b"\xff"),

@@ -19,6 +19,7 @@ from tarry.pipelines import streaming
 from tarry.pipelines.columns import text_header
 from tarry.pipelines.files import Files
 from tarry.pipelines.topics import Topics
+from tarry.units import MAX_EPOCH_MS
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -46,13 +47,16 @@ def results(records: DataFrame) -> DataFrame:
     """Results, one row each, from a table of records of `*.results`.
 
     Columns: hour (text, `2030-01-31T12`, of the event, in UTC), intake, partition, offset, written (timestamp), the
-    fields of a result, and `unreadable`: the value of what is no result, whose fields are null then.
+    fields of a result, and `unreadable`: the value of what is no result, whose fields are null then. One without a time
+    between 1970 and 9999 is none.
     """
     read = f.from_json(f.col("value").cast("string"), RESULT)
     fields = [name.split()[0] for name in RESULT.split(", ")]
     return (
         records.withColumn("result", read)
-        .withColumn("is_result", f.coalesce(f.col("result.outcome").isNotNull(), f.lit(False)))
+        # Of what is no time of day Spark makes none, and fails.
+        .withColumn("is_result", f.col("result.outcome").isNotNull() & f.col("result.at_ms").between(0, MAX_EPOCH_MS))
+        .withColumn("is_result", f.coalesce("is_result", f.lit(False)))
         .select(
             _hour(f.when(f.col("is_result"), f.timestamp_millis(f.col("result.at_ms"))).otherwise(f.col("timestamp"))),
             _intake(RESULTS),
