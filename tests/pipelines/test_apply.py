@@ -8,11 +8,13 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
 from tarry.errors import UsageError
 from tarry.pipelines.apply import Lake, Postgres, apply
+from tarry.pipelines.apply.merge import catalog
 from tarry.pipelines.topics import Topics
 from tests.support.changelog import (
     DATABASE,
@@ -275,6 +277,14 @@ def test_what_a_constraint_of_the_target_refuses_is_kept_and_order_among_rows_is
         (4, "refused"),
         (9, "refused"),
     ]
+
+
+def test_columns_that_an_index_only_carries_are_none_of_the_key(shared_postgres: Server) -> None:
+    with psycopg.connect(shared_postgres.conninfo) as connection:
+        connection.execute("CREATE TABLE carried (note text, b int, a int, PRIMARY KEY (a, b) INCLUDE (note))")
+        shape = catalog(connection, "public", ["carried"])["carried"]
+        connection.rollback()
+    assert (shape.key, shape.columns) == (["a", "b"], ["note", "b", "a"])
 
 
 def test_a_record_that_comes_again_undoes_nothing(stage: Stage, side: Side) -> None:
