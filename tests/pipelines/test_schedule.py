@@ -286,6 +286,11 @@ def test_a_table_of_a_database_is_sent(
     summary = job.run(table=table, asked=asked)
     assert (summary["rows"], summary["sent"], summary["known"]) == (50, 50, 0)
 
+    # Whose time it is, a column without a zone does not say, and the driver's is not meant.
+    there = Table(url, jdbc_table="(select id, customer, due::timestamp from reminders) as r", options=table.options)
+    with pytest.raises(UsageError, match="--due is of type timestamp_ntz: a timestamp with its zone"):
+        job.run(table=there, asked=asked)
+
 
 # -- the command, and a service that delivers --------------------------------------------------------------------------
 

@@ -83,7 +83,10 @@ def read_table(spark: SparkSession, table: Table) -> DataFrame:
         return _read_lines(spark, table, form)
     reader = spark.read.format(form)
     if form == "jdbc":
-        reader = reader.option("url", table.path).option("dbtable", table.jdbc_table)
+        # A time without a zone stays one: else Spark takes it for one of the zone in which its Java happens to run.
+        reader = (
+            reader.option("url", table.path).option("dbtable", table.jdbc_table).option("preferTimestampNTZ", "true")
+        )
         if table.path.startswith("jdbc:postgresql:"):
             reader = reader.option("driver", "org.postgresql.Driver")
         rows = reader.options(**table.options).load()
