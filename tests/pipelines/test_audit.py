@@ -128,13 +128,14 @@ class Planter:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
+        self.target = stage.target
         self.now_ms = SystemClock().now_ms()
         self._producer = Producer(stage.cluster.client())
         self._offset = 0
 
     def send(self, due_ms: int, key: bytes = b"key") -> tuple[int, int, bytes]:
         """Accepted ten minutes ago, to partition 0 of the intake."""
-        headers = [("tarry-target", self.stage.target), ("tarry-deliver-at", str(due_ms))]
+        headers = [("tarry-target", self.target), ("tarry-deliver-at", str(due_ms))]
         self._produce(self.stage.intake, b"payload", key, headers, self.now_ms - 600_000)
         self._offset += 1
         return self._offset - 1, due_ms, key
@@ -148,7 +149,7 @@ class Planter:
         offset, due_ms, _ = sent
         source = f"{self.stage.intake}/0/{offset}"
         fields = {"v": 1, "outcome": outcome, "id": self._id(offset), "source": source, "due_ms": due_ms}
-        value = json.dumps(fields | {"at_ms": due_ms, "target": self.stage.target} | more).encode()
+        value = json.dumps(fields | {"at_ms": due_ms, "target": self.target} | more).encode()
         self._produce(f"{self.stage.intake}.results", value, self._id(offset).encode(), None, self.now_ms)
 
     def deliver(self, sent: tuple[int, int, bytes], late_ms: int = 3) -> None:
@@ -158,14 +159,17 @@ class Planter:
             ("tarry-due-ms", str(due_ms)),
             ("tarry-source", f"{self.stage.intake}/0/{offset}"),
         ]
-        self._produce(self.stage.target, b"payload", key, headers, due_ms + late_ms)
+        self._produce(self.target, b"payload", key, headers, due_ms + late_ms)
 
     def fire(self, sent: tuple[int, int, bytes], late_ms: int = 3) -> None:
         self.settle(sent)
         self.deliver(sent, late_ms)
 
-    def close(self) -> None:
+    def flush(self) -> None:
         assert self._producer.flush(20) == 0
+
+    def close(self) -> None:
+        self.flush()
         self._producer.close()
 
     def _id(self, offset: int) -> str:
@@ -216,6 +220,35 @@ def test_planted_faults_are_found_by_the_command_after_one_that_was_killed_and_s
     assert "url(http" not in text
     assert page.seen.count("svg") == 3
     assert {"unknown-target", "Faults were found."} <= set(page.words)
+
+
+def test_what_comes_after_the_run_that_settled_or_could_not_judge_a_message_is_no_duplicate_of_it(
+    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    other = stage.make_topic(f"{stage.target}.other")
+    compacted = stage.make_topic(f"{stage.target}.compacted", cleanup_policy="compact")
+    planter = Planter(stage)
+    due_ms = planter.now_ms - 300_000
+    settled = planter.send(due_ms)
+    planter.fire(settled)
+    planter.target = other
+    planter.fire(planter.send(due_ms))
+    planter.target = compacted
+    late = planter.send(due_ms)
+    planter.flush()
+    audit = Audit([IntakePolicy(stage.intake)], str(tmp_path / "out"), str(tmp_path / "state"))
+    first = audit.run(spark, topics, ignore)
+    assert (first.fates, first.faults) == ({"delivered": 2, "unjudged": 1}, NONE)
+
+    planter.fire(late, 290_000)
+    # A consumer sends on what it has read, with all headers, to a topic that is a target as well; and once to its own.
+    planter.target = other
+    planter.deliver(settled)
+    planter.target = stage.target
+    planter.deliver(settled)
+    planter.close()
+    second = audit.run(spark, topics, ignore)
+    assert (second.fates, second.faults, second.elsewhere) == ({"delivered": 1}, {**NONE, "duplicate": 1}, 1)
 
 
 def test_an_intake_that_is_not_there_is_one_line(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:

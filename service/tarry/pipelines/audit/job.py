@@ -15,10 +15,10 @@ from tarry.core.intake_policy import IntakePolicy
 from tarry.kafka.place import Place
 from tarry.kafka.topics import RESULTS
 from tarry.pipelines.audit import capture, tables
-from tarry.pipelines.audit.judging import Rules, judge
+from tarry.pipelines.audit.judging import RESULTS_EXPIRED, Rules, judge
 from tarry.pipelines.audit.report import page
 from tarry.pipelines.audit.state import Carried, Position, Series
-from tarry.pipelines.audit.strays import Read, strays
+from tarry.pipelines.audit.strays import Read, strays, told_apart
 from tarry.pipelines.audit.summary import (
     Summary,
     findings,
@@ -106,7 +106,7 @@ class _Run:
             if self._audit.span:
                 beside = seen.accepted.where(~self._is_in_span()).select(*SOURCE_PLACE, "target")
                 known = known.unionByName(beside)
-            found = keep(strays(seen.arrived, known, seen.ranges.table(self._spark)))
+            found = keep(self._told_apart(strays(seen.arrived, known, seen.ranges.table(self._spark))))
             self._write("findings", findings(messages, found))
             self._write("lateness", lateness(messages))
             summary = summarise(
@@ -180,6 +180,17 @@ class _Run:
             gone=frozenset(targets - set(there)),
             compacted=frozenset(topics.compacted(there)),
         )
+
+    def _told_apart(self, found: DataFrame) -> DataFrame:
+        """Strays, for which the intakes are read once more where a message that was settled seems to come again."""
+        again = found.where("kind = 'duplicate'").groupBy("intake", "partition")
+        ranges = again.agg(f.min("offset").alias("start"), (f.max("offset") + 1).alias("end")).collect()
+        if not ranges:
+            return found
+        starts = {(row["intake"], row["partition"]): row["start"] for row in ranges}
+        ends = {(row["intake"], row["partition"]): row["end"] for row in ranges}
+        settled = reduce(DataFrame.unionByName, [self._accepted(one, starts, ends) for one in self._audit.policies])
+        return told_apart(found, settled)
 
     def _accepted(self, policy: IntakePolicy, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> DataFrame:
         return tables.accepted(self._records([policy.topic], starts, ends), policy)
@@ -273,7 +284,9 @@ class _Seen:
 def _left(seen: _Seen, messages: DataFrame) -> Carried:
     """What the next run needs: messages that are not settled, and what belongs to them or to later ones."""
     is_lost = f.col("fate").isin("lost", "still lost")
-    accepted = messages.where((f.col("fate") == "waiting") | (is_lost & ~f.col("has_result")))
+    # Of a target that has lost records it may come later too. Where results have expired it has been settled, if ever.
+    is_open = is_lost | ((f.col("fate") == "unjudged") & (f.col("reason") != RESULTS_EXPIRED))
+    accepted = messages.where((f.col("fate") == "waiting") | (is_open & ~f.col("has_result")))
     accepted = accepted.withColumn("was_lost", is_lost)
     places = accepted.select(*SOURCE_PLACE)
     ends = f.broadcast(seen.ranges.table(messages.sparkSession).select("intake", "partition", "end"))

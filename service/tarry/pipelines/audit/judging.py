@@ -18,13 +18,16 @@ key, and by id.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from tarry.headers import Outcome
 from tarry.pipelines.audit.tables import SOURCE_PLACE
+
+RESULTS_EXPIRED: Final = "results have expired"
+"""Why a message is not judged that has no result, and may have had one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,7 @@ def _verdict(messages: DataFrame, rules: Rules) -> DataFrame:
         f.when(is_fired & f.col("target").isin(*rules.gone), "target is gone"),
         f.when(f.col("target").isin(*rules.compacted), "target is compacted"),
         f.when(f.coalesce("said_at_ms", "due_ms") <= targets_since, "target was trimmed"),
-        f.when(~f.col("has_result") & (f.col("timestamp_ms") <= results_since), "results have expired"),
+        f.when(~f.col("has_result") & (f.col("timestamp_ms") <= results_since), RESULTS_EXPIRED),
     )
     fate = (
         f.when(~f.col("is_judged"), "waiting")

@@ -70,3 +70,19 @@ def strays(arrived: DataFrame, messages: DataFrame, ranges: DataFrame) -> DataFr
         .where(f.col("kind").isNotNull())
         .select(*arrived.columns, "kind")
     )
+
+
+def told_apart(found: DataFrame, settled: DataFrame) -> DataFrame:
+    """Strays as `strays` has them, of which copies of settled messages for another target are `elsewhere`.
+
+    Args:
+        found: as `strays` gives it.
+        settled: messages that earlier runs have settled, as far as the intakes hold them: their place and `target`.
+    """
+    meant = settled.select(*SOURCE_PLACE, f.col("target").alias("meant"))
+    is_copy = (f.col("kind") == "duplicate") & (f.col("meant") != f.col("target"))
+    return (
+        found.join(meant, list(SOURCE_PLACE), "left")
+        .withColumn("kind", f.when(is_copy, "elsewhere").otherwise(f.col("kind")))
+        .select(*found.columns)
+    )
