@@ -334,6 +334,35 @@ def test_a_topic_that_was_made_anew_is_refused(
         side.run(topic)
 
 
+def test_a_delta_table_with_lengths_and_defaults_refuses_what_is_too_long_and_fills_what_a_new_row_lacks(
+    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    at = f"{tmp_path}/lake/{DATABASE}/notes"
+    spark.sql(
+        f"CREATE TABLE delta.`{at}` (id bigint, text varchar(5), kind int NOT NULL DEFAULT 7, made date DEFAULT NULL)"
+        " USING delta TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
+    )
+    topic = stage.make_topic(stage.target)
+    log = [
+        change("insert", "notes", {"id": 1, "text": "äöüßx", "kind": 1}),
+        change("insert", "notes", {"id": 2, "text": "short ", "kind": 2}),
+        change("insert", "notes", {"id": 3, "text": "three"}),
+        change("insert", "notes", {"id": 4, "text": None, "kind": None}),
+        change("update", "notes", {"id": 1, "text": "one"}, {"text": "äöüßx"}),
+    ]
+    put(stage, topic, log)
+    target = Lake(spark, f"{tmp_path}/lake", "test's", {"notes": ["id"]})
+    told: list[str] = []
+    apply(topics, [topic], target, f"{tmp_path}/checkpoint", on_progress=told.append)
+    rows = spark.read.format("delta").load(at).orderBy("id").collect()
+    assert [tuple(row) for row in rows] == [(1, "one", 1, None), (3, "three", 7, None)]
+    rejected = spark.read.format("delta").load(f"{tmp_path}/lake/tarry_apply/rejects").orderBy("offset").collect()
+    assert [(row.offset, row.reason, row.detail) for row in rejected] == [
+        (1, "bad-value", "text"),
+        (3, "bad-value", "kind"),
+    ]
+
+
 def test_a_delta_table_without_a_key_is_refused_in_one_line(
     stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import BinaryType, DataType, StructType
+from pyspark.sql.types import BinaryType, DataType, StructField, StructType
 
 from tarry.errors import UsageError
 from tarry.kafka.place import Place
@@ -25,6 +25,11 @@ Name = tuple[str, str]
 
 OWN: Final = "tarry_apply"
 """The directory of the tables `ids` and `rejects`."""
+
+# How Spark writes down, beside a column of a schema, its length and its default.
+_TYPE: Final = "__CHAR_VARCHAR_TYPE_STRING"
+_LENGTH: Final = re.compile(r"(?:var)?char\((\d+)\)")
+_DEFAULT: Final = "CURRENT_DEFAULT"
 
 # What is a directory's name: anything else in a record must not lead out of the lake.
 _PLAIN: Final = re.compile(r"[\w$-][\w$ -]*(\.[\w$ -]+)*")
@@ -151,7 +156,12 @@ class Lake:
         same = reduce(
             lambda left, right: left & right, [f.col(_of("there", part)) == f.col(_of("new.row", part)) for part in key]
         )
-        values: dict[str, str | Column] = {_of("", column): f.col(_of("new.row", column)) for column in shape.names}
+        values: dict[str, str | Column] = {
+            _of("", field.name): f.when(
+                f.array_contains("new.present", f.lit(field.name)), f.col(_of("new.row", field.name))
+            ).otherwise(_default(field))
+            for field in shape
+        }
         updated: dict[str, str | Column] = {
             _of("", column): f.when(
                 f.array_contains("new.present", f.lit(column)), f.col(_of("new.row", column))
@@ -219,10 +229,23 @@ def _fault(name: str, shape: StructType) -> Column:
     field: Any = shape[name]
     text, value = f.try_element_at("data", f.lit(name)), _value(name, field.dataType)
     is_bad = text.isNotNull() & value.isNull()
+    if length := _LENGTH.fullmatch(field.metadata.get(_TYPE, "")):
+        # A merge would end the run, for spaces at the end too.
+        is_bad = is_bad | (f.length(value) > int(length[1]))
     if not field.nullable:
-        is_bad = is_bad | value.isNull()
+        given = value if _DEFAULT not in field.metadata else f.when(_has(name), value).otherwise(_default(field))
+        is_bad = is_bad | given.isNull()
     # Of a row that goes only the key is looked at.
     return f.when(is_bad & (f.col("kind") == "upsert"), f.lit(name))
+
+
+def _has(name: str) -> Column:
+    return f.coalesce(f.map_contains_key("data", f.lit(name)), f.lit(False))
+
+
+def _default(field: StructField) -> Column:
+    """What a new row has where the record says nothing."""
+    return f.expr(field.metadata.get(_DEFAULT, "NULL")).cast(field.dataType)
 
 
 def _of(owner: str, name: str) -> str:

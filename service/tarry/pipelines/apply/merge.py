@@ -29,7 +29,8 @@ Step = tuple[str, int, int, int]
 _REFUSALS: Final = ("21", "22", "23", "44", "54", "P0")
 
 _CATALOG: Final = """
-SELECT relname, attname, COALESCE(attnum = ANY ((indkey::smallint[])[0:indnkeyatts - 1]), false), atttypid = 'bytea'::regtype, attidentity = 'a',
+SELECT relname, attname, COALESCE(attnum = ANY ((indkey::smallint[])[0:indnkeyatts - 1]), false),
+  atttypid = 'bytea'::regtype, attidentity = 'a',
   array_position(indkey::smallint[], attnum)
 FROM pg_class AS of
 JOIN pg_namespace AS space ON space.oid = relnamespace
