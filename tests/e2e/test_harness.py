@@ -82,3 +82,16 @@ def test_what_obeys_the_contract_is_clean_and_what_was_aborted_never_arrived(lab
     assert report.count("twice") == (500 if fault == "twice" else 0)
     if fault != "twice":
         report.assert_clean()
+
+
+def test_a_reader_that_waits_in_vain_tells_what_an_open_transaction_holds_back(lab: Lab) -> None:
+    topic = lab.targets[0].topic
+    reader = lab.read(topic)
+    producer = Producer({"bootstrap.servers": lab.bootstrap, "transactional.id": lab.group})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, partition=2)
+    producer.flush()
+    with pytest.raises(AssertionError, match=rf"{topic}/2: read to 0, stable to 0, written to 1"):
+        reader.wait_for(1, 0.1)
+    producer.abort_transaction()

@@ -72,6 +72,8 @@ class Reader:
         self.arrived: list[Arrived] = []
         self.newest: dict[str, int] = {}
         """The highest source offset that has arrived, by `TOPIC/PARTITION` of the intake."""
+        self._bootstrap = bootstrap
+        self._topics = topics
         self._interned = Interned()
         self._unread = bytearray()
         name = f"reader-{time.monotonic_ns()}"
@@ -119,7 +121,8 @@ class Reader:
             if self._process.poll() is not None:
                 raise AssertionError(f"the reader ended: {self._log.read_text()}")
             if time.monotonic() > ends:
-                raise AssertionError(f"no {what} within {deadline_s:g} s: {len(self.arrived)} arrived")
+                arrived = len(self.arrived)
+                raise AssertionError(f"no {what} within {deadline_s:g} s: {arrived} arrived; {self._standing()}")
             time.sleep(0.02)
         return self.arrived
 
@@ -142,6 +145,32 @@ class Reader:
             self._process.wait()
         self._frames.close()
         self._path.unlink()
+
+    def _standing(self) -> str:
+        """How far targets are read, stable and written: tells whether reader, a transaction or a service is behind."""
+        read: dict[tuple[str, int], int] = {}
+        for one in self.arrived:
+            place = one.target, one.partition
+            read[place] = max(read.get(place, 0), one.offset + 1)
+        ends = []
+        for isolation in ("read_committed", "read_uncommitted"):
+            consumer = Consumer(
+                {"bootstrap.servers": self._bootstrap, "group.id": "tests.reader", "isolation.level": isolation}
+            )
+            try:
+                known = consumer.list_topics(timeout=30).topics
+                places = [(topic, partition) for topic in self._topics for partition in known[topic].partitions]
+                ends.append(
+                    {one: consumer.get_watermark_offsets(TopicPartition(*one), timeout=30)[1] for one in places}
+                )
+            finally:
+                consumer.close()
+        stable, written = ends
+        return ", ".join(
+            f"{topic}/{partition}: read to {read.get((topic, partition), 0)}, stable to {stable[topic, partition]},"
+            f" written to {written[topic, partition]}"
+            for topic, partition in stable
+        )
 
     def _take(self, arrived: Arrived) -> None:
         self.arrived.append(arrived)
