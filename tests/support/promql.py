@@ -1,0 +1,70 @@
+"""Which metrics and labels an expression of PromQL speaks of: as much of the language as our own expressions use."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_MATCHED = re.compile(r"\{([^}]*)\}")
+_RANGE = re.compile(r"\[[^\]]*\]")
+_BY = re.compile(r"\bby\s*\(([^)]*)\)\s*\(")
+_CLAUSE = re.compile(r"\b(?:by|on|ignoring)\s*\(([^)]*)\)")
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_LABEL_VALUES = re.compile(r"label_values\((.*),\s*(\w+)\)")
+_WORDS = frozenset({"by", "and", "or", "unless", "on", "ignoring", "group_left", "group_right", "offset", "bool"})
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One metric in an expression.
+
+    Attributes:
+        metric: its name as Prometheus sees it, with `_total`, `_bucket`, `_sum` or `_count`.
+        labels: those that it is selected by, and those that an aggregation around it keeps.
+    """
+
+    metric: str
+    labels: frozenset[str] = field(default_factory=frozenset)
+
+
+def uses(expression: str) -> list[Use]:
+    """Each metric of an expression with the labels that it must have, in their order."""
+    if variable := _LABEL_VALUES.fullmatch(expression):
+        return [Use(one.metric, one.labels | {variable[2]}) for one in uses(variable[1])]
+    text = _RANGE.sub("", _STRING.sub("''", expression))
+    kept = [(begin, end, labels) for begin, end, labels in _aggregations(text)]
+    selected = [(match.start(), match.end(), _names(match[1])) for match in _MATCHED.finditer(text)]
+    clauses = [match.span(1) for match in _CLAUSE.finditer(text)]
+    found = []
+    for match in _NAME.finditer(text):
+        at, behind = match.span()
+        inside = any(begin <= at < end for begin, end in (*clauses, *((b, e) for b, e, _ in selected)))
+        is_number = at > 0 and text[at - 1].isdigit()
+        if inside or is_number or match[0] in _WORDS or re.match(r"\s*(?:by\s*\(|\()", text[behind:]):
+            continue
+        by = [labels for begin, end, labels in kept if begin <= at < end]
+        matchers = [labels for begin, _, labels in selected if begin == behind]
+        found.append(Use(match[0], frozenset().union(*by, *matchers)))
+    return found
+
+
+def kept_labels(expression: str) -> frozenset[str] | None:
+    """The labels of an expression's result: those of its outermost aggregations; None where one has none."""
+    text = _RANGE.sub("", _STRING.sub("''", expression))
+    aggregations = list(_aggregations(text))
+    outermost = [one for one in aggregations if not any(o[0] < one[0] and one[1] < o[1] for o in aggregations)]
+    return frozenset.intersection(*(labels for _, _, labels in outermost)) if outermost else None
+
+
+def _aggregations(text: str) -> Iterator[tuple[int, int, frozenset[str]]]:
+    """Each `by (labels) (…)`: where its parenthesis begins and ends, and the labels."""
+    for match in _BY.finditer(text):
+        depth, at = 1, match.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(text[at], 0)
+            at += 1
+        yield match.end(), at, _names(match[1])
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(_NAME.findall(text))
