@@ -4,7 +4,7 @@ Nothing is made or changed. Lines come as they are found, each with one of three
 
     ok      as it must be, or as `tarry serve` would make it
     FAIL    the service would refuse to start, or could not do its work
-    note    it cannot be told from here, or only tidying up would suffer
+    note    it cannot be told from here, only tidying up would suffer, or a start would not mind
 
 A broker that does not answer is one FAIL, and nothing is asked after it.
 """
@@ -20,9 +20,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.admin._resource import ResourceType
 
 from tarry.app import cluster_of, geometry_of
+from tarry.cli.check_upkeep import left_behind, short_of_copies
 from tarry.cli.check_wheel import refusals
 from tarry.config import Config, Intake, load
 from tarry.config.sources import DEFAULT_PATH, PATH_VARIABLE
@@ -143,6 +145,7 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
                 f"topic {intake.target}: not there; what {intake.topic} delivers would go to {intake.topic}{DEAD} "
                 "as unknown-target",
             )
+    yield from _upkeep(settings, cluster)
     if open_to_all:
         yield Finding(OK, "ACLs: no authorizer: everybody may do everything")
     else:
@@ -241,6 +244,21 @@ def _wheel(settings: Config, intake: Intake) -> Iterator[Finding]:
             yield Finding(FAIL, f"overflow wheel: {refusal}")
     except TarryError as error:
         yield Finding(NOTE, f"overflow wheel of {intake.topic}: its shape could not be asked for: {error}")
+
+
+def _upkeep(settings: Config, cluster: ClusterMetadata) -> Iterator[Finding]:
+    """What a start would not mind, and an operator should know; nothing where all is well."""
+    copies = {
+        name: min(len(partition.replicas) for partition in topic.partitions.values())
+        for name, topic in cluster.topics.items()
+        if topic.partitions
+    }
+    for intake in settings.intakes:
+        yield from (Finding(NOTE, line) for line in short_of_copies(intake, copies))
+    configured = [intake.topic for intake in settings.intakes]
+    there = {name: len(topic.partitions) for name, topic in cluster.topics.items()}
+    found = left_behind(cluster_of(settings), settings.service.group, configured, there)
+    yield from (Finding(NOTE, line) for line in found)
 
 
 # -- rights -----------------------------------------------------------------------------------------------------------

@@ -7,13 +7,13 @@ every message at least once. Whoever asks for all ends at one time, the journal'
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from confluent_kafka import Message
 
 from tarry.clock import Clock
-from tarry.core.checkpoint import CheckpointError
+from tarry.core.checkpoint import CheckpointError, is_checkpoint
 from tarry.core.checkpoint import decode as decode_checkpoint
 from tarry.core.done_set import DoneSet
 from tarry.core.filed import read_filed
@@ -129,6 +129,15 @@ class Onlooker:
             )
             for place in places
         ]
+
+    def served(self, places: Iterable[Place]) -> list[str]:
+        """Those of the intakes of which the group has committed a checkpoint, in the order of their names.
+
+        Raises:
+            BrokerError: no answer.
+        """
+        committed = self._offsets.committed(places)
+        return sorted({topic for (topic, _), (_, metadata) in committed.items() if is_checkpoint(metadata)})
 
     def _count(self, intake: str) -> int:
         with group_errors("ask for the cluster's topics"):
