@@ -1,6 +1,6 @@
 """What `tarry check` notes of copies, from what the brokers say of the topics."""
 
-from tarry.cli.check_upkeep import short_of_copies
+from tarry.cli.check.upkeep import short_of_copies
 from tarry.config import Intake
 
 

@@ -11,68 +11,31 @@ A broker that does not answer is one FAIL, and nothing is asked after it.
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.admin._resource import ResourceType
 
 from tarry.app import cluster_of, geometry_of
-from tarry.cli.check_upkeep import left_behind, short_of_copies
-from tarry.cli.check_wheel import refusals
+from tarry.cli.check.finding import ANSWER_WITHIN_S, DENIED, FAIL, NOTE, OK, Finding
+from tarry.cli.check.rights import rights
+from tarry.cli.check.upkeep import left_behind, short_of_copies
+from tarry.cli.check.wheel import refusals
 from tarry.config import Config, Intake, load
 from tarry.config.sources import DEFAULT_PATH, PATH_VARIABLE
 from tarry.core.checkpoint import LIMIT, Geometry
 from tarry.errors import BrokerError, ConfigError, TarryError
 from tarry.kafka.errors import error_of
 from tarry.kafka.intake_topics import check as check_topics
-from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, TopicAdmin, wheel_topic
-
-ANSWER_WITHIN_S = 8.0
-"""How long a broker may take to answer: people wait for this command."""
+from tarry.kafka.topics import DEAD, TopicAdmin
 
 METADATA_LIMIT, AUTHORIZER = "offset.metadata.max.bytes", "authorizer.class.name"
-
-OK, FAIL, NOTE = "ok", "FAIL", "note"
-
-_READ, _WRITE, _DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE
-_DENIED = frozenset(
-    {
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    }
-)
-
-
-class Rights(NamedTuple):
-    """What the service needs to do with a topic.
-
-    Args:
-        must: operations that it cannot work without.
-        should: those without which only tidying up suffers.
-    """
-
-    must: frozenset[AclOperation]
-    should: frozenset[AclOperation] = frozenset()
-
-
-class Finding(NamedTuple):
-    """One line of the report.
-
-    Args:
-        word: `OK`, `FAIL` or `NOTE`.
-        text: what was looked at, a colon, and how it is.
-    """
-
-    word: str
-    text: str
 
 
 def check(
@@ -149,7 +112,7 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
     if open_to_all:
         yield Finding(OK, "ACLs: no authorizer: everybody may do everything")
     else:
-        yield from _rights(admin, settings, there)
+        yield from rights(admin, settings, there)
 
 
 def _connect(settings: Config) -> tuple[AdminClient, list[str]]:
@@ -194,7 +157,7 @@ def _settings_of(admin: AdminClient, broker: int) -> Mapping[str, str] | None:
     try:
         found: Any = admin.describe_configs([resource], request_timeout=ANSWER_WITHIN_S)[resource].result()
     except KafkaException as exception:
-        if error_of(exception).code() in _DENIED:
+        if error_of(exception).code() in DENIED:
             return None
         raise
     return {name: entry.value for name, entry in found.items()}
@@ -259,87 +222,6 @@ def _upkeep(settings: Config, cluster: ClusterMetadata) -> Iterator[Finding]:
     there = {name: len(topic.partitions) for name, topic in cluster.topics.items()}
     found = left_behind(cluster_of(settings), settings.service.group, configured, there)
     yield from (Finding(NOTE, line) for line in found)
-
-
-# -- rights -----------------------------------------------------------------------------------------------------------
-
-
-def _rights(admin: AdminClient, settings: Config, there: set[str]) -> Iterator[Finding]:
-    """What this user may do, as the brokers themselves say it."""
-    needed = _needed(settings)
-    found = {topic: wanted for topic, wanted in needed.items() if topic in there}
-    if found:
-        yield from _topic_rights(admin, found)
-    for topic in needed:
-        if topic not in found:
-            yield Finding(NOTE, f"ACLs of topic {topic}: not there, or hidden from this user; making it needs CREATE")
-    yield _group_right(admin, settings.service.group)
-    yield Finding(
-        NOTE,
-        "ACLs of transactions: cannot be asked for; the service needs WRITE and DESCRIBE on transactional ids that "
-        f"begin with {settings.service.group}.",
-    )
-
-
-def _needed(settings: Config) -> dict[str, Rights]:
-    """What the service needs, by topic; a target counts where it is named in full."""
-    write, delete = frozenset({_WRITE}), frozenset({_DELETE})
-    needed: dict[str, Rights] = {}
-    for intake in settings.intakes:
-        name = intake.topic
-        needed[name] = Rights(frozenset({_READ}), delete)
-        needed[name + RESULTS] = Rights(write)
-        needed[name + JOURNAL] = Rights(frozenset({_READ, _WRITE}), delete)
-        needed[name + DEAD] = Rights(write)
-        for level in range(1, geometry_of(settings, intake).levels + 1):
-            # A bucket that is not emptied keeps its entry in the checkpoint, which has room for so many.
-            needed[wheel_topic(name, level)] = Rights(frozenset({_READ, _WRITE, _DELETE}))
-    for intake in settings.intakes:
-        for target in (intake.target,) if intake.target else intake.targets:
-            if not set(target) & set("*?["):
-                must, should = needed.get(target, Rights(frozenset()))
-                needed[target] = Rights(must | write, should)
-    return needed
-
-
-def _topic_rights(admin: AdminClient, needed: Mapping[str, Rights]) -> Iterator[Finding]:
-    futures = admin.describe_topics(
-        TopicCollection(list(needed)), include_authorized_operations=True, request_timeout=ANSWER_WITHIN_S
-    )
-    for topic, (must, should) in needed.items():
-        try:
-            allowed = futures[topic].result().authorized_operations or []
-        except KafkaException as exception:
-            yield Finding(FAIL, f"ACLs of topic {topic}: {error_of(exception).str()}")
-            continue
-        lacking = (must | should).difference(allowed)
-        if lacking & must:
-            yield Finding(FAIL, f"ACLs of topic {topic}: {_names(lacking)} needed, and not granted")
-        elif lacking:
-            yield Finding(NOTE, f"ACLs of topic {topic}: without {_names(lacking)} what is done stays in it for ever")
-        else:
-            yield Finding(OK, f"ACLs of topic {topic}: {_names(must | should)}")
-
-
-def _group_right(admin: AdminClient, group: str) -> Finding:
-    futures = admin.describe_consumer_groups(
-        [group], include_authorized_operations=True, request_timeout=ANSWER_WITHIN_S
-    )
-    try:
-        allowed = futures[group].result().authorized_operations or []
-    except KafkaException as exception:
-        error = error_of(exception)
-        if error.code() in _DENIED:
-            return Finding(FAIL, f"ACLs of group {group}: READ needed, and not granted")
-        # Such as a cluster whose topic of offsets nobody has used yet.
-        return Finding(NOTE, f"ACLs of group {group}: could not be asked for ({error.name()}); READ is needed")
-    if _READ not in allowed:
-        return Finding(FAIL, f"ACLs of group {group}: READ needed, and not granted")
-    return Finding(OK, f"ACLs of group {group}: READ")
-
-
-def _names(operations: Iterable[AclOperation]) -> str:
-    return ", ".join(sorted(operation.name for operation in operations))
 
 
 def _counted(number: int, noun: str) -> str:
