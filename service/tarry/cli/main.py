@@ -22,6 +22,7 @@ from tarry.cli.send import send
 from tarry.cli.serve import serve
 from tarry.cli.spark import app as spark
 from tarry.cli.status import status
+from tarry.cli.topics import topics
 from tarry.errors import ConfigError, HeaderError, TarryError
 from tarry.logs import Level
 
@@ -64,7 +65,7 @@ def common(
     context.obj = Common(debug, log_level)
 
 
-for command in (broker, serve, send, status, cancel, pending, redrive, check, demo):
+for command in (broker, serve, send, status, cancel, pending, redrive, topics, check, demo):
     app.command(command.__name__, help=help_of(command))(command)
 app.add_typer(spark)
 

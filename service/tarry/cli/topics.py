@@ -1,0 +1,39 @@
+"""`tarry topics`: the topics of all intakes, made or checked as a start of the service would, and no more.
+
+For who starts the service with a user that may create none.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tarry import app, logs
+from tarry.config import load
+
+
+def topics(
+    context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The configuration; without it ./tarry.toml, if there."),
+    ] = None,
+) -> None:
+    """Make the topics that are missing, check those that are there, and end.
+
+    It is what `tarry serve` does first. Run before it, by a user who may create topics, it leaves the service without
+    need for that right. Prints one line for each topic that was made, and one for each intake.
+
+    Example: tarry topics --config tarry.toml
+    """
+    settings = load(config, os.environ)
+    logs.configure(context.obj.log_level if context.obj else "info")
+
+    def report(_event: str, **said: Any) -> None:
+        for name in said["topics"]:
+            typer.echo(f"made  {name}")
+
+    app.prepare(settings, adopt=False, on_event=report)
+    for intake in settings.intakes:
+        typer.echo(f"ok    {intake.topic}: its topics are as they must be")

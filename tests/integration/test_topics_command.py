@@ -1,0 +1,58 @@
+"""`tarry topics`: what a start makes, without a service."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from tests.support.processes import Serve, ServeConfig
+
+
+@pytest.fixture
+def config(bootstrap: str, unique_name: Callable[[str], str]) -> ServeConfig:
+    return ServeConfig(bootstrap, unique_name("delayed"), 1, unique_name("group"))
+
+
+def make(directory: Path, config: ServeConfig) -> tuple[int, list[str], str]:
+    """Run the command; return its exit code, its lines and what it said on stderr."""
+    path = directory / "made.toml"
+    path.write_text(config.toml(), encoding="utf-8")
+    run = subprocess.run(
+        [sys.executable, "-m", "tarry", "topics", "--config", str(path)],
+        env={name: value for name, value in os.environ.items() if not name.startswith("TARRY_")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return run.returncode, run.stdout.splitlines(), run.stderr
+
+
+def test_topics_are_made_once_and_a_service_finds_nothing_to_make(config: ServeConfig, tmp_path: Path) -> None:
+    ok = f"ok    {config.intake}: its topics are as they must be"
+    code, lines, _log = make(tmp_path, config)
+    assert code == 0
+    assert lines[-1] == ok
+    made = {line.removeprefix("made  ") for line in lines[:-1]}
+    assert made == {config.intake + ending for ending in ("", ".results", ".journal", ".dead")}
+    assert made <= set(AdminClient({"bootstrap.servers": config.bootstrap}).list_topics(timeout=10).topics)
+    assert make(tmp_path, config)[:2] == (0, [ok])
+    serve = Serve(config, tmp_path)
+    try:
+        serve.start().wait_serving()
+        assert serve.events("topics_made") == []
+        assert serve.stop() == 0
+    finally:
+        serve.close()
+
+
+def test_a_topic_that_is_not_as_it_must_be_is_one_line_and_exit_1(config: ServeConfig, tmp_path: Path) -> None:
+    assert make(tmp_path, config)[0] == 0
+    code, lines, errors = make(tmp_path, replace(config, partitions=2))
+    assert (code, lines) == (1, [])
+    assert errors.splitlines()[-1] == f"tarry: {config.intake}.results has 1 partitions, and 2 are configured"
