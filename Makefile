@@ -8,7 +8,7 @@ SOAK   ?= 60s
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deploy check format soak slow bench lock clean
+.PHONY: help setup demo test test-deploy check format soak slow bench manifests lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ bench: $(READY) ## figures, as ratios in one run
 	$(BIN)/python -m benches.bench_relay
 	$(BIN)/python -m benches.bench_overflow
 	$(BIN)/python -m benches.bench_poison
+
+manifests: $(READY) ## deploy/k8s from the chart; needs helm
+	$(BIN)/python deploy/render.py
 
 lock: $(READY) ## resolve the dependencies anew
 	$(BIN)/python -m pip install --quiet uv

@@ -1,0 +1,42 @@
+{{- define "tarry.name" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tarry.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "tarry.labels" -}}
+{{ include "tarry.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "tarry.image" -}}
+{{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) | quote -}}
+{{- end -}}
+
+{{/* The Secret with librdkafka's secret properties; empty where there is none. */}}
+{{- define "tarry.secretName" -}}
+{{- if .Values.secret.existing -}}
+{{- .Values.secret.existing -}}
+{{- else if .Values.secret.values -}}
+{{- include "tarry.name" . }}-sasl
+{{- end -}}
+{{- end -}}
+
+{{/* A name that Kubernetes takes, of one that Kafka takes. */}}
+{{- define "tarry.resourceName" -}}
+{{- $legal := lower . | replace "_" "-" -}}
+{{- if or (ne $legal .) (gt (len $legal) 200) -}}
+{{- printf "%s-%s" ($legal | trunc 200 | trimAll ".-") (sha256sum . | trunc 8) -}}
+{{- else -}}
+{{- $legal -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,66 @@
+{{/* What every pod has, whatever it runs. */}}
+{{- define "tarry.podBasics" -}}
+serviceAccountName: {{ include "tarry.name" . }}
+automountServiceAccountToken: false
+# A Service named tarry would make variables such as TARRY_PORT, which the service refuses as misspelt.
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: {{ .Values.user | int64 }}
+  runAsGroup: {{ .Values.user | int64 }}
+  fsGroup: {{ .Values.user | int64 }}
+  seccompProfile:
+    type: RuntimeDefault
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "tarry.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* librdkafka's secret properties, of the Secret `secret`. */}}
+{{- define "tarry.secretEnv" -}}
+{{- range $option, $key := .root.Values.secret.options }}
+- name: TARRY_KAFKA__OPTIONS__{{ $option | replace "." "_" | upper }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ $.secret }}
+      key: {{ $key }}
+{{- end }}
+{{- end -}}
+
+{{- define "tarry.mounts" -}}
+- name: config
+  mountPath: /etc/tarry/tarry.toml
+  subPath: tarry.toml
+  readOnly: true
+{{- if .Values.tls.existing }}
+- name: tls
+  mountPath: /etc/tarry/tls
+  readOnly: true
+{{- end }}
+- name: tmp
+  mountPath: /tmp
+{{- end -}}
+
+{{- define "tarry.volumes" -}}
+- name: config
+  configMap:
+    name: {{ include "tarry.name" . }}
+{{- with .Values.tls.existing }}
+- name: tls
+  secret:
+    secretName: {{ . }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,228 @@
+"""The chart by helm, and `deploy/k8s` on a real API server: every object, and a bare pod of each template.
+
+Needs `helm`, and `kubectl` with a KUBECONFIG whose user may make namespaces and custom resource definitions. No pod
+has to run: objects are admitted, defaulted and validated. So a server without nodes or controllers will do. What is
+made stays in a namespace of the run's own, which is deleted in the end.
+"""
+
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy import render
+from tarry.app import geometry_of
+from tarry.config import load
+from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, topics_of
+from tests.support.manifests import CRDS, Object, objects, pod_templates
+
+pytestmark = pytest.mark.deploy
+
+TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="module")
+def helm() -> None:
+    if shutil.which("helm") is None:
+        pytest.skip("there is no helm")
+
+
+# -- the chart --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("helm")
+def test_helm_makes_what_is_committed() -> None:
+    made = render.files_of(render.template())
+    there = {path.relative_to(render.MANIFESTS).as_posix(): path for path in render.MANIFESTS.rglob("*.yaml")}
+    assert set(made) == set(there)
+    for name, text in made.items():
+        assert there[name].read_text(encoding="utf-8") == text, f"{name}: make manifests"
+
+
+@pytest.mark.usefixtures("helm")
+@pytest.mark.parametrize("values", [None, render.VALUES])
+def test_helm_has_nothing_to_complain_of(values: Path | None) -> None:
+    options = [] if values is None else ["--values", str(values)]
+    run = subprocess.run(
+        ["helm", "lint", str(render.CHART), "--strict", *options], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout
+    assert "[WARNING]" not in run.stdout
+    assert "[ERROR]" not in run.stdout
+
+
+@pytest.mark.usefixtures("helm")
+@pytest.mark.parametrize(
+    ("overflow", "delay"),
+    [
+        ({}, "60s"),
+        ({}, "61s"),
+        ({}, "6m20s"),
+        ({}, "6m20s1ms"),
+        ({}, "1h3m20s"),
+        ({}, "30d"),
+        ({}, "36500d"),
+        ({"width": "2s", "size": 2, "from": "2s"}, "1.5h"),
+        ({"width": "1h", "size": 32, "from": "1h"}, "365d"),
+    ],
+)
+def test_kafka_topics_are_those_that_the_service_would_make(
+    overflow: dict[str, object], delay: str, tmp_path: Path
+) -> None:
+    """The chart counts levels by itself: it has to come to what the service comes to."""
+    intake = {"topic": "An_intake", "partitions": 3, "replication": 2, "max_delay": delay}
+    values = tmp_path / "values.yaml"
+    values.write_text(
+        yaml.safe_dump({"config": {"overflow": overflow, "intake": [intake]}, "strimzi": {"enabled": True}}),
+        encoding="utf-8",
+    )
+    made = [one for one in yaml.safe_load_all(render.template(values)) if one]
+    path = tmp_path / "tarry.toml"
+    path.write_text(_the(made, "ConfigMap")["data"]["tarry.toml"], encoding="utf-8")
+    config = load(path, {})
+    geometry = geometry_of(config, config.intakes[0])
+    wanted = topics_of("An_intake", 3, 2, geometry, fixed_delay=False, max_bytes=DEFAULT_MAX_MESSAGE_BYTES)
+    topics = [one["spec"] for one in made if one["kind"] == "KafkaTopic"]
+    assert {one["topicName"]: one["partitions"] for one in topics} == {one.name: one.partitions for one in wanted}
+
+
+@pytest.mark.usefixtures("helm")
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("terminationGracePeriodSeconds=5", "the hand-over takes up to 10 s"),
+        ("autoscaling.maxReplicas=100", "the others would be idle"),
+        ("config.service.transaction_interval_ms=0.5", "0.5 is not a whole number"),
+        ('config.intake[0].targets=["a*b"]', "Kafka has no ACL for a*b"),
+        ("replica=3", "replica"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_with_the_reason(setting: str, says: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        render.template(render.VALUES, setting)
+    assert says in refused.value.stderr
+
+
+# -- an API server ----------------------------------------------------------------------------------------------------
+
+
+class Cluster:
+    """An API server, and a namespace of this run's that enforces the restricted pod standard."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def kubectl(self, *arguments: str, given: object = None) -> subprocess.CompletedProcess[str]:
+        """Run kubectl; objects that are given go to its input."""
+        return subprocess.run(
+            ["kubectl", *arguments],
+            input=None if given is None else yaml.safe_dump_all(given),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+
+    def apply(self, made: list[Object]) -> subprocess.CompletedProcess[str]:
+        """Apply objects, in this run's namespace."""
+        return self.kubectl("apply", "--validate=strict", "-f", "-", given=[self._moved(one) for one in made])
+
+    def _moved(self, one: Object) -> Object:
+        metadata = dict(one["metadata"])
+        if one["kind"] == "Namespace":
+            metadata["name"] = self.namespace
+        elif one["kind"] != "CustomResourceDefinition":
+            metadata["namespace"] = self.namespace
+        return {**one, "metadata": metadata}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    if shutil.which("kubectl") is None or not os.environ.get("KUBECONFIG"):
+        pytest.skip("there is no kubectl, or KUBECONFIG is not set")
+    cluster = Cluster(f"tarry-{uuid.uuid4().hex[:8]}")
+    answer = cluster.kubectl("version", "--request-timeout=20s")
+    if answer.returncode:
+        pytest.skip(f"no API server answers: {answer.stderr.strip()}")
+    there = cluster.kubectl("get", "crd", "--selector=tarry-tests!=stub", "--output=name").stdout.split()
+    if real := {f"customresourcedefinition.apiextensions.k8s.io/{one['metadata']['name']}" for one in objects(CRDS)} & {
+        *there
+    }:
+        pytest.skip(f"a cluster of somebody's: it has {', '.join(sorted(real))}")
+    crds = cluster.apply(objects(CRDS))
+    assert crds.returncode == 0, crds.stderr
+    waited = cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(CRDS))
+    assert waited.returncode == 0, waited.stderr
+    yield cluster
+    cluster.kubectl("delete", "namespace", cluster.namespace, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def applied(cluster: Cluster) -> subprocess.CompletedProcess[str]:
+    """All of `deploy/k8s`; the namespace is among it, and comes first."""
+    return cluster.apply(objects())
+
+
+def test_all_of_it_is_taken_without_a_warning(applied: subprocess.CompletedProcess[str]) -> None:
+    assert (applied.returncode, applied.stderr) == (0, "")
+    assert len(applied.stdout.splitlines()) == len(objects())
+
+
+def test_applying_it_again_changes_nothing(cluster: Cluster, applied: subprocess.CompletedProcess[str]) -> None:
+    assert applied.returncode == 0
+    again = cluster.apply(objects())
+    assert (again.returncode, again.stderr) == (0, "")
+    assert {line.rsplit(" ", 1)[1] for line in again.stdout.splitlines()} <= {"unchanged", "configured"}
+    changed = [line for line in again.stdout.splitlines() if not line.endswith(" unchanged")]
+    assert changed == []
+
+
+@pytest.mark.parametrize("name", [name for name, _ in pod_templates()])
+def test_the_namespace_takes_a_bare_pod_of_each_template_without_a_warning(
+    cluster: Cluster, applied: subprocess.CompletedProcess[str], name: str
+) -> None:
+    """Of what makes pods an API server only warns; pods themselves it refuses."""
+    assert applied.returncode == 0
+    made = cluster.apply([_bare(name)])
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout == f"pod/bare-{name} created\n"
+
+
+def test_the_namespace_refuses_a_pod_that_may_do_more(
+    cluster: Cluster, applied: subprocess.CompletedProcess[str]
+) -> None:
+    """So it is the standard that the others have passed."""
+    assert applied.returncode == 0
+    pod = _bare("tarry")
+    pod["metadata"]["name"] = "bare-root"
+    pod["spec"]["securityContext"]["runAsNonRoot"] = False
+    made = cluster.apply([pod])
+    assert made.returncode != 0
+    assert 'violates PodSecurity "restricted' in made.stderr
+
+
+def test_a_field_that_nobody_knows_is_refused(cluster: Cluster, applied: subprocess.CompletedProcess[str]) -> None:
+    """So it is a strict server that all of it has passed, what operators define included."""
+    assert applied.returncode == 0
+    topic = next(one for one in objects() if one["kind"] == "KafkaTopic")
+    topic["spec"]["replication"] = 3
+    made = cluster.apply([topic])
+    assert made.returncode != 0
+    assert 'unknown field "spec.replication"' in made.stderr
+
+
+def _bare(name: str) -> Object:
+    template = dict(pod_templates())[name]
+    metadata: dict[str, Any] = {**template["metadata"], "name": f"bare-{name}"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def _the(made: list[Object], kind: str) -> Object:
+    (one,) = (one for one in made if one["kind"] == kind)
+    return one

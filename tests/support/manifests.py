@@ -1,0 +1,97 @@
+"""What `deploy/k8s` says, object by object, and what a cluster would say to it as far as a schema can."""
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+REPOSITORY: Final = Path(__file__).parents[2]
+MANIFESTS: Final = REPOSITORY / "deploy" / "k8s"
+CRDS: Final = REPOSITORY / "tests" / "deploy" / "crds.yaml"
+VERSIONS: Final = ("1.29", "1.31", "1.34")
+"""Of Kubernetes: the oldest that the chart allows, one between, and the one that a real API server has in the tests."""
+
+Object = dict[str, Any]
+
+# Neither has types.
+jsonschema: Any = import_module("jsonschema")
+kubernetes_validate: Any = import_module("kubernetes_validate")
+
+
+def objects(path: Path = MANIFESTS) -> list[Object]:
+    """All objects of a file, or of a directory and those below."""
+    files = sorted(path.rglob("*.yaml")) if path.is_dir() else [path]
+    return [one for file in files for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one]
+
+
+def of_kind(kind: str) -> list[Object]:
+    """Those of one kind."""
+    return [one for one in objects() if one["kind"] == kind]
+
+
+def the(kind: str) -> Object:
+    """The only one of its kind."""
+    (one,) = of_kind(kind)
+    return one
+
+
+def pod_templates() -> Iterator[tuple[str, Object]]:
+    """What pods are made of: the name of what makes them, and metadata and spec."""
+    for one in objects():
+        spec = one.get("spec", {})
+        if one["kind"] == "CronJob":
+            spec = spec["jobTemplate"]["spec"]
+        if "template" in spec:
+            yield one["metadata"]["name"], spec["template"]
+
+
+def fault(one: Mapping[str, Any], version: str) -> str:
+    """What is wrong with an object, by the schema of its kind; empty where nothing is. Unknown fields are wrong.
+
+    Args:
+        one: the object.
+        version: of Kubernetes.
+    """
+    own = _own_schemas()
+    try:
+        if schema := own.get((one["apiVersion"], one["kind"])):
+            jsonschema.validate(one, schema)
+        else:
+            kubernetes_validate.validate(dict(one), version, strict=True)
+    except jsonschema.ValidationError as error:
+        return f"{one['kind']} {one['metadata']['name']}: {error.json_path}: {error.message}"
+    return ""
+
+
+def mib(size: str) -> int:
+    """A quantity of memory, in MiB."""
+    number, unit = int(size[:-2]), size[-2:]
+    return number * {"Mi": 1, "Gi": 1024}[unit]
+
+
+def _own_schemas() -> dict[tuple[str, str], Object]:
+    """The schemas of kinds that others define, by version and kind."""
+    found = {}
+    for crd in objects(CRDS):
+        spec = crd["spec"]
+        for version in spec["versions"]:
+            schema = deepcopy(version["schema"]["openAPIV3Schema"])
+            schema["properties"] |= {name: {} for name in ("apiVersion", "kind", "metadata")}
+            _close(schema)
+            found[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = schema
+    return found
+
+
+def _close(schema: Any) -> None:
+    """Refuse fields that a schema does not name, as an API server with strict validation does."""
+    if isinstance(schema, dict):
+        if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+            schema.setdefault("additionalProperties", False)
+        for part in schema.values():
+            _close(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _close(part)

@@ -1,0 +1,110 @@
+"""`deploy/k8s`: current, right by the schemas of Kubernetes, and as locked up as a pod can be."""
+
+import re
+
+import pytest
+import yaml
+
+from deploy import render
+from tarry import __version__
+from tests.support.manifests import MANIFESTS, VERSIONS, fault, objects, of_kind, pod_templates, the
+
+OBJECTS = objects()
+PODS = dict(pod_templates())
+each_pod = pytest.mark.parametrize("name", PODS)
+
+
+def test_it_was_rendered_from_the_chart_as_it_is() -> None:
+    said = render.DIGEST.read_text(encoding="utf-8").strip()
+    assert said == render.digest(), "the chart was changed: make manifests"
+
+
+def test_the_rules_of_the_chart_are_those_that_are_tested() -> None:
+    assert render.RULES_IN_CHART.read_bytes() == render.RULES.read_bytes(), "make manifests"
+    assert the("PrometheusRule")["spec"] == yaml.safe_load(render.RULES.read_text(encoding="utf-8"))
+
+
+def test_the_chart_is_of_this_version() -> None:
+    chart = yaml.safe_load((render.CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["appVersion"] == __version__
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_schemas_allow_all_of_it_and_know_every_field(version: str) -> None:
+    assert [said for one in OBJECTS if (said := fault(one, version))] == []
+
+
+def test_a_field_that_no_schema_knows_would_be_noticed() -> None:
+    deployment, topic = the("Deployment"), of_kind("KafkaTopic")[0]
+    deployment["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
+    topic["spec"]["replication"] = 3
+    for one in (deployment, topic):
+        assert "was unexpected" in fault(one, VERSIONS[-1])
+
+
+def test_all_that_the_chart_is_asked_for_is_there() -> None:
+    kinds = {one["kind"] for one in OBJECTS}
+    assert kinds == {
+        *("Namespace", "ServiceAccount", "ConfigMap", "Secret", "Service", "Deployment", "Job", "CronJob"),
+        *("PodDisruptionBudget", "HorizontalPodAutoscaler", "NetworkPolicy"),
+        *("ServiceMonitor", "PrometheusRule", "KafkaTopic", "KafkaUser"),
+    }
+
+
+def test_names_are_unique_and_all_of_it_is_in_one_namespace() -> None:
+    names = [(one["kind"], one["metadata"]["name"]) for one in OBJECTS]
+    assert len(names) == len(set(names))
+    assert {one["metadata"].get("namespace", render.NAMESPACE) for one in OBJECTS} == {render.NAMESPACE}
+
+
+def test_what_needs_an_operator_lies_apart_so_that_the_rest_can_be_applied_alone() -> None:
+    for path in MANIFESTS.glob("*.yaml"):
+        for one in objects(path):
+            assert not re.search(r"strimzi|coreos", one["apiVersion"]), path.name
+
+
+@each_pod
+def test_a_pod_has_no_token_no_root_no_rights_and_nowhere_to_write(name: str) -> None:
+    spec = PODS[name]["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in spec["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"]
+
+
+@each_pod
+def test_a_pod_is_not_told_of_services(name: str) -> None:
+    """A Service named tarry would make variables that the service refuses: see `test_manifests_fit`."""
+    assert PODS[name]["spec"]["enableServiceLinks"] is False
+
+
+@each_pod
+def test_what_a_pod_mounts_it_has_and_what_it_reads_there_is(name: str) -> None:
+    spec = PODS[name]["spec"]
+    volumes = {volume["name"] for volume in spec["volumes"]}
+    for container in spec["containers"]:
+        assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+    (config,) = (volume["configMap"]["name"] for volume in spec["volumes"] if "configMap" in volume)
+    assert config == the("ConfigMap")["metadata"]["name"]
+    assert spec["serviceAccountName"] == the("ServiceAccount")["metadata"]["name"]
+
+
+def test_selectors_find_the_service_s_pods_and_no_others() -> None:
+    labels = {name: template["metadata"]["labels"] for name, template in PODS.items()}
+    wanted = [the("Deployment")["spec"]["selector"]["matchLabels"], the("Service")["spec"]["selector"]]
+    wanted.append(the("PodDisruptionBudget")["spec"]["selector"]["matchLabels"])
+    spread = PODS["tarry"]["spec"]["topologySpreadConstraints"]
+    wanted += [one["labelSelector"]["matchLabels"] for one in spread]
+    for selector in wanted:
+        assert [name for name, own in labels.items() if selector.items() <= own.items()] == ["tarry"]
+    policy = the("NetworkPolicy")["spec"]["podSelector"]["matchLabels"]
+    assert all(policy.items() <= own.items() for own in labels.values())
+    monitored = the("ServiceMonitor")["spec"]["selector"]["matchLabels"]
+    assert monitored.items() <= the("Service")["metadata"]["labels"].items()
