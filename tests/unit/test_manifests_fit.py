@@ -14,11 +14,15 @@ from tarry.cli.main import app
 from tarry.config import Config, load
 from tarry.errors import ConfigError
 from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, topics_of
+from tarry.kafka.settings import QUEUE_KBYTES
 from tarry.supervisor.supervisor import Limits
+from tarry.worker.loop import DRAIN_QUEUE_KBYTES
 from tests.support.manifests import mib, of_kind, pod_templates, the
 
 PODS = dict(pod_templates())
 SERVICE = PODS["tarry"]["spec"]
+INTERPRETER_MIB = 59
+"""A worker at rest, in docs/performance.md."""
 PROMISED_END_S = 10
 """What docs/operations.md says of SIGTERM."""
 
@@ -89,8 +93,12 @@ def test_probes_ask_for_what_is_answered_and_leave_a_hanging_worker_to_the_super
 
 
 def test_memory_is_enough_for_the_budget_of_each_process(config: Config) -> None:
+    beside = yaml.safe_load((render.CHART / "values.yaml").read_text(encoding="utf-8"))["resources"]
+    each = config.service.memory_budget_bytes // 2**20 + beside["memoryBesideBudgetMiB"]
     limit = mib(SERVICE["containers"][0]["resources"]["limits"]["memory"])
-    assert limit == config.service.processes * (config.service.memory_budget_bytes // 2**20 + 256) + 64
+    assert limit == config.service.processes * each + beside["memorySupervisorMiB"]
+    fetched_ahead = QUEUE_KBYTES + DRAIN_QUEUE_KBYTES
+    assert beside["memoryBesideBudgetMiB"] > fetched_ahead / 1024 + INTERPRETER_MIB
 
 
 def test_there_are_partitions_for_as_many_workers_as_the_autoscaler_makes(config: Config) -> None:
