@@ -118,7 +118,7 @@ class Cluster:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
 
-    def kubectl(self, *arguments: str, given: object = None) -> subprocess.CompletedProcess[str]:
+    def kubectl(self, *arguments: str, given: list[Object] | None = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl; objects that are given go to its input."""
         return subprocess.run(
             ["kubectl", *arguments],
