@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from deploy import render
 from tarry.app import geometry_of
-from tarry.cli.check import _needed
+from tarry.cli.check.rights import needed_rights
 from tarry.cli.main import app
 from tarry.config import Config, load
 from tarry.errors import ConfigError
@@ -148,7 +148,7 @@ def test_the_service_s_user_may_do_what_it_needs_and_no_more(config: Config) -> 
         ("transactionalId", f"{group}.", "prefix"): {"Write", "Describe"},
     }
     own = {intake.topic for intake in config.intakes}
-    for topic, rights in _needed(config).items():
+    for topic, rights in needed_rights(config).items():
         operations = {operation.name.capitalize() for operation in rights.must | rights.should}
         is_own = topic in own or any(topic.startswith(f"{intake}.") for intake in own)
         wanted["topic", topic, "literal"] = operations | ({"DescribeConfigs"} if is_own else set())

@@ -30,7 +30,7 @@ class Rights(NamedTuple):
 
 def rights(admin: AdminClient, settings: Config, there: set[str]) -> Iterator[Finding]:
     """What this user may do, as the brokers themselves say it."""
-    needed = _needed(settings)
+    needed = needed_rights(settings)
     found = {topic: wanted for topic, wanted in needed.items() if topic in there}
     if found:
         yield from _topic_rights(admin, found)
@@ -45,7 +45,7 @@ def rights(admin: AdminClient, settings: Config, there: set[str]) -> Iterator[Fi
     )
 
 
-def _needed(settings: Config) -> dict[str, Rights]:
+def needed_rights(settings: Config) -> dict[str, Rights]:
     """What the service needs, by topic; a target counts where it is named in full."""
     write, delete = frozenset({_WRITE}), frozenset({_DELETE})
     needed: dict[str, Rights] = {}
