@@ -6,6 +6,7 @@ READY  := $(VENV)/.ready-$(shell cksum < requirements.lock | cut -d' ' -f1)
 FOR    ?= 20s
 SOAK   ?= 60s
 JOBS   ?= 2
+COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-deploy check format soak slow bench manifests lock clean
@@ -60,8 +61,11 @@ manifests: $(READY) ## deploy/k8s from the chart; needs helm
 
 lock: $(READY) ## resolve the dependencies anew
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --all-extras \
-	  --custom-compile-command "make lock" pyproject.toml -o requirements.lock
+	$(COMPILE) pyproject.toml --all-extras -o requirements.lock
+	@# What the image takes of that, and what builds it.
+	$(COMPILE) -c requirements.lock pyproject.toml -o service/requirements/service.lock
+	$(COMPILE) -c requirements.lock pyproject.toml --extra pipelines --extra postgres -o service/requirements/spark.lock
+	$(COMPILE) -c requirements.lock service/requirements/build.in -o service/requirements/build.lock
 
 clean: ## remove what make made
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -4,6 +4,7 @@ pytest_plugins = [
     "tarry.testing.pytest_plugin",
     "tests.support.options",
     "tests.support.brokers",
+    "tests.support.docker",
     "tests.support.postgres",
     "tests.support.spark",
     "pytester",

@@ -1,0 +1,53 @@
+"""Asks the service of this container for one of its pages, prints it, and fails where that is not 200.
+
+`python healthcheck.py livez` is the image's health check; `readyz` and `metrics` are the other pages. It reads where
+the service listens as the service does, from the environment and from tarry.toml, and nothing but the standard library:
+it runs every few seconds, beside a service that has other work to do.
+"""
+
+import http.client
+import os
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+HOST, PORT = "127.0.0.1", 8080
+WITHIN_S = 4.0
+_EVERYWHERE = {"0.0.0.0": HOST, "::": "::1", "": HOST}  # noqa: S104 (looked up, not listened on)
+
+
+def where(env: Mapping[str, str]) -> tuple[str, int]:
+    """Host and port at which the service answers.
+
+    Args:
+        env: the environment.
+
+    Raises:
+        OSError: there is no such configuration, or it can't be read.
+        ValueError: it is not TOML, or the port is no number.
+    """
+    path = Path(env.get("TARRY_CONFIG") or "tarry.toml")
+    has_file = bool(env.get("TARRY_CONFIG")) or path.exists()
+    table = tomllib.loads(path.read_text(encoding="utf-8")).get("http", {}) if has_file else {}
+    host = env.get("TARRY_HTTP__HOST", table.get("host", HOST))
+    return _EVERYWHERE.get(host, host), int(env.get("TARRY_HTTP__PORT", table.get("port", PORT)))
+
+
+def main(page: str) -> int:
+    """The exit code: 0 where the page is 200."""
+    try:
+        host, port = where(os.environ)
+        connection = http.client.HTTPConnection(host, port, timeout=WITHIN_S)
+        connection.request("GET", f"/{page}")
+        answer = connection.getresponse()
+        said = answer.read().decode()
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        sys.stderr.write(f"{page}: {error}\n")
+        return 1
+    sys.stdout.write(said)
+    return 0 if answer.status == http.HTTPStatus.OK else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
