@@ -60,6 +60,12 @@ def test_nothing_is_published_beyond_this_machine_and_what_is_mounted_is_there(
     assert len({port["published"] for port in published}) == len(published)
     assert all(each.get("read_only") for each in mounted)
     assert [each["source"] for each in mounted if not Path(each["source"]).is_file()] == []
+    # The files speak of one another by where they are in the containers.
+    places = {each["target"] for each in mounted}
+    files_of = ROOT / "deploy" / "compose"
+    assert set(re.findall(r"\S+rules\.yml", (files_of / "prometheus.yml").read_text(encoding="utf-8"))) <= places
+    (dashboards,) = re.findall(r"path: (\S+)", (files_of / "grafana" / "dashboards.yml").read_text(encoding="utf-8"))
+    assert dashboards in {str(Path(place).parent) for place in places}
 
 
 def test_our_own_containers_may_do_nothing_beyond_their_work(compose: None) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tarry import __version__
 from tests.support.brokers import wait_until
-from tests.support.docker import HARDENED, Failed, build, docker, inspect
+from tests.support.docker import HARDENED, Failed, build, docker, inspect, run
 
 pytestmark = pytest.mark.deploy
 
@@ -119,6 +119,29 @@ def test_its_health_check_tells_a_live_service_from_one_that_hangs(service: str)
     wait_until(lambda: is_ready(service), "ready", 60.0)
     docker("stop", "--time=30", service)
     assert inspect(service)["State"]["ExitCode"] == 0, docker("logs", service)
+
+
+def test_a_job_on_spark_runs_on_a_read_only_root_and_fetches_nothing(
+    service: str, service_image: str, spark_image: str, network: str, kafka: str
+) -> None:
+    wait_until(lambda: is_ready(service), "ready", 120.0)
+    here = (f"--network={network}", *HARDENED, "--tmpfs=/tmp", f"--env=TARRY_KAFKA__BOOTSTRAP_SERVERS={kafka}")
+    with pytest.raises(Failed, match='"reason": "unknown-target"'):  # nobody made it: a result, and a dead letter
+        docker("run", "--rm", *here, service_image, "send", "orders", "{}", "--delay", "1s", "--wait")
+    kept = f"tarry-test-lake-{uuid4().hex[:8]}"
+    job = f"{kept}-job"
+    try:
+        arguments = ("--detach", f"--name={job}", *here, f"--volume={kept}:/lake", spark_image)
+        docker("run", *arguments, "spark", "archive", "--lake", "/lake")
+        ended = docker("wait", job, within_s=600.0)
+        said = run("docker", "logs", job, with_stderr=True)
+        assert ended == "0", said
+        assert "fetching" not in said
+        tables = docker("run", "--rm", *HARDENED, f"--volume={kept}:/lake", "--entrypoint=ls", spark_image, "/lake")
+        assert {"results", "dead"} <= set(tables.split())
+    finally:
+        docker("rm", "--force", job)
+        docker("volume", "rm", "--force", kept)
 
 
 def is_ready(container: str) -> bool:
