@@ -223,9 +223,7 @@ def test_what_the_readme_sends_is_read_through_two_replicas(
     assert Counter(reader.keys()[1:]) == Counter([*sent, *again])
 
 
-def test_three_brokers_hold_three_copies_and_one_of_them_may_go(
-    start: Callable[..., Project], read: Callable[[Project], Reader]
-) -> None:
+def test_three_brokers_hold_three_copies(start: Callable[..., Project], read: Callable[[Project], Reader]) -> None:
     project = start(*THREE)
     reader = read(project)
     assert send_as_the_readme_does(project)["outcome"] == "fired"
@@ -235,7 +233,3 @@ def test_three_brokers_hold_three_copies_and_one_of_them_may_go(
     assert {"tarry.delayed", "tarry.delayed.journal", "__consumer_offsets", "__transaction_state"} <= ours.keys()
     copies = {name: {len(each.replicas) for each in topic.partitions.values()} for name, topic in ours.items()}
     assert all(count == {3} for count in copies.values()), copies
-    project("kill", "kafka-3")
-    sent = send_to_all_partitions(project)
-    wait_until(lambda: len(reader.keys()) == 1 + len(sent), "all is read without the third broker", 180.0)
-    assert Counter(reader.keys()[1:]) == Counter(sent)
