@@ -125,7 +125,7 @@ def test_a_job_on_spark_runs_on_a_read_only_root_and_fetches_nothing(
     service: str, service_image: str, spark_image: str, network: str, kafka: str
 ) -> None:
     wait_until(lambda: is_ready(service), "ready", 120.0)
-    here = (f"--network={network}", *HARDENED, "--tmpfs=/tmp", f"--env=TARRY_KAFKA__BOOTSTRAP_SERVERS={kafka}")
+    here = (f"--network={network}", *HARDENED, "--tmpfs=/tmp:exec", f"--env=TARRY_KAFKA__BOOTSTRAP_SERVERS={kafka}")
     with pytest.raises(Failed, match='"reason": "unknown-target"'):  # nobody made it: a result, and a dead letter
         docker("run", "--rm", *here, service_image, "send", "orders", "{}", "--delay", "1s", "--wait")
     kept = f"tarry-test-lake-{uuid4().hex[:8]}"
