@@ -27,8 +27,8 @@ class Failed(Exception):  # noqa: N818 (what happened to the command)
     """A command ended badly; the text is all that it said."""
 
 
-def run(*command: str, within_s: float = WITHIN_S, with_stderr: bool = False, **environment: str) -> str:
-    """What a command that ended well wrote to stdout, and to stderr where that is asked for.
+def run(*command: str, within_s: float = WITHIN_S, **environment: str) -> str:
+    """What a command that ended well wrote to stdout.
 
     Raises:
         Failed: it did not end well.
@@ -45,7 +45,7 @@ def run(*command: str, within_s: float = WITHIN_S, with_stderr: bool = False, **
     )
     if done.returncode != 0:
         raise Failed(f"{' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout + (done.stderr if with_stderr else "")
+    return done.stdout
 
 
 def docker(*arguments: str, within_s: float = WITHIN_S, **environment: str) -> str:
