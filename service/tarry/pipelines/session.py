@@ -30,6 +30,9 @@ CONNECTORS: Final = Jars(
     ),
 )
 
+_MODULE: Final = "jdk.incubator.vector"
+"""Spark has its Java open it, which does not start without it."""
+
 _ALWAYS: Final = {
     # Instants, everywhere: nothing may depend on where a driver runs.
     "spark.sql.session.timeZone": "UTC",
@@ -67,7 +70,7 @@ def session(
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     ours = dict(_ALWAYS)
     if not is_submitted:
-        java = find_java()
+        java = find_java(module=_MODULE)
         os.environ["JAVA_HOME"] = str(java.path.resolve().parents[1])
         jars = CONNECTORS.get(java, on_progress)
         ours |= {
