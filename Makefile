@@ -55,6 +55,9 @@ bench: $(READY) ## figures, as ratios in one run
 	$(BIN)/python -m benches.bench_relay
 	$(BIN)/python -m benches.bench_overflow
 	$(BIN)/python -m benches.bench_poison
+	$(BIN)/python -m benches.bench_pipeline_schedule
+	$(BIN)/python -m benches.bench_pipeline_apply
+	$(BIN)/python -m benches.bench_pipeline_audit
 
 manifests: $(READY) ## deploy/k8s from the chart; needs helm
 	$(BIN)/python deploy/render.py
