@@ -1,5 +1,6 @@
 """`apply`: PostgreSQL and Delta tables equal a replay of the change log in plain Python."""
 
+import os
 import shutil
 import uuid
 from abc import ABC, abstractmethod
@@ -372,3 +373,12 @@ def test_a_delta_table_without_a_key_is_refused_in_one_line(
     target = Lake(spark, str(side.lake), "test's", {"lines": ["line"]})
     with pytest.raises(UsageError, match=r"^the key of shop\.orders is not known: --key shop\.orders=COLUMN"):
         apply(topics, [topic], target, str(side.checkpoint), on_progress=side.told.append)
+
+
+def test_a_lake_may_be_named_from_the_directory_of_the_run(spark: SparkSession, tmp_path: Path) -> None:
+    lake = os.path.relpath(tmp_path / "lake")  # Spark's Java runs where this process began
+    spark.createDataFrame([], "id long").write.format("delta").save(f"{lake}/shop/notes")
+    target = Lake(spark, lake, "test's", {"notes": ["id"]})
+    assert [table.columns for table in target.find(spark, [("shop", "notes")])] == [["id"]]
+    assert target.known(spark.createDataFrame([("a",)], "id string")).collect() == []
+    assert (tmp_path / "lake" / "tarry_apply" / "ids").is_dir()

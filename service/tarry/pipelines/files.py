@@ -36,6 +36,11 @@ class Files:
         at, system = self._at(path)
         return bool(system.exists(at))
 
+    def absolute(self, path: str) -> str:
+        """A path with its file system, from the root: where Spark runs no longer matters."""
+        at, system = self._at(path)
+        return str(system.makeQualified(at).toString())
+
     def names(self, directory: str) -> list[str]:
         """What a directory holds; nothing where there is none."""
         at, system = self._at(directory)

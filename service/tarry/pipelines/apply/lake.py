@@ -20,6 +20,7 @@ from tarry.errors import UsageError
 from tarry.kafka.place import Place
 from tarry.pipelines.apply.batch import Batch, Outcome
 from tarry.pipelines.apply.changes import PLACE, TABLE, Table, refuse, rejects
+from tarry.pipelines.files import Files
 
 Name = tuple[str, str]
 
@@ -62,7 +63,8 @@ class Lake:
         *,
         ids_for_ms: int = 604_800_000,
     ) -> None:
-        self._lake = lake.rstrip("/")
+        # Delta takes a table's path that does not begin at a root for a name.
+        self._lake = Files(spark).absolute(lake).rstrip("/")
         self._job = job
         self._keys = keys
         self._ids_for_ms = ids_for_ms
