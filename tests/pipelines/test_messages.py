@@ -247,11 +247,14 @@ def test_slices_hold_every_shard_once() -> None:
         ({"headers": [("x", "nope")]}, "-H x: "),
     ],
 )
-def test_an_expression_that_does_not_fit_is_one_line(spark: SparkSession, asked: dict[str, Any], said: str) -> None:
+def test_an_expression_that_does_not_fit_is_one_line(
+    spark: SparkSession, asked: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     given = {"row_key": "k", "target": "t", "due": "at"} | asked
     with pytest.raises(UsageError, match=said) as raised:
         ask(spark.createDataFrame([], ROW), Expressions(**given), JOB, BASE_MS)
     assert "\n" not in str(raised.value)
+    assert caplog.records == []
 
 
 def test_request_headers_and_rows_without_a_time_are_refused_at_once() -> None:

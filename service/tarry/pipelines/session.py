@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tarry.errors import UsageError
@@ -49,6 +50,10 @@ _HERE: Final = {
 }
 
 
+_LOGS_OF_ERRORS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Write what is raised to stderr as well, with Java's whole stack; the job's own error says it once."""
+
+
 @contextmanager
 def session(
     name: str, master: str | None, settings: Mapping[str, str], on_progress: Callable[[str], None]
@@ -66,6 +71,8 @@ def session(
     Raises:
         UsageError: no Java, the jars can't be fetched, or Spark does not start.
     """
+    for log in _LOGS_OF_ERRORS:
+        PySparkLogger.getLogger(log).disabled = True
     builder = SparkSession.Builder().appName(f"tarry {name}")
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     ours = dict(_ALWAYS)
