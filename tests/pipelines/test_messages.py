@@ -257,6 +257,13 @@ def test_an_expression_that_does_not_fit_is_one_line(
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("delay", ["5s", " 5d", "1.5d", "30S"])
+def test_a_duration_without_quotes_is_refused_where_sql_reads_a_number_of_milliseconds(delay: str) -> None:
+    with pytest.raises(UsageError, match=f"\\\"'{delay.strip()}'\\\""):
+        Expressions("k", "t", delay=delay)
+    Expressions("k", "t", delay=f"'{delay}'")
+
+
 def test_request_headers_and_rows_without_a_time_are_refused_at_once() -> None:
     with pytest.raises(UsageError, match="-H tarry-id"):
         Expressions("k", "t", due="at", headers=[("tarry-id", "k")])

@@ -5,6 +5,7 @@ fault that it finds as `code`, one of the contract's or of those below, and `det
 """
 
 import json
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -25,6 +26,8 @@ from tarry.pipelines.schedule.tables import UNREADABLE
 _VERDICTS: Final = "array<struct<target: string, code: string, detail: string, max_bytes: long, compacted: boolean>>"
 _TOPIC_NAME: Final = r"^[a-zA-Z0-9._-]{1,249}\z"
 _LEAST_EPOCH_MS: Final = 10**12
+# What SQL takes for a small integer (`5s`) or a floating-point number (`5d`), and whoever wrote it for a duration.
+_LIKE_A_DURATION: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?[sd]", re.IGNORECASE)
 #: A batch of one record and its longest record header, after Kafka's own estimates.
 _RECORD_BYTES: Final = 61 + 21 + 15
 _HEADER_BYTES: Final = 10
@@ -66,6 +69,10 @@ class Expressions:
     def __post_init__(self) -> None:
         if self.due is None and self.delay is None:
             raise UsageError("--due or --delay is needed")
+        if _LIKE_A_DURATION.fullmatch(delay := (self.delay or "").strip()):
+            raise UsageError(
+                f"--delay: {delay} is a number of milliseconds to SQL; a duration stands in quotes: \"'{delay}'\""
+            )
         for name, _ in self.headers:
             if name in REQUEST_HEADERS | REPLACED_HEADERS:
                 raise UsageError(f"-H {name}: it is made from the other options")
