@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +42,20 @@ def test_a_setting_without_a_value_is_a_mistake_of_use(option: str, capsys: pyte
         main(["spark", "archive", "--lake", "nowhere", option, "spark.driver.memory"])
     assert ended.value.code == 2
     assert capsys.readouterr().err == f"tarry: {option}: NAME=VALUE is wanted: spark.driver.memory\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["cancel", "--where", "true"], "--intake I is needed: a, b are configured"),
+        (["cancel", "--where", "true", "--intake", "c"], "--intake: c is not configured; there is a, b"),
+        (["shift"], "--where SQL makes a plan, and --plan DIR --run runs one"),
+        (["cancel", "--run"], "--plan DIR is needed: by it a run that was killed is run again"),
+    ],
+)
+def test_what_a_plan_lacks_is_told_before_spark_starts(given: list[str], said: str, tmp_path: Path) -> None:
+    config = tmp_path / "tarry.toml"
+    config.write_text('[[intake]]\ntopic = "a"\n[[intake]]\ntopic = "b"\n', encoding="utf-8")
+    command = [sys.executable, "-c", ABSENT, "spark", *given, "--config", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, f"tarry: {said}\n")

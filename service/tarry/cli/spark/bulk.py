@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from tarry.cli.looking import policy
+from tarry.cli.looking import configured, policy
 from tarry.cli.options import signed_duration_ms, value_of
 from tarry.cli.spark.job import Job, Session, job, with_session
 from tarry.clock import SystemClock
@@ -82,7 +82,7 @@ def shift(
     margin_ms = value_of("--margin", parse_duration_ms, margin)
     wait_ms = value_of("--wait", parse_duration_ms, wait)
     wanted = Wanted("shift", where, by_ms, plan, intake, margin_ms, at_once, wait_ms, run)
-    _check(wanted)
+    _check(wanted, session)
     with job("shift", session) as running:
         _work(running, wanted)
 
@@ -110,17 +110,19 @@ def cancel(
     margin_ms = value_of("--margin", parse_duration_ms, margin)
     wait_ms = value_of("--wait", parse_duration_ms, wait)
     wanted = Wanted("cancel", where, 0, plan, intake, margin_ms, at_once, wait_ms, run)
-    _check(wanted)
+    _check(wanted, session)
     with job("cancel", session) as running:
         _work(running, wanted)
 
 
-def _check(wanted: Wanted) -> None:
-    """Refuse options that do not go together, before Spark starts."""
-    if wanted.path is None and (wanted.is_run or wanted.where is None):
-        raise ConfigError("--plan DIR is needed: by it a run that was killed is run again")
+def _check(wanted: Wanted, session: Session) -> None:
+    """Refuse what can't be done, before Spark starts: options that do not go together, and no intake or several."""
     if wanted.where is None and not wanted.is_run:
         raise ConfigError("--where SQL makes a plan, and --plan DIR --run runs one")
+    if wanted.path is None and wanted.is_run:
+        raise ConfigError("--plan DIR is needed: by it a run that was killed is run again")
+    settings, _ = configured(session.config, session.bootstrap_servers)
+    _intake(settings, wanted.intake)
 
 
 def _work(running: Job, wanted: Wanted) -> None:
