@@ -26,7 +26,12 @@ FOUND_SOON = {
     "no-gate": OUT_OF_ORDER,
     "gate-ignores-buckets": OUT_OF_ORDER,
 }
-"""What each of them breaks; the first few runs show it, or show messages that stay away, which may come first."""
+"""What each of them breaks; a few dozen runs show it, or show messages that stay away, which may come first."""
+
+RUNS = 1_500
+"""At most; the hunt ends with the first find. The rarest, no-gate, was found after 7 to 180, 63 in the mean.
+
+One time in ten 150 did not find it."""
 
 SHOWN_BESIDE = ("stuck", "not cancelled")
 """What may come first of any of them: messages that stay away, and cancels that came in time in vain."""
@@ -62,7 +67,7 @@ def verify_found(name: str, faults: tuple[str, ...], directory: Path, seed: int,
 
 @pytest.mark.parametrize(("name", "faults"), FOUND_SOON.items(), ids=FOUND_SOON.keys())
 def test_a_planted_bug_is_found(name: str, faults: tuple[str, ...], tmp_path: Path, seed: int) -> None:
-    verify_found(name, faults, tmp_path, seed, runs=150)
+    verify_found(name, faults, tmp_path, seed, RUNS)
 
 
 @pytest.mark.soak
