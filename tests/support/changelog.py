@@ -181,7 +181,13 @@ def put(stage: Stage, topic: str, records: Iterable[Logged]) -> None:
     producer = Producer(stage.cluster.client(linger_ms=20))
     for number, one in enumerate(records):
         headers: list[tuple[str, str | bytes | None]] = [("tarry-id", one.id.encode())] if one.id is not None else []
-        producer.produce(topic, one.value, b"k", partition=one.partition, headers=headers)
+        while True:
+            try:
+                producer.produce(topic, one.value, b"k", partition=one.partition, headers=headers)
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                break
         if number % 1000 == 0:
             producer.poll(0)
     assert producer.flush(60) == 0
