@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.looking import ConfigOption, JsonOption, ServersOption, configured
-from tarry.cli.options import value_of
+from tarry.cli.looking import configured
+from tarry.cli.options import ConfigOption, JsonOption, ServersOption, value_of
 from tarry.client import CancelReceipt, DelayedProducer, OutcomeReader
 from tarry.config import Config
 from tarry.errors import UsageError

@@ -6,9 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import Progress
 
@@ -22,14 +21,6 @@ from tarry.units import MAX_EPOCH_MS, format_instant
 
 SHOWN_FROM = 20_000
 """Reading fewer records takes no time that anybody would watch."""
-
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", metavar="F", help="The configuration; by default ./tarry.toml.")
-]
-ServersOption = Annotated[
-    str | None, typer.Option("--bootstrap-servers", metavar="HOST:PORT", help="Kafka; by default as configured.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 
 def configured(config: Path | None, bootstrap_servers: str | None) -> tuple[Config, Cluster]:

@@ -1,7 +1,8 @@
-"""Options as texts: how commands read them, and what they mean where they are left out."""
+"""Options that several commands have, how their texts are read, and what they mean where they are left out."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -10,6 +11,14 @@ from tarry.errors import UsageError
 from tarry.units import parse_duration_ms
 
 _Read = TypeVar("_Read")
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", metavar="F", help="The configuration; by default ./tarry.toml.")
+]
+ServersOption = Annotated[
+    str | None, typer.Option("--bootstrap-servers", metavar="HOST:PORT", help="Kafka; by default as configured.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 
 def value_of(name: str, read: Callable[[str], _Read], text: str) -> _Read:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.looking import ConfigOption, JsonOption, ServersOption, configured, onlooker, policy
-from tarry.cli.options import value_of
+from tarry.cli.looking import configured, onlooker, policy
+from tarry.cli.options import ConfigOption, JsonOption, ServersOption, value_of
 from tarry.cli.pending_rows import Row, at_most, by_due_time, listed
 from tarry.clock import SystemClock
 from tarry.config import Config

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.looking import Bar, ConfigOption, JsonOption, ServersOption, configured
+from tarry.cli.looking import Bar, configured
+from tarry.cli.options import ConfigOption, JsonOption, ServersOption
 from tarry.client.retry.redrive import Redrive
 from tarry.core.retry.redrive import Condition, DeadLetter
 from tarry.headers import ERROR

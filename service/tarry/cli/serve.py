@@ -1,21 +1,18 @@
 """`tarry serve`: the service in the foreground."""
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tarry import app, logs
+from tarry.cli.options import ConfigOption
 from tarry.config import load
 
 
 def serve(
     context: typer.Context,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The configuration; without it ./tarry.toml, if there."),
-    ] = None,
+    config: ConfigOption = None,
     processes: Annotated[
         int | None, typer.Option(min=1, max=64, metavar="N", help="How many workers; without it as configured.")
     ] = None,

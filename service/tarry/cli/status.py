@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tarry.cli.looking import ConfigOption, JsonOption, ServersOption, configured, instants, onlooker, policy
+from tarry.cli.looking import configured, instants, onlooker, policy
+from tarry.cli.options import ConfigOption, JsonOption, ServersOption
 from tarry.clock import SystemClock
 from tarry.handle import Handle
 from tarry.headers import Outcome

@@ -4,21 +4,18 @@ For who starts the service with a user that may create none.
 """
 
 import os
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from tarry import app, logs
+from tarry.cli.options import ConfigOption
 from tarry.config import load
 
 
 def topics(
     context: typer.Context,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The configuration; without it ./tarry.toml, if there."),
-    ] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Make the topics that are missing, check those that are there, and end.
 

@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from confluent_kafka import KafkaException
@@ -27,6 +27,7 @@ from tarry.cli.check.finding import ANSWER_WITHIN_S, DENIED, FAIL, NOTE, OK, Fin
 from tarry.cli.check.rights import rights
 from tarry.cli.check.upkeep import left_behind, short_of_copies
 from tarry.cli.check.wheel import refusals
+from tarry.cli.options import ConfigOption
 from tarry.config import Config, Intake, load
 from tarry.config.sources import DEFAULT_PATH, PATH_VARIABLE
 from tarry.core.checkpoint import LIMIT, Geometry
@@ -40,10 +41,7 @@ METADATA_LIMIT, AUTHORIZER = "offset.metadata.max.bytes", "authorizer.class.name
 
 def check(
     context: typer.Context,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The configuration; without it ./tarry.toml, if there."),
-    ] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Say whether the service could run here: configuration, broker, topics, rights. Changes nothing.
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.looking import JsonOption, policy
-from tarry.cli.options import more_than_nothing_ms, value_of
+from tarry.cli.looking import policy
+from tarry.cli.options import JsonOption, more_than_nothing_ms, value_of
 from tarry.cli.spark.job import Session, job, with_session
 from tarry.clock import SystemClock
 from tarry.errors import ConfigError

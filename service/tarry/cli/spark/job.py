@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from tarry.cli.looking import ConfigOption, ServersOption, configured
+from tarry.cli.looking import configured
+from tarry.cli.options import ConfigOption, ServersOption
 from tarry.config import Config
 from tarry.errors import ConfigError, UsageError
 from tarry.stderr import tell
