@@ -17,7 +17,8 @@ from confluent_kafka.admin import AdminClient
 from tarry.client import DelayedProducer
 from tarry.devbroker.ports import free_port
 from tests.support.brokers import wait_until
-from tests.support.docker import ROOT, Failed, docker, run
+from tests.support.docker import docker
+from tests.support.programs import ROOT, Failed, run
 
 pytestmark = pytest.mark.deploy
 

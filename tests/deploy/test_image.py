@@ -8,7 +8,8 @@ import pytest
 
 from tarry import __version__
 from tests.support.brokers import wait_until
-from tests.support.docker import HARDENED, Failed, build, docker, inspect, run
+from tests.support.docker import HARDENED, build, docker, inspect
+from tests.support.programs import Failed, run
 
 pytestmark = pytest.mark.deploy
 

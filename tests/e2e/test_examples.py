@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from tarry.errors import UsageError
 from tarry.jars import Artefact, Jars, find_java
 from tarry.stderr import tell
 from tarry.testing import LiveService
+from tests.support import programs
 from tests.support.brokers import no_broker
 
 ROOT = Path(__file__).parents[2]
@@ -40,18 +40,7 @@ def serve(bootstrap: str, tmp_path: Path, unique_name: Callable[[str], str]) -> 
 
 def run(*command: str, **environment: str) -> list[str]:
     """What a program printed that ended well."""
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
+    return programs.run(*command, within_s=WITHIN_S, **environment).splitlines()
 
 
 def example(name: str, service: LiveService) -> list[str]:

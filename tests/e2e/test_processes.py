@@ -10,15 +10,12 @@ import pytest
 from tarry.headers import ErrorCode
 from tests.e2e.conftest import PARTITIONS, Lab, verdict
 from tests.support.brokers import is_alive, wait_until
+from tests.support.chaos import now_ms
 from tests.support.processes import HAND_OVER_S, Serve
 from tests.support.workload import Sending
 
 BACK_MS = 3_000
 """How soon a killed process fires again under its supervisor, with `service.instance` set."""
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def workers(serve: Serve) -> dict[int, int]:

@@ -6,7 +6,6 @@ it, this version is replaced by itself.
 
 import os
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -14,15 +13,12 @@ from itertools import pairwise
 import pytest
 
 from tests.e2e.conftest import PARTITIONS, Lab, verdict
+from tests.support.chaos import now_ms
 from tests.support.checker import Arrived
 from tests.support.workload import Sending
 
 PREVIOUS = os.environ.get("TARRY_PREVIOUS", sys.executable)
 DELAYS_MS = (200, 4_000)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def longest_pauses_ms(arrived: Sequence[Arrived], first_ms: int, last_ms: int) -> dict[str, int]:

@@ -1,7 +1,6 @@
 """`forecast`, `shift` and `cancel` over a running service, whose messages wait in memory and in buckets."""
 
 import json
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from tarry.pipelines.topics import Topics
 from tarry.testing.serve import Serve, ServeConfig
 from tests.support.brokers import wait_until
 from tests.support.buckets import waiting_in_buckets
+from tests.support.chaos import now_ms
 from tests.support.spark_job import SparkJob
 from tests.support.stage import inbox
 
@@ -153,10 +153,6 @@ def scene(bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path) -> 
 @pytest.fixture
 def bulk(scene: Scene, spark: SparkSession, topics: Topics) -> Bulk:
     return Bulk(scene, spark, topics)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def found(messages: DataFrame) -> list[Message]:

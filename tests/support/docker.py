@@ -4,48 +4,21 @@ The daemon is the one that `docker` finds, by `DOCKER_HOST` or its context. What
 """
 
 import json
-import os
 import shutil
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-ROOT: Final = Path(__file__).parents[2]
+from tests.support.programs import WITHIN_S, Failed, run
+
 BUILD_WITHIN_S: Final = 1_800.0
-WITHIN_S: Final = 300.0
 HARDENED: Final = ("--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges")
 """What no container of ours needs more than; no /tmp either."""
-
-
-class Failed(Exception):  # noqa: N818 (what happened to the command)
-    """A command ended badly; the text is all that it said."""
-
-
-def run(*command: str, within_s: float = WITHIN_S, **environment: str) -> str:
-    """What a command that ended well wrote to stdout.
-
-    Raises:
-        Failed: it did not end well.
-    """
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=within_s,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise Failed(f"{' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def docker(*arguments: str, within_s: float = WITHIN_S, **environment: str) -> str:

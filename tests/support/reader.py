@@ -24,6 +24,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from tests.support.checker import DUE_HEADER, ID_HEADER, SOURCE_HEADER, Arrived, Interned, digest
+from tests.support.topics import ends_of
 
 FINISH_S: Final = 30.0
 STUCK: Final = 3
@@ -152,25 +153,13 @@ class Reader:
         for one in self.arrived:
             place = one.target, one.partition
             read[place] = max(read.get(place, 0), one.offset + 1)
-        ends = []
-        for isolation in ("read_committed", "read_uncommitted"):
-            consumer = Consumer(
-                {"bootstrap.servers": self._bootstrap, "group.id": "tests.reader", "isolation.level": isolation}
-            )
-            try:
-                known = consumer.list_topics(timeout=30).topics
-                places = [(topic, partition) for topic in self._topics for partition in known[topic].partitions]
-                ends.append(
-                    {one: consumer.get_watermark_offsets(TopicPartition(*one), timeout=30)[1] for one in places}
-                )
-            finally:
-                consumer.close()
-        stable, written = ends
-        return ", ".join(
-            f"{topic}/{partition}: read to {read.get((topic, partition), 0)}, stable to {stable[topic, partition]},"
-            f" written to {written[topic, partition]}"
-            for topic, partition in stable
-        )
+        standing = []
+        for topic in self._topics:
+            written = ends_of(self._bootstrap, topic, committed=False)
+            for partition, stable in ends_of(self._bootstrap, topic, committed=True).items():
+                said = f"{topic}/{partition}: read to {read.get((topic, partition), 0)}"
+                standing.append(f"{said}, stable to {stable}, written to {written[partition]}")
+        return ", ".join(standing)
 
     def _take(self, arrived: Arrived) -> None:
         self.arrived.append(arrived)

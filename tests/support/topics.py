@@ -1,6 +1,5 @@
 """Reads a topic from beginning to end, for results and dead letters: few records, all headers as they are."""
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
@@ -32,7 +31,7 @@ def read_topic(bootstrap: str, topic: str, *, decided: bool = False) -> "list[Me
     )
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        ends = _ends(bootstrap, topic, list(partitions)) if decided else {}
+        written = ends_of(bootstrap, topic, committed=False) if decided else {}
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         records = []
         at_end: set[int | None] = set()
@@ -44,7 +43,7 @@ def read_topic(bootstrap: str, topic: str, *, decided: bool = False) -> "list[Me
             if error is None:
                 records.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                if (message.offset() or 0) >= ends.get(message.partition() or 0, 0):
+                if (message.offset() or 0) >= written.get(message.partition() or 0, 0):
                     at_end.add(message.partition())
             else:
                 raise AssertionError(f"{topic}: {error}")
@@ -53,12 +52,18 @@ def read_topic(bootstrap: str, topic: str, *, decided: bool = False) -> "list[Me
         consumer.close()
 
 
-def _ends(bootstrap: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-    """Where partitions end, open transactions included."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "tests.topics", "isolation.level": "read_uncommitted"}
-    )
+def ends_of(bootstrap: str, topic: str, *, committed: bool) -> dict[int, int]:
+    """Where the partitions of a topic end.
+
+    Args:
+        bootstrap: the broker.
+        topic: which.
+        committed: their last stable offsets, and not what open transactions have written as well.
+    """
+    isolation = "read_committed" if committed else "read_uncommitted"
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests.topics", "isolation.level": isolation})
     try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
         return {each: consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=30)[1] for each in partitions}
     finally:
         consumer.close()
