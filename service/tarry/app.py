@@ -22,13 +22,14 @@ from tarry.core.levels import levels_for
 from tarry.core.request_reader import RequestReader
 from tarry.http import listen
 from tarry.kafka.birth import PATIENCE_S, Birth
-from tarry.kafka.intake_topics import check_rights, make_or_check
+from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.patience import patiently
+from tarry.kafka.rights import check_rights, rights_on
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import TopicAdmin
 from tarry.logs import Level
 from tarry.metrics import Tally, Totals
-from tarry.supervisor import Beat, Channel, ChildProcess, StopSignals, Supervisor
+from tarry.supervisor import Beat, Channel, ChildProcess, StopSignals, Supervisor, ended_at_once
 from tarry.worker import Plan, Worker
 from tarry.worker.plan import IntakePlan
 
@@ -44,7 +45,7 @@ Log = Callable[..., None]
 def cluster_of(config: Config) -> Cluster:
     """The cluster, with the user's options."""
     properties = dict(config.kafka.properties())
-    return Cluster(str(properties.pop("bootstrap.servers")), properties)
+    return Cluster(str(properties.pop("bootstrap.servers")), properties, reads_as=config.service.group)
 
 
 def geometry_of(config: Config, intake: Intake) -> Geometry:
@@ -73,6 +74,8 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
     birth = Birth(cluster, admin, config.service.group, clock)
     for intake in config.intakes:
         geometry = geometry_of(config, intake)
+        look = partial(check_rights, admin, config.service.group, rights_on(intake.topic, geometry.levels))
+        patiently(look, clock, PATIENCE_S)
         make = partial(
             make_or_check,
             topics,
@@ -86,7 +89,7 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
         made = patiently(make, clock, PATIENCE_S)
         if made:
             on_event("topics_made", topics=made)
-        patiently(partial(check_rights, topics, intake.topic, geometry), clock, PATIENCE_S)
+            patiently(look, clock, PATIENCE_S)
 
 
 def policy_of(config: Config, intake: Intake) -> IntakePolicy:
@@ -149,10 +152,11 @@ def serve(config: Config, *, adopt: bool, processes: int, log_level: Level, on_e
         UsageError: it cannot serve; one line says why.
         ConfigError: the same, where the configuration is to blame.
     """
-    stop = StopSignals()
     clock = SystemClock()
     with listen(config.http.host, config.http.port) as door:
-        prepare(config, adopt=adopt, on_event=on_event)
+        with ended_at_once():
+            prepare(config, adopt=adopt, on_event=on_event)
+        stop = StopSignals()
         topics = [intake.topic for intake in config.intakes]
         on_event("starting", pid=os.getpid(), processes=processes, intakes=topics)
         totals = Totals({"intake": topics, "decision": ("assigned", "revoked", "lost")})

@@ -1,8 +1,10 @@
 """What every end-to-end test needs: topics of its own, services and readers that are gone when it ends."""
 
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -10,12 +12,16 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tarry.app import geometry_of
+from tarry.config import Config
 from tests.support.chaos import Watch
 from tests.support.checker import Report, all_accepted, check
 from tests.support.dying import Step
+from tests.support.grants import MAKER, SERVICE, Grant, documented
 from tests.support.phases import Phase
 from tests.support.processes import SERVE, Serve, ServeConfig
 from tests.support.reader import Reader, reading
+from tests.support.secured import DOORS, SecuredBroker
 from tests.support.workload import Target, Workload, accepted_as_seen
 
 PARTITIONS: Final = 4
@@ -30,9 +36,20 @@ class Lab:
         name: a name that no other test has; topics and group are named after it.
         seed: of every random choice.
         until_the_end: closes what the lab has started.
+        secured: the same broker's secured listener, where services must come in by that one, with no more rights than
+            they need; the lab itself goes in by the plain one.
     """
 
-    def __init__(self, bootstrap: str, directory: Path, name: str, *, seed: int, until_the_end: ExitStack) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        directory: Path,
+        name: str,
+        *,
+        seed: int,
+        until_the_end: ExitStack,
+        secured: SecuredBroker | None = None,
+    ) -> None:
         self.bootstrap = bootstrap
         self.seed = seed
         self.intake = f"{name}.intake"
@@ -41,10 +58,13 @@ class Lab:
         self.targets = [Target(f"{name}.orders", PARTITIONS), Target(f"{name}.bills", 3)]
         self._directory = directory
         self._until_the_end = until_the_end
+        self._secured = secured
+        self._made = {target.topic for target in self.targets}
         self._services: list[Serve] = []
 
     def create(self, *targets: Target) -> None:
         """Make topics, and wait until the broker has them."""
+        self._made.update(target.topic for target in targets)
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         made = admin.create_topics([NewTopic(target.topic, target.partitions, 1) for target in targets])
         for future in made.values():
@@ -62,10 +82,19 @@ class Lab:
             }
         )
         name = f"{self.group}-{len(self._services) + 1}"
+        if self._secured is not None:
+            config = self._behind(self._secured, config)
         serve = Serve(config, self._directory, name, command, cwd=Path(__file__).parents[2], python=python)
         self._services.append(serve)
         self._until_the_end.callback(serve.close)
         return serve
+
+    def _behind(self, secured: SecuredBroker, config: ServeConfig) -> ServeConfig:
+        """The same service as a user who has the documented rights, and those to make its topics."""
+        user = secured.user(config.group, rights_of(config, sorted(self._made)))
+        if config.bootstrap == self.bootstrap:
+            return replace(config, bootstrap=secured.address, options={**user.options, **config.options})
+        return replace(config, options={**user.options_in_the_clear, **config.options})  # by a proxy
 
     def serve_until(
         self, step: Step | Phase, *, count: int = 1, number: Literal["KILL", "STOP"] = "KILL", **settings: Any
@@ -93,6 +122,20 @@ class Lab:
         found = [topic for topic in admin.list_topics(timeout=30).topics if topic.startswith(tuple(mine))]
         for future in admin.delete_topics(found).values():
             future.result(timeout=30)
+
+
+def rights_of(config: ServeConfig, targets: Sequence[str]) -> list[Grant]:
+    """What docs/security.md grants the user of a service that makes its topics itself."""
+    settings = Config(**tomllib.loads(config.toml()))
+    [intake] = settings.intakes
+    levels = geometry_of(settings, intake).levels
+    names = {
+        "<intake>": [intake.topic],
+        "<level>": [str(level) for level in range(1, levels + 1)],
+        "<target>": targets,
+        "<group>": [settings.service.group],
+    }
+    return [*documented(SERVICE, names), *documented(MAKER, names)]
 
 
 def verdict(
@@ -124,19 +167,26 @@ def verdict(
 
 
 @contextmanager
-def laboratory(bootstrap: str, directory: Path, name: str, seed: int) -> Iterator[Lab]:
+def laboratory(
+    bootstrap: str, directory: Path, name: str, seed: int, secured: SecuredBroker | None = None
+) -> Iterator[Lab]:
     """A lab on a broker, HOST:PORT, under a name that no other has; what it started is gone at the end."""
     with ExitStack() as until_the_end:
-        lab = Lab(bootstrap, directory, name, seed=seed, until_the_end=until_the_end)
+        lab = Lab(bootstrap, directory, name, seed=seed, until_the_end=until_the_end, secured=secured)
         lab.create(*lab.targets)
         yield lab
 
 
 @pytest.fixture
-def make_lab(tmp_path: Path, unique_name: Callable[[str], str], seed: int) -> Iterator[Callable[[str], Lab]]:
+def make_lab(
+    tmp_path: Path, unique_name: Callable[[str], str], seed: int, pytestconfig: pytest.Config
+) -> Iterator[Callable[[str], Lab]]:
     """Makes labs on brokers, given HOST:PORT. Targets are made; the intake is the service's to make."""
+    doors = pytestconfig.stash.get(DOORS, {})
     with ExitStack() as until_the_end:
-        yield lambda bootstrap: until_the_end.enter_context(laboratory(bootstrap, tmp_path, unique_name("e2e"), seed))
+        yield lambda bootstrap: until_the_end.enter_context(
+            laboratory(bootstrap, tmp_path, unique_name("e2e"), seed, doors.get(bootstrap))
+        )
 
 
 @pytest.fixture

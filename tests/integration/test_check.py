@@ -217,7 +217,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
     rights = {line for line in lines if "ACLs of" in line and "transactions" not in line}
     assert rights == {
         "note  ACLs of topic checked: without DELETE what is done stays in it for ever",
-        "ok    ACLs of topic checked.results: WRITE",
+        "ok    ACLs of topic checked.results: DESCRIBE_CONFIGS, WRITE",
         "FAIL  ACLs of topic checked.journal: READ needed, and not granted",
         "FAIL  ACLs of topic checked.dead: WRITE needed, and not granted",
         "FAIL  ACLs of topic checked.wheel-1: DELETE needed, and not granted",
@@ -232,8 +232,8 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
     allow(ResourceType.GROUP, "tarry", AclOperation.READ)
     code, lines = check(tmp_path, toml, **login_as)
     assert code == 0
-    assert "ok    ACLs of topic checked.journal: DELETE, READ, WRITE" in lines
-    assert "ok    ACLs of topic checked.wheel-1: DELETE, READ, WRITE" in lines
+    assert "ok    ACLs of topic checked.journal: DELETE, DESCRIBE_CONFIGS, READ, WRITE" in lines
+    assert "ok    ACLs of topic checked.wheel-1: DELETE, DESCRIBE_CONFIGS, READ, WRITE" in lines
     assert "ok    ACLs of group tarry: READ" in lines
 
     code, lines = check(tmp_path, toml, **(login_as | {"TARRY_KAFKA__OPTIONS__SASL_PASSWORD": "wrong"}))

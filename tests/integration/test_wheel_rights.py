@@ -64,8 +64,8 @@ def test_without_the_right_to_empty_buckets_it_does_not_start_and_says_which_is_
     deny(running.stage.admin, topic, AclOperation.DELETE)
     serve.start()
     assert serve.wait_ended(30) == 1
-    why = "the right to DELETE is missing; without it buckets are never emptied, and in time nothing fires"
-    assert serve.tail(1) == f"tarry: {topic}: {why}"
+    why = f"rights are missing: DELETE on topic {topic} (docs/security.md lists all that is needed)"
+    assert serve.tail(1) == f"tarry: {why}"
     allow(running.stage.admin, topic, AclOperation.DELETE)
     serve.start().wait_serving()
     assert serve.stop() == 0

@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,6 +23,7 @@ from tarry.devbroker import EmbeddedBroker
 from tarry.devbroker.properties import server_properties
 from tarry.errors import UsageError
 from tarry.testing.pytest_plugin import fresh_name
+from tests.support.secured import DOORS, SecuredBroker
 
 IMAGE = "apache/kafka:4.1.0"
 SERVERS_VARIABLE = "TARRY_TEST_BOOTSTRAP_SERVERS"
@@ -91,11 +92,15 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 @pytest.fixture(scope="session")
-def bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
+def bootstrap(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """`bootstrap.servers` of a broker that all tests share and none harms."""
     refusals = []
     with ExitStack() as until_the_end:
-        for way in (_given, _container, _embedded):
+        ways: tuple[Callable[[ExitStack], tuple[str, str]], ...] = (_given, _container, _embedded)
+        if pytestconfig.getoption("--secured"):
+            directory = tmp_path_factory.mktemp("secured")
+            ways = (lambda stack: _secured(stack, directory, pytestconfig),)
+        for way in ways:
             try:
                 servers, found = way(until_the_end)
             except NoBrokerError as refusal:
@@ -107,9 +112,9 @@ def bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
     no_broker(refusals)
 
 
-@pytest.fixture
-def start_embedded_broker() -> Iterator[Callable[..., EmbeddedBroker]]:
-    """Starts embedded brokers with the arguments of `EmbeddedBroker`; they are stopped after the test."""
+@contextmanager
+def starting_brokers() -> Iterator[Callable[..., EmbeddedBroker]]:
+    """Starts embedded brokers with the arguments of `EmbeddedBroker`; they are stopped at the end."""
     with ExitStack() as until_the_end:
 
         def start(**arguments: Any) -> EmbeddedBroker:
@@ -119,6 +124,21 @@ def start_embedded_broker() -> Iterator[Callable[..., EmbeddedBroker]]:
                 no_broker([str(refusal)])
 
         yield start
+
+
+@pytest.fixture
+def start_embedded_broker(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., EmbeddedBroker]]:
+    """Starts embedded brokers with the arguments of `EmbeddedBroker`; they are stopped after the test."""
+
+    def start_secured(**arguments: Any) -> EmbeddedBroker:
+        secured = SecuredBroker(start, tmp_path_factory.mktemp("secured"), **arguments)
+        pytestconfig.stash.setdefault(DOORS, {})[secured.broker.bootstrap_servers] = secured
+        return secured.broker
+
+    with starting_brokers() as start:
+        yield start_secured if pytestconfig.getoption("--secured") else start
 
 
 @pytest.fixture
@@ -154,6 +174,13 @@ def _given(_until_the_end: ExitStack) -> tuple[str, str]:
     if not answers(servers, within_s=20.0):
         pytest.fail(f"{SERVERS_VARIABLE} names {servers}, which does not answer", pytrace=False)
     return servers, f"the one that {SERVERS_VARIABLE} names"
+
+
+def _secured(until_the_end: ExitStack, directory: Path, config: pytest.Config) -> tuple[str, str]:
+    start = until_the_end.enter_context(starting_brokers())
+    secured = SecuredBroker(start, directory)
+    config.stash.setdefault(DOORS, {})[secured.broker.bootstrap_servers] = secured
+    return secured.broker.bootstrap_servers, f"an embedded broker, services by SASL_SSL at {secured.address},"
 
 
 def _embedded(until_the_end: ExitStack) -> tuple[str, str]:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def configured(config: Path | None, bootstrap_servers: str | None) -> tuple[Conf
     settings = load(config, os.environ)
     cluster = cluster_of(settings)
     if bootstrap_servers is not None:
-        cluster = Cluster(bootstrap_servers, cluster.options)
+        cluster = replace(cluster, bootstrap_servers=bootstrap_servers)
     # Each refused connection would be a line; the command's own error says it once.
     logging.getLogger("librdkafka").addHandler(logging.NullHandler())
     return settings, cluster

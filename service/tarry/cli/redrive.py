@@ -12,6 +12,7 @@ from tarry.cli.options import ConfigOption, JsonOption, ServersOption
 from tarry.client.retry.redrive import Redrive
 from tarry.core.retry.redrive import Condition, DeadLetter
 from tarry.headers import ERROR
+from tarry.units import shown
 
 SHOWN = 10
 """Dead letters that a dry run shows."""
@@ -60,9 +61,14 @@ def _show(letters: list[DeadLetter], to: str, *, as_json: bool) -> None:
         return
     typer.echo(f"would send {len(letters):,} to {to}")
     for reason, count in reasons.most_common():
-        typer.echo(f"  {count:,} {reason}")
+        typer.echo(f"  {count:,} {_harmless(reason)}")
     for letter in letters[:SHOWN]:
         key = "".join(letter.text("key")) or "no key"
-        typer.echo(f"  partition {letter.partition} offset {letter.offset}: {key}")
+        typer.echo(f"  partition {letter.partition} offset {letter.offset}: {_harmless(key)}")
     if len(letters) > SHOWN:
         typer.echo(f"  and {len(letters) - SHOWN:,} more")
+
+
+def _harmless(text: str) -> str:
+    """What a stranger wrote, with nothing in it that a terminal would obey."""
+    return text if text.isprintable() else shown(text)

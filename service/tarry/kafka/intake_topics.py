@@ -150,19 +150,6 @@ def make_or_check(
     return made + admin.make(topic for topic in missing if topic.name == intake)
 
 
-def check_rights(admin: TopicAdmin, intake: str, geometry: Geometry) -> None:
-    """Make sure that the buckets of an intake, which exist, can be emptied: else one day no more could be closed.
-
-    Raises:
-        RetriableError: the brokers do not answer, or do not know all topics yet.
-        UsageError: the right to do so is missing.
-    """
-    for topic in admin.undeletable(_wheel_topics(intake, geometry)):
-        raise UsageError(
-            f"{topic}: the right to DELETE is missing; without it buckets are never emptied, and in time nothing fires"
-        )
-
-
 def _wheel_topics(intake: str, geometry: Geometry) -> list[str]:
     return [wheel_topic(intake, level) for level in range(1, geometry.levels + 1)]
 

@@ -51,13 +51,16 @@ class Cluster:
 
     Attributes:
         bootstrap_servers: HOST:PORT, several separated by commas.
-        options: librdkafka's properties, from the user.
+        options: librdkafka's properties, from the user; never shown, because there may be secrets among them.
         clients: who makes the clients.
+        reads_as: the group that readers name. They never join, and commit nothing, but librdkafka looks for the
+            group's coordinator, which takes a right where there are ACLs.
     """
 
     bootstrap_servers: str
-    options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    options: Mapping[str, str | int | float | bool] = field(default_factory=dict, repr=False)
     clients: Clients = LIBRARY
+    reads_as: str = "tarry-reader"
 
     def client(self, **properties: Any) -> Properties:
         """The properties of any client: those given here, with `_` for dots, win over the user's options."""
@@ -99,7 +102,7 @@ class Cluster:
             queue_kbytes: how much it fetches ahead.
         """
         return self.client(
-            group_id="tarry-reader",  # librdkafka wants one; nothing is ever committed by it
+            group_id=self.reads_as,
             enable_auto_commit=False,
             enable_auto_offset_store=False,
             auto_offset_reset="error",

@@ -154,22 +154,6 @@ class TopicAdmin:
             )
         return known
 
-    def undeletable(self, names: Iterable[str]) -> list[str]:
-        """Those of the topics that exist whose records may not be deleted, where the brokers tell.
-
-        Raises:
-            RetriableError: the brokers do not answer, or do not know all of them yet.
-        """
-        wanted = sorted(set(names))
-        if not wanted:
-            return []
-        with group_errors("ask for the rights on topics"):
-            futures = self._admin.describe_topics(
-                TopicCollection(wanted), include_authorized_operations=True, request_timeout=REQUEST_TIMEOUT_S
-            )
-            allowed = {name: future.result().authorized_operations for name, future in futures.items()}
-        return [name for name, operations in allowed.items() if operations and AclOperation.DELETE not in operations]
-
     def make(self, topics: Iterable[Topic]) -> list[str]:
         """Make topics; one that another process has just made is fine.
 
@@ -189,6 +173,11 @@ class TopicAdmin:
                 made.append(name)
             except KafkaException as exception:
                 error = error_of(exception)
+                if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise UsageError(
+                        f"topic {name} is not there, and the right to CREATE it is missing (`tarry topics` makes it); "
+                        "or it is there, and this user has no right to it (docs/security.md)"
+                    ) from exception
                 if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise UsageError(f"could not make topic {name}: {error.str()}") from exception
         return made

@@ -2,7 +2,8 @@
 
 import signal
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 
@@ -49,3 +50,18 @@ class StopSignals:
         if self.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.asked = True
+
+
+@contextmanager
+def ended_at_once() -> Iterator[None]:
+    """Inside the block SIGTERM and SIGINT end the process where it stands.
+
+    For what waits for brokers in the client library, where no handler of Python's runs, and has nothing to hand over;
+    on the main thread alone.
+    """
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -23,7 +23,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.admin._resource import ResourceType
 
 from tarry.app import cluster_of, geometry_of
-from tarry.cli.check.finding import ANSWER_WITHIN_S, DENIED, FAIL, NOTE, OK, Finding
+from tarry.cli.check.finding import ANSWER_WITHIN_S, FAIL, NOTE, OK, Finding
 from tarry.cli.check.rights import rights
 from tarry.cli.check.upkeep import left_behind, short_of_copies
 from tarry.cli.check.wheel import refusals
@@ -34,6 +34,7 @@ from tarry.core.checkpoint import LIMIT, Geometry
 from tarry.errors import BrokerError, ConfigError, TarryError
 from tarry.kafka.errors import error_of
 from tarry.kafka.intake_topics import check as check_topics
+from tarry.kafka.rights import DENIED
 from tarry.kafka.topics import DEAD, TopicAdmin
 
 METADATA_LIMIT, AUTHORIZER = "offset.metadata.max.bytes", "authorizer.class.name"

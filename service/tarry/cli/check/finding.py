@@ -2,21 +2,10 @@
 
 from typing import Final, NamedTuple
 
-from confluent_kafka import KafkaError
-
 ANSWER_WITHIN_S: Final = 8.0
 """How long a broker may take to answer: people wait for this command."""
 
 OK, FAIL, NOTE = "ok", "FAIL", "note"
-
-DENIED: Final = frozenset(
-    {
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    }
-)
-"""What a broker says to whom it does not trust with a question."""
 
 
 class Finding(NamedTuple):

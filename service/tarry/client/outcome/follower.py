@@ -67,7 +67,7 @@ class Follower:
         self._intake = intake
         self._consumer = cluster.clients.consumer(cluster.reader(QUEUE_KBYTES))
         # Its clients fetch nothing: a question behind a fetch that waits for records would wait as long.
-        self._offsets = Offsets(cluster.clients.admin(cluster.admin()), "tarry-reader", cluster)
+        self._offsets = Offsets(cluster.clients.admin(cluster.admin()), cluster.reads_as, cluster)
         self.positions: dict[int, int] = {}
         self._marks: tuple[_Mark, ...] = ()
         try:

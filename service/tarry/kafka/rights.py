@@ -1,0 +1,126 @@
+"""Rights: what the user of the service needs, as docs/security.md lists it, and what of that the brokers miss."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclOperation
+
+from tarry.errors import RetriableError, UsageError
+from tarry.kafka.errors import error_of, group_errors, translate_group
+from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, wheel_topic
+
+DENIED: Final = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+"""What a broker says to whom it does not trust."""
+
+REQUEST_TIMEOUT_S: Final = 10.0
+
+READ, WRITE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE
+_KNOW = AclOperation.DESCRIBE_CONFIGS
+
+
+class Rights(NamedTuple):
+    """What the service needs to do with a topic.
+
+    Args:
+        must: operations that it cannot work without.
+        should: those without which only tidying up suffers.
+    """
+
+    must: frozenset[AclOperation]
+    should: frozenset[AclOperation] = frozenset()
+
+
+def rights_on(intake: str, levels: int) -> dict[str, Rights]:
+    """What the service needs on an intake and on the topics beside it.
+
+    Args:
+        intake: its name.
+        levels: how many its overflow wheel has.
+    """
+    delete = frozenset({DELETE})
+    return {
+        intake: Rights(frozenset({READ, _KNOW}), delete),
+        intake + RESULTS: Rights(frozenset({WRITE, _KNOW})),
+        intake + JOURNAL: Rights(frozenset({READ, WRITE, _KNOW}), delete),
+        intake + DEAD: Rights(frozenset({WRITE, _KNOW})),
+        # A bucket that is not emptied keeps its entry in the checkpoint, which has room for so many.
+        **{
+            wheel_topic(intake, level): Rights(frozenset({READ, WRITE, DELETE, _KNOW}))
+            for level in range(1, levels + 1)
+        },
+    }
+
+
+def granted(
+    admin: AdminClient, topics: Collection[str], timeout_s: float
+) -> dict[str, frozenset[AclOperation] | KafkaError]:
+    """What this user may do with topics, or why that is not known of one."""
+    if not topics:
+        return {}
+    futures = admin.describe_topics(
+        TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=timeout_s
+    )
+    answers: dict[str, frozenset[AclOperation] | KafkaError] = {}
+    for topic in topics:
+        try:
+            answers[topic] = frozenset(futures[topic].result().authorized_operations or ())
+        except KafkaException as exception:
+            answers[topic] = error_of(exception)
+    return answers
+
+
+def granted_on_group(admin: AdminClient, group: str, timeout_s: float) -> frozenset[AclOperation] | KafkaError:
+    """What this user may do with a consumer group, or why that is not known, such as that there is no such group."""
+    futures = admin.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=timeout_s)
+    try:
+        return frozenset(futures[group].result().authorized_operations or ())
+    except KafkaException as exception:
+        return error_of(exception)
+
+
+def check_rights(admin: AdminClient, group: str, needed: Mapping[str, Rights]) -> None:
+    """Make sure that the service could work with the topics that are there, and with its group.
+
+    Topics that are not there, or that this user may not know of, are passed over.
+
+    Args:
+        admin: an admin client of the service's user.
+        group: its consumer group.
+        needed: by topic.
+
+    Raises:
+        RetriableError: the brokers do not answer, or do not know all of it yet.
+        UsageError: rights are missing; one line that names all of them.
+    """
+    with group_errors("ask for the cluster's topics"):
+        known = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+    missing = []
+    for topic, answer in granted(admin, [name for name in needed if name in known], REQUEST_TIMEOUT_S).items():
+        if isinstance(answer, KafkaError):
+            raise translate_group(answer, f"ask for the rights on topic {topic}")
+        if lacking := needed[topic].must - answer:
+            missing.append(f"{names(lacking)} on topic {topic}")
+    of_group = granted_on_group(admin, group, REQUEST_TIMEOUT_S)
+    if not isinstance(of_group, KafkaError):
+        if READ not in of_group:
+            missing.append(f"READ on group {group}")
+    elif of_group.code() in DENIED:
+        missing.append(f"READ on group {group}")
+    elif isinstance(passing := translate_group(of_group, f"ask for the rights on group {group}"), RetriableError):
+        raise passing
+    if missing:
+        raise UsageError(f"rights are missing: {'; '.join(missing)} (docs/security.md lists all that is needed)")
+
+
+def names(operations: Iterable[AclOperation]) -> str:
+    """Operations as a line names them."""
+    return ", ".join(sorted(operation.name for operation in operations))

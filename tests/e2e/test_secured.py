@@ -1,0 +1,217 @@
+"""The service where everybody has to say who they are, and may do what docs/security.md grants and nothing else."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from tarry.client import DelayedProducer, OutcomeReader
+from tests.e2e.conftest import Lab, laboratory, verdict
+from tests.support.brokers import starting_brokers, wait_until
+from tests.support.buckets import SMALL_WHEEL, wait_empty
+from tests.support.grants import MAKER, SERVICE, Grant, documented
+from tests.support.processes import Serve, ServeConfig
+from tests.support.secured import Authority, SecuredBroker, User
+from tests.support.workload import Sending
+
+pytestmark = pytest.mark.broker
+
+NAMES: Final = {"<intake>": ["rights"], "<level>": ["1"], "<target>": ["bills"], "<group>": ["tarry"]}
+NEEDED: Final = documented(SERVICE, NAMES)
+ONE_LEVEL: Final[dict[str, Any]] = {
+    "intake_settings": {"max_delay": "3s", "targets": ["bills"]},
+    "overflow": {"from": "2s", "width": "2s"},
+}
+SECRET: Final = "not-to-be-seen-anywhere"  # noqa: S105 (of a broker that lives for these tests)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with starting_brokers() as start:
+        yield SecuredBroker(start, tmp_path_factory.mktemp("secured"))
+
+
+@pytest.fixture
+def lab(secured: SecuredBroker, tmp_path: Path, unique_name: Callable[[str], str], seed: int) -> Iterator[Lab]:
+    with laboratory(secured.broker.bootstrap_servers, tmp_path, unique_name("secured"), seed, secured) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def made(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> SecuredBroker:
+    """A broker where `tarry topics` has made the topics of one intake."""
+    maker = secured.user("maker", [*NEEDED, *documented(MAKER, NAMES)])
+    done = tarry("topics", config_of(secured, maker), tmp_path_factory.mktemp("maker"))
+    assert done.returncode == 0, done.stderr
+    secured.admin.create_topics([NewTopic("bills", 1, 1)])["bills"].result(30)
+    return secured
+
+
+def config_of(secured: SecuredBroker, user: User, **settings: Any) -> ServeConfig:
+    return ServeConfig(secured.address, "rights", 1, "tarry", options=user.options, **{**ONE_LEVEL, **settings})
+
+
+def tarry(command: str, config: ServeConfig, directory: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end."""
+    path = directory / f"{command}.toml"
+    path.write_text(config.toml(), encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, "-m", "tarry", *more, command, "--config", str(path)],
+        env={name: value for name, value in os.environ.items() if not name.startswith("TARRY_")},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[ServeConfig], Serve]]:
+    with ExitStack() as until_the_end:
+
+        def start(config: ServeConfig) -> Serve:
+            serve = Serve(config, tmp_path)
+            until_the_end.callback(serve.close)
+            return serve.start()
+
+        yield start
+
+
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+def test_with_the_documented_rights_all_arrives_once_in_order_through_all_levels_and_a_crash(
+    lab: Lab, group_protocol: str
+) -> None:
+    serve = lab.serve(group_protocol=group_protocol, **SMALL_WHEEL).start()
+    serve.wait_serving()
+    reader = lab.read()
+    workload = lab.workload(delays_ms=(200, 20_000))
+    with Sending(workload, 5_000, 10.0):
+        lab.watch(workload, reader).wait_served()
+        serve.kill()
+        serve.start().wait_serving()
+    wait_empty(lab.bootstrap, lab.intake, workload, reader)
+    report = verdict(workload, reader, [serve])
+    report.assert_kept()
+
+
+def test_who_finds_the_topics_made_needs_no_right_to_make_any(
+    made: SecuredBroker, serve: Callable[[ServeConfig], Serve], tmp_path: Path
+) -> None:
+    config = config_of(made, made.user("exactly", NEEDED))
+    checked = tarry("check", config, tmp_path)
+    assert checked.returncode == 0, checked.stdout
+    assert "FAIL" not in checked.stdout
+    running = serve(config)
+    running.wait_serving()
+    assert running.stop() == 0
+    assert running.events("kafka_warning") == []
+
+
+@pytest.mark.parametrize("grant", NEEDED, ids=str)
+def test_a_right_that_is_missing_is_named(
+    made: SecuredBroker, serve: Callable[[ServeConfig], Serve], tmp_path: Path, grant: Grant
+) -> None:
+    user = made.user(f"without {grant}", [other for other in NEEDED if other != grant])
+    config = config_of(made, user)
+    if grant.operation == AclOperation.DELETE and "wheel" not in grant.name:
+        assert f"{grant.name}: without DELETE what is done stays" in tarry("check", config, tmp_path).stdout
+        return
+    running = serve(config)
+    if grant.kind == ResourceType.TRANSACTIONAL_ID:
+        wait_until(lambda: bool(running.events("begin_anew")), "it says what holds it up")
+        reason = running.events("begin_anew")[0]["reason"]
+        assert reason.startswith(f"could not register {grant.name}")
+        assert "Transactional Id authorization failed" in reason
+    elif grant.name == "bills":
+        running.wait_serving()
+        send(made.broker.bootstrap_servers, "bills")
+        wait_until(lambda: bool(running.events("target_away")), "it says what it waits for")
+        assert running.events("target_away")[0]["target"] == "bills"
+        assert "uthoriz" in running.events("target_away")[0]["reason"]
+    else:
+        assert running.wait_ended(30) == 1
+        if grant.operation == AclOperation.WRITE and grant.name.endswith((".results", ".dead")):
+            # What nothing else may be done with is hidden.
+            assert f"topic {grant.name} is not there, and the right to CREATE it is missing" in running.tail(1)
+        else:
+            missing = f"{grant.operation.name} on {grant.kind.name.lower()} {grant.name}"
+            assert running.tail(1).startswith(f"tarry: rights are missing: {missing} (docs/security.md")
+
+
+def send(bootstrap: str, target: str) -> None:
+    with DelayedProducer(bootstrap, "rights") as producer:
+        producer.send(target, b"v", delay=timedelta())
+
+
+def test_senders_and_those_who_look_on_need_what_is_documented(
+    made: SecuredBroker, serve: Callable[[ServeConfig], Serve], tmp_path: Path
+) -> None:
+    serve(config_of(made, made.user("service", NEEDED))).wait_serving()
+    sender = made.user("sender", documented("What a sender may do", NAMES))
+    waiting = made.user("waiting", documented("What one who waits for outcomes may do", NAMES))
+    with DelayedProducer(made.address, "rights", options=sender.options) as producer:
+        receipt = producer.send("bills", b"v", delay=timedelta(milliseconds=100))
+        with OutcomeReader(made.address, "rights", options=waiting.options) as outcomes:
+            assert outcomes.await_outcome(receipt, timeout_s=30)["outcome"] == "fired"
+    onlooker = config_of(made, made.user("onlooker", documented("What one who looks on may do", NAMES)))
+    pending = tarry("pending", onlooker, tmp_path)
+    assert (pending.returncode, pending.stderr) == (0, "")
+    path = tmp_path / "pending.toml"
+    status = subprocess.run(
+        [sys.executable, "-m", "tarry", "status", str(receipt.handle), "--json", "--config", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (status.returncode, status.stderr) == (0, "")
+    assert json.loads(status.stdout)["state"] == "fired"
+
+
+@pytest.mark.parametrize("wrong", ["password", "authority"])
+def test_who_is_not_let_in_is_told_why_in_one_line(secured: SecuredBroker, tmp_path: Path, wrong: str) -> None:
+    user = secured.user("guest")
+    if wrong == "password":
+        user = user._replace(password=SECRET)
+    else:
+        (tmp_path / "other").mkdir()
+        user = user._replace(authority=Authority(tmp_path / "other").certificate)
+    done = tarry("check", config_of(secured, user), tmp_path)
+    assert done.returncode == 1
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    assert {"password": "uthentication failed", "authority": "certificate verify failed"}[wrong] in line
+    assert done.stderr == ""
+
+
+def test_a_secret_is_nowhere_to_be_seen(
+    made: SecuredBroker, serve: Callable[[ServeConfig], Serve], tmp_path: Path
+) -> None:
+    user = made.user("secretive", NEEDED, SECRET)
+    config = config_of(made, user)
+    said = []
+    running = serve(replace(config, options={**user.options, "debug": "all"}))
+    running.wait_serving()
+    said += [running.get(path)[1] for path in ("/livez", "/readyz", "/metrics")]
+    assert running.stop() == 0
+    said.append(running.tail(1_000_000))
+    wrong = replace(config, options={**user.options, "sasl.password": SECRET + "!"})
+    misspelt = replace(config, options={**user.options, "sasl.pasword": SECRET})
+    for command in ("check", "serve", "pending"):
+        for one in (wrong, misspelt):
+            done = tarry(command, one, tmp_path, "--debug")
+            assert done.returncode in {1, 2}, (command, done.stdout, done.stderr)
+            said += [done.stdout, done.stderr]
+    assert any("sasl" in text for text in said), "nothing was said of what is secret at all"
+    assert [line for text in said for line in text.splitlines() if SECRET in line] == []

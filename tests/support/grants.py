@@ -1,0 +1,92 @@
+"""The rights that docs/security.md lists, and nothing else: read from its tables, and granted on a broker."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+
+SERVICE: Final = "What the service may do"
+MAKER: Final = "To make the topics"
+"""Sections of the guide."""
+
+GUIDE: Final = Path(__file__).parents[2] / "docs" / "security.md"
+_ROW: Final = re.compile(r"\| (topic|group|transactional id) `([^`]+)`(, as a prefix)? \| ([A-Z_, ]+) \|")
+_KINDS: Final = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional id": ResourceType.TRANSACTIONAL_ID,
+}
+_WITHIN_S: Final = 30
+
+
+class Grant(NamedTuple):
+    """One operation on one resource.
+
+    Args:
+        kind: of the resource.
+        name: its name, or how its name begins.
+        is_prefix: which of the two.
+        operation: what is allowed.
+    """
+
+    kind: ResourceType
+    name: str
+    is_prefix: bool
+    operation: AclOperation
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} on {self.kind.name.lower()} {self.name}{'*' * self.is_prefix}"
+
+
+def documented(heading: str, names: Mapping[str, Sequence[str]]) -> list[Grant]:
+    """What the table under a heading of the guide allows.
+
+    Args:
+        heading: of the section.
+        names: for each placeholder, such as `<target>`, what stands for it; none: rows with it are left out.
+
+    Raises:
+        AssertionError: there is no such table, or it has a placeholder that is not given.
+    """
+    section = GUIDE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = _ROW.findall(section)
+    assert rows, f"{GUIDE.name} has no table of rights under {heading}"
+    return [
+        Grant(_KINDS[kind], name, bool(prefix), AclOperation[operation.strip()])
+        for kind, template, prefix, operations in rows
+        for name in _filled(template, names)
+        for operation in operations.split(",")
+    ]
+
+
+def give(admin: AdminClient, user: str, grants: Iterable[Grant]) -> None:
+    """Allow it, whatever else is allowed already."""
+    bindings = [
+        AclBinding(
+            grant.kind,
+            grant.name,
+            ResourcePatternType.PREFIXED if grant.is_prefix else ResourcePatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            grant.operation,
+            AclPermissionType.ALLOW,
+        )
+        for grant in dict.fromkeys(grants)
+    ]
+    if bindings:
+        for future in admin.create_acls(bindings).values():
+            future.result(_WITHIN_S)
+
+
+def _filled(template: str, names: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    placeholder = re.search(r"<[a-z]+>", template)
+    if placeholder is None:
+        yield template
+        return
+    assert placeholder[0] in names, f"{GUIDE.name}: what is {placeholder[0]}?"
+    for name in names[placeholder[0]]:
+        yield from _filled(template.replace(placeholder[0], name, 1), names)

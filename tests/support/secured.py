@@ -1,0 +1,145 @@
+"""A real broker with TLS, SCRAM and ACLs, where the tests themselves go in by the plain listener and may do everything.
+
+Who comes by the secured listener is a user, and may do what was granted and nothing else. The certificates are made
+here, and are those of nobody else.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+import trustme
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+from tarry.devbroker import EmbeddedBroker
+from tarry.devbroker.ports import HOST, free_port
+from tests.support.grants import Grant, give
+
+MECHANISM: Final = "SCRAM-SHA-512"
+DOORS: Final = pytest.StashKey[dict[str, "SecuredBroker"]]()
+"""With `--secured`: the brokers of this run, by the address of their plain listeners."""
+
+_PROTOCOLS: Final = "listener.security.protocol.map"
+_ADDED: Final = ("listeners", "advertised.listeners", _PROTOCOLS)
+_WITHIN_S: Final = 30
+PASSWORD: Final = "a \"hard\" word; to 'quote': Paßwört"  # noqa: S105 (of a broker that lives for one test)
+
+
+class Authority:
+    """Who vouches for the broker.
+
+    Args:
+        directory: for the certificates, in files.
+        name: of the host that the broker's certificate is for.
+    """
+
+    def __init__(self, directory: Path, name: str = HOST) -> None:
+        authority = trustme.CA()
+        broker = authority.issue_cert(name)
+        self.certificate = directory / "authority.pem"
+        """What a client has to know."""
+        authority.cert_pem.write_to_path(self.certificate)
+        self.keystore = directory / "broker.pem"
+        """The broker's key and certificate, as Kafka reads them."""
+        key = load_pem_private_key(broker.private_key_pem.bytes(), None)
+        parts = [key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())]
+        self.keystore.write_bytes(b"".join(parts + [part.bytes() for part in broker.cert_chain_pems]))
+
+
+class User(NamedTuple):
+    """One who may come in.
+
+    Args:
+        name: Kafka's principal is `User:` and this.
+        password: of it.
+        authority: who vouches for the broker.
+    """
+
+    name: str
+    password: str
+    authority: Path
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Properties of librdkafka."""
+        return {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": MECHANISM,
+            "sasl.username": self.name,
+            "sasl.password": self.password,
+            "ssl.ca.location": str(self.authority),
+        }
+
+    @property
+    def options_in_the_clear(self) -> dict[str, str]:
+        """The same without TLS: for a proxy that has to read what it harms."""
+        tls = {"security.protocol", "ssl.ca.location"}
+        kept = {name: value for name, value in self.options.items() if name not in tls}
+        return kept | {"security.protocol": "SASL_PLAINTEXT"}
+
+
+class SecuredBroker:
+    """A broker with a secured listener.
+
+    Args:
+        start: starts an embedded broker, given its properties.
+        directory: for the certificates.
+        properties: more of the broker's; who comes by a listener among them has to say who they are as well, though
+            without TLS, or a proxy could not read what it is to harm.
+        name: of the host that its certificate is for.
+    """
+
+    def __init__(
+        self,
+        start: Callable[..., EmbeddedBroker],
+        directory: Path,
+        properties: Mapping[str, str] | None = None,
+        name: str = HOST,
+        **arguments: object,
+    ) -> None:
+        self.authority = Authority(directory, name)
+        self.address = f"{HOST}:{free_port()}"
+        """Of the secured listener."""
+        self.broker = start(properties=self._properties(properties or {}), **arguments)
+        self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0})
+
+    def user(self, name: str, grants: Iterable[Grant] = (), password: str = PASSWORD) -> User:
+        """One more, who may do what is granted."""
+        upsertion = UserScramCredentialUpsertion(
+            name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), password.encode()
+        )
+        for future in self.admin.alter_user_scram_credentials([upsertion]).values():
+            future.result(_WITHIN_S)
+        self.grant(name, grants)
+        return User(name, password, self.authority.certificate)
+
+    def grant(self, name: str, grants: Iterable[Grant]) -> None:
+        """Allow a user more, whoever vouches for them."""
+        give(self.admin, name, grants)
+
+    def _properties(self, more: Mapping[str, str]) -> dict[str, str]:
+        ours = {
+            "listeners": f"SECURED://{self.address}",
+            "advertised.listeners": f"SECURED://{self.address}",
+            "listener.security.protocol.map": "SECURED:SASL_SSL",
+            "listener.name.secured.ssl.keystore.type": "PEM",
+            "listener.name.secured.ssl.keystore.location": str(self.authority.keystore),
+            "sasl.enabled.mechanisms": MECHANISM,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            # The tests, and the broker itself, which come by the plain listeners.
+            "super.users": "User:ANONYMOUS",
+        }
+        protocols = more.get(_PROTOCOLS, "").replace(":PLAINTEXT", ":SASL_PLAINTEXT")
+        names = ["secured", *(pair.partition(":")[0].lower() for pair in protocols.split(",") if pair)]
+        ours |= {
+            f"listener.name.{name}.{MECHANISM.lower()}.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            )
+            for name in names
+        }
+        theirs = {**more, _PROTOCOLS: protocols} if protocols else dict(more)
+        both = {name: f"{ours[name]},{theirs[name]}" for name in _ADDED if name in theirs}
+        return ours | theirs | both
