@@ -59,16 +59,20 @@ class Lab:
         self._directory = directory
         self._until_the_end = until_the_end
         self._secured = secured
-        self._made = {target.topic for target in self.targets}
+        self._allowed = {target.topic for target in self.targets}
         self._services: list[Serve] = []
 
     def create(self, *targets: Target) -> None:
         """Make topics, and wait until the broker has them."""
-        self._made.update(target.topic for target in targets)
+        self.allow(*(target.topic for target in targets))
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         made = admin.create_topics([NewTopic(target.topic, target.partitions, 1) for target in targets])
         for future in made.values():
             future.result(timeout=30)
+
+    def allow(self, *topics: str) -> None:
+        """Have services, where they need rights, granted the right to write to topics, be they there or not."""
+        self._allowed.update(topics)
 
     def serve(self, *, command: Sequence[str] = SERVE, python: str = sys.executable, **settings: Any) -> Serve:
         """A service on this lab's intake, not started; `settings` are fields of `ServeConfig`."""
@@ -91,7 +95,7 @@ class Lab:
 
     def _behind(self, secured: SecuredBroker, config: ServeConfig) -> ServeConfig:
         """The same service as a user who has the documented rights, and those to make its topics."""
-        user = secured.user(config.group, rights_of(config, sorted(self._made)))
+        user = secured.user(config.group, rights_of(config, sorted(self._allowed)))
         if config.bootstrap == self.bootstrap:
             return replace(config, bootstrap=secured.address, options={**user.options, **config.options})
         return replace(config, options={**user.options_in_the_clear, **config.options})  # by a proxy
