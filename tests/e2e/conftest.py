@@ -25,6 +25,8 @@ from tests.support.secured import DOORS, SecuredBroker
 from tests.support.workload import Target, Workload, accepted_as_seen
 
 PARTITIONS: Final = 4
+NOTHING: Final[dict[str, Sequence[str]]] = {"<intake>": (), "<level>": (), "<target>": (), "<group>": ()}
+"""For no row of the table of rights a name."""
 
 
 class Lab:
@@ -60,6 +62,7 @@ class Lab:
         self._until_the_end = until_the_end
         self._secured = secured
         self._allowed = {target.topic for target in self.targets}
+        self._users: set[str] = set()
         self._services: list[Serve] = []
 
     def create(self, *targets: Target) -> None:
@@ -71,8 +74,11 @@ class Lab:
             future.result(timeout=30)
 
     def allow(self, *topics: str) -> None:
-        """Have services, where they need rights, granted the right to write to topics, be they there or not."""
+        """Where services need rights, grant them the one to write to topics, be they there or not."""
         self._allowed.update(topics)
+        if self._secured is not None:
+            for user in self._users:
+                self._secured.grant(user, documented(SERVICE, {**NOTHING, "<target>": topics}))
 
     def serve(self, *, command: Sequence[str] = SERVE, python: str = sys.executable, **settings: Any) -> Serve:
         """A service on this lab's intake, not started; `settings` are fields of `ServeConfig`."""
@@ -96,6 +102,7 @@ class Lab:
     def _behind(self, secured: SecuredBroker, config: ServeConfig) -> ServeConfig:
         """The same service as a user who has the documented rights, and those to make its topics."""
         user = secured.user(config.group, rights_of(config, sorted(self._allowed)))
+        self._users.add(config.group)
         if config.bootstrap == self.bootstrap:
             return replace(config, bootstrap=secured.address, options={**user.options, **config.options})
         return replace(config, options={**user.options_in_the_clear, **config.options})  # by a proxy

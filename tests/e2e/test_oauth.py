@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from tarry.client import DelayedProducer
 from tarry.devbroker import EmbeddedBroker
-from tests.support.brokers import wait_until
+from tests.support.brokers import starting_brokers, wait_until
 from tests.support.grants import GUIDE, MAKER, SERVICE, documented
 from tests.support.processes import Serve, ServeConfig
 from tests.support.secured import SecuredBroker
@@ -107,6 +107,13 @@ def documented_options() -> dict[str, str]:
     [block] = [block for block in blocks if "OAUTHBEARER" in block]
     options: dict[str, str] = tomllib.loads(block)["kafka"]["options"]
     return options
+
+
+@pytest.fixture
+def start_embedded_broker() -> Iterator[Callable[..., EmbeddedBroker]]:
+    """Also with `--secured`: here the tokens are what secures it."""
+    with starting_brokers() as start:
+        yield start
 
 
 def test_tokens_let_the_service_in_and_are_renewed_while_it_works(

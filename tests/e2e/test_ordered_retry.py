@@ -43,8 +43,10 @@ DONE_WITHIN_S = 120.0
 def config_of(lab: Lab, **settings: str | int) -> RetryConfig:
     """A consumer of a topic that is made, and where its handler sends to."""
     topic, out = f"{lab.intake}.tasks", f"{lab.intake}.done"
+    group = f"{lab.group}.retrying"
     lab.create(Target(topic, PARTITIONS), Target(out, 1))
-    return replace(RetryConfig(lab.bootstrap, topic, lab.group + ".retrying", lab.intake, out), **settings)  # type: ignore[arg-type]
+    lab.allow(f"{topic}.{group}.retry")
+    return replace(RetryConfig(lab.bootstrap, topic, group, lab.intake, out), **settings)  # type: ignore[arg-type]
 
 
 def wait_taken_over(processes: list[Consuming]) -> None:

@@ -78,12 +78,11 @@ class Offsets:
 
     def starts(self, places: Iterable[Place]) -> dict[Place, int]:
         """The first offset that each log still holds."""
-        return self._list(places, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+        return self._results(self._ask(places, _EARLIEST, committed=False))
 
     def ends(self, places: Iterable[Place], *, committed: bool) -> dict[Place, int]:
         """The end of each log: its high watermark, or (`committed`) its last stable offset."""
-        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        return self._list(places, _LATEST, isolation)
+        return self._results(self._ask(places, _LATEST, committed=committed))
 
     def since(self, places: Mapping[Place, int]) -> dict[Place, int]:
         """The first offset of each log whose timestamp is at or after a time in ms: -1 where there is none."""
@@ -97,10 +96,9 @@ class Offsets:
         request = {TopicPartition(*place): OffsetSpec.for_timestamp(at_ms) for place, at_ms in places.items()}
         return self._admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S)
 
-    def ask_ends(self, places: Iterable[Place]) -> "Pending":
-        """Ask for high watermarks without waiting for the answer."""
-        request = {TopicPartition(*place): _LATEST for place in places}
-        return Pending(self._admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S))
+    def ask_ends(self, places: Iterable[Place], *, committed: bool = False) -> "Pending":
+        """The same as `ends`, without waiting for the answer."""
+        return Pending(self._ask(places, _LATEST, committed=committed))
 
     def trim(self, below: Mapping[Place, int]) -> "Pending":
         """Delete the records below an offset of each partition, without waiting for the answer."""
@@ -109,11 +107,12 @@ class Offsets:
             return Pending({})
         return Pending(self._admin.delete_records(request, request_timeout=REQUEST_TIMEOUT_S))
 
-    def _list(self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Place, int]:
+    def _ask(
+        self, places: Iterable[Place], spec: OffsetSpec, *, committed: bool
+    ) -> "dict[TopicPartition, Future[Any]]":
         request = {TopicPartition(*place): spec for place in places}
-        return self._results(
-            self._admin.list_offsets(request, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S)
-        )
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        return self._admin.list_offsets(request, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S)
 
     def _results(self, futures: dict[TopicPartition, "Future[Any]"]) -> dict[Place, int]:
         with group_errors("ask for offsets"):

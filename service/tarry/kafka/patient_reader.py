@@ -24,7 +24,8 @@ class PatientReader(Reader):
     """
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
-        super().__init__(_Forgiving(cluster.bootstrap_servers, cluster.options, cluster.clients), self._warn)
+        forgiving = _Forgiving(cluster.bootstrap_servers, cluster.options, cluster.clients, cluster.reads_as)
+        super().__init__(forgiving, self._warn)
         self._clock = clock
         self._warning = "no answer, or a transaction is open"
         self._waits_since_ms = 0

@@ -8,6 +8,7 @@ from tarry.errors import UsageError
 from tarry.kafka.errors import error_of, group_errors
 from tarry.kafka.place import Place
 from tarry.kafka.settings import QUEUE_KBYTES, Cluster
+from tarry.kafka.stall import StallWatch
 
 CONNECT_S = 1.0
 
@@ -24,11 +25,24 @@ class Reader:
         cluster: where.
         on_warning: takes the text of an error that the client gets over by itself.
         queue_kbytes: how much it fetches ahead.
+        watch: tells when the client stands still, and is made anew; None: nobody looks.
     """
 
-    def __init__(self, cluster: Cluster, on_warning: Callable[[str], None], queue_kbytes: int = QUEUE_KBYTES) -> None:
-        self._consumer = cluster.clients.consumer(cluster.reader(queue_kbytes))
+    def __init__(
+        self,
+        cluster: Cluster,
+        on_warning: Callable[[str], None],
+        queue_kbytes: int = QUEUE_KBYTES,
+        watch: StallWatch | None = None,
+    ) -> None:
+        self._clients = cluster.clients
+        self._properties = cluster.reader(queue_kbytes)
+        self._consumer = self._clients.consumer(self._properties)
         self._on_warning = on_warning
+        self._watch = watch
+        self._positions: dict[Place, int] = {}
+        """The offset that comes next of each partition that is open."""
+        self._paused: set[Place] = set()
 
     def open(self, starts: Mapping[Place, int]) -> None:
         """Begin to read partitions at offsets."""
@@ -36,6 +50,7 @@ class Reader:
             self._connect(next(iter(starts))[0])
         with group_errors("begin to read"):
             self._consumer.incremental_assign([TopicPartition(*place, at) for place, at in starts.items()])
+        self._positions.update(starts)
 
     def _connect(self, topic: str) -> None:
         """Have a connection before it is needed: the client looks for one once a second, and nothing comes until then.
@@ -50,10 +65,14 @@ class Reader:
 
     def shut(self, places: Iterable[Place]) -> None:
         """Stop reading partitions. A pause is over, or it would outlive this, and whatever opens them next."""
-        partitions = [TopicPartition(*place) for place in places]
+        shut = list(places)
+        partitions = [TopicPartition(*place) for place in shut]
         with group_errors("stop reading"):
             self._consumer.resume(partitions)
             self._consumer.incremental_unassign(partitions)
+        for place in shut:
+            self._positions.pop(place, None)
+        self._paused.difference_update(shut)
 
     def read(self, most: int, timeout_s: float) -> tuple[Sequence[Message], Mapping[Place, int]]:
         """Wait until `most` records are there or the time is over.
@@ -69,6 +88,7 @@ class Reader:
         with group_errors("read"):
             records = self._consumer.consume(most, timeout_s)
         if not any(map(_error, records)):
+            self._mind(records, _NOTHING)
             return records, _NOTHING
         reached: dict[Place, int] = {}
         good = []
@@ -86,22 +106,58 @@ class Reader:
                 )
             else:
                 self._on_warning(error.str())
+        self._mind(good, reached)
         return good, reached
 
     def pause(self, places: Iterable[Place]) -> None:
         """Stop fetching; what was fetched and not read is thrown away, so use it seldom."""
+        paused = list(places)
         with group_errors("pause"):
-            self._consumer.pause([TopicPartition(*place) for place in places])
+            self._consumer.pause([TopicPartition(*place) for place in paused])
+        self._paused.update(paused)
 
     def resume(self, places: Iterable[Place]) -> None:
         """Go on after `pause`."""
+        resumed = list(places)
         with group_errors("resume"):
-            self._consumer.resume([TopicPartition(*place) for place in places])
+            self._consumer.resume([TopicPartition(*place) for place in resumed])
+        self._paused.difference_update(resumed)
 
     def close(self) -> None:
         """Close the client."""
         with group_errors("close the reader"):
             self._consumer.close()
+
+    def _mind(self, records: Sequence[Message], reached: Mapping[Place, int]) -> None:
+        """Note what was read, and see to it that the client does not stand still."""
+        if self._watch is None:
+            return
+        # The last of each partition is enough, and they come in runs: mostly few are looked at.
+        left = set(self._positions)
+        for record in reversed(records):
+            place = _place(record)
+            if place in left:
+                self._positions[place] = (record.offset() or 0) + 1
+                left.discard(place)
+                if not left:
+                    break
+        for place, position in reached.items():
+            if position > self._positions.get(place, position):
+                self._positions[place] = position
+        if stalled := self._watch.look({at: n for at, n in self._positions.items() if at not in self._paused}):
+            self._renew(stalled)
+
+    def _renew(self, stalled: Sequence[Place]) -> None:
+        """Go on with another client, where this one stands."""
+        topic, partition = stalled[0]
+        self._on_warning(f"nothing came of {topic}/{partition} though there is something: its consumer is made anew")
+        # It may take its time, and nobody has to wait for it.
+        self._clients.in_background(self._consumer.close)
+        self._consumer = self._clients.consumer(self._properties)
+        positions, paused = dict(self._positions), list(self._paused)
+        self.open(positions)
+        if paused:
+            self.pause(paused)
 
 
 def _place(record: Message) -> Place:

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tarry.clock import Clock
 from tarry.errors import BrokerError
 from tarry.kafka.group import GroupAdmin
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.reader import Reader
+from tarry.kafka.stall import StallWatch
 from tarry.kafka.topics import TopicAdmin
 from tarry.kafka.transaction import Transactor
 from tarry.worker.plan import Plan
@@ -62,20 +64,22 @@ class Edges:
         self.offsets.close()
 
 
-def open_edges(plan: Plan, on_warning: Callable[[str], None]) -> Edges:
+def open_edges(plan: Plan, clock: Clock, on_warning: Callable[[str], None]) -> Edges:
     """Make the clients of a process; none of them has joined, registered or read anything yet.
 
     Args:
         plan: what the process does.
+        clock: monotonic time.
         on_warning: takes the text of errors that clients get over by themselves.
     """
     cluster = plan.cluster
     admin = cluster.clients.admin(cluster.admin())
+    offsets = Offsets(admin, plan.group, cluster)
     return Edges(
         TopicAdmin(admin),
         GroupAdmin(cluster, plan.group),
-        Offsets(admin, plan.group, cluster),
-        Reader(cluster, on_warning),
+        offsets,
+        Reader(cluster, on_warning, watch=StallWatch(offsets, clock)),
         Membership(cluster.clients, plan.member, list(plan.intakes), on_warning),
         Transactor(cluster, f"{plan.name}-fire"),
         Transactor(cluster, f"{plan.name}-file", compressed=True),

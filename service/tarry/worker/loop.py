@@ -9,6 +9,8 @@ from collections.abc import Callable
 from tarry.clock import Clock
 from tarry.errors import BrokerError, FatalError, MembershipLostError, RejoinError, RetriableError
 from tarry.kafka.reader import Reader
+from tarry.kafka.settings import QUEUE_KBYTES
+from tarry.kafka.stall import StallWatch
 from tarry.metrics.tally import Tally
 from tarry.worker.batches import rotated
 from tarry.worker.bucket_counts import BucketCounts
@@ -68,7 +70,7 @@ class Worker:
         self._on_event = on_event
         self._next_transaction_ms = 0
         self._turns = 0
-        edges = self._edges = open_edges(plan, self._warn)
+        edges = self._edges = open_edges(plan, clock, self._warn)
         targets = Targets(
             lambda topics: edges.topics.targets(topics, METADATA_TIMEOUT_S), compresses=plan.cluster.compresses
         )
@@ -76,7 +78,7 @@ class Worker:
             edges.parking,
             edges.membership,
             targets,
-            Rereading(lambda: Reader(plan.cluster, self._warn), plan.memory_budget_bytes),
+            Rereading(lambda: self._new_reader(plan), plan.memory_budget_bytes),
             plan.cluster.clients,
             clock,
             plan.most,
@@ -104,7 +106,7 @@ class Worker:
         self._draining = Draining(
             edges.offsets,
             edges.membership,
-            lambda: Reader(plan.cluster, self._warn, DRAIN_QUEUE_KBYTES),
+            lambda: self._new_reader(plan, DRAIN_QUEUE_KBYTES),
             self._filer,
             lambda states: self._firing.commit_rest(states, released=False),
             plan.memory_budget_bytes,
@@ -217,6 +219,9 @@ class Worker:
         self._next_transaction_ms = monotonic_ms + self._interval_ms
         self._turns += 1
         self._firing.fire(rotated(ready, self._turns))
+
+    def _new_reader(self, plan: Plan, queue_kbytes: int = QUEUE_KBYTES) -> Reader:
+        return Reader(plan.cluster, self._warn, queue_kbytes, StallWatch(self._edges.offsets, self._clock))
 
     def _warn(self, text: str) -> None:
         self._on_event("kafka_warning", reason=text)

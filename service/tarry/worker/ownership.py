@@ -22,6 +22,7 @@ from tarry.errors import (
 )
 from tarry.kafka.place import Place
 from tarry.kafka.settings import MAX_POLL_INTERVAL_MS, SESSION_TIMEOUT_MS
+from tarry.kafka.stall import StallWatch
 from tarry.kafka.takeover import Identity, TakeOver
 from tarry.kafka.transaction import fence
 from tarry.metrics.families import REBALANCES, TAKEOVERS
@@ -318,7 +319,12 @@ class Ownership:
         places = sorted(self._waiting)
         began_ms = self._clock.monotonic_ms()
         cluster = self._plan.cluster
-        journal = PulsingReader(cluster, lambda text: self._on_event("kafka_warning", reason=text), self._pulse)
+        journal = PulsingReader(
+            cluster,
+            lambda text: self._on_event("kafka_warning", reason=text),
+            self._pulse,
+            StallWatch(self._edges.offsets, self._clock),
+        )
         take_over = TakeOver(
             self._edges.membership,
             self._edges.offsets,

@@ -11,6 +11,7 @@ from tarry.kafka.offsets import Offsets, Pending
 from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
+from tarry.kafka.stall import StallWatch
 from tarry.metrics.families import (
     ASSIGNED,
     BUDGET_BYTES,
@@ -153,10 +154,13 @@ class PulsingReader(Reader):
         cluster: see `Reader`.
         on_warning: see `Reader`.
         pulse: beats at each read.
+        watch: see `Reader`.
     """
 
-    def __init__(self, cluster: Cluster, on_warning: Callable[[str], None], pulse: Pulse) -> None:
-        super().__init__(cluster, on_warning)
+    def __init__(
+        self, cluster: Cluster, on_warning: Callable[[str], None], pulse: Pulse, watch: StallWatch | None = None
+    ) -> None:
+        super().__init__(cluster, on_warning, watch=watch)
         self._pulse = pulse
 
     def read(self, most: int, timeout_s: float) -> tuple[Sequence[Message], Mapping[Place, int]]:

@@ -1,0 +1,74 @@
+"""Notices a consumer that gets nothing though there is something to get.
+
+When it loses its connections the client library may stop fetching for good: nothing comes and nothing is said, while
+other clients beside it go on (librdkafka #4916; seen with 2.16, some times in an hour of cut connections). Only a new
+consumer gets over it. That no record comes tells nothing by itself: so the brokers are asked, by another client.
+"""
+
+from collections.abc import Mapping
+
+from tarry.clock import Clock
+from tarry.kafka.offsets import Offsets, Pending
+from tarry.kafka.place import Place
+
+STALL_MS = 10_000
+"""How long nothing comes of a partition before the brokers are asked whether there is something."""
+
+_LOOK_EVERY_MS = 500
+_PAUSE_MS = 2_000
+"""Who has not read for so long has not waited either."""
+
+
+class StallWatch:
+    """Watches over the partitions of one reader.
+
+    Args:
+        offsets: asks the brokers, by a client of its own.
+        clock: monotonic time.
+    """
+
+    def __init__(self, offsets: Offsets, clock: Clock) -> None:
+        self._offsets = offsets
+        self._clock = clock
+        self._looked_ms = -_PAUSE_MS
+        self._since: dict[Place, tuple[int, int]] = {}
+        """Where each partition stands, and since when."""
+        self._asked: Pending | None = None
+
+    def look(self, positions: Mapping[Place, int]) -> list[Place]:
+        """Look at the partitions that are being read; called at each read, never waits.
+
+        Args:
+            positions: the offset that comes next of each.
+
+        Returns:
+            Those that stand still, though there is something behind their positions.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._looked_ms < _LOOK_EVERY_MS:
+            return []
+        was_away = now_ms - self._looked_ms >= _PAUSE_MS
+        self._looked_ms = now_ms
+        known = {} if was_away else self._since
+        self._since = {
+            place: known[place] if known.get(place, (None,))[0] == at else (at, now_ms)
+            for place, at in positions.items()
+        }
+        if self._asked is not None:
+            return self._answered(now_ms) if self._asked.done else []
+        silent = [place for place, (_, since_ms) in self._since.items() if now_ms - since_ms >= STALL_MS]
+        if silent:
+            self._asked = self._offsets.ask_ends(silent, committed=True)
+        return []
+
+    def _answered(self, now_ms: int) -> list[Place]:
+        ends = self._asked.answers() if self._asked is not None else {}
+        self._asked = None
+        stalled = []
+        for place, end in ends.items():
+            at, since_ms = self._since.get(place, (end, now_ms))
+            if now_ms - since_ms >= STALL_MS:
+                if end > at:
+                    stalled.append(place)
+                self._since[place] = at, now_ms  # it is asked for again when as much time has passed
+        return stalled

@@ -1,0 +1,130 @@
+"""A reader whose client stops fetching goes on with another; one for which there is nothing does not."""
+
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from tarry.kafka.clients import Clients
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.reader import Reader
+from tarry.kafka.settings import Cluster
+from tarry.kafka.stall import STALL_MS, StallWatch
+from tarry.testing import FakeBroker, ManualClock
+
+
+class Deaf:
+    """A consumer that gets nothing any more, from one moment on."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+        self.is_deaf = False
+        self.is_closed = False
+
+    def consume(self, most: int, timeout_s: float) -> list[Message]:
+        found: list[Message] = self._consumer.consume(most, timeout_s)
+        return [] if self.is_deaf else found
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._consumer.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+
+class Ears:
+    """Clients whose consumers may become deaf."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self.made: list[Deaf] = []
+
+    def consumer(self, properties: dict[str, Any]) -> Any:
+        self.made.append(Deaf(self._clients.consumer(properties)))
+        return self.made[-1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clients, name)
+
+
+class Stage:
+    """A topic of two partitions, its reader, and what that got."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.broker = FakeBroker(self.clock)
+        self.broker.make_topic("t", 2)
+        clients = self.broker.clients()
+        self.ears = Ears(clients)
+        cluster = Cluster("fake", {}, clients)
+        watch = StallWatch(Offsets(clients.admin(cluster.admin()), "g", cluster), self.clock)
+        self.warnings: list[str] = []
+        self.reader = Reader(Cluster("fake", {}, self.ears), self.warnings.append, watch=watch)
+        self.got: list[tuple[int, bytes | None]] = []
+        self._producer = clients.producer(cluster.client())
+        self.reader.open({("t", 0): 0, ("t", 1): 0})
+
+    def put(self, partition: int, *values: bytes) -> None:
+        for value in values:
+            self._producer.produce("t", value, partition=partition)
+        self._producer.flush(10)
+
+    def read_for(self, ms: int) -> None:
+        for _ in range(ms // 100):
+            self.clock.advance(100)
+            records, _ = self.reader.read(100, 0)
+            self.got += [(record.partition() or 0, record.value()) for record in records]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_a_client_that_stops_fetching_is_replaced_and_nothing_is_read_twice_or_passed_over(stage: Stage) -> None:
+    stage.put(0, b"a", b"b")
+    stage.put(1, b"x")
+    stage.read_for(1_000)
+    [first] = stage.ears.made
+    first.is_deaf = True
+    stage.put(0, b"c")
+    stage.put(1, b"y", b"z")
+    stage.read_for(STALL_MS + 3_000)
+    assert len(stage.ears.made) == 2
+    assert first.is_closed
+    assert sorted(stage.got) == [(0, b"a"), (0, b"b"), (0, b"c"), (1, b"x"), (1, b"y"), (1, b"z")]
+    [warning] = stage.warnings
+    assert warning.endswith("its consumer is made anew")
+
+
+def test_a_client_for_which_there_is_nothing_is_kept(stage: Stage) -> None:
+    stage.put(0, b"a")
+    stage.read_for(5 * STALL_MS)
+    assert len(stage.ears.made) == 1
+    assert stage.warnings == []
+
+
+def test_one_that_is_paused_is_kept_and_stays_paused_in_the_next(stage: Stage) -> None:
+    stage.read_for(1_000)
+    stage.reader.pause([("t", 1)])
+    stage.put(1, b"later")
+    stage.read_for(3 * STALL_MS)
+    assert len(stage.ears.made) == 1
+    stage.ears.made[0].is_deaf = True
+    stage.put(0, b"a")
+    stage.read_for(2 * STALL_MS)
+    assert len(stage.ears.made) == 2
+    assert stage.got == [(0, b"a")]
+    stage.reader.resume([("t", 1)])
+    stage.read_for(1_000)
+    assert stage.got == [(0, b"a"), (1, b"later")]
+
+
+def test_who_did_not_read_for_a_while_has_not_waited(stage: Stage) -> None:
+    stage.read_for(1_000)
+    stage.put(0, b"a")
+    stage.clock.advance(2 * STALL_MS)
+    stage.read_for(1_000)
+    assert len(stage.ears.made) == 1
+    assert stage.got == [(0, b"a")]
