@@ -24,7 +24,7 @@ from tarry.http import listen
 from tarry.kafka.birth import PATIENCE_S, Birth
 from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.patience import patiently
-from tarry.kafka.rights import check_rights, rights_on
+from tarry.kafka.rights import Rights, check_rights, rights_on
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import TopicAdmin
 from tarry.logs import Level
@@ -72,10 +72,13 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
     topics = TopicAdmin(admin)
     clock = SystemClock()
     birth = Birth(cluster, admin, config.service.group, clock)
+    geometries = {intake.topic: geometry_of(config, intake) for intake in config.intakes}
+    needed: dict[str, Rights] = {}
+    for topic, geometry in geometries.items():
+        needed |= rights_on(topic, geometry.levels)
+    patiently(partial(check_rights, admin, config.service.group, needed), clock, PATIENCE_S)
     for intake in config.intakes:
-        geometry = geometry_of(config, intake)
-        look = partial(check_rights, admin, config.service.group, rights_on(intake.topic, geometry.levels))
-        patiently(look, clock, PATIENCE_S)
+        geometry = geometries[intake.topic]
         make = partial(
             make_or_check,
             topics,
@@ -89,7 +92,8 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
         made = patiently(make, clock, PATIENCE_S)
         if made:
             on_event("topics_made", topics=made)
-            patiently(look, clock, PATIENCE_S)
+    # Once more: now all of them are there, and none may be hidden.
+    patiently(partial(check_rights, admin, config.service.group, needed, all_there=True), clock, PATIENCE_S)
 
 
 def policy_of(config: Config, intake: Intake) -> IntakePolicy:

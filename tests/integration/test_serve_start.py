@@ -21,8 +21,9 @@ def test_a_start_that_waits_for_a_broker_that_says_nothing_ends_at_once_when_ask
             serve.start()
             asked, _ = silent.accept()
             with asked:
+                asked.settimeout(30)
                 wait_until(lambda: bool(asked.recv(1)), "it asks the broker")
                 serve.signal(number)
-                assert serve.wait_ended(3) == -number
+                assert serve.wait_ended(3) == 128 + number
         finally:
             serve.close()

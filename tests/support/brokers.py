@@ -134,11 +134,15 @@ def start_embedded_broker(
 
     def start_secured(**arguments: Any) -> EmbeddedBroker:
         secured = SecuredBroker(start, tmp_path_factory.mktemp("secured"), **arguments)
-        pytestconfig.stash.setdefault(DOORS, {})[secured.broker.bootstrap_servers] = secured
+        doors[secured.broker.bootstrap_servers] = secured
+        own.append(secured.broker.bootstrap_servers)
         return secured.broker
 
+    doors, own = pytestconfig.stash.setdefault(DOORS, {}), list[str]()
     with starting_brokers() as start:
         yield start_secured if pytestconfig.getoption("--secured") else start
+    for servers in own:
+        del doors[servers]
 
 
 @pytest.fixture

@@ -39,9 +39,11 @@ class Ears:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
         self.made: list[Deaf] = []
+        self.born_deaf = False
 
     def consumer(self, properties: dict[str, Any]) -> Any:
         self.made.append(Deaf(self._clients.consumer(properties)))
+        self.made[-1].is_deaf = self.born_deaf
         return self.made[-1]
 
     def __getattr__(self, name: str) -> Any:
@@ -70,10 +72,10 @@ class Stage:
             self._producer.produce("t", value, partition=partition)
         self._producer.flush(10)
 
-    def read_for(self, ms: int) -> None:
+    def read_for(self, ms: int, most: int = 100) -> None:
         for _ in range(ms // 100):
             self.clock.advance(100)
-            records, _ = self.reader.read(100, 0)
+            records, _ = self.reader.read(most, 0)
             self.got += [(record.partition() or 0, record.value()) for record in records]
 
 
@@ -128,3 +130,25 @@ def test_who_did_not_read_for_a_while_has_not_waited(stage: Stage) -> None:
     stage.read_for(1_000)
     assert len(stage.ears.made) == 1
     assert stage.got == [(0, b"a")]
+
+
+def test_what_was_fetched_and_waits_for_its_reader_is_no_silence(stage: Stage) -> None:
+    stage.put(0, *[b"%d" % number for number in range(5 * STALL_MS // 100)])
+    stage.put(1, b"last")
+    stage.read_for(4 * STALL_MS, most=1)
+    assert len(stage.ears.made) == 1
+    stage.read_for(2 * STALL_MS)
+    assert len(stage.got) == 5 * STALL_MS // 100 + 1
+
+
+def test_where_another_client_does_not_help_the_next_one_comes_later_and_later(stage: Stage) -> None:
+    stage.read_for(1_000)
+    stage.ears.born_deaf = True
+    stage.ears.made[0].is_deaf = True
+    stage.put(0, b"a")
+    stage.read_for(10 * STALL_MS)
+    assert len(stage.ears.made) == 4, "after 1, 2 and 4 times the patience"
+    stage.ears.born_deaf = False
+    stage.read_for(10 * STALL_MS)
+    assert stage.got == [(0, b"a")]
+    assert len(stage.ears.made) == 5

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tarry.errors import UsageError
 from tarry.kafka.errors import error_of, group_errors
@@ -43,23 +43,27 @@ class Reader:
         self._positions: dict[Place, int] = {}
         """The offset that comes next of each partition that is open."""
         self._paused: set[Place] = set()
+        self._stalled: list[Place] = []
 
     def open(self, starts: Mapping[Place, int]) -> None:
         """Begin to read partitions at offsets."""
-        if not self._consumer.assignment():
-            self._connect(next(iter(starts))[0])
-        with group_errors("begin to read"):
-            self._consumer.incremental_assign([TopicPartition(*place, at) for place, at in starts.items()])
+        self._begin(self._consumer, starts)
         self._positions.update(starts)
 
-    def _connect(self, topic: str) -> None:
+    def _begin(self, consumer: Consumer, starts: Mapping[Place, int]) -> None:
+        if not consumer.assignment():
+            self._connect(consumer, next(iter(starts))[0])
+        with group_errors("begin to read"):
+            consumer.incremental_assign([TopicPartition(*place, at) for place, at in starts.items()])
+
+    def _connect(self, consumer: Consumer, topic: str) -> None:
         """Have a connection before it is needed: the client looks for one once a second, and nothing comes until then.
 
         Measured with librdkafka 2.16: up to 1 s to the first record without, 60 ms with. Where no broker answers, the
         client goes on to look by itself.
         """
         try:
-            self._consumer.list_topics(topic, CONNECT_S)
+            consumer.list_topics(topic, CONNECT_S)
         except KafkaException as exception:
             self._on_warning(error_of(exception).str())
 
@@ -85,10 +89,13 @@ class Reader:
         Raises:
             UsageError: a partition no longer holds the offset that comes next.
         """
+        if self._stalled:
+            self._renew()
         with group_errors("read"):
             records = self._consumer.consume(most, timeout_s)
+        is_drained = len(records) < most
         if not any(map(_error, records)):
-            self._mind(records, _NOTHING)
+            self._mind(records, _NOTHING, is_drained=is_drained)
             return records, _NOTHING
         reached: dict[Place, int] = {}
         good = []
@@ -106,7 +113,7 @@ class Reader:
                 )
             else:
                 self._on_warning(error.str())
-        self._mind(good, reached)
+        self._mind(good, reached, is_drained=is_drained)
         return good, reached
 
     def pause(self, places: Iterable[Place]) -> None:
@@ -128,11 +135,11 @@ class Reader:
         with group_errors("close the reader"):
             self._consumer.close()
 
-    def _mind(self, records: Sequence[Message], reached: Mapping[Place, int]) -> None:
-        """Note what was read, and see to it that the client does not stand still."""
+    def _mind(self, records: Sequence[Message], reached: Mapping[Place, int], *, is_drained: bool) -> None:
+        """Note what was read, and whether the client stands still."""
         if self._watch is None:
             return
-        # The last of each partition is enough, and they come in runs: mostly few are looked at.
+        # The last of each partition is enough, and they come in runs.
         left = set(self._positions)
         for record in reversed(records):
             place = _place(record)
@@ -144,20 +151,25 @@ class Reader:
         for place, position in reached.items():
             if position > self._positions.get(place, position):
                 self._positions[place] = position
-        if stalled := self._watch.look({at: n for at, n in self._positions.items() if at not in self._paused}):
-            self._renew(stalled)
+        reading = {place: at for place, at in self._positions.items() if place not in self._paused}
+        self._stalled = self._watch.look(reading, is_drained=is_drained)
 
-    def _renew(self, stalled: Sequence[Place]) -> None:
+    def _renew(self) -> None:
         """Go on with another client, where this one stands."""
+        stalled, self._stalled = [place for place in self._stalled if place in self._positions], []
+        if not stalled:
+            return
         topic, partition = stalled[0]
         self._on_warning(f"nothing came of {topic}/{partition} though there is something: its consumer is made anew")
+        with group_errors("make a consumer anew"):
+            consumer = self._clients.consumer(self._properties)
+        self._begin(consumer, self._positions)
+        if self._paused:
+            with group_errors("pause"):
+                consumer.pause([TopicPartition(*place) for place in self._paused])
         # It may take its time, and nobody has to wait for it.
         self._clients.in_background(self._consumer.close)
-        self._consumer = self._clients.consumer(self._properties)
-        positions, paused = dict(self._positions), list(self._paused)
-        self.open(positions)
-        if paused:
-            self.pause(paused)
+        self._consumer = consumer
 
 
 def _place(record: Message) -> Place:

@@ -25,6 +25,7 @@ REQUEST_TIMEOUT_S: Final = 10.0
 
 READ, WRITE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE
 _KNOW = AclOperation.DESCRIBE_CONFIGS
+_GUIDE: Final = "docs/security.md lists all that is needed"
 
 
 class Rights(NamedTuple):
@@ -63,7 +64,7 @@ def rights_on(intake: str, levels: int) -> dict[str, Rights]:
 def granted(
     admin: AdminClient, topics: Collection[str], timeout_s: float
 ) -> dict[str, frozenset[AclOperation] | KafkaError]:
-    """What this user may do with topics, or why that is not known of one."""
+    """What this user may do with topics, or why that is not known of one; nothing where the brokers do not tell."""
     if not topics:
         return {}
     futures = admin.describe_topics(
@@ -87,15 +88,14 @@ def granted_on_group(admin: AdminClient, group: str, timeout_s: float) -> frozen
         return error_of(exception)
 
 
-def check_rights(admin: AdminClient, group: str, needed: Mapping[str, Rights]) -> None:
-    """Make sure that the service could work with the topics that are there, and with its group.
-
-    Topics that are not there, or that this user may not know of, are passed over.
+def check_rights(admin: AdminClient, group: str, needed: Mapping[str, Rights], *, all_there: bool = False) -> None:
+    """Make sure that the service could work with its topics, and with its group.
 
     Args:
         admin: an admin client of the service's user.
         group: its consumer group.
         needed: by topic.
+        all_there: all of them were made; else those that are not there, or hidden from this user, are passed over.
 
     Raises:
         RetriableError: the brokers do not answer, or do not know all of it yet.
@@ -103,22 +103,24 @@ def check_rights(admin: AdminClient, group: str, needed: Mapping[str, Rights]) -
     """
     with group_errors("ask for the cluster's topics"):
         known = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+    if all_there and (hidden := [topic for topic in needed if topic not in known]):
+        raise RetriableError(f"topic {hidden[0]} is there and hidden from this user, who has no right to it ({_GUIDE})")
     missing = []
     for topic, answer in granted(admin, [name for name in needed if name in known], REQUEST_TIMEOUT_S).items():
         if isinstance(answer, KafkaError):
             raise translate_group(answer, f"ask for the rights on topic {topic}")
-        if lacking := needed[topic].must - answer:
+        if answer and (lacking := needed[topic].must - answer):
             missing.append(f"{names(lacking)} on topic {topic}")
     of_group = granted_on_group(admin, group, REQUEST_TIMEOUT_S)
     if not isinstance(of_group, KafkaError):
-        if READ not in of_group:
+        if of_group and READ not in of_group:
             missing.append(f"READ on group {group}")
     elif of_group.code() in DENIED:
         missing.append(f"READ on group {group}")
     elif isinstance(passing := translate_group(of_group, f"ask for the rights on group {group}"), RetriableError):
         raise passing
     if missing:
-        raise UsageError(f"rights are missing: {'; '.join(missing)} (docs/security.md lists all that is needed)")
+        raise UsageError(f"rights are missing: {'; '.join(missing)} ({_GUIDE})")
 
 
 def names(operations: Iterable[AclOperation]) -> str:

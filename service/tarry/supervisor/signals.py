@@ -1,7 +1,9 @@
 """Being asked to stop, by SIGTERM or SIGINT: a flag, and a file that wakes whoever waits in a selector."""
 
+import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -54,14 +56,37 @@ class StopSignals:
 
 @contextmanager
 def ended_at_once() -> Iterator[None]:
-    """Inside the block SIGTERM and SIGINT end the process where it stands.
+    """Inside the block SIGTERM and SIGINT end the process where it stands, with 128 and the signal's number.
 
-    For what waits for brokers in the client library, where no handler of Python's runs, and has nothing to hand over;
-    on the main thread alone.
+    For what waits for brokers in the client library, where no handler of Python's runs, and has nothing to hand over.
+    On the main thread alone. Not by the signals' default: the first process of a container has none.
     """
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGINT)}
+    told, telling = socket.socketpair()
+    telling.setblocking(False)
+    watcher = threading.Thread(target=_end_when_told, args=(told,), daemon=True)
+    watcher.start()
+    descriptor = signal.set_wakeup_fd(telling.fileno(), warn_on_full_buffer=False)
+    before = {number: signal.signal(number, _heard) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(descriptor)
+        telling.send(_NEVER_MIND)
+        watcher.join()
+        told.close()
+        telling.close()
+
+
+_NEVER_MIND = b"\0"
+
+
+def _heard(_number: int, _frame: FrameType | None) -> None:
+    """Python needs a handler, or nothing is written to the descriptor."""
+
+
+def _end_when_told(told: socket.socket) -> None:
+    number = told.recv(1)
+    if number != _NEVER_MIND:
+        os._exit(128 + number[0])

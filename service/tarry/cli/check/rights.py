@@ -44,6 +44,9 @@ def _topic_rights(admin: AdminClient, needed: Mapping[str, Rights]) -> Iterator[
         if isinstance(answer, KafkaError):
             yield Finding(FAIL, f"ACLs of topic {topic}: {answer.str()}")
             continue
+        if not answer:
+            yield Finding(NOTE, f"ACLs of topic {topic}: the brokers do not say what is allowed")
+            continue
         must, should = needed[topic]
         lacking = (must | should) - answer
         if lacking & must:
@@ -61,6 +64,8 @@ def _group_right(admin: AdminClient, group: str) -> Finding:
             return Finding(FAIL, f"ACLs of group {group}: READ needed, and not granted")
         # Such as a cluster whose topic of offsets nobody has used yet.
         return Finding(NOTE, f"ACLs of group {group}: could not be asked for ({allowed.name()}); READ is needed")
+    if not allowed:
+        return Finding(NOTE, f"ACLs of group {group}: the brokers do not say what is allowed; READ is needed")
     if READ not in allowed:
         return Finding(FAIL, f"ACLs of group {group}: READ needed, and not granted")
     return Finding(OK, f"ACLs of group {group}: READ")
