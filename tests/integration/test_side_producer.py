@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from tarry.clock import SystemClock
 from tarry.devbroker import EmbeddedBroker
 from tarry.errors import RetriableError
 from tarry.kafka.settings import Cluster
@@ -34,7 +35,7 @@ def test_a_renewal_ends_while_no_byte_comes_through_and_the_next_one_aborts(
         cluster = Cluster(proxy.address)
         transactor = Transactor(cluster, f"{stage.group}.side")
         until_the_end.callback(transactor.close)
-        side = SideProducer(transactor, cluster.clients)
+        side = SideProducer(transactor, cluster.clients, SystemClock())
         wait_until(side.is_ready, "the first producer")
         side.begin()
         transactor.produce(stage.target, 0, None, b"given up", None, lambda _error, _record: None)

@@ -11,7 +11,7 @@ from tarry.kafka.transaction import INIT_TIMEOUT_S, Transactor
 from tarry.testing import FakeBroker, ManualClock
 from tarry.testing.fake.clients import FakeClients
 from tarry.worker import side_producer
-from tarry.worker.side_producer import SideProducer
+from tarry.worker.side_producer import RENEWAL_MS, SideProducer
 
 LAG_MS = 50
 """How long a marker takes, and who registers waits for that."""
@@ -45,7 +45,9 @@ class Side:
         self.producer = self.of(self.cluster)
 
     def of(self, cluster: Cluster, clients: FakeClients | None = None) -> SideProducer:
-        return SideProducer(Transactor(cluster, "side"), clients or cluster.clients, lambda: self.batch_bytes)
+        return SideProducer(
+            Transactor(cluster, "side"), clients or cluster.clients, self.clock, lambda: self.batch_bytes
+        )
 
     def build(self) -> None:
         """Look until it is ready, as the loop does."""
@@ -139,7 +141,7 @@ def test_a_renewal_takes_the_size_of_batches_that_fits_by_then(side: Side) -> No
 
 
 def test_without_other_wishes_batches_are_as_large_as_the_firing_producers(side: Side) -> None:
-    producer = SideProducer(Transactor(side.cluster, "other"), side.cluster.clients)
+    producer = SideProducer(Transactor(side.cluster, "other"), side.cluster.clients, side.clock)
     assert producer.fits()
     producer.renew()
     assert producer.transactor.batch_bytes == BATCH_BYTES
@@ -191,6 +193,20 @@ def test_what_takes_too_long_is_not_settled_and_a_stop_leaves_it_alone(
     side.producer.settle()
     assert side.producer.is_ready()
     assert side.values() == []
+
+
+def test_one_that_hangs_while_it_is_built_is_not_waited_for_without_an_end(
+    side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side_producer, "SETTLE_S", 0)
+    side.producer = side.of(side.cluster, Slow())
+    assert not side.producer.is_ready()
+    side.clock.advance(RENEWAL_MS)
+    assert not side.producer.is_ready()
+    side.clock.advance(1)
+    for look in (side.producer.is_ready, side.producer.settle):
+        with pytest.raises(FatalError, match="side is still not built after 60001 ms"):
+            look()
 
 
 def test_what_is_forgotten_is_neither_aborted_nor_told(side: Side) -> None:

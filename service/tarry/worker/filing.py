@@ -102,7 +102,9 @@ class Filer:
         on_event: Callable[..., None],
         tally: Tally,
     ) -> None:
-        self._producer = SideProducer(transactor, clients, lambda: ALONE_BYTES if self._suspects > 0 else BATCH_BYTES)
+        self._producer = SideProducer(
+            transactor, clients, clock, lambda: ALONE_BYTES if self._suspects > 0 else BATCH_BYTES
+        )
         self._transactor = transactor
         self._membership = membership
         self._clock = clock

@@ -115,7 +115,7 @@ class Parking:
         tally: Tally | None = None,
     ) -> None:
         self._tally = tally or Tally()
-        self._producer = SideProducer(transactor, clients, self._fitting_bytes)
+        self._producer = SideProducer(transactor, clients, clock, self._fitting_bytes)
         self._membership = membership
         self._targets = targets
         self._rereading = rereading

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tarry.errors import RetriableError
+from tarry.clock import Clock
+from tarry.errors import FatalError, RetriableError
 from tarry.kafka.clients import Clients
 from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.transaction import Transactor
@@ -33,6 +34,14 @@ ALONE_BYTES = 1
 SETTLE_S = 3.0
 """How long a take-over or a release waits for a producer that is being built."""
 
+RENEWAL_MS = 60_000
+"""How long a producer may be being built, which takes half that where no broker answers.
+
+The client library's calls may hang for good, whatever time-out they are given (librdkafka #5456), and nobody watches
+over the thread that makes them here. A process with such a thread has to end, and is ended: what comes next in it waits
+for that thread, and the supervisor for neither.
+"""
+
 
 class SideProducer:
     """Keeps a producer standing, and knows whether it has a transaction open.
@@ -40,18 +49,25 @@ class SideProducer:
     Args:
         transactor: the producer; nobody else renews it while it is being built here.
         clients: who waits for brokers in the background.
+        clock: monotonic time.
         fitting_bytes: asked for the largest batch that the next producer may send.
     """
 
     def __init__(
-        self, transactor: Transactor, clients: Clients, fitting_bytes: Callable[[], int] = lambda: BATCH_BYTES
+        self,
+        transactor: Transactor,
+        clients: Clients,
+        clock: Clock,
+        fitting_bytes: Callable[[], int] = lambda: BATCH_BYTES,
     ) -> None:
         self.transactor = transactor
         """To write, push and send offsets with; it is begun, committed, aborted and renewed here."""
         self._clients = clients
+        self._clock = clock
         self._fitting_bytes = fitting_bytes
         self._is_open = False
         self._renewal: Future[None] | None = None
+        self._renewing_since_ms = 0
 
     # -- turns ------------------------------------------------------------------------------------------------------
 
@@ -60,9 +76,10 @@ class SideProducer:
 
         Raises:
             RetriableError: building it did not succeed; it begins again with the next look.
-            FatalError: the producer is lost.
+            FatalError: the producer is lost, or building it hangs.
         """
         if self._renewal is not None and not self._renewal.done():
+            self._mind_the_time()
             return False
         self._end_renewal()
         if not self.transactor.started:
@@ -99,6 +116,7 @@ class SideProducer:
         would wait behind.
         """
         self.transactor.batch_bytes = self._fitting_bytes()
+        self._renewing_since_ms = self._clock.monotonic_ms()
         self._renewal = self._clients.in_background(self._abort_and_renew)
 
     # -- rebalances -------------------------------------------------------------------------------------------------
@@ -108,9 +126,10 @@ class SideProducer:
 
         Raises:
             RetriableError: it takes too long, or did not succeed.
-            FatalError: the producer is lost.
+            FatalError: the producer is lost, or building it hangs.
         """
         if not self._is_settled():
+            self._mind_the_time()
             raise RetriableError(f"the producer {self.transactor.transactional_id} is still being built")
         self._end_renewal()
 
@@ -147,6 +166,11 @@ class SideProducer:
         except TimeoutError:
             return False
         return True
+
+    def _mind_the_time(self) -> None:
+        waited_ms = self._clock.monotonic_ms() - self._renewing_since_ms
+        if waited_ms > RENEWAL_MS:
+            raise FatalError(f"the producer {self.transactor.transactional_id} is still not built after {waited_ms} ms")
 
     def _end_renewal(self) -> None:
         """Raise what came of a renewal, if there was one."""
