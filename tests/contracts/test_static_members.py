@@ -51,6 +51,16 @@ def test_a_second_member_of_the_same_instance_takes_over_at_once_from_a_classic_
     second.commit(7)
 
 
+def test_a_classic_member_whose_instance_was_taken_over_is_not_called_back_about_its_partitions(
+    kafka: Kafka, classic: Group
+) -> None:
+    first = classic.joined("one")
+    classic.joined("one")
+    _until_error(kafka, first)
+    first.leave()
+    assert first.calls == [("assigned", [0, 1])]
+
+
 def test_the_others_do_not_notice_that_a_classic_instance_was_taken_over(kafka: Kafka, classic: Group) -> None:
     first, other = classic.join("one"), classic.join("two")
     classic.until_owned({first: 1, other: 1})

@@ -122,6 +122,18 @@ def test_a_member_that_is_shut_out_by_its_own_late_request_comes_back(seed: int,
     verify_clean(world, "joined once more, late")
 
 
+def test_a_member_that_is_shut_out_while_it_takes_over_does_not_go_on_with_that(seed: int) -> None:
+    # Questions may take longer than one take-over waits for the next.
+    shape = Shape(static=True, processes=1, latency_ms=(0, 330))
+
+    def shut_out(world: World, _process: Process) -> None:
+        world.broker.join_once_more(world.group, "p0", answered=True)
+
+    for index in [at for at, step in enumerate(steps_of(seed, shape)) if step.call == "commit"]:
+        outcome = at_a_step(seed, shape, index, shut_out)
+        assert outcome.report.is_clean, outcome
+
+
 def test_a_member_that_is_shut_out_by_itself_while_the_cluster_is_away_comes_back_after_it(seed: int) -> None:
     world = start_and_send(seed, Shape(static=True, processes=1))
     world.broker.join_once_more(world.group, "p0")

@@ -51,9 +51,11 @@ class ClassicMember(Member):
         if self._wire.server.running and not self._fatal:
             self._beat()
         assigned, self._assigned = self._assigned, None
+        if self._fatal:  # the error was the last that is heard of it
+            return
         if assigned is not None:
             self._wants.tell("lost" if self._lost else "revoke", assigned)
-        if not self._id or self._fatal:
+        if not self._id:
             return
         if self._is_static:
             self._wire.server.groups.expire(self._wants.group, self._id, self._wants.application.session_ms)
@@ -102,7 +104,7 @@ class ClassicMember(Member):
         if self._lost:
             self._lost = self._waiting = False
             assigned, self._assigned = self._assigned, None
-            if assigned is not None:
+            if assigned is not None and not self._fatal:
                 self._wants.tell("lost", assigned)
         if self._fatal or not running:
             return
