@@ -17,7 +17,7 @@ from tarry.config import Config
 from tests.support.chaos import Watch
 from tests.support.checker import Report, all_accepted, check
 from tests.support.dying import Step
-from tests.support.grants import MAKER, SERVICE, Grant, documented
+from tests.support.grants import MAKER, SERVICE, SUCCESSOR, Grant, documented
 from tests.support.phases import Phase
 from tests.support.processes import SERVE, Serve, ServeConfig
 from tests.support.reader import Reader, reading
@@ -101,7 +101,8 @@ class Lab:
 
     def _behind(self, secured: SecuredBroker, config: ServeConfig) -> ServeConfig:
         """The same service as a user who has the documented rights, and those to make its topics."""
-        user = secured.user(config.group, rights_of(config, sorted(self._allowed)))
+        before = documented(SUCCESSOR, {"<before>": sorted(self._users - {config.group})})
+        user = secured.user(config.group, [*rights_of(config, sorted(self._allowed)), *before])
         self._users.add(config.group)
         if config.bootstrap == self.bootstrap:
             return replace(config, bootstrap=secured.address, options={**user.options, **config.options})

@@ -11,6 +11,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 SERVICE: Final = "What the service may do"
 MAKER: Final = "To make the topics"
+SUCCESSOR: Final = "To go on in another group"
 """Sections of the guide."""
 
 GUIDE: Final = Path(__file__).parents[2] / "docs" / "security.md"
