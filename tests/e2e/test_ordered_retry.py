@@ -1,8 +1,6 @@
 """Ordered retry through the service: what fails comes back, its key waits for it, and no other does."""
 
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +17,7 @@ from tarry.handle import Handle
 from tarry.headers import DELIVER_AT, ERROR, ERROR_DETAIL, ID
 from tests.e2e.conftest import PARTITIONS, Lab
 from tests.support.brokers import wait_until
+from tests.support.programs import tarry
 from tests.support.retrying import (
     Consuming,
     Done,
@@ -57,12 +56,6 @@ def headers_of(record: "Message[Any, Any]") -> dict[str, bytes]:
     """Its headers, none of which stands twice."""
     found: Any = record.headers() or []
     return dict(found)
-
-
-def tarry(lab: Lab, *words: str) -> str:
-    """What a command prints."""
-    command = [sys.executable, "-m", "tarry", *words, "--bootstrap-servers", lab.bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def healthy_ms(done: list[Done]) -> tuple[float, float]:
@@ -184,10 +177,13 @@ def test_a_key_that_stops_goes_on_when_its_dead_letters_are_sent_again(lab: Lab,
         assert [Task.of(one.value()) for one in dead] == sent[b"k"]
         assert [headers_of(one)[ERROR] for one in dead] == [b"out-of-attempts", b"key-stopped"]
         mended.touch()
-        again = ("redrive", f"{config.topic}.{config.group}.dead", "--to", config.topic)
-        assert tarry(lab, *again, "--where", "tarry-error=key-*", "--dry-run").startswith("would send 1 ")
-        assert tarry(lab, *again) == f"sent 2 to {config.topic}\n"
+        letters = f"{config.topic}.{config.group}.dead"
+        again = ("redrive", letters, "--to", config.topic, "--bootstrap-servers", lab.bootstrap)
+        shown = tarry(*again, "--where", "tarry-error=key-*", "--dry-run", cwd=tmp_path)
+        assert (shown.code, shown.err) == (0, "")
+        assert shown.out.startswith("would send 1 ")
+        assert tarry(*again, cwd=tmp_path) == (0, f"sent 2 to {config.topic}\n", "")
         wait_done(lab.bootstrap, config.out, 3, DONE_WITHIN_S)
-        assert tarry(lab, *again) == f"sent 0 to {config.topic}\n"
+        assert tarry(*again, cwd=tmp_path) == (0, f"sent 0 to {config.topic}\n", "")
         assert [one.stop() for one in processes] == [0]
     assert [one.task for one in all_done(lab.bootstrap, config.out) if one.key == b"k"] == sent[b"k"]

@@ -1,9 +1,6 @@
 """The service where everybody has to say who they are, and may do what docs/security.md grants and nothing else."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,6 +19,7 @@ from tests.support.brokers import starting_brokers, wait_until
 from tests.support.buckets import SMALL_WHEEL, wait_empty
 from tests.support.grants import MAKER, SERVICE, Grant, documented
 from tests.support.processes import Serve, ServeConfig
+from tests.support.programs import Said, tarry
 from tests.support.secured import Authority, SecuredBroker, User
 from tests.support.workload import Sending
 
@@ -52,8 +50,8 @@ def lab(secured: SecuredBroker, tmp_path: Path, unique_name: Callable[[str], str
 def made(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> SecuredBroker:
     """A broker where `tarry topics` has made the topics of one intake."""
     maker = secured.user("maker", [*NEEDED, *documented(MAKER, NAMES)])
-    done = tarry("topics", config_of(secured, maker), tmp_path_factory.mktemp("maker"))
-    assert done.returncode == 0, done.stderr
+    done = run(config_of(secured, maker), tmp_path_factory.mktemp("maker"), "topics")
+    assert done.code == 0, done.err
     secured.admin.create_topics([NewTopic("bills", 1, 1)])["bills"].result(30)
     return secured
 
@@ -62,19 +60,10 @@ def config_of(secured: SecuredBroker, user: User, **settings: Any) -> ServeConfi
     return ServeConfig(secured.address, "rights", 1, "tarry", options=user.options, **{**ONE_LEVEL, **settings})
 
 
-def tarry(command: str, config: ServeConfig, directory: Path, *more: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end."""
-    path = directory / f"{command}.toml"
-    path.write_text(config.toml(), encoding="utf-8")
-    return subprocess.run(
-        [sys.executable, "-m", "tarry", *more, command, "--config", str(path)],
-        env={name: value for name, value in os.environ.items() if not name.startswith("TARRY_")},
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def run(config: ServeConfig, directory: Path, *words: str) -> Said:
+    """Run a command as a user to its end."""
+    (directory / "tarry.toml").write_text(config.toml(), encoding="utf-8")
+    return tarry(*words, cwd=directory)
 
 
 @pytest.fixture
@@ -110,9 +99,9 @@ def test_who_finds_the_topics_made_needs_no_right_to_make_any(
     made: SecuredBroker, serve: Callable[[ServeConfig], Serve], tmp_path: Path
 ) -> None:
     config = config_of(made, made.user("exactly", NEEDED))
-    checked = tarry("check", config, tmp_path)
-    assert checked.returncode == 0, checked.stdout
-    assert "FAIL" not in checked.stdout
+    checked = run(config, tmp_path, "check")
+    assert checked.code == 0, checked.out
+    assert "FAIL" not in checked.out
     running = serve(config)
     running.wait_serving()
     assert running.stop() == 0
@@ -126,7 +115,7 @@ def test_a_right_that_is_missing_is_named(
     user = made.user(f"without {grant}", [other for other in NEEDED if other != grant])
     config = config_of(made, user)
     if grant.operation == AclOperation.DELETE and "wheel" not in grant.name:
-        assert f"{grant.name}: without DELETE what is done stays" in tarry("check", config, tmp_path).stdout
+        assert f"{grant.name}: without DELETE what is done stays" in run(config, tmp_path, "check").out
         return
     running = serve(config)
     if grant.kind == ResourceType.TRANSACTIONAL_ID:
@@ -166,18 +155,11 @@ def test_senders_and_those_who_look_on_need_what_is_documented(
         with OutcomeReader(made.address, "rights", options=waiting.options) as outcomes:
             assert outcomes.await_outcome(receipt, timeout_s=30)["outcome"] == "fired"
     onlooker = config_of(made, made.user("onlooker", documented("What one who looks on may do", NAMES)))
-    pending = tarry("pending", onlooker, tmp_path)
-    assert (pending.returncode, pending.stderr) == (0, "")
-    path = tmp_path / "pending.toml"
-    status = subprocess.run(
-        [sys.executable, "-m", "tarry", "status", str(receipt.handle), "--json", "--config", str(path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (status.returncode, status.stderr) == (0, "")
-    assert json.loads(status.stdout)["state"] == "fired"
+    pending = run(onlooker, tmp_path, "pending")
+    assert (pending.code, pending.err) == (0, "")
+    status = run(onlooker, tmp_path, "status", str(receipt.handle), "--json")
+    assert (status.code, status.err) == (0, "")
+    assert json.loads(status.out)["state"] == "fired"
 
 
 @pytest.mark.parametrize("wrong", ["password", "authority"])
@@ -188,11 +170,11 @@ def test_who_is_not_let_in_is_told_why_in_one_line(secured: SecuredBroker, tmp_p
     else:
         (tmp_path / "other").mkdir()
         user = user._replace(authority=Authority(tmp_path / "other").certificate)
-    done = tarry("check", config_of(secured, user), tmp_path)
-    assert done.returncode == 1
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    done = run(config_of(secured, user), tmp_path, "check")
+    assert done.code == 1
+    [line] = [line for line in done.out.splitlines() if line.startswith("FAIL")]
     assert {"password": "uthentication failed", "authority": "certificate verify failed"}[wrong] in line
-    assert done.stderr == ""
+    assert done.err == ""
 
 
 def test_a_secret_is_nowhere_to_be_seen(
@@ -210,8 +192,8 @@ def test_a_secret_is_nowhere_to_be_seen(
     misspelt = replace(config, options={**user.options, "sasl.pasword": SECRET})
     for command in ("check", "serve", "pending"):
         for one in (wrong, misspelt):
-            done = tarry(command, one, tmp_path, "--debug")
-            assert done.returncode in {1, 2}, (command, done.stdout, done.stderr)
-            said += [done.stdout, done.stderr]
+            done = run(one, tmp_path, "--debug", command)
+            assert done.code in {1, 2}, (command, done)
+            said += [done.out, done.err]
     assert any("sasl" in text for text in said), "nothing was said of what is secret at all"
     assert [line for text in said for line in text.splitlines() if SECRET in line] == []

@@ -1,8 +1,5 @@
 """`tarry check` against brokers: as it should be, of several minds about rights, and away."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -19,6 +16,7 @@ from tarry.devbroker import EmbeddedBroker
 from tarry.devbroker.ports import HOST, free_port
 from tests.support.brokers import wait_until
 from tests.support.processes import Serve, ServeConfig
+from tests.support.programs import tarry
 from tests.support.topics import read_topic
 
 SUFFIXES = ("", ".results", ".journal", ".dead")
@@ -30,17 +28,9 @@ def check(directory: Path, toml: str, **environment: str) -> tuple[int, list[str
     """Run the command; return its exit code and lines. Nothing but its lines may come, on neither stream."""
     path = directory / "checked.toml"
     path.write_text(toml, encoding="utf-8")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
-    run = subprocess.run(
-        [sys.executable, "-m", "tarry", "check", "--config", str(path)],
-        env=clean | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert run.stderr == ""
-    return run.returncode, run.stdout.splitlines()
+    said = tarry("check", "--config", str(path), cwd=directory, environment=environment)
+    assert said.err == ""
+    return said.code, said.out.splitlines()
 
 
 def test_a_broker_that_is_away_is_one_failing_line_after_eight_seconds(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tarry.devbroker.ports import HOST, free_port
 from tarry.errors import BrokerError, FatalError, HeaderError, RetriableError, UsageError
 from tarry.handle import Handle
 from tarry.headers import TAKEN_OFF
+from tests.support.programs import tarry
 from tests.support.receipts import PARTITIONS, consume, make_topic, record_of, request_of
 
 _SECOND = timedelta(seconds=1)
@@ -267,8 +268,7 @@ def test_wait_prints_the_outcome_and_fails_where_it_is_dead(
 
 def test_the_command_without_a_broker_says_so_in_one_line(tmp_path: Path) -> None:
     servers = ("--bootstrap-servers", f"{HOST}:{free_port()}")
-    command = [sys.executable, "-m", "tarry", "send", "orders", "v", "--delay", "5s", *servers]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False)
-    assert (run.returncode, run.stdout) == (1, "")
+    said = tarry("send", "orders", "v", "--delay", "5s", *servers, cwd=tmp_path)
+    assert (said.code, said.out) == (1, "")
     text = "could not send to tarry.delayed: not acknowledged in time; it may or may not be there"
-    assert run.stderr == f"tarry: {text}\n"
+    assert said.err == f"tarry: {text}\n"

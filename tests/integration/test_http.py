@@ -1,13 +1,11 @@
 """The small server in a loop of its own: what good clients get, and what bad ones cannot do."""
 
 import http.client
-import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from selectors import DefaultSelector
 
 import pytest
@@ -17,6 +15,7 @@ from tarry.errors import UsageError
 from tarry.http import Answer, HttpServer, listen
 from tarry.http.server import CONNECTION_MS, CONNECTIONS
 from tests.support.brokers import wait_until
+from tests.support.programs import tarry
 
 LARGE = Answer(b"x" * 20_000_000)
 
@@ -141,18 +140,11 @@ def test_a_host_that_is_not_ours_is_one_line() -> None:
         listen("192.0.2.1", 0)
 
 
-def test_a_port_in_use_ends_serve_with_one_line_and_exit_1_before_it_touches_kafka() -> None:
+def test_a_port_in_use_ends_serve_with_one_line_and_exit_1_before_it_touches_kafka(tmp_path: Path) -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        ended = subprocess.run(
-            [sys.executable, "-m", "tarry", "serve"],
-            env={**os.environ, "TARRY_HTTP__PORT": str(port), "TARRY_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"},
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            timeout=30,
-            check=False,
-            text=True,
-        )
-    assert ended.returncode == 1
-    assert ended.stderr.count("\n") == 1
-    assert f"http.port {port}: Address already in use" in ended.stderr
+        settings = {"TARRY_HTTP__PORT": str(port), "TARRY_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+        said = tarry("serve", cwd=tmp_path, within_s=30, environment=settings)
+    assert (said.code, said.out) == (1, "")
+    assert said.err.count("\n") == 1
+    assert f"http.port {port}: Address already in use" in said.err

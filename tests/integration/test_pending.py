@@ -1,7 +1,6 @@
 """`tarry pending`, `tarry status` and `tarry cancel` on a real broker, and the client's half of a cancel."""
 
 import json
-import os
 import subprocess
 import sys
 import uuid
@@ -20,27 +19,13 @@ from tarry.errors import BrokerError, HeaderError
 from tarry.handle import Handle
 from tests.support.brokers import wait_until
 from tests.support.processes import Serve, ServeConfig
+from tests.support.programs import tarry
 from tests.support.topics import read_topic
 
 SMALL = {"from": "2s", "width": "1s", "size": 3}
 """Four levels reach two minutes: buckets of 1, 3, 9 and 27 s."""
 
 DELAYS_S = (0, 45, 60, 110)
-
-
-def tarry(*arguments: str, cwd: Path) -> tuple[int, str, str]:
-    """Run the command; its exit code, what it said, and what it complained of."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
-    run = subprocess.run(
-        [sys.executable, "-m", "tarry", *arguments],
-        env=clean,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return run.returncode, run.stdout, run.stderr
 
 
 class Scene:

@@ -1,8 +1,5 @@
 """`tarry topics`: what a start makes, without a service."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.support.processes import Serve, ServeConfig
+from tests.support.programs import tarry
 
 
 @pytest.fixture
@@ -22,15 +20,8 @@ def make(directory: Path, config: ServeConfig) -> tuple[int, list[str], str]:
     """Run the command; return its exit code, its lines and what it said on stderr."""
     path = directory / "made.toml"
     path.write_text(config.toml(), encoding="utf-8")
-    run = subprocess.run(
-        [sys.executable, "-m", "tarry", "topics", "--config", str(path)],
-        env={name: value for name, value in os.environ.items() if not name.startswith("TARRY_")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return run.returncode, run.stdout.splitlines(), run.stderr
+    said = tarry("topics", "--config", str(path), cwd=directory)
+    return said.code, said.out.splitlines(), said.err
 
 
 def test_topics_are_made_once_and_a_service_finds_nothing_to_make(config: ServeConfig, tmp_path: Path) -> None:

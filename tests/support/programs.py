@@ -2,8 +2,10 @@
 
 import os
 import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 WITHIN_S: Final = 300.0
@@ -37,3 +39,40 @@ def run(*command: str, within_s: float = WITHIN_S, **environment: str) -> str:
     if done.returncode != 0:
         raise Failed(f"{' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+class Said(NamedTuple):
+    """How a command ended.
+
+    Args:
+        code: its exit code.
+        out: what it wrote to stdout.
+        err: what it wrote to stderr.
+    """
+
+    code: int
+    out: str
+    err: str
+
+
+def tarry(*arguments: str, cwd: Path, within_s: float = 120.0, environment: Mapping[str, str] | None = None) -> Said:
+    """Run `tarry` to its end, however it ends.
+
+    Args:
+        arguments: of the command.
+        cwd: where it runs, and finds a `tarry.toml` if there is one.
+        within_s: how long it may take.
+        environment: variables beside those of the tests' own, without whatever would configure it.
+    """
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "tarry", *arguments],
+        cwd=cwd,
+        env={**clean, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=within_s,
+        check=False,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)

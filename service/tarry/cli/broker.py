@@ -1,15 +1,14 @@
 """`tarry broker`: the embedded broker in the foreground."""
 
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from tarry.devbroker import EmbeddedBroker
 from tarry.errors import UsageError
+from tarry.supervisor import interruptible
 
 
 def broker(
@@ -33,10 +32,8 @@ def broker(
 
     Example: tarry broker --port 9092 --data ./kafka
     """
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGINT, _interrupt)
     try:
-        with EmbeddedBroker(port=port, data=data) as running:
+        with interruptible(), EmbeddedBroker(port=port, data=data) as running:
             typer.echo(f"bootstrap.servers={running.bootstrap_servers}")
             sys.stdout.flush()
             code = running.wait()
@@ -46,7 +43,3 @@ def broker(
     except UsageError as error:
         typer.echo(f"tarry broker: {error}", err=True)
     raise typer.Exit(1)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt

@@ -4,9 +4,10 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import NoReturn
 
 
 class StopSignals:
@@ -55,6 +56,32 @@ class StopSignals:
 
 
 @contextmanager
+def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[Callable[[], None]]:
+    """Inside the block SIGTERM and SIGINT call a handler, also where a shell that started this had SIGINT ignored.
+
+    Yields:
+        Handles them as before, where that is wanted before the block ends.
+    """
+    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore() -> None:
+        for number, one in before.items():
+            signal.signal(number, one)
+
+    try:
+        yield restore
+    finally:
+        restore()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Inside the block SIGTERM and SIGINT raise KeyboardInterrupt."""
+    with handled(_interrupt):
+        yield
+
+
+@contextmanager
 def ended_at_once() -> Iterator[None]:
     """Inside the block SIGTERM and SIGINT end the process where it stands, with 128 and the signal's number.
 
@@ -66,12 +93,10 @@ def ended_at_once() -> Iterator[None]:
     watcher = threading.Thread(target=_end_when_told, args=(told,), daemon=True)
     watcher.start()
     descriptor = signal.set_wakeup_fd(telling.fileno(), warn_on_full_buffer=False)
-    before = {number: signal.signal(number, _heard) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
+        with handled(_heard):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         signal.set_wakeup_fd(descriptor)
         telling.send(_NEVER_MIND)
         watcher.join()
@@ -80,6 +105,10 @@ def ended_at_once() -> Iterator[None]:
 
 
 _NEVER_MIND = b"\0"
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _heard(_number: int, _frame: FrameType | None) -> None:

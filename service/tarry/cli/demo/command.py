@@ -6,12 +6,8 @@
 """
 
 import queue
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final
 
 import typer
 from confluent_kafka.admin import AdminClient
@@ -28,6 +24,7 @@ from tarry.clock import Clock, SystemClock
 from tarry.devbroker import EmbeddedBroker
 from tarry.errors import TarryError
 from tarry.kafka.errors import group_errors
+from tarry.supervisor import interruptible
 from tarry.units import format_duration, parse_duration_ms
 
 TARGET: Final = "reminders"
@@ -64,7 +61,7 @@ def demo(
     # Drawing must not hold the reader up, or it would measure itself.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     tally, finished = Tally(), False
-    with _interruptible():
+    with interruptible():
         try:
             finished = _Demo(tally, for_ms, rate, port).run()
         except KeyboardInterrupt:
@@ -180,18 +177,3 @@ def _make_target(servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     with group_errors(f"make topic {TARGET}"):
         admin.create_topics([NewTopic(TARGET, PARTITIONS, 1)])[TARGET].result()
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end it in order, also where a shell that runs it in the background had SIGINT ignored."""
-    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt

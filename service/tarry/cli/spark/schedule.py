@@ -1,7 +1,6 @@
 """`tarry spark schedule`."""
 
 import json
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
@@ -15,6 +14,7 @@ from tarry.cli.options import default_intake, value_of
 from tarry.cli.spark.job import Session, job, pairs, with_session
 from tarry.clock import SystemClock
 from tarry.stderr import tell
+from tarry.supervisor import handled
 from tarry.units import parse_duration_ms, parse_instant_ms
 
 
@@ -140,19 +140,12 @@ def _ending_between_slices() -> Iterator[tuple[Event, list[int]]]:
     """The first SIGTERM or Ctrl-C sets an event, a second one ends at once."""
     stop = Event()
     came: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def end(number: int, _frame: FrameType | None) -> None:
         came.append(number)
         stop.set()
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        restore()
         tell("ends after the slice that is being sent; once more to end at once")
 
-    for number in before:
-        signal.signal(number, end)
-    try:
+    with handled(end) as restore:
         yield stop, came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
