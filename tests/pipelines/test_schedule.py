@@ -336,6 +336,13 @@ def killed_and_run_again(bootstrap: str, directory: Path, name: str, rows: int, 
         for kill in range(kills):
             with SparkJob(directory / f"killed-{kill}", *arguments, "--rate", str(rows / 50)) as doomed:
                 doomed.kill_when(lambda: "rows sent" in doomed.errors, "rows are sent")
+        with SparkJob(directory / "interrupted", *arguments, "--rate", str(rows / 50)) as running:
+            running.wait_until(lambda: "rows sent" in running.errors, "rows are sent")
+            assert running.interrupt() == 130
+            summary = json.loads(running.output)
+            assert summary["known"] + summary["sent"] + summary["left"] == rows
+            assert summary["left"] > 0
+            assert "Traceback" not in running.errors
         summary = summary_of(directory / "made-good", arguments)
         assert summary["known"] + summary["sent"] == rows
         assert 0 < summary["sent"] < rows

@@ -62,6 +62,11 @@ class SparkJob:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
+    def interrupt(self) -> int:
+        """Ctrl-C as a terminal sends it, to Python and to its Java alike; the exit code."""
+        os.killpg(self._process.pid, signal.SIGINT)
+        return self.ended(60)
+
     def terminate(self) -> int:
         """SIGTERM, and the exit code."""
         self._process.send_signal(signal.SIGTERM)
