@@ -24,6 +24,8 @@ RULES = DEPLOY / "monitoring" / "tarry.rules.yml"
 RULES_IN_CHART = CHART / "files" / "tarry.rules.yml"
 DIGEST = MANIFESTS / "rendered-from.txt"
 RELEASE = NAMESPACE = "tarry"
+KUBERNETES = "1.34.0"
+"""Of the cluster that is rendered for; the chart takes 1.29 and newer."""
 
 _SOURCE = re.compile(r"^# Source: [^/]+/templates/(\S+)\n", re.MULTILINE)
 _HEAD = "# Rendered from deploy/helm by `make manifests`: change the chart, not this file.\n"
@@ -50,7 +52,9 @@ def template(values: Path = VALUES, *settings: str) -> str:
         CalledProcessError: it refuses; its stderr says why.
     """
     sets = [word for setting in settings for word in ("--set-json", setting)]
-    command = ["helm", "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", str(values), *sets]
+    # The version that a helm takes for the cluster's is its build's: one from source takes a very old one.
+    command = ["helm", "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--kube-version", KUBERNETES]
+    command += ["--values", str(values), *sets]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
