@@ -40,6 +40,7 @@ from tarry.pipelines.schedule.messages import (
 from tarry.pipelines.schedule.state import JobState
 from tarry.pipelines.schedule.tables import Table, read_table
 from tarry.pipelines.topics import Topics
+from tarry.units import shown
 
 SHARDS: Final = 1_024
 """Rows are spread over so many shards by key, and a slice is some of them."""
@@ -134,11 +135,17 @@ def schedule(
         )
         messages = sharded(judged, plan.asked.order).persist(StorageLevel.DISK_ONLY)
         until_the_end.callback(messages.unpersist)
-        counted = messages.groupBy("shard", "is_known", "code").count().collect()
+        counted = (
+            messages.groupBy("shard", "is_known", "code")
+            .agg(f.count(f.lit(1)).alias("count"), f.min("detail").alias("detail"))
+            .collect()
+        )
         rejected: Counter[str] = Counter()
+        examples: dict[str, str] = {}
         for row in counted:
             if row["code"] is not None:
                 rejected[row["code"]] += row["count"]
+                examples[row["code"]] = min(row["detail"], examples.get(row["code"], row["detail"]))
         shards = {row["shard"]: row["count"] for row in counted if row["code"] is None and not row["is_known"]}
         summary: dict[str, Any] = {
             "job": plan.job,
@@ -149,7 +156,7 @@ def schedule(
             "base_ms": base_ms,
         }
         for code, count in summary["rejected"].items():
-            on_progress(f"rejected: {count:,} rows: {code}")
+            on_progress(f"rejected: {count:,} rows: {code}, such as {shown(examples[code])}")
         if rejected:
             summary["rejects"] = f"{plan.rejects.rstrip('/')}/run={now_ms}"
             rejects(messages).write.parquet(summary["rejects"])
