@@ -129,9 +129,11 @@ def test_a_member_that_is_shut_out_while_it_takes_over_does_not_go_on_with_that(
     def shut_out(world: World, _process: Process) -> None:
         world.broker.join_once_more(world.group, "p0", answered=True)
 
-    for index in [at for at, step in enumerate(steps_of(seed, shape)) if step.call == "commit"]:
-        outcome = at_a_step(seed, shape, index, shut_out)
-        assert outcome.report.is_clean, outcome
+    commits = [at for at, step in enumerate(steps_of(seed, shape)) if step.call == "commit"]
+    outcomes = [at_a_step(seed, shape, index, shut_out) for index in commits]
+    assert all(any(" shut_out " in line for line in outcome.trace) for outcome in outcomes)
+    assert [outcome for outcome in outcomes if not outcome.report.is_clean] == []
+    assert outcomes
 
 
 def test_a_member_that_is_shut_out_by_itself_while_the_cluster_is_away_comes_back_after_it(seed: int) -> None:
@@ -140,6 +142,9 @@ def test_a_member_that_is_shut_out_by_itself_while_the_cluster_is_away_comes_bac
     world.touch()
     world.run(3_000)
     assert world.events[-1][1] == "shut_out"
+    [process] = world.processes
+    assert process.worker is not None
+    assert not process.worker.look().joined, "it serves nothing, and is not ready"
     world.broker.stop()
     # Longer than a twin is waited for: a session that began anew with the cluster proves nothing.
     away_ms = TWIN_AFTER_MS + 10_000

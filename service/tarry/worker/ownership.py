@@ -154,16 +154,17 @@ class Ownership:
             if self._displaced is None:
                 self._edges.membership.poll()
         except MembershipLostError as error:
-            self.lost(self._ours())
+            self._lose_all()
             self._fall_silent()
             self._displaced, self._held_since_ms = error, None
             self._on_event("shut_out", reason=str(error))
         if self._displaced is not None:
             self._find_out_who_is_in(self._displaced)
 
-    def _ours(self) -> list[Place]:
-        """What is ours, taken over or not: nobody calls back about it where an error has ended the membership."""
-        return sorted([*self.states, *self._waiting])
+    def _lose_all(self) -> None:
+        """Drop what is ours, taken over or not: after an error that ends the membership nobody calls back about it."""
+        self._joined = False
+        self.lost(sorted({*self.states, *self._waiting}))
 
     def _fall_silent(self) -> None:
         """Close the client: after a fatal error it may go on to send heartbeats, as the very member that is in."""
@@ -300,7 +301,7 @@ class Ownership:
         wait_ms = REJOIN_MS
         if not isinstance(error, InstanceInUseError):
             self._on_event("group_gone", reason=str(error))
-            self.lost(self._ours())
+            self._lose_all()
             wait_ms = GONE_MS
         elif not self._waits_for_instance:
             self._on_event("instance_in_use", reason=str(error))
