@@ -56,20 +56,27 @@ class StopSignals:
 
 
 @contextmanager
-def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[Callable[[], None]]:
+def handled(handler: Callable[[int, FrameType | None], object], *, once: bool = False) -> Iterator[None]:
     """Inside the block SIGTERM and SIGINT call a handler, also where a shell that started this had SIGINT ignored.
 
-    Yields:
-        Handles them as before, where that is wanted before the block ends.
+    Args:
+        handler: called with the signal.
+        once: the first of them alone; what comes after it is handled as before.
     """
-    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def restore() -> None:
         for number, one in before.items():
             signal.signal(number, one)
 
+    def first(number: int, frame: FrameType | None) -> None:
+        restore()
+        handler(number, frame)
+
+    for number in before:
+        signal.signal(number, first if once else handler)
     try:
-        yield restore
+        yield
     finally:
         restore()
 

@@ -144,8 +144,7 @@ def _ending_between_slices() -> Iterator[tuple[Event, list[int]]]:
     def end(number: int, _frame: FrameType | None) -> None:
         came.append(number)
         stop.set()
-        restore()
         tell("ends after the slice that is being sent; once more to end at once")
 
-    with handled(end) as restore:
+    with handled(end, once=True):
         yield stop, came
