@@ -180,10 +180,10 @@ def test_a_key_that_stops_goes_on_when_its_dead_letters_are_sent_again(lab: Lab,
         letters = f"{config.topic}.{config.group}.dead"
         again = ("redrive", letters, "--to", config.topic, "--bootstrap-servers", lab.bootstrap)
         shown = tarry(*again, "--where", "tarry-error=key-*", "--dry-run", cwd=tmp_path)
-        assert (shown.code, shown.err) == (0, "")
+        assert shown.code == 0, shown.err
         assert shown.out.startswith("would send 1 ")
-        assert tarry(*again, cwd=tmp_path) == (0, f"sent 2 to {config.topic}\n", "")
+        assert tarry(*again, cwd=tmp_path)[:2] == (0, f"sent 2 to {config.topic}\n")
         wait_done(lab.bootstrap, config.out, 3, DONE_WITHIN_S)
-        assert tarry(*again, cwd=tmp_path) == (0, f"sent 0 to {config.topic}\n", "")
+        assert tarry(*again, cwd=tmp_path)[:2] == (0, f"sent 0 to {config.topic}\n")
         assert [one.stop() for one in processes] == [0]
     assert [one.task for one in all_done(lab.bootstrap, config.out) if one.key == b"k"] == sent[b"k"]

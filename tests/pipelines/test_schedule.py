@@ -99,7 +99,8 @@ def test_a_second_run_sends_only_what_is_new(stage: Stage, spark: SparkSession, 
     assert json.loads(bad["bad-time"].row) == {"id": "bad", "key": "k", "due": "tomorrow"}
     assert (bad["bad-time"].row_key, bad["no-row-key"].row_key) == ("bad", None)
     [told] = [line for line in job.told if "bad-time" in line]
-    assert told.startswith("rejected: 1 rows: bad-time, such as 'no time between 1970 and 9999, with its offset")
+    assert told.startswith("rejected: 1 rows: bad-time, such as 'no time between")
+    assert told.endswith(": tomorrow'")
 
     job.write([*rows, *[(number, "k", due_ms) for number in range(500, 520)]])
     second = job.run()

@@ -40,7 +40,6 @@ from tarry.pipelines.schedule.messages import (
 from tarry.pipelines.schedule.state import JobState
 from tarry.pipelines.schedule.tables import Table, read_table
 from tarry.pipelines.topics import Topics
-from tarry.units import shown
 
 SHARDS: Final = 1_024
 """Rows are spread over so many shards by key, and a slice is some of them."""
@@ -156,7 +155,7 @@ def schedule(
             "base_ms": base_ms,
         }
         for code, count in summary["rejected"].items():
-            on_progress(f"rejected: {count:,} rows: {code}, such as {shown(examples[code])}")
+            on_progress(f"rejected: {count:,} rows: {code}, such as {examples[code]!r}")
         if rejected:
             summary["rejects"] = f"{plan.rejects.rstrip('/')}/run={now_ms}"
             rejects(messages).write.parquet(summary["rejects"])
