@@ -100,6 +100,7 @@ def test_kafka_topics_are_those_that_the_service_would_make(
         ("autoscaling.maxReplicas=100", "the others would be idle"),
         ("config.service.transaction_interval_ms=0.5", "0.5 is not a whole number"),
         ('config.intake[0].targets=["a*b"]', "Kafka has no ACL for a*b"),
+        ('config.kafka.options={"sasl.password":"seen by everybody"}', "sasl.password is a secret"),
         ("replica=3", "replica"),
     ],
 )

@@ -17,6 +17,7 @@ from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, topics_of
 from tarry.kafka.settings import QUEUE_KBYTES
 from tarry.supervisor.supervisor import Limits
 from tarry.worker.loop import DRAIN_QUEUE_KBYTES
+from tests.support.grants import documented
 from tests.support.manifests import mib, of_kind, pod_templates, the
 
 PODS = dict(pod_templates())
@@ -135,13 +136,18 @@ def test_kafka_topics_are_those_that_the_service_would_make(config: Config) -> N
         assert {name: str(value) for name, value in spec["config"].items()} == {**topic.config, **topic.extra}
 
 
-def test_the_service_s_user_may_do_what_it_needs_and_no_more(config: Config) -> None:
-    user = next(one for one in of_kind("KafkaUser") if one["metadata"]["name"] == "tarry")
+def granted_to(name: str) -> dict[tuple[str, str, str], set[str]]:
+    """What a KafkaUser may do: operations by the type, the name and the pattern of resources."""
+    user = next(one for one in of_kind("KafkaUser") if one["metadata"]["name"] == name)
     granted: dict[tuple[str, str, str], set[str]] = {}
     for acl in user["spec"]["authorization"]["acls"]:
         resource = acl["resource"]
         key = (resource["type"], resource["name"], resource["patternType"])
         granted.setdefault(key, set()).update(acl["operations"])
+    return granted
+
+
+def test_the_service_s_user_may_do_what_it_needs_and_no_more(config: Config) -> None:
     group = config.service.group
     wanted = {
         ("group", group, "literal"): {"Read"},
@@ -150,4 +156,17 @@ def test_the_service_s_user_may_do_what_it_needs_and_no_more(config: Config) -> 
     for topic, rights in needed_rights(config).items():
         names = [operation.name.title().replace("_", "") for operation in rights.must | rights.should]
         wanted["topic", topic, "literal"] = set(names)
-    assert granted == wanted
+    assert granted_to("tarry") == wanted
+
+
+def test_the_user_of_jobs_that_look_may_do_what_is_documented_and_no_more(config: Config) -> None:
+    names = {
+        "<intake>": [intake.topic for intake in config.intakes],
+        "<target>": [to for intake in config.intakes for to in ((intake.target,) if intake.target else intake.targets)],
+        "<group>": [config.service.group],
+    }
+    wanted: dict[tuple[str, str, str], set[str]] = {}
+    for grant in documented("What Spark jobs that look may do", names):
+        key = (grant.kind.name.lower(), grant.name, "prefix" if grant.is_prefix else "literal")
+        wanted.setdefault(key, set()).add(grant.operation.name.title().replace("_", ""))
+    assert granted_to("tarry-spark") == wanted

@@ -37,6 +37,9 @@
 
 [kafka.options]
 {{- range $option, $value := . }}
+{{- if regexMatch "password|passphrase|secret|jaas|token$|private|key[.]pem|oauthbearer[.]config" $option }}
+{{- fail (printf "config.kafka.options: %s is a secret, and everybody may read a ConfigMap: give it by secret.options" $option) }}
+{{- end }}
 {{ mustToRawJson $option }} = {{ include "tarry.tomlValue" $value }}
 {{- end }}
 {{- end }}

@@ -150,8 +150,8 @@ def read_options(value: Mapping[str, object]) -> dict[str, OptionValue]:
             raise FieldError(name, f"may not be set: {_REFUSED_OPTIONS[name]}")
         if not isinstance(option, str | int | float | bool | SecretStr):
             raise FieldError(name, "should be text, a number, true or false")
-        is_secret = isinstance(option, str) and _SECRET_OPTION.search(name)
-        options[name] = SecretStr(str(option)) if is_secret else option
+        is_open = isinstance(option, SecretStr) or not _SECRET_OPTION.search(name)
+        options[name] = option if is_open else SecretStr(str(option))
     return options
 
 
