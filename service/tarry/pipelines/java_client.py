@@ -10,6 +10,7 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+_OTHER_CERTIFICATES = ("ssl.certificate.", "ssl.key.", "ssl.ca.pem", "ssl.ca.certificate.stores")
 _SAME = ("security.protocol", "client.id", "client.rack")
 
 
@@ -32,12 +33,18 @@ def java_properties(options: Mapping[str, str | int | float | bool]) -> dict[str
         module = _LOGIN_MODULES.get(mechanism)
         if module is None:
             raise ConfigError(
-                f"kafka.options: sasl.mechanism {mechanism}: give Java's sasl.mechanism and sasl.jaas.config "
-                "as --kafka-option, and leave it out here"
+                f"kafka.options: sasl.mechanism {mechanism} has no form for Spark's Java client here: give the jobs a "
+                f"configuration with {', '.join(_LOGIN_MODULES)}, or a key store"
             )
         user, password = (_quoted(given.get(name, "")) for name in ("sasl.username", "sasl.password"))
         java["sasl.mechanism"] = mechanism
         java["sasl.jaas.config"] = f"{module} required username={user} password={password};"
+    for name in given:
+        if name.startswith(_OTHER_CERTIFICATES):
+            raise ConfigError(
+                f"kafka.options: {name} has no form for Spark's Java client here: give the jobs a configuration with "
+                "ssl.ca.location and, for a certificate of their own, ssl.keystore.location (PKCS#12)"
+            )
     if "ssl.ca.location" in given:
         java["ssl.truststore.type"] = "PEM"
         java["ssl.truststore.location"] = given["ssl.ca.location"]
