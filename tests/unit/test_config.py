@@ -151,6 +151,12 @@ def test_secrets_reach_librdkafka_and_no_text(tmp_path: Path, text: str) -> None
     assert "hunter2" not in config.model_dump_json()
 
 
+def test_a_secret_of_digits_is_no_less_secret(tmp_path: Path) -> None:
+    config = _load(tmp_path, '[kafka.options]\n"sasl.password" = 470011\n')
+    assert config.kafka.properties()["sasl.password"] == "470011"
+    assert "470011" not in repr(config)
+
+
 def test_a_variable_wins_over_a_dotted_option_of_the_file(tmp_path: Path) -> None:
     config = _load(tmp_path, '[kafka.options]\nssl.key.location = "a"\n', TARRY_KAFKA__OPTIONS__SSL_KEY_LOCATION="b")
     assert config.kafka.properties()["ssl.key.location"] == "b"
