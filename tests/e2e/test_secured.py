@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
@@ -21,6 +22,7 @@ from tests.support.grants import MAKER, SERVICE, Grant, documented
 from tests.support.processes import Serve, ServeConfig
 from tests.support.programs import Said, tarry
 from tests.support.secured import Authority, SecuredBroker, User
+from tests.support.topics import read_topic
 from tests.support.workload import Sending
 
 pytestmark = pytest.mark.broker
@@ -160,6 +162,22 @@ def test_senders_and_those_who_look_on_need_what_is_documented(
     status = run(onlooker, tmp_path, "status", str(receipt.handle), "--json")
     assert (status.code, status.err) == (0, "")
     assert json.loads(status.out)["state"] == "fired"
+
+
+def test_who_sends_dead_letters_again_needs_what_is_documented(made: SecuredBroker, tmp_path: Path) -> None:
+    dead, to = "tasks.billing.dead", "tasks"
+    for topic, future in made.admin.create_topics([NewTopic(name, 1, 1) for name in (dead, to)]).items():
+        assert future.result(30) is None, topic
+    plain = made.broker.bootstrap_servers
+    producer = Producer({"bootstrap.servers": plain})
+    producer.produce(dead, b"task", b"key", headers=[("tarry-error", b"out-of-attempts")])
+    assert producer.flush(30) == 0
+    names = {**NAMES, "<dead>": [dead], "<to>": [to]}
+    user = made.user("redriver", documented("What one who sends dead letters again may do", names))
+    for sent in (1, 0):
+        said = run(config_of(made, user), tmp_path, "redrive", dead, "--to", to)
+        assert said == (0, f"sent {sent} to {to}\n", "")
+    assert [record.value() for record in read_topic(plain, to)] == [b"task"]
 
 
 @pytest.mark.parametrize("wrong", ["password", "authority"])
