@@ -108,7 +108,7 @@ class RetryingConsumer:
         if max_convoy < 1:
             raise ConfigError(f"max_convoy: at least 1: {max_convoy}")
         self.names = Names(topic, group, intake)
-        self._cluster = Cluster(bootstrap_servers, options)
+        self._cluster = Cluster(bootstrap_servers, options, reads_as=group)
         self._handler = handler
         self._policy = policy or RetryPolicy()
         self._order = _chosen(Order, "order", order)
