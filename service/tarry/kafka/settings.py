@@ -13,6 +13,12 @@ from tarry.kafka.clients import LIBRARY, Clients, Properties
 SESSION_TIMEOUT_MS = 6_000
 """How long a dead member is waited for: Kafka's own least (`group.min.session.timeout.ms`)."""
 
+HEARTBEAT_MS = 500
+"""How long a member of a classic group may go on without hearing that another has left, whose partitions wait for it.
+
+The usual third of the session would be most of the pause of a rolling update.
+"""
+
 TRANSACTION_TIMEOUT_MS = 30_000
 """How long the broker keeps the open transaction of a process that nobody fences."""
 
@@ -88,7 +94,7 @@ class Cluster:
         if protocol == "classic":
             properties["partition.assignment.strategy"] = "range"
             properties["session.timeout.ms"] = SESSION_TIMEOUT_MS
-            properties["heartbeat.interval.ms"] = SESSION_TIMEOUT_MS // 3
+            properties["heartbeat.interval.ms"] = HEARTBEAT_MS
         else:
             properties["group.remote.assignor"] = "range"
         if instance:
