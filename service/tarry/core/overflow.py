@@ -89,6 +89,11 @@ class Overflow:
         return bool(self._recovering)
 
     @property
+    def can_be_left(self) -> bool:
+        """Whether reading of what is closed may stop here, and go on later: not in the middle of a pass."""
+        return not any(slot.passes is not None and slot.passes.is_scanning for slot in self._closed.values())
+
+    @property
     def slots(self) -> int:
         """How many slots each level has; 0 where there is no overflow wheel."""
         return self.levels.slots if self._geometry.levels else 0

@@ -56,7 +56,7 @@ class Draining:
         membership: Membership,
         new_reader: Callable[[], Reader],
         filer: Filer,
-        commit_rest: Callable[[Sequence[PartitionState]], None],
+        commit_rest: Callable[[Sequence[PartitionState]], object],
         budget_bytes: int,
         clock: Clock,
         on_event: Callable[..., None],

@@ -136,8 +136,11 @@ class Firing:
         count_fired(self._tally, fired, self._clock.now_ms(), self._clock.monotonic_ms() - began_ms)
         return sum(len(batch) for _, batch in fired)
 
-    def commit_rest(self, states: Sequence[PartitionState], *, released: bool) -> None:
+    def commit_rest(self, states: Sequence[PartitionState], *, released: bool) -> dict[Place, OffsetMetadata]:
         """Commit the checkpoints of partitions, and copies of them in their journals, where nothing fires.
+
+        Returns:
+            What was committed.
 
         Raises:
             AbortableError: refused, and aborted.
@@ -159,6 +162,7 @@ class Firing:
             raise
         for state in states:
             state.confirm_rest()
+        return offsets
 
     def _make_ready(self) -> None:
         """Build the producer that could not be built after the last failure."""

@@ -48,7 +48,7 @@ class Janitor:
         offsets: Offsets,
         clock: Clock,
         keep_ms: Mapping[str, int],
-        commit_rest: Callable[[Sequence[PartitionState]], None],
+        commit_rest: Callable[[Sequence[PartitionState]], object],
         on_event: Callable[..., None],
     ) -> None:
         self._offsets = offsets

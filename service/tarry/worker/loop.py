@@ -178,7 +178,7 @@ class Worker:
 
     def hand_over(self) -> None:
         """Commit all that is ours as released, and give it up."""
-        self._owned.revoked(list(self._owned.states))
+        self._owned.hand_over()
         self._pulse.beat()
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 A partition goes through: assigned → taken over (its state stands, the gate closed) → replayed (the gate opens) →
 served → released or lost. A take-over may wait for brokers, and a callback of the group may not: so the callback notes
-what is assigned, and the loop takes it over.
+what is assigned, and the loop takes it over. What a classic group takes and gives back stands by meanwhile.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from tarry.errors import (
     RejoinError,
     RetriableError,
 )
-from tarry.kafka.place import Place
+from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.settings import MAX_POLL_INTERVAL_MS, SESSION_TIMEOUT_MS
 from tarry.kafka.stall import StallWatch
 from tarry.kafka.takeover import Identity, TakeOver
@@ -37,6 +37,7 @@ from tarry.worker.parking import Parking
 from tarry.worker.plan import Plan
 from tarry.worker.pulse import Pulse, PulsingReader, View
 from tarry.worker.reading import Reading
+from tarry.worker.standby import Standby
 
 RETRY_MS = 100
 """How long a refused take-over waits before it begins again."""
@@ -116,6 +117,7 @@ class Ownership:
         self._on_event = on_event
         self.states: dict[Place, PartitionState] = {}
         """Those that are taken over."""
+        self._standby = Standby(edges.membership)
         self._waiting: set[Place] = set()
         self._retry_at_ms = 0
         self._announced = False
@@ -219,26 +221,37 @@ class Ownership:
         self._rejoin_at_ms, self._rejoined = None, False
         self._joined = True
         self._tally.count(REBALANCES, 1, "assigned")
+        self._standby.keep(places)
         self._waiting.update(places)
         if places:
             self._pulse.taking_over()
         self._announced = False
 
     def revoked(self, places: Sequence[Place]) -> None:
-        """Commit these as released and drop them. No transaction is open: the loop finishes each before it polls."""
+        """Commit these as released and give them up. No transaction is open: the loop finishes each before it polls."""
         self._stop_side_producers()
         states = [self.states[place] for place in places if place in self.states]
         if states or self._waiting.intersection(places):  # at the end they are given up before the group asks
             self._tally.count(REBALANCES, 1, "revoked")
-        if states:
-            self._release(states)
-        self._drop(places)
+        released = self._release(states) if states else {}
+        may_come_back = self._lost_producer is None and not self._edges.membership.is_incremental
+        for state in self._part_with(places):
+            if may_come_back and state.place in released and state.overflow.can_be_left:
+                self._standby.put(state, released[state.place])
+            else:
+                state.close()
         self._on_event("revoked", partitions=_text(places))
+
+    def hand_over(self) -> None:
+        """Commit all that is ours as released, for others."""
+        self.revoked(list(self.states))
+        self._standby.clear()
 
     def lost(self, places: Sequence[Place]) -> None:
         """Drop these: they are somebody else's."""
         self._stop_side_producers()
         self._drop(places)
+        self._standby.clear()
         if places and self._edges.membership.is_incremental:
             self._rejoin_at_ms = self._clock.monotonic_ms() + LOST_MS
         self._tally.count(REBALANCES, 1, "lost")
@@ -251,33 +264,36 @@ class Ownership:
             except FatalError as error:
                 self._lost_producer = error
 
-    def _release(self, states: Sequence[PartitionState]) -> None:
+    def _release(self, states: Sequence[PartitionState]) -> Mapping[Place, OffsetMetadata]:
+        """What was committed; nothing, where it could not be."""
         deadline_ms = self._clock.monotonic_ms() + HAND_OVER_MS
         while True:
             try:
-                self._firing.commit_rest(states, released=True)
+                return self._firing.commit_rest(states, released=True)
             except AbortableError as error:
                 # The metadata is taken anew each time, so a moved generation is got over by trying again.
                 if self._clock.monotonic_ms() > deadline_ms:
                     self._on_event("not_released", reason=str(error))
-                    return
+                    return {}
                 self._clock.sleep(RETRY_MS / 1000)
             except BrokerError as error:
                 self._on_event("not_released", reason=str(error))
                 self._lost_producer = FatalError(str(error), error.code)
-                return
-            else:
-                return
+                return {}
 
     def _drop(self, places: Sequence[Place]) -> None:
+        for state in self._part_with(places):
+            state.close()
+
+    def _part_with(self, places: Sequence[Place]) -> list[PartitionState]:
+        """Do no more for these; the states of those that were taken over."""
         held = [place for place in places if place in self.states]
         if held:
             self._reading.shut(held)
         self._draining.forget(held)
-        for place in held:
-            self.states.pop(place).close()
         self._waiting.difference_update(places)
         self._janitor.forget(places)
+        return [self.states.pop(place) for place in held]
 
     # -- beginning again --------------------------------------------------------------------------------------------
 
@@ -289,6 +305,7 @@ class Ownership:
         self._filer.forget()
         self._parking.forget()
         self._drop(places)
+        self._standby.clear()
         for transactor in self._edges.transactors:
             transactor.close()
         self._waiting.update(places)
@@ -349,16 +366,23 @@ class Ownership:
             # Only now: under a static instance's ids this fences whoever ran before, or runs still.
             cluster.clients.at_once([one.renew for one in self._edges.transactors if not one.started])
             self._pulse.turn()
-            recovered = take_over.run(places)
+            untouched = self._standby.untouched(places)
+            others = [place for place in places if place not in untouched]
+            recovered = take_over.run(others) if others else {}
+            resumed = self._standby.resume(untouched)
         except RetriableError as error:
             self._on_event("take_over_refused", reason=str(error))
             self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
             return
         finally:
             journal.close()
-        others = list(self.states)
+        read = list(self.states)
         self._stand(recovered, began_ms)
-        self._reading.open({place: found.low for place, found in recovered.items()}, others)
+        self.states.update(resumed)
+        if resumed:
+            self._on_event("resumed", partitions=_text(resumed), took_ms=self._clock.monotonic_ms() - began_ms)
+        starts = {place: found.low for place, found in recovered.items()}
+        self._reading.open(starts | {place: state.position for place, state in resumed.items()}, read)
         self._waiting.clear()
 
     def _stand(self, recovered: Mapping[Place, Recovered], began_ms: int) -> None:
