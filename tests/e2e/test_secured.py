@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from confluent_kafka import Producer
@@ -15,24 +15,22 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import DelayedProducer, OutcomeReader
+from tarry.core.retry.names import DEAD, RETRY, STATE
 from tests.e2e.conftest import Lab, laboratory, verdict
 from tests.support.brokers import starting_brokers, wait_until
 from tests.support.buckets import SMALL_WHEEL, wait_empty
 from tests.support.grants import MAKER, SERVICE, Grant, documented
 from tests.support.processes import Serve, ServeConfig
 from tests.support.programs import Said, tarry
-from tests.support.secured import Authority, SecuredBroker, User
+from tests.support.retrying import RetryConfig, all_done, consuming, in_order_and_once, wait_done
+from tests.support.retrying import send as send_tasks
+from tests.support.secured import NAMES, Authority, SecuredBroker, config_of
 from tests.support.topics import read_topic
 from tests.support.workload import Sending
 
 pytestmark = pytest.mark.broker
 
-NAMES: Final = {"<intake>": ["rights"], "<level>": ["1"], "<target>": ["bills"], "<group>": ["tarry"]}
 NEEDED: Final = documented(SERVICE, NAMES)
-ONE_LEVEL: Final[dict[str, Any]] = {
-    "intake_settings": {"max_delay": "3s", "targets": ["bills"]},
-    "overflow": {"from": "2s", "width": "2s"},
-}
 SECRET: Final = "not-to-be-seen-anywhere"  # noqa: S105 (of a broker that lives for these tests)
 
 
@@ -56,10 +54,6 @@ def made(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Se
     assert done.code == 0, done.err
     secured.admin.create_topics([NewTopic("bills", 1, 1)])["bills"].result(30)
     return secured
-
-
-def config_of(secured: SecuredBroker, user: User, **settings: Any) -> ServeConfig:
-    return ServeConfig(secured.address, "rights", 1, "tarry", options=user.options, **{**ONE_LEVEL, **settings})
 
 
 def run(config: ServeConfig, directory: Path, *words: str) -> Said:
@@ -178,6 +172,34 @@ def test_who_sends_dead_letters_again_needs_what_is_documented(made: SecuredBrok
         said = run(config_of(made, user), tmp_path, "redrive", dead, "--to", to)
         assert said == (0, f"sent {sent} to {to}\n", "")
     assert [record.value() for record in read_topic(plain, to)] == [b"task"]
+
+
+def test_a_retrying_consumer_needs_what_is_documented(
+    secured: SecuredBroker, serve: Callable[[ServeConfig], Serve], tmp_path: Path
+) -> None:
+    plain, retry = secured.broker.bootstrap_servers, "orders.billing.retry"
+    names = {"<intake>": ["retries"], "<level>": ["1"], "<target>": [retry], "<group>": ["retries"]}
+    service = secured.user("retries", [*documented(SERVICE, names), *documented(MAKER, names)])
+    settings = {"max_delay": "3s", "targets": [retry]}
+    config = config_of(secured, service, intake_settings=settings)
+    serve(replace(config, intake="retries", group="retries")).wait_serving()
+    own = [NewTopic(f"orders.billing{suffix}", 1, 1) for suffix in (RETRY, DEAD)]
+    state = NewTopic(f"orders.billing{STATE}", 1, 1, config={"cleanup.policy": "compact"})
+    for future in secured.admin.create_topics([*own, state, NewTopic("orders", 1, 1), NewTopic("paid", 1, 1)]).values():
+        future.result(30)
+    names = {"<topic>": ["orders"], "<name>": ["billing"], "<intake>": ["retries"]}
+    rights = documented("What a retrying consumer may do", names)
+    user = secured.user("billing", [*rights, Grant(ResourceType.TOPIC, "paid", False, AclOperation.WRITE)])
+    retrying = RetryConfig(
+        secured.address, "orders", "billing", "retries", "paid", missing_after_ms=100, options=user.options
+    )
+    with consuming(retrying, tmp_path, 1) as [consumer]:
+        sent = send_tasks(plain, "orders", [(b"key", number % 3) for number in range(20)])
+        wait_done(plain, "paid", 20, 60.0)
+        assert consumer.stop() == 0
+        assert consumer.events("kafka_warning") == 0, consumer.tail()
+        assert consumer.events("trim_failed") == 0, consumer.tail()
+    in_order_and_once(sent, all_done(plain, "paid"))
 
 
 @pytest.mark.parametrize("wrong", ["password", "authority"])

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -45,6 +45,8 @@ class RetryConfig:
     """None: no limit; otherwise the key stops behind it."""
     mended: str = ""
     """A path: once something is there, no handler fails."""
+    options: dict[str, str] = field(default_factory=dict)
+    """librdkafka's properties."""
 
 
 class Task(NamedTuple):
@@ -95,6 +97,7 @@ def consumer(config: RetryConfig) -> RetryingConsumer:
         group_protocol=config.group_protocol,  # type: ignore[arg-type]
         missing_after=timedelta(milliseconds=config.missing_after_ms),
         max_convoy=config.max_convoy,
+        options=config.options,
         on_event=_tell,
     )
 

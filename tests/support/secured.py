@@ -6,7 +6,7 @@ here, and are those of nobody else.
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 import trustme
@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from tarry.devbroker import EmbeddedBroker
 from tarry.devbroker.ports import HOST, free_port
+from tarry.testing.serve import ServeConfig
 from tests.support.grants import Grant, give
 
 MECHANISM: Final = "SCRAM-SHA-512"
@@ -25,7 +26,19 @@ DOORS: Final = pytest.StashKey[dict[str, "SecuredBroker"]]()
 _PROTOCOLS: Final = "listener.security.protocol.map"
 _ADDED: Final = ("listeners", "advertised.listeners", _PROTOCOLS)
 _WITHIN_S: Final = 30
+NAMES: Final = {"<intake>": ["rights"], "<level>": ["1"], "<target>": ["bills"], "<group>": ["tarry"]}
+"""What stands in the guide's tables of rights for the service of `config_of`."""
+
 PASSWORD: Final = "a \"hard\" word; to 'quote': Paßwört"  # noqa: S105 (of a broker that lives for one test)
+
+
+def config_of(broker: "SecuredBroker", user: "User", **settings: Any) -> ServeConfig:
+    """A user's configuration, of an intake with one level and one target."""
+    intake: dict[str, Any] = {
+        "intake_settings": {"max_delay": "3s", "targets": ["bills"]},
+        "overflow": {"from": "2s", "width": "2s"},
+    }
+    return ServeConfig(broker.address, "rights", 1, "tarry", options=user.options, **{**intake, **settings})
 
 
 class Authority:
