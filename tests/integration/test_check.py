@@ -148,11 +148,17 @@ def test_each_fault_of_a_topic_is_a_line_of_its_own(
 def test_a_broker_without_room_for_a_checkpoint_fails(
     start_embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path
 ) -> None:
-    broker = start_embedded_broker(properties={"offset.metadata.max.bytes": "1024"})
-    code, lines = check(tmp_path, f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n')
+    slow = {"group.consumer.heartbeat.interval.ms": "5000", "group.consumer.session.timeout.ms": "45000"}
+    broker = start_embedded_broker(properties={"offset.metadata.max.bytes": "1024", **slow})
+    text = f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
+    code, lines = check(tmp_path, text)
     assert code == 1
     failed = [line for line in lines if line.startswith("FAIL")]
     assert failed == ["FAIL  broker 1: offset.metadata.max.bytes=1024; it must be 4096 or more"]
+    assert [line for line in lines if line.startswith("note")] == []
+    _, lines = check(tmp_path, f'{text}[service]\ngroup_protocol = "consumer"\n')
+    noted = [line.split(":")[1].strip() for line in lines if line.startswith("note  broker 1: ")]
+    assert noted == [f"{name}={value}" for name, value in slow.items()]
 
 
 def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""What `tarry check` notes of copies, from what the brokers say of the topics."""
+"""What `tarry check` notes of copies and of groups, from what the brokers say of topics and of themselves."""
 
-from tarry.cli.check.upkeep import short_of_copies
+from tarry.cli.check.upkeep import short_of_copies, slow_to_notice
 from tarry.config import Intake
 
 
@@ -15,3 +15,22 @@ def test_topics_with_fewer_copies_than_are_configured_are_one_line() -> None:
 
 def test_topics_that_are_not_there_or_have_enough_copies_are_no_line() -> None:
     assert not list(short_of_copies(Intake(topic="in", replication=3), {"in": 3, "in.dead": 5}))
+
+
+def test_brokers_whose_members_hear_of_each_other_late_are_a_line_for_each_setting() -> None:
+    by_default = {"group.consumer.heartbeat.interval.ms": "5000", "group.consumer.session.timeout.ms": "45000"}
+    heartbeat, session = slow_to_notice(3, by_default)
+    assert heartbeat == (
+        "broker 3: group.consumer.heartbeat.interval.ms=5000: "
+        "so long partitions of a service that ends wait for others; 1000 is well"
+    )
+    assert session == (
+        "broker 3: group.consumer.session.timeout.ms=45000: "
+        "so long partitions of a process that dies wait for others; 10000 is well"
+    )
+
+
+def test_brokers_that_are_quick_or_know_no_such_groups_are_no_line() -> None:
+    quick = {"group.consumer.heartbeat.interval.ms": "1000", "group.consumer.session.timeout.ms": "10000"}
+    assert not list(slow_to_notice(1, quick))
+    assert not list(slow_to_notice(1, {"group.min.session.timeout.ms": "6000"}))

@@ -25,7 +25,7 @@ from confluent_kafka.admin._resource import ResourceType
 from tarry.app import cluster_of, geometry_of
 from tarry.cli.check.finding import ANSWER_WITHIN_S, FAIL, NOTE, OK, Finding
 from tarry.cli.check.rights import rights
-from tarry.cli.check.upkeep import left_behind, short_of_copies
+from tarry.cli.check.upkeep import left_behind, short_of_copies, slow_to_notice
 from tarry.cli.check.wheel import refusals
 from tarry.cli.options import ConfigOption
 from tarry.config import Config, Intake, load
@@ -95,6 +95,8 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
             yield Finding(FAIL, f"broker {broker}: no answer at the address that it advertises: {error.str()}")
             return
         yield _metadata_limit(broker, has)
+        if has is not None and settings.service.group_protocol == "consumer":
+            yield from (Finding(NOTE, line) for line in slow_to_notice(broker, has))
         open_to_all = has is not None and has.get(AUTHORIZER) == ""
     there: set[str] = set(cluster.topics)
     for intake in settings.intakes:

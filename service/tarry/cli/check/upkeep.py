@@ -2,6 +2,8 @@
 
 - An intake that the group has served and that is configured no more: what waits in it, nobody delivers.
 - Topics of an intake with fewer copies than are configured: that setting is for topics that are made.
+- With KIP-848 the brokers say how soon a member hears of another that has left, and how long one that died is waited
+  for: by Kafka's defaults 5 s and 45 s.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +17,9 @@ from tarry.headers import owner_of_internal_topic
 from tarry.kafka.onlooker import Onlooker
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
+
+HEARTBEAT, LONGEST_HEARTBEAT_MS = "group.consumer.heartbeat.interval.ms", 1_000
+SESSION, LONGEST_SESSION_MS = "group.consumer.session.timeout.ms", 10_000
 
 
 def left_behind(cluster: Cluster, group: str, configured: Iterable[str], there: Mapping[str, int]) -> Iterator[str]:
@@ -59,3 +64,18 @@ def short_of_copies(intake: Intake, copies: Mapping[str, int]) -> Iterator[str]:
             f"intake {intake.topic}: replication = {intake.replication}, and there are fewer copies of "
             f"{', '.join(short)}; kafka-reassign-partitions makes more"
         )
+
+
+def slow_to_notice(broker: int, has: Mapping[str, str]) -> Iterator[str]:
+    """What a broker sets for members of a KIP-848 group, and makes partitions wait; one line each.
+
+    Args:
+        broker: its id.
+        has: its settings.
+    """
+    for name, most_ms, what in (
+        (HEARTBEAT, LONGEST_HEARTBEAT_MS, "partitions of a service that ends wait"),
+        (SESSION, LONGEST_SESSION_MS, "partitions of a process that dies wait"),
+    ):
+        if name in has and int(has[name]) > most_ms:
+            yield f"broker {broker}: {name}={has[name]}: so long {what} for others; {most_ms} is well"
