@@ -9,7 +9,7 @@ from tarry.testing.simulation import Outcome, by_chance
 
 FIRST = 1
 
-ONCE_BROKEN = (417848588,)
+ONCE_BROKEN = (417848588, 90191)
 """Worlds that have found a bug by chance, and that no other test builds on purpose."""
 
 

@@ -37,6 +37,12 @@ DRAIN_WAIT_MS = 1
 DRAIN_QUEUE_KBYTES = 16_384
 """What the client library fetches ahead of buckets."""
 
+REPLAY_REST_MS = 1_000
+"""Between two transactions of partitions that are replayed, of what needs no delivery: nothing else is ready there.
+
+One each turn would have the replay, and so all that is overdue, wait for as many commits as it takes turns.
+"""
+
 METADATA_TIMEOUT_S = 5.0
 """How long the loop waits to be told about a target."""
 
@@ -69,6 +75,7 @@ class Worker:
         self._stopping = stopping
         self._on_event = on_event
         self._next_transaction_ms = 0
+        self._next_in_replay_ms = 0
         self._turns = 0
         edges = self._edges = open_edges(plan, clock, self._warn)
         targets = Targets(
@@ -210,13 +217,15 @@ class Worker:
 
     def _fire(self) -> None:
         now_ms = self._clock.now_ms()
-        ready = [state for state in self._owned.states.values() if state.collect(now_ms)]
-        if not ready:
-            return
         monotonic_ms = self._clock.monotonic_ms()
-        if monotonic_ms < self._not_before_ms:
+        is_resting = monotonic_ms < self._next_in_replay_ms
+        states = self._owned.states.values()
+        ready = [state for state in states if state.collect(now_ms) and not (is_resting and state.replaying)]
+        if not ready or monotonic_ms < self._not_before_ms:
             return
         self._next_transaction_ms = monotonic_ms + self._interval_ms
+        if any(state.replaying for state in ready):
+            self._next_in_replay_ms = monotonic_ms + REPLAY_REST_MS
         self._turns += 1
         self._firing.fire(rotated(ready, self._turns))
 
