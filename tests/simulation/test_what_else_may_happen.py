@@ -6,7 +6,8 @@ import pytest
 
 from tarry.testing.simulation import SHAPES, Outcome, Process, Shape, World, at_a_step, crash, freeze, steps_of
 from tarry.testing.simulation.scenarios import serving
-from tarry.worker.ownership import LOST_MS, TWIN_AFTER_MS
+from tarry.worker.ownership import LOST_MS
+from tarry.worker.shut_out import TWIN_AFTER_MS
 
 LAG_MS = (0, 900)
 

@@ -21,7 +21,6 @@ from tarry.errors import (
     RetriableError,
 )
 from tarry.kafka.place import OffsetMetadata, Place
-from tarry.kafka.settings import MAX_POLL_INTERVAL_MS, SESSION_TIMEOUT_MS
 from tarry.kafka.stall import StallWatch
 from tarry.kafka.takeover import Identity, TakeOver
 from tarry.kafka.transaction import fence
@@ -37,6 +36,7 @@ from tarry.worker.parking import Parking
 from tarry.worker.plan import Plan
 from tarry.worker.pulse import Pulse, PulsingReader, View
 from tarry.worker.reading import Reading
+from tarry.worker.shut_out import ShutOut
 from tarry.worker.standby import Standby
 
 RETRY_MS = 100
@@ -51,13 +51,6 @@ GONE_MS = 5_000
 A broker that comes back after kill -9 may answer for a group that it has not read yet: Kafka takes the end of a load
 that was given up for the end of the one that is running (`CoordinatorRuntime.load`, read in 4.1.0 to 4.3.1). Who makes
 the group anew in that second writes what the broker then cannot read, and no member is served any more.
-"""
-
-TWIN_AFTER_MS = MAX_POLL_INTERVAL_MS + 2 * SESSION_TIMEOUT_MS
-"""Who has our instance for so long lives.
-
-Nobody's session ends sooner, but while the group rebalances, which may take the first of these times, none does. A new
-coordinator begins all of them anew, so it is counted in answers without a gap.
 """
 
 LOST_MS = 20_000
@@ -118,13 +111,12 @@ class Ownership:
         self.states: dict[Place, PartitionState] = {}
         """Those that are taken over."""
         self._standby = Standby(edges.membership)
+        self._shut_out = ShutOut(edges, clock, on_event)
         self._waiting: set[Place] = set()
         self._retry_at_ms = 0
         self._announced = False
         self._lost_producer: FatalError | None = None
         self._waits_for_instance = False
-        self._displaced: MembershipLostError | None = None
-        self._held_since_ms: int | None = None
         self._joined = False
         self._rejoin_at_ms: int | None = None
         self._rejoined = False
@@ -153,54 +145,17 @@ class Ownership:
 
     def _serve_the_group(self) -> None:
         try:
-            if self._displaced is None:
+            if not self._shut_out:
                 self._edges.membership.poll()
         except MembershipLostError as error:
             self._lose_all()
-            self._fall_silent()
-            self._displaced, self._held_since_ms = error, None
-            self._on_event("shut_out", reason=str(error))
-        if self._displaced is not None:
-            self._find_out_who_is_in(self._displaced)
+            self._shut_out.begin(error)
+        self._shut_out.turn()
 
     def _lose_all(self) -> None:
         """Drop what is ours, taken over or not: after an error that ends the membership nobody calls back about it."""
         self._joined = False
         self.lost(sorted({*self.states, *self._waiting}))
-
-    def _fall_silent(self) -> None:
-        """Close the client: after a fatal error it may go on to send heartbeats, as the very member that is in."""
-        try:
-            self._edges.membership.close()
-        except BrokerError as error:
-            self._on_event("not_left", reason=str(error))
-
-    def _find_out_who_is_in(self, error: MembershipLostError) -> None:
-        """Another member has our static instance: end, unless that is nobody, or we.
-
-        The client library forgets its member id when brokers were away for a session, and may show none with its next
-        heartbeat, for which it is shut out: the group still knows us by the old one (librdkafka #3437).
-
-        A request to join that was held up on its way, and arrives after the one that was sent in its place, makes the
-        group shut out the member that we are for one that nobody is. Nobody sends no heartbeats: it is gone when its
-        session ends, and then the instance is ours again.
-        """
-        instance = self._edges.membership.static_instance
-        if instance is None:
-            raise error
-        now_ms = self._clock.monotonic_ms()
-        if now_ms < self._retry_at_ms:
-            return
-        self._retry_at_ms = now_ms + REJOIN_MS
-        held_since_ms, self._held_since_ms = self._held_since_ms, None
-        if self._edges.group.member_of(instance) in {None, self._edges.membership.member_id}:
-            self._on_event("shut_out_by_itself")
-            self._displaced = None
-            self._edges.membership.rejoin()
-            return
-        self._held_since_ms = now_ms if held_since_ms is None else held_since_ms
-        if now_ms > self._held_since_ms + TWIN_AFTER_MS:
-            raise error
 
     def announce(self) -> None:
         """Say that all that is ours is served, once it is."""
