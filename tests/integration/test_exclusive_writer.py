@@ -99,7 +99,8 @@ def test_records_of_a_write_stand_together_and_the_next_writer_goes_on_behind_th
     assert first.resume() is None
     records = [SourceRecord("a", "1", "k", {"own": "header"}), SourceRecord(b"\xff", None, None, [("n", None)])]
     assert place(first.write(records)) == (b"\xff", 1)
-    assert place(lab.writer().last()) == (b"\xff", 1)
+    looking = lab.writer()
+    wait_until(lambda: place(looking.last()) == (b"\xff", 1), "the commit can be read")
     assert place(lab.writer().resume()) == (b"\xff", 1)
     one, two = read_topic(lab.stage.cluster.bootstrap_servers, lab.topic)
     assert (one.key(), one.value(), two.key(), two.value()) == (b"k", b"1", None, None)
@@ -350,8 +351,9 @@ def test_another_ones_open_transaction_hides_nothing_that_was_committed_before_i
     writer = lab.writer()
     writer.resume()
     writer.write(rows(1))
+    looking = lab.writer()
     with lab.stage.transaction(lab.topic, [b"open"]) as stranger:
-        assert place(lab.writer().last()) == (b"1", 0)
+        wait_until(lambda: place(looking.last()) == (b"1", 0), "the commit can be read")
         stranger.abort()
 
 

@@ -130,6 +130,9 @@ class ExclusiveWriter:
     def last(self) -> LastRecord | None:
         """Look at the last committed record, and shut nobody out.
 
+        What was written a moment ago may not show yet: brokers say that a transaction is committed before its records
+        can be read. After `resume` all shows.
+
         Returns:
             The record; None where the partition holds none.
 
