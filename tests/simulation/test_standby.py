@@ -1,11 +1,14 @@
 """What a classic group takes and gives back stands by; what somebody else had meanwhile is taken over anew."""
 
+import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from tarry.core.checkpoint import Geometry
+from tarry.headers import DELAY_MS, ID, TARGET
 from tarry.testing.fake import Fate, Step
 from tarry.testing.simulation import SHAPES, Outcome, Process, Shape, World
 from tarry.testing.simulation.disturbances import SESSION_MS
@@ -63,21 +66,22 @@ def test_what_is_given_back_goes_on_where_it_stood(
     assert report.judged > 0
 
 
-class FreezeBehindRelease:
-    """Stops the first process as soon as it has released what it had, until others have had that for long."""
+class AtRelease:
+    """Does something with the first process, once, as soon as it has released what it had."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, deed: Callable[[Process], None]) -> None:
         self._world = world
         self._since = len(world.events)
-        self.woke: int | None = None
-        """How many events there were then; None before it is stopped."""
+        self._deed = deed
+        self._begun = False
+        self.over: int | None = None
+        """How many events there were when it was over."""
 
     def __call__(self, process: Process, _step: Step) -> Fate | None:
-        if self.woke is None and process.name == "p0" and self._has_released():
-            self.woke = 0
-            self._world.send(30, longest_ms=1_000)
-            self._world.pause_here(process, 6 * SESSION_MS, frozen=True)
-            self.woke = len(self._world.events)
+        if not self._begun and process.name == "p0" and self._has_released():
+            self._begun = True
+            self._deed(process)
+            self.over = len(self._world.events)
         return None
 
     def _has_released(self) -> bool:
@@ -87,15 +91,101 @@ class FreezeBehindRelease:
 def test_what_somebody_else_had_meanwhile_is_taken_over_anew(seed: int) -> None:
     for one in range(seed, seed + SEEDS):
         world = busy(one, Shape(processes=1, partitions=3))
-        world.disturb = freeze = FreezeBehindRelease(world)
+
+        def freeze(process: Process, world: World = world) -> None:
+            world.send(30, longest_ms=1_000)
+            world.pause_here(process, 6 * SESSION_MS, frozen=True)
+
+        world.disturb = frozen = AtRelease(world, freeze)
         newcomers = [world.newcomer("p1"), world.newcomer("p2")]
         world.run(8 * SESSION_MS)
-        assert freeze.woke is not None, "it never released"
+        assert frozen.over is not None, "it never released"
         for newcomer in newcomers:
             newcomer.stop()
         assert world.run_until(partial(serving, world), 60_000)
-        [(event, _), *_] = told(world, "p0", freeze.woke)
+        [(event, _), *_] = told(world, "p0", frozen.over)
         assert event == "taken_over"
         report = world.settle()
         assert report.is_clean, Outcome(one, world.shape, ["frozen when it had released"], report, world.trace())
         assert report.judged > 0
+
+
+def put(world: World, target: str, value: bytes, delay_ms: int = 0) -> None:
+    id_ = str(uuid.UUID(int=world.random.getrandbits(128), version=4)).encode()
+    headers = [(ID, id_), (TARGET, target.encode()), (DELAY_MS, b"%d" % delay_ms)]
+    world.broker.append("in", b"key", value, headers, 0)
+
+
+def values(world: World, topic: str) -> list[bytes | None]:
+    return [record.value for record in world.broker.records(topic, 0)]
+
+
+def test_what_a_process_of_our_own_name_had_meanwhile_is_taken_over_anew(seed: int) -> None:
+    """It leaves the same bytes: nothing tells but that it has registered our transactional ids."""
+    world = World(seed, Shape(static=True, processes=1, partitions=1, poison=0.0))
+    world.start()
+    assert world.run_until(lambda: serving(world), 30_000)
+    for name, most in (("five", "5000"), ("two", "2000")):
+        world.broker.make_topic(name, 1, max_message_bytes=most)
+        put(world, name, b"first")
+    put(world, "orders", b"holds the watermark", 3_600_000)
+    world.run(3_000)
+    assert {fields.get("target") for _, event, fields in world.events if event == "target_apart"} == {"five", "two"}
+    world.take_away("five")
+    put(world, "five", b"once")
+    world.run(1_500)
+
+    def replace_it(process: Process) -> None:
+        world.broker.freeze(process.handle)
+        process.paused = True
+        twin = world.newcomer("twin", instance="p0")
+        world.run(3_000)
+        world.processes[1].stop()
+        world.run(20_000)
+        world.bring_back("five")
+        world.run(15_000)
+        assert values(world, "five") == [b"first", b"once"], "by the twin"
+        twin.stop()
+        world.run(40_000)
+        world.broker.thaw(process.handle)
+        process.paused = False
+
+    world.disturb = replaced = AtRelease(world, replace_it)
+    world.newcomer("p1")
+    # Till a target that goes apart is looked at anew, which has the producer of what is parked made anew.
+    world.run(90_000)
+    assert replaced.over is not None
+    assert ("p0-1", "begin_anew") in {(handle, event) for handle, event, _ in world.events[replaced.over :]}
+    assert values(world, "five") == [b"first", b"once"]
+
+
+def test_the_open_transaction_of_a_dead_owner_is_not_waited_for(seed: int) -> None:
+    world = busy(seed, Shape(processes=1, partitions=2, poison=0.0))
+
+    def miss_a_generation(process: Process) -> None:
+        world.pause_here(process, 12_000, frozen=True)
+
+    missed = AtRelease(world, miss_a_generation)
+    crashed = False
+
+    def disturb(process: Process, step: Step) -> Fate | None:
+        nonlocal crashed
+        missed(process, step)
+        commits = (process.name, step.call, step.phase) == ("p1", "commit_transaction", "before")
+        if world.processes[0].paused and commits and len(process.states) == 2 and not crashed:
+            crashed = True
+            world.crash_here(process, back_after_ms=None)
+        return None
+
+    world.disturb = disturb
+    world.newcomer("p1")
+    world.run(2 * SESSION_MS)
+    world.send(40)
+    world.run(4 * SESSION_MS)
+    assert crashed, "in a transaction of all partitions"
+    assert missed.over is not None
+    assert "taken_over" in {event for event, _ in told(world, "p0", missed.over)}
+    refused = [fields for handle, event, fields in world.events if (handle, event) == ("p0-1", "take_over_refused")]
+    assert not [fields for fields in refused if "Timed out" in fields["reason"]]
+    report = world.settle()
+    assert report.is_clean, Outcome(seed, world.shape, ["crashed in its transaction"], report, world.trace())

@@ -61,6 +61,8 @@ class Transactor:
         self._properties = properties
         self.batch_bytes = BATCH_BYTES
         """The largest batch of several records that it sends; a change counts from the next `renew` on."""
+        self.registrations = 0
+        """How often its id was registered by it: what a producer of fewer has begun is over."""
         self._cluster = cluster
         self._producer: Producer | None = None
 
@@ -78,6 +80,7 @@ class Transactor:
         """
         self.close()
         properties = self._cluster.transactor(self.transactional_id, self.batch_bytes, compressed=self._compressed)
+        self.registrations += 1
         self._producer = _registered(self._cluster, self.transactional_id, {**properties, **self._properties})
 
     def close(self) -> None:

@@ -110,7 +110,7 @@ class Ownership:
         self._on_event = on_event
         self.states: dict[Place, PartitionState] = {}
         """Those that are taken over."""
-        self._standby = Standby(edges.membership)
+        self._standby = Standby(edges, lambda states: firing.commit_rest(states, released=False))
         self._shut_out = ShutOut(edges, clock, on_event)
         self._waiting: set[Place] = set()
         self._retry_at_ms = 0
@@ -321,24 +321,30 @@ class Ownership:
             # Only now: under a static instance's ids this fences whoever ran before, or runs still.
             cluster.clients.at_once([one.renew for one in self._edges.transactors if not one.started])
             self._pulse.turn()
-            untouched = self._standby.untouched(places)
-            others = [place for place in places if place not in untouched]
-            recovered = take_over.run(others) if others else {}
-            resumed = self._standby.resume(untouched)
-        except RetriableError as error:
+            self._resume(places, began_ms)
+            recovered = take_over.run(sorted(self._waiting)) if self._waiting else {}
+        except (RetriableError, AbortableError) as error:
             self._on_event("take_over_refused", reason=str(error))
             self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
             return
         finally:
             journal.close()
-        read = list(self.states)
-        self._stand(recovered, began_ms)
-        self.states.update(resumed)
-        if resumed:
-            self._on_event("resumed", partitions=_text(resumed), took_ms=self._clock.monotonic_ms() - began_ms)
-        starts = {place: found.low for place, found in recovered.items()}
-        self._reading.open(starts | {place: state.position for place, state in resumed.items()}, read)
+        if recovered:
+            others = list(self.states)
+            self._stand(recovered, began_ms)
+            self._reading.open({place: found.low for place, found in recovered.items()}, others)
         self._waiting.clear()
+
+    def _resume(self, places: Sequence[Place], began_ms: int) -> None:
+        """Go on with what stands by; it is served, whatever becomes of the others."""
+        resumed = self._standby.resume(places)
+        if not resumed:
+            return
+        others = list(self.states)
+        self.states.update(resumed)
+        self._reading.open({place: state.position for place, state in resumed.items()}, others)
+        self._waiting.difference_update(resumed)
+        self._on_event("resumed", partitions=_text(resumed), took_ms=self._clock.monotonic_ms() - began_ms)
 
     def _stand(self, recovered: Mapping[Place, Recovered], began_ms: int) -> None:
         now_ms = self._clock.now_ms()

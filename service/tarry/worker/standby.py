@@ -1,79 +1,116 @@
 """Partitions that a rebalance took away and may give back: their state stands by, so that nothing is replayed.
 
 A classic group takes all partitions from all members whenever one comes or goes, and gives most of them back at once.
-What nobody else has had in between is as we left it. Whether anybody had it, the group's committed offset tells: it is
-the one of our release, unless somebody has taken the partition over since, who wrote another name there before anything
-else. Only a process with our own transactional ids would write the same name; by registering them it has shut out our
-producers, and our next transaction is refused.
+What nobody else has had in between is as we left it. Two things tell whether anybody had it:
+
+- The group's committed offset is that of our release, to the byte, unless somebody has taken the partition over since:
+  that writes another name there before anything else.
+- A process of our own name has our transactional ids, and registers all of them before it takes anything over. So a
+  transaction of the firing producer that is still the one of the release goes through only where there was none.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
+from tarry.core.checkpoint import CheckpointError, decode
 from tarry.core.partition import PartitionState
-from tarry.kafka.membership import Membership
 from tarry.kafka.place import OffsetMetadata, Place
+from tarry.worker.edges import Edges
+
+
+class _Standing(NamedTuple):
+    """A partition that stands by.
+
+    Args:
+        state: of it.
+        released: what was committed when it was given up.
+        registrations: of the firing producer then.
+    """
+
+    state: PartitionState
+    released: OffsetMetadata
+    registrations: int
 
 
 class Standby:
     """What stands by of one process.
 
     Args:
-        membership: tells what is committed, and commits.
+        edges: its clients.
+        commit_rest: commits checkpoints of partitions in a transaction of the firing producer.
     """
 
-    def __init__(self, membership: Membership) -> None:
-        self._membership = membership
-        self._states: dict[Place, tuple[PartitionState, OffsetMetadata]] = {}
+    def __init__(self, edges: Edges, commit_rest: Callable[[Sequence[PartitionState]], object]) -> None:
+        self._edges = edges
+        self._commit_rest = commit_rest
+        self._standing: dict[Place, _Standing] = {}
 
     def put(self, state: PartitionState, released: OffsetMetadata) -> None:
         """Keep a partition's state.
 
         Args:
-            state: as it is now; nothing of it is in an open transaction, and nothing reads for it.
+            state: as it is now: nothing of it can be committed any more, and nothing reads for it.
             released: what was committed when it was given up.
         """
-        self._states[state.place] = state, released
+        self._standing[state.place] = _Standing(state, released, self._edges.firing.registrations)
 
     def keep(self, places: Collection[Place]) -> None:
         """The group has given us these: all else is somebody else's."""
-        self._close(self._states.keys() - set(places))
+        self._close(self._standing.keys() - set(places))
 
     def clear(self) -> None:
         """Nothing of it is ours, or its state is not known."""
-        self._close(list(self._states))
+        self._close(list(self._standing))
 
-    def untouched(self, places: Sequence[Place]) -> list[Place]:
-        """Which of these stand by and were not taken over by anybody; the others stand by no more.
+    def resume(self, places: Sequence[Place]) -> dict[Place, PartitionState]:
+        """Go on with what was not taken over by anybody; all else of it stands by no more.
 
         Args:
             places: partitions that membership was just proved of.
 
-        Raises:
-            RetriableError: there is no answer.
-        """
-        here = [place for place in places if place in self._states]
-        if not here:
-            return []
-        committed = self._membership.committed(here)
-        self._close([place for place in here if committed.get(place) != self._states[place][1]])
-        return [place for place in here if place in self._states]
-
-    def resume(self, places: Sequence[Place]) -> dict[Place, PartitionState]:
-        """Go on with partitions that are untouched: from now on whoever takes one over shuts us out first.
+        Returns:
+            The states of those that are ours now: from now on whoever takes one over shuts us out first.
 
         Raises:
-            RetriableError: the group moves on; ask again what is untouched.
+            RetriableError: the group moves on, or there is no answer; try again.
+            AbortableError: the same.
+            FatalError: a process of our own name had them, and has shut out our producers.
         """
-        if not places:
+        self._drop_what_was_touched([place for place in places if place in self._standing])
+        states = {place: self._standing[place].state for place in places if place in self._standing}
+        if not states:
             return {}
-        states = {place: self._states[place][0] for place in places}
         rests = {place: state.rest() for place, state in states.items()}
-        self._membership.commit({place: (rest.low, rest.metadata) for place, rest in rests.items()})
-        for place, state in states.items():
-            state.confirm_rest()
-            del self._states[place]
+        # As for any take-over: only now a transaction may touch them.
+        self._edges.membership.commit({place: (rest.low, rest.metadata) for place, rest in rests.items()})
+        self._commit_rest(list(states.values()))
+        for place in states:
+            del self._standing[place]
         return states
+
+    def _drop_what_was_touched(self, places: Sequence[Place]) -> None:
+        registrations = self._edges.firing.registrations
+        self._close([place for place in places if self._standing[place].registrations != registrations])
+        if not (here := [place for place in places if place in self._standing]):
+            return
+        # First without waiting for open transactions: those of another owner, who is dead, are ended by a take-over.
+        committed = self._edges.offsets.committed(here)
+        self._close([place for place in here if not self._is_of_ours(place, committed.get(place))])
+        if not (here := [place for place in here if place in self._standing]):
+            return
+        committed = self._edges.membership.committed(here)
+        self._close([place for place in here if committed.get(place) != self._standing[place].released])
+
+    def _is_of_ours(self, place: Place, committed: OffsetMetadata | None) -> bool:
+        """Whether what is committed, but for what a transaction may be about to, has our name."""
+        try:
+            return committed is not None and decode(committed[1]).writer == self._writer(place)
+        except CheckpointError:
+            return False
+
+    def _writer(self, place: Place) -> tuple[str, ...]:
+        return decode(self._standing[place].released[1]).writer
 
     def _close(self, places: Collection[Place]) -> None:
         for place in places:
-            self._states.pop(place)[0].close()
+            self._standing.pop(place).state.close()
