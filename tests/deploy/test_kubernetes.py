@@ -5,6 +5,7 @@ has to run: objects are admitted, defaulted and validated. So a server without n
 made stays in a namespace of the run's own, which is deleted in the end.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -108,6 +109,29 @@ def test_values_that_cannot_work_are_refused_with_the_reason(setting: str, says:
     with pytest.raises(subprocess.CalledProcessError) as refused:
         render.template(render.VALUES, setting)
     assert says in refused.value.stderr
+
+
+@pytest.mark.usefixtures("helm")
+def test_a_secret_that_is_there_gives_the_users_password_to_strimzi_too() -> None:
+    options = {"sasl.username": "username", "sasl.password": "word"}
+    secret = {"existing": "made-elsewhere", "options": options}
+    made = [one for one in yaml.safe_load_all(render.template(render.VALUES, f"secret={json.dumps(secret)}")) if one]
+    assert [one for one in made if one["kind"] == "Secret"] == []
+    [user] = [one for one in made if one["kind"] == "KafkaUser" and one["metadata"]["name"] == "tarry"]
+    given = user["spec"]["authentication"]["password"]["valueFrom"]["secretKeyRef"]
+    assert given == {"name": "made-elsewhere", "key": "word"}
+
+
+@pytest.mark.usefixtures("helm")
+def test_further_ways_out_are_those_of_all_pods() -> None:
+    rule = {"ports": [{"port": 443}], "to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}
+    made = [
+        one
+        for one in yaml.safe_load_all(render.template(render.VALUES, f"networkPolicy.egress={json.dumps([rule])}"))
+        if one and one["kind"] == "NetworkPolicy" and not one["metadata"]["name"].endswith("-spark")
+    ]
+    assert made
+    assert all(rule in one["spec"]["egress"] for one in made)
 
 
 # -- an API server ----------------------------------------------------------------------------------------------------
