@@ -41,8 +41,13 @@ class Edges:
 
     @property
     def transactors(self) -> tuple[Transactor, ...]:
-        """All producers: together they are the writer that a checkpoint names."""
+        """All producers."""
         return self.firing, self.filing, self.parking
+
+    @property
+    def writer(self) -> tuple[str, ...]:
+        """The name of this process in a checkpoint: the transactional ids of all its producers."""
+        return tuple(transactor.transactional_id for transactor in self.transactors)
 
     def close(self) -> None:
         """Leave the group, and close the others.

@@ -307,7 +307,7 @@ class Ownership:
             self._edges.offsets,
             journal,
             Identity(
-                tuple(transactor.transactional_id for transactor in self._edges.transactors),
+                self._edges.writer,
                 {topic: intake.geometry for topic, intake in self._plan.intakes.items()},
             ),
             partial(fence, cluster),

@@ -76,8 +76,7 @@ class Standby:
             AbortableError: the same.
             FatalError: a process of our own name had them, and has shut out our producers.
         """
-        self._drop_what_was_touched([place for place in places if place in self._standing])
-        states = {place: self._standing[place].state for place in places if place in self._standing}
+        states = {place: self._standing[place].state for place in self._untouched(places)}
         if not states:
             return {}
         rests = {place: state.rest() for place, state in states.items()}
@@ -88,28 +87,31 @@ class Standby:
             del self._standing[place]
         return states
 
-    def _drop_what_was_touched(self, places: Sequence[Place]) -> None:
+    def _untouched(self, places: Sequence[Place]) -> list[Place]:
+        """Which of these stand by and were taken over by nobody of another name; the others are dropped."""
         registrations = self._edges.firing.registrations
-        self._close([place for place in places if self._standing[place].registrations != registrations])
-        if not (here := [place for place in places if place in self._standing]):
-            return
-        # First without waiting for open transactions: those of another owner, who is dead, are ended by a take-over.
-        committed = self._edges.offsets.committed(here)
-        self._close([place for place in here if not self._is_of_ours(place, committed.get(place))])
-        if not (here := [place for place in here if place in self._standing]):
-            return
-        committed = self._edges.membership.committed(here)
-        self._close([place for place in here if committed.get(place) != self._standing[place].released])
+        here = [place for place in places if place in self._standing]
+        here = self._keep_of(here, lambda place: self._standing[place].registrations == registrations)
+        if here:
+            # Without waiting for open transactions: those of another owner, who is dead, are ended by a take-over.
+            last = self._edges.offsets.committed(here)
+            here = self._keep_of(here, lambda place: self._is_of_ours(last.get(place)))
+        if here:
+            stable = self._edges.membership.committed(here)
+            here = self._keep_of(here, lambda place: stable.get(place) == self._standing[place].released)
+        return here
 
-    def _is_of_ours(self, place: Place, committed: OffsetMetadata | None) -> bool:
+    def _keep_of(self, places: Sequence[Place], holds: Callable[[Place], bool]) -> list[Place]:
+        kept = [place for place in places if holds(place)]
+        self._close(set(places).difference(kept))
+        return kept
+
+    def _is_of_ours(self, committed: OffsetMetadata | None) -> bool:
         """Whether what is committed, but for what a transaction may be about to, has our name."""
         try:
-            return committed is not None and decode(committed[1]).writer == self._writer(place)
+            return committed is not None and decode(committed[1]).writer == self._edges.writer
         except CheckpointError:
             return False
-
-    def _writer(self, place: Place) -> tuple[str, ...]:
-        return decode(self._standing[place].released[1]).writer
 
     def _close(self, places: Collection[Place]) -> None:
         for place in places:
