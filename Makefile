@@ -5,14 +5,17 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready-$(shell cksum < requirements.lock | cut -d' ' -f1)
 FOR    ?= 20s
 SOAK   ?= 60s
-JOBS   ?= 2
+JOBS   ?= 3
+# The suite makes the same choices each time, so that a change is judged by what it does; test-all draws new ones.
+SEED   ?= 350615919
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deploy check format soak slow bench manifests lock clean
+.PHONY: help setup demo test test-all cover test-deploy check format soak bench manifests lock clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## a virtual environment with everything locked
 
@@ -27,7 +30,13 @@ demo: $(READY) ## broker, service, producer and reader in one terminal, for $(FO
 	$(BIN)/tarry demo --for $(FOR)
 
 test: $(READY) ## the test suite, on a real broker, in $(JOBS) processes
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --cov --cov-report= -m "not soak and not deploy"
+	$(PYTEST) --seed $(SEED) -m "not exhaustive and not soak and not deploy"
+
+test-all: $(READY) ## every test there is but soak and deploy: more cases, and those that take minutes
+	$(PYTEST) -m "not soak and not deploy"
+
+cover: $(READY) ## the test suite, and how much of the code it goes through
+	$(PYTEST) -m "not exhaustive and not soak and not deploy" --cov --cov-report=
 	@echo "covered: $$($(BIN)/coverage report --format=total) %; $(BIN)/coverage report says where"
 
 test-deploy: $(READY) ## the image, compose and Kubernetes, each where its tool is there
@@ -45,9 +54,6 @@ format: $(READY) ## put the code in form
 
 soak: $(READY) ## random faults on a real broker and two services, for $(SOAK); says the seed
 	$(BIN)/python -m pytest tests/e2e/test_soak.py -m soak --soak-for $(SOAK)
-
-slow: $(READY) ## every other test that takes longer than the suite may
-	$(BIN)/python -m pytest -m soak --deselect tests/e2e/test_soak.py
 
 bench: $(READY) ## figures, as ratios in one run
 	$(BIN)/python -m benches.bench_wheel

@@ -3,6 +3,7 @@
 pytest_plugins = [
     "tarry.testing.pytest_plugin",
     "tests.support.options",
+    "tests.support.selection",
     "tests.support.brokers",
     "tests.support.docker",
     "tests.support.postgres",

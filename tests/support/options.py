@@ -6,7 +6,7 @@ repeated by giving that number back: `pytest --seed 12345 ...`.
 
 import random
 import re
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -64,7 +64,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     _duration_option(config.getoption("--soak-for"))
     if config.getoption("--seed") is None:
-        config.option.seed = random.SystemRandom().randrange(1_000_000_000)
+        # Of several processes of the tests all have the seed of the one that started them.
+        theirs = getattr(config, "workerinput", {}).get("seed")
+        config.option.seed = random.SystemRandom().randrange(1_000_000_000) if theirs is None else theirs
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["seed"] = node.config.getoption("--seed")
 
 
 def pytest_report_header(config: pytest.Config) -> str:

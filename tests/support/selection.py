@@ -1,0 +1,61 @@
+"""Which tests `make test` runs, in which order, and which of them share a process.
+
+The marker `exhaustive` is for a further case of what the suite shows by another; `some_of` leaves the choice to the
+seed.
+"""
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+TIERS: Final = ("pipelines", "e2e", "contracts", "integration", "simulation", "model", "unit")
+"""What takes longest comes first, so that all processes end at about the same time."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before markers are looked at
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose by the seed, and order by tier."""
+    _choose(items, config.getoption("--seed"))
+    items.sort(key=lambda item: TIERS.index(_tier(item)) if _tier(item) in TIERS else len(TIERS))
+
+
+def _choose(items: Iterable[pytest.Item], seed: int) -> None:
+    """Mark as exhaustive what `some_of` leaves out in this run."""
+    alternatives: dict[tuple[str, str, str, int], dict[int, list[pytest.Item]]] = {}
+    for item in items:
+        for mark in item.iter_markers("some_of"):
+            argument, count = mark.args[0], mark.args[1] if len(mark.args) > 1 else 1
+            if (callspec := getattr(item, "callspec", None)) is None or item.get_closest_marker("exhaustive"):
+                continue
+            if argument in callspec.params:
+                test = (item.location[0], item.originalname, argument, count)  # type: ignore[attr-defined]
+                value = id(callspec.params[argument])  # the same object in all cases that have it
+                alternatives.setdefault(test, {}).setdefault(value, []).append(item)
+    for (file, name, argument, count), by_value in alternatives.items():
+        values = list(by_value)  # as they were collected
+        chosen = random.Random(f"{seed} {file} {name} {argument}").sample(values, min(count, len(values)))
+        for value in set(values) - set(chosen):
+            for item in by_value[value]:
+                item.add_marker(pytest.mark.exhaustive)
+
+
+class _Together(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
+    """Keeps in one process what shares a costly fixture: a file its broker, all pipelines the Spark session."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return str(Path(file).parent) if Path(file).parent.name == "pipelines" else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Together | None:
+    return _Together(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def _tier(item: pytest.Item) -> str:
+    """The folder below `tests`, or nothing for a file that is in none."""
+    return "/".join(Path(item.location[0]).parts[1:-1][:1])
