@@ -1,6 +1,6 @@
 """The configuration: one frozen tree, built once, whose values are passed down."""
 
-from tarry.config.sources import load
+from tarry.config.sources import DEFAULT_PATH, is_configured, load
 from tarry.config.tree import Config, Http, Intake, Kafka, Overflow, Service, Wheel
 
-__all__ = ["Config", "Http", "Intake", "Kafka", "Overflow", "Service", "Wheel", "load"]
+__all__ = ["DEFAULT_PATH", "Config", "Http", "Intake", "Kafka", "Overflow", "Service", "Wheel", "is_configured", "load"]

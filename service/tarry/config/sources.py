@@ -25,9 +25,15 @@ DEFAULT_PATH = Path("tarry.toml")
 PREFIX = "TARRY_"
 PATH_VARIABLE = "TARRY_CONFIG"
 TEST_PREFIX = "TARRY_TEST_"
+_ADDRESS_VARIABLE = "TARRY_KAFKA__BOOTSTRAP_SERVERS"
 
 #: Part of a variable's name by level, for what it stands.
 _Variables = dict[Location, str]
+
+
+def is_configured(env: Mapping[str, str]) -> bool:
+    """Whether there is a file, or a variable, that says where Kafka is."""
+    return bool(env.get(PATH_VARIABLE)) or DEFAULT_PATH.exists() or _ADDRESS_VARIABLE in env
 
 
 def load(path: Path | None, env: Mapping[str, str]) -> Config:

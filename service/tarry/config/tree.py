@@ -10,7 +10,6 @@ from itertools import combinations
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tarry.config.fields import (
     CLASSIC_ONLY_OPTIONS,
@@ -73,6 +72,9 @@ class Kafka(_Section):
         return plain
 
 
+MOST_PROCESSES = 64
+
+
 class Service(_Section):
     """`[service]`: one `tarry serve`.
 
@@ -89,7 +91,7 @@ class Service(_Section):
     group: Name = "tarry"
     group_protocol: Literal["classic", "consumer"] = "classic"
     instance: NameOrEmpty = ""
-    processes: Count = Field(default=1, ge=1, le=64)
+    processes: Count = Field(default=1, ge=1, le=MOST_PROCESSES)
     memory_budget_bytes: Annotated[int, size("16MiB", "1TiB")] = Field(default=2**30, alias="memory_budget")
     transaction_interval_ms: Count = Field(default=5, ge=1, le=10_000)
     transaction_max_messages: Count = Field(default=5_000, ge=1, le=100_000)
@@ -220,10 +222,8 @@ class Http(_Section):
     port: Count = Field(default=8080, ge=0, le=65_535)
 
 
-class Config(BaseSettings):
+class Config(_Section):
     """The whole tree. Build it by `load`."""
-
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     kafka: Kafka = Kafka()
     service: Service = Service()
@@ -231,19 +231,6 @@ class Config(BaseSettings):
     overflow: Overflow = Overflow()
     intakes: tuple[Intake, ...] = Field(default=(Intake(topic="tarry.delayed"),), alias="intake")
     http: Http = Http()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load` put together: the process's environment never slips in from the side."""
-        del settings_cls, env_settings, dotenv_settings, file_secret_settings
-        return (init_settings,)
 
     @field_validator("intakes")
     @classmethod
