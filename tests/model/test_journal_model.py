@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tarry.core.done_set import DoneSet
-from tarry.core.journal import Done, Range, decode, encode_done
+from tarry.core.journal import Done, Range, decode, encode_done, encode_ranges
 from tarry.core.ledger import Ledger
 from tarry.core.pointer import JournalPointer
 from tarry.core.source import INTAKE, Source
@@ -40,7 +40,8 @@ class Journal(RuleBasedStateMachine):
                 assert isinstance(found, Done)
                 ranges += found.ranges.get(INTAKE, [])
         self.found = DoneSet(ranges, low)
-        assert [o for o in range(low, self.intake_end) if o in self.found] == sorted(o for o in self.done if o >= low)
+        # What is no record, a marker, counts as done in a summary.
+        assert [o for o in self.intake if o >= low and o in self.found] == sorted(o for o in self.done if o >= low)
         self.ledger = Ledger(low)
         self.pointer = JournalPointer(low, pointer, self.found.end)
         self.held: set[int] = set()
@@ -102,6 +103,18 @@ class Journal(RuleBasedStateMachine):
     @rule(asked_before=st.integers(0, 4))
     def note(self, asked_before: int) -> None:
         self.pointer.note(self.ledger.position, max(self.journal_start, self.journal_end - asked_before))
+
+    @precondition(lambda self: self.ledger.position >= self.found.end)
+    @rule(asked_before=st.integers(0, 4))
+    def sum_up(self, asked_before: int) -> None:
+        known_end = max(self.journal_start, self.committed[1], self.journal_end - asked_before)
+        for record in encode_ranges({INTAKE: list(self.ledger.ranges()), BUCKET: [(1, 3)]}, most=2):
+            self.records[self.journal_end] = record
+            self.journal_end += 1
+        self.pointer.sum_up(known_end)
+        self.committed = (self.ledger.low, self.pointer.at(self.ledger.low))
+        assert self.committed[1] >= known_end
+        self.journal_end += 1
 
     @rule()
     def trim_the_journal(self) -> None:

@@ -20,6 +20,7 @@ from tarry.core.checkpoint import Checkpoint, Geometry
 from tarry.core.checkpoint import decode as decode_checkpoint
 from tarry.core.intake_policy import IntakePolicy
 from tarry.core.journal import encode_copy, encode_done
+from tarry.core.log_order import is_ahead
 from tarry.core.message import Headers, HeldMessage
 from tarry.core.parked import Wanted
 from tarry.core.partition import PartitionState
@@ -54,6 +55,8 @@ class Partition(RuleBasedStateMachine):
 
     policy = IntakePolicy(topic=NAME, max_delay_ms=3_600_000)
     keeps_order = False
+    latest_ms: int | None = None
+    """The latest time that it may be, where the clock may be behind."""
     attempt: Batch | None
     """The batch of a parked transaction that is open."""
     attempted: tuple[int, int]
@@ -136,7 +139,7 @@ class Partition(RuleBasedStateMachine):
         at_hand = [offset for offset in range(self.cursor, self.log_end) if offset in self.log]
         for offset in at_hand[:most]:
             sent = self.log[offset]
-            self.state.arrivals.accept(offset, sent.timestamp_ms, sent.key, b"v", sent.headers, self.now_ms)
+            self.accept(offset, sent)
             self.cursor = offset + 1
             if sent.accepted_at is None and sent.due_ms is not None and self.now_ms < sent.due_ms:
                 sent.accepted_at = self.step
@@ -148,7 +151,10 @@ class Partition(RuleBasedStateMachine):
     def read_again_what_was_read(self) -> None:
         for offset, sent in self.log.items():
             if offset < self.state.position:
-                self.state.arrivals.accept(offset, sent.timestamp_ms, sent.key, b"v", sent.headers, self.now_ms)
+                self.accept(offset, sent)
+
+    def accept(self, offset: int, sent: Sent) -> None:
+        self.state.arrivals.accept(offset, sent.timestamp_ms, sent.key, b"v", sent.headers, self.now_ms, self.latest_ms)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -348,9 +354,10 @@ class Partition(RuleBasedStateMachine):
         assert self.asked_end is not None
         self.state.note_journal_end(self.asked_end)
 
-    @rule(trims=st.booleans())
-    def copy_the_checkpoint(self, trims: bool) -> None:
-        self.store.commit(self.state.rest())
+    @rule(trims=st.booleans(), sums_up=st.booleans())
+    def copy_the_checkpoint(self, trims: bool, sums_up: bool) -> None:
+        self.store.commit(self.state.rest(sums_up=sums_up and self.attempt is None))
+        self.state.confirm_rest()
         if trims:
             self.store.trim(self.state.pointer)
 
@@ -378,7 +385,8 @@ class Partition(RuleBasedStateMachine):
         recovered = recover(self.store, {}, self.log_end, f"w-{self.incarnation}")
         low, done = recovered.low, recovered.done
         left = {offset for offset, sent in self.log.items() if sent.left and offset >= low}
-        assert {offset for offset in range(low, self.log_end) if offset in done} == left
+        # What is no record, a marker, counts as done in a summary.
+        assert {offset for offset in self.log if offset >= low and offset in done} == left
         self.state = PartitionState(
             NAME,
             0,
@@ -447,6 +455,23 @@ class FixedDelay(Partition):
     policy = IntakePolicy(topic=NAME, fixed_delay_ms=300, fixed_target=TO)
     keeps_order = True
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.latest_ms: int = START_MS
+        self.read_at_ms: dict[int, int] = {}
+        """The time at which a record was first at hand to be read."""
+        self.was_ahead = False
+        """Whether a stamp was far ahead of that."""
+
+    @invariant()
+    def brokers_tell_the_time_where_the_clock_was_set_back(self) -> None:
+        self.latest_ms = max(self.latest_ms, self.now_ms)
+
+    @rule()
+    def append_a_stamp_that_is_far_ahead(self) -> None:
+        stamp_ms = self.latest_ms + 3_600_000
+        self.send(stamp_ms, [("trace", b"1")], stamp_ms)
+
     def send(self, timestamp_ms: int, headers: Headers, due_ms: int | None) -> None:
         headers = [header for header in headers if header[0] not in (DELAY_MS, DELIVER_AT, TARGET)]
         super().send(timestamp_ms, headers, None if due_ms is None else timestamp_ms + 300)
@@ -454,6 +479,24 @@ class FixedDelay(Partition):
         if sent.due_ms is not None:
             # No record is due before the one in front of it.
             self.last_due_ms = sent.due_ms = max(sent.due_ms, self.last_due_ms)
+
+    def read_some(self, most: int) -> None:
+        for offset in range(self.cursor, self.log_end):
+            self.read_at_ms.setdefault(offset, self.latest_ms)
+            sent = self.log.get(offset)
+            self.was_ahead = self.was_ahead or (sent is not None and is_ahead(sent.timestamp_ms, self.latest_ms))
+        super().read_some(most)
+
+    def check_due(self, message: HeldMessage, sent_ms: int) -> None:
+        sent = self.log[message.sequence]
+        assert sent.due_ms is not None
+        if self.was_ahead:
+            # A stamp that was far ahead counted as of its reading: no later, and nothing is early.
+            first_ms = min(sent.timestamp_ms, self.read_at_ms[message.sequence]) + 300
+            assert first_ms <= message.due_ms <= sent.due_ms
+            assert message.due_ms <= sent_ms, "early"
+        else:
+            super().check_due(message, sent_ms)
 
     def check_order(self, message: HeldMessage) -> None:
         assert message.sequence > max((offset for _, offset, _ in self.left), default=-1), "out of the log's order"

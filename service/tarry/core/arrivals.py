@@ -3,6 +3,7 @@
 from tarry.core.filed import read_filed
 from tarry.core.hot_window import HotWindow
 from tarry.core.intake import Intake
+from tarry.core.log_order import is_ahead
 from tarry.core.memory import Memory
 from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel, HeldMessage
 from tarry.core.parked import Wanted
@@ -58,8 +59,20 @@ class Arrivals:
         value: bytes | None,
         headers: Headers | None,
         now_ms: int,
+        latest_ms: int | None = None,
     ) -> None:
-        """Take in a record of the intake; one below the position was read before and is passed over."""
+        """Take in a record of the intake; one below the position was read before and is passed over.
+
+        Args:
+            offset: in the intake, as all that follows.
+            timestamp_ms: of the record.
+            key: of it.
+            value: of it.
+            headers: of it.
+            now_ms: wall time.
+            latest_ms: the latest time that it may be, if `now_ms` may be behind: what a fixed delay goes by where a
+                stamp is ahead of it.
+        """
         intake = self._intake
         ledger, order = intake.ledger, intake.order
         if offset < ledger.position:
@@ -68,7 +81,8 @@ class Arrivals:
         if known_done and order is None:
             ledger.reach(offset + 1)
             return
-        request = self._reader.read(self._partition, offset, timestamp_ms, headers, now_ms, is_null=value is None)
+        read_ms = now_ms if order is None or latest_ms is None else latest_ms
+        request = self._reader.read(self._partition, offset, timestamp_ms, headers, read_ms, is_null=value is None)
         if type(request) is Rejection:
             if known_done:
                 ledger.reach(offset + 1)
@@ -83,6 +97,9 @@ class Arrivals:
         due_ms, target, target_partition, message_id, carries, dialect = request
         if order is not None:
             due_ms = order.next(offset, due_ms)
+            # Done or not: a replay would give those behind it other due times again.
+            if is_ahead(timestamp_ms, read_ms):
+                order.note_ahead(offset)
             if known_done:
                 ledger.reach(offset + 1)
                 return
@@ -115,8 +132,8 @@ class Arrivals:
         self._memory.count(cancel)
         self._placing.put(cancel, now_ms)
 
-    def accept_unreadable(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Take in a record whose headers the client library cannot read: dead, with what can be read of it."""
+    def accept_unreadable(self, offset: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        """Take in a record with a header whose name cannot be read: dead, with what can be read of it."""
         intake = self._intake
         if offset < intake.position:
             return
@@ -124,7 +141,7 @@ class Arrivals:
             intake.ledger.reach(offset + 1)
             return
         intake.ledger.read(offset)
-        self._reject(offset, key, value, None, self._reader.unreadable(self._partition, offset))
+        self._reject(offset, key, value, headers, self._reader.unreadable(self._partition, offset, headers))
 
     def _reject(
         self, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, why: Rejection
@@ -133,7 +150,7 @@ class Arrivals:
             offset, key, value, headers or [], why.code, why.detail, why.id, why.due_ms, why.target, INTAKE, offset
         )
         self._memory.held_bytes += dead.size_bytes
-        self._ready.dead.append(dead)
+        self._ready.bury(dead)
 
     def reach(self, position: int) -> None:
         """Take note of the reader's position: what lies below it and was not handed in are markers."""

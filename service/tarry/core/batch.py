@@ -1,12 +1,18 @@
 """What one transaction does for one partition."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from tarry.core.message import BY_DUE, DeadMessage, FiledMessage, HeldMessage
 from tarry.core.source import INTAKE, Offsets, Source
 from tarry.headers import Outcome as Result
+
+UNBOUNDED = 1 << 62
+"""Bytes of a transaction that may take any number."""
+
+_size_bytes: Callable[[HeldMessage | DeadMessage], int] = attrgetter("size_bytes")
 
 
 class Outcome(NamedTuple):
@@ -41,6 +47,12 @@ class Batch:
     def __len__(self) -> int:
         return len(self.due) + len(self.dead) + len(self.outcomes)
 
+    @property
+    def size_bytes(self) -> int:
+        """About how much a transaction has to write for it."""
+        records = sum(record.size_bytes for outcome in self.outcomes for record in outcome.records)
+        return sum(map(_size_bytes, self.due)) + sum(map(_size_bytes, self.dead)) + records
+
     def give_up(self, messages: Mapping[int, tuple[str, str]]) -> None:
         """Turn messages that can never be delivered into dead letters of the same batch, before it is settled.
 
@@ -57,10 +69,25 @@ class Batch:
                 kept.append(message)
         self.due = kept
 
+    def set_aside(self, is_apart: Callable[[DeadMessage], bool]) -> tuple[list[DeadMessage], list[HeldMessage]]:
+        """Let go of dead letters that are to be written apart, before it is settled.
+
+        Returns:
+            These, and the messages of those of them that were due.
+        """
+        apart = [dead for dead in self.dead if is_apart(dead)]
+        if not apart:
+            return [], []
+        gone = {dead.place for dead in apart}
+        self.dead = [dead for dead in self.dead if dead.place not in gone]
+        retired = [message for message in self.retired if message.place in gone]
+        self.retired = [message for message in self.retired if message.place not in gone]
+        return apart, retired
+
     def reinstate(self) -> None:
         """The transaction aborted: what was found undeliverable is due again, in its place."""
-        retired = {message.sequence for message in self.retired}
-        self.dead = [dead for dead in self.dead if dead.sequence not in retired]
+        retired = {message.place for message in self.retired}
+        self.dead = [dead for dead in self.dead if dead.place not in retired]
         self.due = sorted([*self.due, *self.retired], key=BY_DUE)
         self.retired = []
 
@@ -100,11 +127,29 @@ class Filing:
     def __len__(self) -> int:
         return len(self.records)
 
+    @property
+    def size_bytes(self) -> int:
+        """About how much a transaction has to write for it."""
+        return sum(message.size_bytes for message, _ in self.records)
+
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What is committed with a batch: the group's offset, its metadata, and the journal's record."""
+    """What is committed with a batch: the group's offset, its metadata, and the journal's records."""
 
     low: int
     metadata: str
     journal: bytes
+    summary: tuple[bytes, ...] = ()
+    """Of the journal, before the other: what is done above the watermarks, where it is said again."""
+
+
+def fitting(sizes: Sequence[int], limit_bytes: int) -> int:
+    """How many of these, from the first on, take no more than so many bytes together; one where it takes more."""
+    count = 0
+    for size in sizes:
+        limit_bytes -= size
+        if limit_bytes < 0 and count:
+            break
+        count += 1
+    return count

@@ -5,7 +5,7 @@ committed in every transaction that touches the partition, so it is never older 
 
 Form, version 1: fields split by `|`, lists by `,`, parts of an entry by `.`, numbers in hexadecimal:
 
-    1|released|width,size,levels|closed,…|draining,…|emptying,…|pointer|due|id,id,…
+    1|released|width,size,levels|closed,…|draining,…|emptying,…|pointer|due|id,id,…|cluster,intake,journal,level,…
 
     closed     one for each overflow level, in widths of that level
     draining   level.slot.done below.end - done below.journal pointer, and .turns where it began in an earlier turn
@@ -13,12 +13,17 @@ Form, version 1: fields split by `|`, lists by `,`, parts of an entry by `.`, nu
     pointer    the intake's: all that is done above the low watermark was journalled at or after it
     due        of an intake with a fixed delay: the due time of the record just below the low watermark, or empty
     id         the writer's transactional ids, with `%`, `,` and `|` as %25, %2C, %7C
+    cluster …  the ids of the cluster and the topics that the offsets are of (`origin`); the field is not there where
+               none is known, as in what was written before there was one
 
-A field that a later version adds stands behind these; a later version reads this one.
+A field that a later version adds stands behind these, and who does not know it passes over it; a later version reads
+this one.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from tarry.core.origin import UNKNOWN, Origin
 
 LIMIT = 4095
 """Kafka's default bound on the metadata of an offset, in characters (`offset.metadata.max.bytes` less one)."""
@@ -80,6 +85,7 @@ class Checkpoint:
         emptying: done buckets not emptied yet, one entry a slot.
         pointer: the intake's journal pointer.
         due_below_ms: of a fixed-delay intake: the due time of the record just below the low watermark.
+        origin: what its offsets are offsets of.
     """
 
     writer: tuple[str, ...]
@@ -90,6 +96,12 @@ class Checkpoint:
     emptying: tuple[Emptying, ...] = ()
     pointer: int = 0
     due_below_ms: int | None = None
+    origin: Origin = UNKNOWN
+
+    @property
+    def reads_from(self) -> int:
+        """Where a recovery begins to read the journal: what stands below says nothing that is still asked."""
+        return min([self.pointer, *(one.pointer for one in self.draining)])
 
     def encode(self) -> str:
         """Write the text.
@@ -97,8 +109,19 @@ class Checkpoint:
         Raises:
             CheckpointError: it would be longer than Kafka takes.
         """
+        text = self._text()
+        if len(text) > LIMIT:
+            raise CheckpointError(f"a checkpoint of {len(text)} characters, and Kafka takes {LIMIT}")
+        return text
+
+    @property
+    def length(self) -> int:
+        """How many characters the text has, be they more than Kafka takes."""
+        return len(self._text())
+
+    def _text(self) -> str:
         geometry = self.geometry
-        text = "|".join(
+        return "|".join(
             (
                 _VERSION,
                 "1" if self.released else "0",
@@ -113,11 +136,9 @@ class Checkpoint:
                 f"{self.pointer:x}",
                 "" if self.due_below_ms is None else f"{self.due_below_ms:x}",
                 ",".join(_escape(name) for name in self.writer),
+                *([",".join(_escape(one) for one in self.origin.ids())] if any(self.origin.ids()) else []),
             )
         )
-        if len(text) > LIMIT:
-            raise CheckpointError(f"a checkpoint of {len(text)} characters, and Kafka takes {LIMIT}")
-        return text
 
 
 def decode(text: str) -> Checkpoint:
@@ -132,6 +153,7 @@ def decode(text: str) -> Checkpoint:
         raise CheckpointError(f"not a checkpoint that can be read ({text[:40]!r}; {known})")
     try:
         released, shape, closed, draining, emptying, pointer, due, writer = fields[:8]
+        origin = fields[8] if len(fields) > 8 else ""
         width_ms, size, levels = _numbers(shape, ",")
         geometry = Geometry(width_ms, size, levels)
         return Checkpoint(
@@ -143,6 +165,7 @@ def decode(text: str) -> Checkpoint:
             emptying=tuple(Emptying(*_numbers(entry, ".")) for entry in _split(emptying)),
             pointer=int(pointer, 16),
             due_below_ms=int(due, 16) if due else None,
+            origin=Origin.of([_unescape(one) for one in _split(origin)]) if origin else UNKNOWN,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"not a checkpoint that can be read ({text[:40]!r})") from error

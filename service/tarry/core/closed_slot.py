@@ -13,7 +13,10 @@ A slot is read long before it is done, and may come round again meanwhile, where
 ring lasts: then the two turns are one stretch, with the first one's begin and the second one's end.
 """
 
+from collections.abc import Iterable
+
 from tarry.core.done_set import DoneSet
+from tarry.core.journal import Range
 from tarry.core.ledger import Ledger
 from tarry.core.levels import Bucket
 from tarry.core.message import HeldMessage
@@ -42,6 +45,7 @@ class ClosedSlot:
         "passes",
         "placed",
         "pointer",
+        "staying",
         "whole",
     )
 
@@ -57,6 +61,8 @@ class ClosedSlot:
         self.passes: Passes | None = None
         self.placed: set[int] = set()
         """Offsets that need no pass any more, and that passes meet again until they are done: they went to be filed."""
+        self.staying: set[int] = set()
+        """Offsets of a level above the first that nothing moves down: what is left as a dead letter, or is hot."""
         self.whole: list[HeldMessage] = []
         """What the hot window holds of it while it is read whole."""
 
@@ -98,6 +104,17 @@ class ClosedSlot:
     def is_done(self) -> bool:
         """Whether nothing of it is to be done any more."""
         return self.is_read and self.ledger.low >= self.end
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether it is read, and nothing of it is to be moved down any more."""
+        return self.is_read and all(offset in self.staying for offset in self.ledger.undone())
+
+    def done_ranges(self) -> Iterable[Range]:
+        """What is done above the low watermark, read or not: ranges in rising order that do not touch."""
+        found = DoneSet(self.ledger.ranges(), 0)
+        found.add((max(start, self.ledger.position), end) for start, end in self.found_done.ranges())
+        return found.ranges()
 
     @property
     def gate(self) -> Key:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from tarry.core.batch import Outcome
 from tarry.core.message import DeadMessage, HeldCancel, HeldMessage
-from tarry.headers import DUE_MS, ERROR, ERROR_DETAIL, ID, SOURCE
+from tarry.headers import DUE_MS, ERROR, ERROR_DETAIL, ID, SOURCE, STUB
 from tarry.headers import Outcome as Result
 
 OutHeaders = list[tuple[str, str | bytes | None]]
@@ -40,6 +40,24 @@ def fired_result(message: HeldMessage, source: bytes, at_ms: int) -> bytes:
 def dead_headers(message: DeadMessage) -> OutHeaders:
     """The headers of a dead letter: the original ones, then the reason."""
     return [*message.headers, (ERROR, message.code.encode()), (ERROR_DETAIL, message.detail.encode())]
+
+
+def stub_headers(message: DeadMessage, source: bytes, place: str) -> OutHeaders:
+    """The headers of what is written in place of a dead letter that its topic does not take.
+
+    Args:
+        message: the stub.
+        source: its place in the intake.
+        place: where its record stands, which may be a bucket.
+    """
+    detail = f"{message.detail} (too large for this topic: the whole record is {place})"
+    return [
+        (ID, message.id),
+        (SOURCE, source),
+        (STUB, place.encode()),
+        (ERROR, message.code.encode()),
+        (ERROR_DETAIL, detail.encode()),
+    ]
 
 
 def dead_result(message: DeadMessage, source: bytes, at_ms: int) -> bytes:

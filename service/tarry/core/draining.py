@@ -99,6 +99,8 @@ class Draining:
         self._memory.count(message)
         self._placing.put(message, now_ms)
         if slot.bucket.level > 1:
+            if is_hot:  # left as a dead letter once, and those below have come to be closed without it
+                slot.staying.add(message.offset)
             return
         if not is_hot:
             slot.placed.add(message.offset)  # it may become hot before it is filed, and is held then
@@ -113,10 +115,8 @@ class Draining:
         whole = slot.go_by_passes()
         assert slot.passes is not None, "it goes by them now"  # noqa: S101
         for message in whole:
-            if self._hot.take_back(message):
-                self._memory.held_bytes += slot.passes.offer(message) - message.size_bytes
-            else:
-                slot.placed.add(message.offset)  # it needs no delivery, and may not be done before the next pass
+            self._hot.take_back(message)
+            self._memory.held_bytes += slot.passes.offer(message) - message.size_bytes
 
     def reach(self, source: Source, position: int, now_ms: int) -> None:
         """Take note of the reader's position in a closed slot, past markers and aborted records."""
@@ -127,7 +127,10 @@ class Draining:
         self, source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, why: str
     ) -> None:
         place = f"slot {source.slot} of level {source.level} of {self._topic}/{self._partition}, offset {offset}"
-        code, id_ = ErrorCode.UNREADABLE_HEADERS, derived_id(self._topic, self._partition, offset)
+        # It has no place in the intake, and must not take the name of a record that has.
+        log, number = f"{self._topic}.wheel-{source.level}", self._partition * self._overflow.slots + source.slot
+        code, id_ = ErrorCode.UNREADABLE_HEADERS, derived_id(log, number, offset)
         dead = DeadMessage(offset, key, value, headers or [], code, f"{place}: {why}", id_, None, None, source, offset)
+        dead = dead._replace(stranger=f"{log}/{number}/{offset}".encode())
         self._memory.held_bytes += dead.size_bytes
-        self._ready.dead.append(dead)
+        self._ready.bury(dead)

@@ -8,23 +8,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from tarry.core.message import BY_DUE, HeldCancel, HeldMessage
+from tarry.core.message import BY_DUE, HeldMessage
 from tarry.core.passes import Key
 from tarry.timer import TimingWheel
 
 _NEVER_MS = 1 << 62
 
 
-_LAST = 1 << 62
-"""Behind all offsets."""
-
-
 def _key(message: HeldMessage) -> Key:
-    """Where something stands before the gate, or behind it.
-
-    A cancel stands behind all that is due with it: its message may be sent after it, and come with a later pass.
-    """
-    return message.due_ms, _LAST if type(message) is HeldCancel else message.sequence
+    """Where a message stands before the gate, or behind it."""
+    return message.due_ms, message.sequence
 
 
 class GatedWheel:
@@ -54,14 +47,19 @@ class GatedWheel:
     def __len__(self) -> int:
         return len(self._wheel) + len(self._late)
 
+    def __contains__(self, message: HeldMessage) -> bool:
+        return message.bucket is not None or message.sequence in self._late
+
     def hold(self, message: HeldMessage, now_ms: int) -> None:
         """Take in a message."""
-        if not self._wheel.add(message):
-            if message.due_ms > now_ms:
-                self._turn_back(now_ms)
-                self._wheel.add(message)
-            else:
-                self._late[message.sequence] = message
+        if self._wheel.add(message):
+            return
+        if message.due_ms > now_ms:
+            self._turn_back(now_ms)
+            if self._wheel.add(message):
+                return
+        # Due, or so soon that this tick is the one: such a due time is of a time when the tick was another.
+        self._late[message.sequence] = message
 
     def cancel(self, message: HeldMessage) -> bool:
         """Take a message out again; False where it was handed out as due."""
@@ -85,7 +83,7 @@ class GatedWheel:
             due = sorted([*due, *self._late.values()], key=BY_DUE)
             self._late = {}
         gate = self._gate()
-        if due and (due[-1].due_ms, _LAST) >= gate:  # of those due at the gate's own time some may stand behind it
+        if due and _key(due[-1]) >= gate:  # of those due at the gate's own time some may stand behind it
             self._late = {message.sequence: message for message in due if _key(message) >= gate}
             due = [message for message in due if _key(message) < gate]
         return due

@@ -14,6 +14,9 @@ from tarry.core.recovered import Recovered
 if TYPE_CHECKING:
     from tarry.core.done_set import DoneSet
 
+FOR_EVER = 1 << 62
+"""Above all offsets."""
+
 
 class Intake:
     """One partition of the intake.
@@ -52,6 +55,11 @@ class Intake:
         """Whether the replay has not reached its end."""
         return self._replay_end is not None
 
+    @property
+    def known_below(self) -> int:
+        """Below which offset nothing is unread: in a replay its position, else all that buckets hold was read here."""
+        return FOR_EVER if self._replay_end is None else self.ledger.position
+
     def reach(self, position: int) -> None:
         """Take note of the reader's position: what lies below it and was not handed in are markers."""
         self.ledger.reach(position)
@@ -63,6 +71,10 @@ class Intake:
         """Note an end of the journal that was asked for earlier, for the recovery pointer."""
         self._pointer.note(self.ledger.position, end)
 
+    def sum_up(self, journal_end: int) -> None:
+        """What is done above the low watermark is said again, at or behind an end of the journal."""
+        self._pointer.sum_up(journal_end)
+
     def pointer_at(self, low: int) -> int:
         """The journal pointer that goes with a low watermark."""
         return self._pointer.at(low)
@@ -70,6 +82,20 @@ class Intake:
     def due_below_ms(self, low: int) -> int | None:
         """With a fixed delay the due time of the record just below a low watermark."""
         return self.order.below(low) if self.order is not None else None
+
+    def holds_up(self, offset: int) -> bool:
+        """Whether what stands at an offset must not be filed yet: a recovery would put something in front behind it.
+
+        That is what is not done of a stamp that was ahead, and of what follows it: its due time is computed anew.
+        """
+        if self.order is None or (ahead := self.order.first_ahead(self.low)) is None:
+            return False
+        return self.ledger.first_undone(ahead) < offset
+
+    @property
+    def order_bytes(self) -> int:
+        """What the due times of a fixed delay take."""
+        return self.order.size_bytes if self.order is not None else 0
 
     def trim(self) -> None:
         """The marks are committed: forget what is below the low watermark."""

@@ -4,6 +4,10 @@ A firing or filing transaction writes one *done* record for each partition it to
 results: they are smaller, and they speak of offsets. At least once a minute, and when a partition is released, a
 *copy* of the checkpoint goes along, for the day on which the group's offsets are lost.
 
+Where the low watermark stands still behind a message that waits for its target, the journal would grow for as long.
+So a *summary* is written now and then, done records that say again all that is done above the watermarks: what stands
+before it is not needed any more.
+
 Form: no key; one byte for the kind, `D` or `C`, one for the version, then
 
 - `D`: for each source `level, slot, first offset, n`, then n numbers, run and gap in turn: how many offsets from there
@@ -13,8 +17,9 @@ Form: no key; one byte for the kind, `D` or `C`, one for the version, then
     offsets 5, 6, 7, 10 of the intake  ->  D 1 | 0 0 5 3 | 3 2 1
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, pairwise
 
 from tarry.core import varint
 from tarry.core.source import Offsets, Source
@@ -55,6 +60,24 @@ def encode_done(done: Offsets) -> bytes:
             parts.append(varint.pack((*source, rising[0], len(steps))))
             parts.append(varint.pack(steps))
     return b"".join(parts)
+
+
+def encode_ranges(done: Mapping[Source, Iterable[Range]], most: int) -> Iterator[bytes]:
+    """Write what is done as done records of up to so many ranges.
+
+    Args:
+        done: for each source ranges in rising order that do not touch.
+        most: ranges a record.
+    """
+    for source, ranges in done.items():
+        left = iter(ranges)
+        while some := list(islice(left, most)):
+            steps = [end - start for start, end in some]
+            gaps = [after[0] - before[1] for before, after in pairwise(some)]
+            numbers = [step for pair in zip(steps, gaps, strict=False) for step in pair]
+            numbers.append(steps[-1])
+            head = varint.pack((*source, some[0][0], len(numbers)))
+            yield b"".join((_DONE, bytes((_VERSION,)), head, varint.pack(numbers)))
 
 
 def encode_copy(low: int, checkpoint: str) -> bytes:

@@ -16,7 +16,9 @@ messages a second takes 2.4 MB.
     trimmed           base 10  bytes 0                                low 10
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+from tarry.core.journal import Range
 
 
 class Ledger:
@@ -70,6 +72,28 @@ class Ledger:
     def is_done(self, offset: int) -> bool:
         """Whether an offset below the position is done."""
         return offset < self._base or bool(self._done[offset - self._base])
+
+    def ranges(self) -> Iterator[Range]:
+        """What is done above the low watermark: ranges in rising order that do not touch."""
+        base, done = self._base, self._done
+        start = done.find(1, self.low - base)
+        while start >= 0:
+            end = done.find(0, start)
+            end = len(done) if end < 0 else end
+            yield base + start, base + end
+            start = done.find(1, end)
+
+    def undone(self) -> Iterator[int]:
+        """The offsets that were read and are not done, in rising order."""
+        at = self._done.find(0)
+        while at >= 0:
+            yield self._base + at
+            at = self._done.find(0, at + 1)
+
+    def first_undone(self, start: int) -> int:
+        """The smallest offset at or above another that is not done; the position where every one is."""
+        first = self._done.find(0, max(0, start - self._base))
+        return self._base + (first if first >= 0 else len(self._done))
 
     def mark(self, offsets: Sequence[int]) -> None:
         """Count offsets that were read as done.

@@ -1,46 +1,44 @@
-"""Cancels that meet their messages, and messages that come a second time.
+"""Which messages of the hot window are known, so that a second one with the same id and due time is noticed.
 
-A cancel is placed by its handle's due time, as its message was: so the two meet in the hot window at the latest,
-whichever came first and through whatever buckets. And a second message with the same id and due time is known for one,
-while the first is in the hot window and for some time after it was due. No index of all that waits is kept: only of
-what is in memory anyway, by the second in which it is due.
-
-    admitted      known already            then
-    message       -                        held
-    message       its cancel               both are done: cancelled
-    message       one like it              done: a duplicate
-    cancel        its message, in the wheel    both are done: cancelled
-    cancel        -                        held; due without having met anything, it came too late
+A message is known from when it is in the hot window until some time after it was due. No index of all that waits is
+kept: only of what is in memory anyway, by the second in which it is due, and of what was delivered a moment ago.
 """
 
 from collections.abc import Iterable
 
-from tarry.core.message import HeldCancel, HeldMessage
+from tarry.core.message import HeldMessage
 
 SLICE_MS = 1_000
-MOST_KNOWN = 1_000_000
-"""Beyond so many, those that were due long ago are forgotten first."""
+
+DONE_BYTES = 120
+"""What is taken by knowing a message that is done, or not held whole: its id, and its place in the index. Measured."""
+
+_MOMENTS = tuple(range(SLICE_MS))
+"""When in its slice something was due: shared by all, or each would have a number of its own."""
 
 _Key = bytes | tuple[bytes, int]
 
 
 class Matching:
-    """What is known of the messages and cancels of one partition's hot window.
+    """What is known of the messages of one partition's hot window.
 
     Args:
         keep_ms: how long a message is known after its due time.
     """
 
-    __slots__ = ("_cancels", "_keep_ms", "_slices")
+    __slots__ = ("_done", "_done_count", "_keep_ms", "_slices")
 
     def __init__(self, keep_ms: int) -> None:
         self._keep_ms = keep_ms
         self._slices: dict[int, dict[_Key, HeldMessage | int]] = {}
-        self._cancels: dict[tuple[bytes, int], HeldCancel] = {}
+        self._done: dict[int, int] = {}
+        """How many of each slice are done."""
+        self._done_count = 0
 
-    def cancel_of(self, message: HeldMessage) -> HeldCancel | None:
-        """The cancel that waits for a message, once."""
-        return self._cancels.pop((message.id, message.due_ms), None) if self._cancels else None
+    @property
+    def size_bytes(self) -> int:
+        """What those take that are done; one that is held counts as a message does."""
+        return DONE_BYTES * self._done_count
 
     def remember(self, message: HeldMessage) -> bool:
         """Know a message from now on; False where one like it is known already."""
@@ -48,20 +46,23 @@ class Matching:
         known = self._slices.get(due_ms // SLICE_MS)
         if known is None:
             known = self._slices[due_ms // SLICE_MS] = {}
+        if (id_, due_ms) in known:  # whatever has become of the one that came before it
+            return False
         first = known.setdefault(id_, message)
         if first is message:
             return True
-        if _due_ms(first) == due_ms:
+        if _moment(first) == due_ms % SLICE_MS:
             return False
         # The same id at another time, within a second.
-        return known.setdefault((id_, due_ms), message) is message
+        known[id_, due_ms] = message
+        return True
 
-    def message_of(self, cancel: HeldCancel) -> HeldMessage | None:
-        """The message that a cancel is for, if it is known and not done."""
-        known = self._slices.get(cancel.due_ms // SLICE_MS, {})
-        for key in (cancel.id, (cancel.id, cancel.due_ms)):
+    def like(self, record: HeldMessage) -> HeldMessage | int | None:
+        """What is known with the id and the due time of a message or a cancel; of a message that is done a number."""
+        known = self._slices.get(record.due_ms // SLICE_MS, {})
+        for key in (record.id, (record.id, record.due_ms)):
             found = known.get(key)
-            if isinstance(found, HeldMessage) and found.due_ms == cancel.due_ms:
+            if found is not None and _moment(found) == record.due_ms % SLICE_MS:
                 return found
         return None
 
@@ -72,37 +73,41 @@ class Matching:
             if known.get(key) is message:
                 del known[key]
 
-    def wait(self, cancel: HeldCancel) -> None:
-        """Have a cancel wait for its message; of several for one message the first."""
-        self._cancels.setdefault((cancel.id, cancel.due_ms), cancel)
-
-    def expire(self, cancel: HeldCancel) -> None:
-        """A cancel is due, and waits no longer."""
-        if self._cancels.get((cancel.id, cancel.due_ms)) is cancel:
-            del self._cancels[cancel.id, cancel.due_ms]
-
     def done(self, messages: Iterable[HeldMessage]) -> None:
-        """These are delivered: they are known by id and due time alone."""
+        """These are delivered, or their places alone are kept: they are known by id and due time alone."""
         for message in messages:
             due_ms = message.due_ms
             known = self._slices.get(due_ms // SLICE_MS)
             if known is not None:
                 key: _Key = message.id if known.get(message.id) is message else (message.id, due_ms)
-                if key in known:
-                    known[key] = due_ms
+                if known.get(key) is message:
+                    known[key] = _MOMENTS[due_ms % SLICE_MS]
+                    self._done[due_ms // SLICE_MS] = self._done.get(due_ms // SLICE_MS, 0) + 1
+                    self._done_count += 1
 
     def advance(self, now_ms: int) -> None:
         """Forget what was due too long ago."""
         if not self._slices:
             return
         last = (now_ms - self._keep_ms) // SLICE_MS
-        first = min(self._slices)
-        if first < last:
+        if min(self._slices) < last:
             for slice_ in [slice_ for slice_ in self._slices if slice_ < last]:
                 del self._slices[slice_]
-        elif first < now_ms // SLICE_MS and sum(map(len, self._slices.values())) > MOST_KNOWN:
-            del self._slices[first]
+                self._done_count -= self._done.pop(slice_, 0)
+
+    def shed(self, limit_bytes: int) -> None:
+        """Keep no more of those that are done than fit into so many bytes: what was due first is forgotten first."""
+        while self._done and self.size_bytes > limit_bytes:
+            first = min(self._done)
+            self._done_count -= self._done.pop(first)
+            known = self._slices.pop(first)
+            waiting: dict[_Key, HeldMessage | int] = {
+                k: one for k, one in known.items() if isinstance(one, HeldMessage)
+            }
+            if waiting:
+                self._slices[first] = waiting
 
 
-def _due_ms(known: HeldMessage | int) -> int:
-    return known if isinstance(known, int) else known.due_ms
+def _moment(known: HeldMessage | int) -> int:
+    """When in its slice it was due."""
+    return known if isinstance(known, int) else known.due_ms % SLICE_MS

@@ -22,6 +22,12 @@ BY_DUE = attrgetter("due_ms", "sequence")
 OVERHEAD_BYTES = 480
 """What a held message costs beside its payload: the object, its id, its place in wheel and ledger. Measured."""
 
+STUB_KEY_BYTES = 1_024
+"""A longer key is left out of a stub."""
+
+STUB_DETAIL = 1_000
+"""So many characters of the reason are in a stub."""
+
 
 class HeldMessage(TimerTaskEntry):
     """A message that waits in the hot wheel; its `sequence` is its offset in the intake.
@@ -78,6 +84,11 @@ class HeldMessage(TimerTaskEntry):
         return self.sequence
 
     @property
+    def place(self) -> tuple[Source, int]:
+        """Where it stands."""
+        return self.source, self.offset
+
+    @property
     def original_key(self) -> bytes | None:
         """The key as it came."""
         return self.key
@@ -91,6 +102,16 @@ class HeldMessage(TimerTaskEntry):
     def headers(self) -> Headers:
         """The headers that travel on, in their order."""
         return [header for header in self.original_headers if header[0] not in TAKEN_OFF] if self.carries else []
+
+    def empty(self) -> int:
+        """Let go of all that a delivery would need: there will be none.
+
+        Returns:
+            How much less memory it takes.
+        """
+        before = self.size_bytes
+        self.key = self.value = self.packed_headers = None
+        return before - self.size_bytes
 
     @property
     def size_bytes(self) -> int:
@@ -131,6 +152,8 @@ class DeadMessage(NamedTuple):
         target: where it is known.
         source: the log that it was read from.
         offset: where in that log it stands.
+        is_stub: whether value and headers are left out: they stand in that log.
+        stranger: `topic/partition/offset` of a record of a bucket that the service has not filed; else empty.
     """
 
     sequence: int
@@ -144,6 +167,22 @@ class DeadMessage(NamedTuple):
     target: str | None
     source: Source
     offset: int
+    is_stub: bool = False
+    stranger: bytes = b""
+
+    def named_from(self, prefix: bytes) -> bytes:
+        """Its place as results name it; `prefix` is that of its intake's partition."""
+        return self.stranger or prefix + b"%d" % self.sequence
+
+    @property
+    def place(self) -> tuple[Source, int]:
+        """Where it stands; its sequence alone may be that of another, where the service has not filed it."""
+        return self.source, self.offset
+
+    def as_stub(self) -> "DeadMessage":
+        """What is written in place of a letter that is too large: no value, no headers, and a key if it is short."""
+        key = self.key if len(self.key or b"") <= STUB_KEY_BYTES else None
+        return self._replace(key=key, value=None, headers=[], detail=self.detail[:STUB_DETAIL], is_stub=True)
 
     @property
     def size_bytes(self) -> int:

@@ -5,7 +5,7 @@ Kafka holds the messages, `Levels` says where each belongs; this says how far ea
     open      messages are filed to it (`OpenSlots`)
     closed    read from where it was done last to the end that it had when it was closed, each record placed anew
               (`ClosedSlot`)
-    drained   level 1: all of it is in memory; above: all of it lies one level lower, committed
+    drained   level 1: all of it is in memory; above: all of it lies one level lower, committed, but for what stays
     done      each record has fired, is dead, or lies in another slot, committed (`DoneSlots`)
     emptied   its records are deleted up to that end
 """
@@ -16,6 +16,7 @@ from tarry.core.checkpoint import Checkpoint, Draining, Emptying
 from tarry.core.closed_slot import ClosedSlot
 from tarry.core.done_set import DoneSet
 from tarry.core.done_slots import DoneSlots
+from tarry.core.journal import Range
 from tarry.core.levels import Bucket, Levels
 from tarry.core.message import HeldMessage
 from tarry.core.open_slots import OpenSlots
@@ -52,7 +53,7 @@ class Overflow:
         self._open = OpenSlots(buckets.spans, self.done.ends)
         self._closed: dict[Source, ClosedSlot] = {}
         self._found_done = buckets.done
-        self._found_from = min([checkpoint.pointer, *(entry.pointer for entry in checkpoint.draining)])
+        self._found_from = checkpoint.reads_from
         """Where the recovery began to read the journal."""
         self._journal_end = buckets.journal_end
         self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms)
@@ -288,6 +289,13 @@ class Overflow:
         """Take marks back."""
         self._closed[source].ledger.unmark(offsets)
 
+    def stay(self, source: Source, offset: int) -> None:
+        """A record will not be moved down: it stays where it is until it is done, and those below need not wait."""
+        slot = self._closed.get(source)
+        if slot is not None and source.level > 1:
+            slot.staying.add(offset)
+            self._look_at(source)
+
     def trim(self) -> None:
         """The marks are committed: what is done is to be emptied."""
         for source in list(self._closed):
@@ -298,8 +306,7 @@ class Overflow:
         slot = self._closed[source]
         if slot.is_read:
             self._recovering.discard(source)
-        is_drained = slot.is_done if source.level > 1 else slot.is_read
-        if is_drained and slot.bucket in self.levels.draining:
+        if slot.bucket in self.levels.draining and (slot.is_moved if source.level > 1 else slot.is_read):
             self.levels.drained(slot.bucket)
         if slot.is_done:
             del self._closed[source]
@@ -317,6 +324,21 @@ class Overflow:
     def note_journal_end(self, end: int) -> None:
         """Note an end of the journal that was asked for earlier: the pointer of what is closed from now on."""
         self._journal_end = max(self._journal_end, end)
+
+    def done_ranges(self) -> dict[Source, Iterable[Range]]:
+        """What is done of each slot of which a recovery would ask the journal, above its low watermark."""
+        ranges: dict[Source, Iterable[Range]] = {
+            source: self._found_done[source].ranges() for source in self._found_open
+        }
+        for source, slot in self._closed.items():
+            ranges[source] = slot.done_ranges()
+        return ranges
+
+    def sum_up(self, journal_end: int) -> None:
+        """That is said again, at or behind an end of the journal."""
+        self._found_from = max(self._found_from, journal_end)
+        for slot in self._closed.values():
+            slot.pointer = max(slot.pointer, journal_end)
 
     def entries(self) -> tuple[tuple[Draining, ...], tuple[Emptying, ...]]:
         """What a checkpoint says of the slots."""

@@ -15,10 +15,10 @@ Cost: a few bytes a place (`places`); parking and taking are O(1), and what is s
 once each.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
 
-from tarry.core.batch import Batch
+from tarry.core.batch import UNBOUNDED, Batch
 from tarry.core.memory import Memory
 from tarry.core.message import HeldMessage
 from tarry.core.parked_queue import ParkedQueue, key_of
@@ -73,10 +73,12 @@ class Parked:
 
     Args:
         memory: of the partition, of which a message takes less once only its place is kept.
+        let_go: is told of messages of which only the places are kept from now on.
     """
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, let_go: Callable[[Iterable[HeldMessage]], None]) -> None:
         self._memory = memory
+        self._let_go = let_go
         self._queues: dict[str, ParkedQueue] = {}
 
     def __len__(self) -> int:
@@ -101,7 +103,7 @@ class Parked:
         """
         queue = self._queues.get(message.target)
         if queue is None:
-            queue = self._queues[message.target] = ParkedQueue()
+            queue = self._queues[message.target] = ParkedQueue(self._let_go)
         self._memory.held_bytes -= queue.put(message)
 
     def park_from(self, batch: Batch, topics: Container[str]) -> None:
@@ -120,7 +122,7 @@ class Parked:
         back = batch.due
         if not back:
             return
-        queue = self._queues.setdefault(topic, ParkedQueue())
+        queue = self._queues.setdefault(topic, ParkedQueue(self._let_go))
         if (first := queue.first) is not None and first < key_of(back[-1]):
             # The clock stepped back, and others were due meanwhile.
             self._memory.held_bytes -= sum(map(queue.put, back))
@@ -128,17 +130,22 @@ class Parked:
         queue.whole.extendleft(reversed(back))
         queue.whole_bytes += sum(message.size_bytes for message in back)
 
-    def take(self, topic: str, limit: int, now_ms: int) -> Batch:
+    def take(self, topic: str, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED) -> Batch:
         """Take up to `limit` of a target's whole messages, in order; none that is not due by the time given.
+
+        Of bytes no more than `limit_bytes`, but for the first message.
 
         Where only places are left, nothing: `wanted` says what to read again.
         """
         taken: list[HeldMessage] = []
         queue = self._queues.get(topic)
         while queue is not None and queue.whole and len(taken) < limit and queue.whole[0].due_ms <= now_ms:
-            message = queue.whole.popleft()
-            queue.whole_bytes -= message.size_bytes
-            taken.append(message)
+            size = queue.whole[0].size_bytes
+            limit_bytes -= size
+            if limit_bytes < 0 and taken:
+                break
+            taken.append(queue.whole.popleft())
+            queue.whole_bytes -= size
         self._tidy(topic)
         return Batch(taken)
 

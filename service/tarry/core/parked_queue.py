@@ -1,17 +1,23 @@
 """What is parked for one target: messages that are whole in memory, and behind them places of others."""
 
 from collections import deque
+from collections.abc import Callable, Iterable
 
 from tarry.core.message import HeldMessage
 from tarry.core.places import Key, Places
 
 
 class ParkedQueue:
-    """What is parked for one target."""
+    """What is parked for one target.
 
-    __slots__ = ("places", "whole", "whole_bytes")
+    Args:
+        let_go: is told of messages of which only the places are kept from now on.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_let_go", "places", "whole", "whole_bytes")
+
+    def __init__(self, let_go: Callable[[Iterable[HeldMessage]], None]) -> None:
+        self._let_go = let_go
         self.whole: deque[HeldMessage] = deque()
         self.whole_bytes = 0
         self.places = Places()
@@ -32,6 +38,7 @@ class ParkedQueue:
         if first is not None and (not self.whole or first <= key_of(message)):
             before = self.places.size_bytes
             self.places.put(message)
+            self._let_go((message,))
             return message.size_bytes + before - self.places.size_bytes
         at = len(self.whole)
         while at and key_of(self.whole[at - 1]) > key_of(message):
@@ -51,6 +58,7 @@ class ParkedQueue:
             freed += message.size_bytes
         gone.reverse()
         self.places.put_first(gone)
+        self._let_go(gone)
         return freed + before - self.places.size_bytes
 
 

@@ -28,12 +28,14 @@ from collections.abc import Callable, Container, Mapping
 from operator import attrgetter
 
 from tarry.core.arrivals import Arrivals
-from tarry.core.batch import Batch, Filing, Settlement
+from tarry.core.batch import UNBOUNDED, Batch, Filing, Settlement
 from tarry.core.draining import Draining
 from tarry.core.hot_window import HotWindow
 from tarry.core.intake import Intake
+from tarry.core.letters import LARGE_BYTES, Bundle, Letters
 from tarry.core.memory import Memory
 from tarry.core.message import DeadMessage, FiledMessage, HeldCancel
+from tarry.core.origin import Origin
 from tarry.core.overflow import Overflow
 from tarry.core.parked import Parked
 from tarry.core.placing import Placing
@@ -66,6 +68,7 @@ class PartitionState:
         placing: has what waits to be filed.
         overflow: how far each slot of the overflow wheel is done.
         parked: what waits for targets that are away.
+        letters: dead letters that are written apart.
     """
 
     def __init__(
@@ -82,15 +85,18 @@ class PartitionState:
         self.partition = partition
         width_ms = recovered.checkpoint.geometry.width_ms
         memory = self._memory = Memory()
-        ready = self._ready = Ready()
         overflow = self.overflow = Overflow(recovered.checkpoint, recovered.buckets)
-        hot = self._hot = HotWindow(lambda: overflow.gate, new_wheel, ready, width_ms, now_ms)
-        placing = self.placing = Placing(hot, overflow, width_ms)
-        self._intake_log = Intake(recovered, keeps_order=keeps_order)
-        self.arrivals = Arrivals(intake, partition, reader, self._intake_log, hot, placing, ready, memory)
+        letters = self.letters = Letters(memory, overflow.stay)
+        ready = self._ready = Ready(letters)
+        intake_log = self._intake_log = Intake(recovered, keeps_order=keeps_order)
+        hot = self._hot = HotWindow(
+            lambda: overflow.gate, lambda: intake_log.known_below, new_wheel, ready, memory, width_ms, now_ms
+        )
+        placing = self.placing = Placing(hot, overflow, width_ms, intake_log.holds_up)
+        self.arrivals = Arrivals(intake, partition, reader, intake_log, hot, placing, ready, memory)
         self.draining = Draining(intake, partition, overflow, hot, placing, ready, memory)
-        self.parked = Parked(memory)
-        self._progress = Progress(recovered.checkpoint, self._intake_log, overflow)
+        self.parked = Parked(memory, self._hot.let_go)
+        self._progress = Progress(recovered.checkpoint, intake_log, overflow)
 
     def close(self) -> None:
         """Let go of what is held: the wheel's rings refer to themselves, and full collections are switched off."""
@@ -121,12 +127,21 @@ class PartitionState:
     @property
     def held(self) -> int:
         """How many messages are held, ready ones included."""
-        return len(self._hot) + len(self._ready) + self.placing.to_file + len(self.parked)
+        return len(self._hot) + len(self._ready) + self.placing.to_file + len(self.parked) + len(self.letters)
 
     @property
     def held_bytes(self) -> int:
         """About how much memory they take."""
         return self._memory.held_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how much memory all of it takes: the messages held, and what is noted of others."""
+        return self._memory.held_bytes + self._hot.known_bytes + self._intake_log.order_bytes
+
+    def shed_known(self, limit_bytes: int) -> None:
+        """Know no more messages that are done than fit into so many bytes; those that were due first are forgotten."""
+        self._hot.shed_known(limit_bytes)
 
     @property
     def largest_bytes(self) -> int:
@@ -149,19 +164,21 @@ class PartitionState:
         """
         if self._intake_log.is_replaying:
             self._intake_log.reach(self._intake_log.position)
+        self._hot.decide(now_ms)
         if not self.replaying:
             self._hot.collect(now_ms)
         return bool(self._ready)
 
-    def take(self, limit: int, now_ms: int, away: Container[str] = ()) -> Batch:
+    def take(self, limit: int, now_ms: int, away: Container[str] = (), limit_bytes: int = UNBOUNDED) -> Batch:
         """Take up to `limit` of what is ready, in order.
 
         Args:
             limit: messages.
             now_ms: wall time; nothing whose time the clock has gone back from is taken.
             away: targets whose messages are parked instead, behind those that are parked already.
+            limit_bytes: no more than so many, but for the first message.
         """
-        return self._ready.take(limit, now_ms, away, self.parked)
+        return self._ready.take(limit, limit_bytes, now_ms, away, self.parked)
 
     def settle(self, batch: Batch) -> Settlement:
         """Mark the batch as done, tentatively, and say what its transaction commits."""
@@ -184,6 +201,31 @@ class PartitionState:
         self.parked.park_from(batch, apart)
         self._ready.put_back(batch)
 
+    def set_aside(self, batch: Batch, *, every: bool) -> list[DeadMessage]:
+        """Have the large dead letters of a batch written apart, before it is settled.
+
+        Args:
+            batch: what was taken.
+            every: not the large ones alone.
+
+        Returns:
+            These; they are no part of the batch any more, whatever becomes of it.
+        """
+        letters, retired = batch.set_aside(lambda dead: every or dead.size_bytes > LARGE_BYTES)
+        self._hot.let_go(retired)
+        were_due = {message.place: message.size_bytes for message in retired}
+        for letter in letters:
+            if letter.place in were_due:
+                self._memory.held_bytes += letter.size_bytes - were_due[letter.place]
+        self.letters.put(letters)
+        return letters
+
+    def confirm_letters(self, letters: Bundle) -> None:
+        """The transaction of letters that were written apart committed; what has a stub alone is not done."""
+        self._progress.mark(letters.offsets)
+        self._progress.trim()
+        self.letters.written(letters)
+
     def confirm_parked(self, batch: Batch) -> None:
         """The transaction of a batch that was parked committed.
 
@@ -197,8 +239,8 @@ class PartitionState:
         self._progress.trim()
         self._hot.done(batch)
         done_bytes = sum(map(_size_bytes, batch.due)) + sum(map(_size_bytes, batch.retired))
-        retired = {message.sequence for message in batch.retired}
-        done_bytes += sum(dead.size_bytes for dead in batch.dead if dead.sequence not in retired)
+        retired = {message.place for message in batch.retired}
+        done_bytes += sum(dead.size_bytes for dead in batch.dead if dead.place not in retired)
         done_bytes += sum(record.size_bytes for outcome in batch.outcomes for record in outcome.records)
         self._memory.held_bytes -= done_bytes
 
@@ -223,7 +265,7 @@ class PartitionState:
             if message.sequence in refused:
                 dead = self._dead_of(message, *refused[message.sequence])
                 self._memory.held_bytes += dead.size_bytes - message.size_bytes
-                self._ready.dead.append(dead)
+                self._ready.bury(dead)
             else:
                 kept.append(record)
         self.placing.put_back_filed(Filing(kept))
@@ -258,6 +300,11 @@ class PartitionState:
     # -- the checkpoint ---------------------------------------------------------------------------------------------
 
     @property
+    def origin(self) -> Origin:
+        """What the offsets of its checkpoint are of."""
+        return self._progress.origin
+
+    @property
     def pointer(self) -> int:
         """Where a recovery would begin to read the journal."""
         return self._progress.pointer
@@ -266,9 +313,24 @@ class PartitionState:
         """Note an end of the journal that was asked for earlier, for the recovery pointers."""
         self._progress.note_journal_end(end)
 
-    def rest(self, *, released: bool = False) -> Settlement:
-        """What is committed where nothing fires: to renew the checkpoint, or to release the partition."""
-        return self._progress.rest(released=released)
+    @property
+    def behind(self) -> int:
+        """How many records of the journal a recovery would read, as far as its end is known."""
+        return self._progress.behind
+
+    def rest(self, *, released: bool = False, sums_up: bool = False) -> Settlement:
+        """What is committed where nothing fires: to renew the checkpoint, or to release the partition.
+
+        Args:
+            released: whether the partition is given up with it.
+            sums_up: whether to say again what is done above the watermarks, if a replay is not going on, so that the
+                journal is not needed before its end as last known. For when no transaction is open.
+        """
+        return self._progress.rest(released=released, sums_up=sums_up and not self.replaying)
+
+    def sign(self, writer: tuple[str, ...]) -> None:
+        """From now on the process writes under these transactional ids; that is to be committed before it does."""
+        self._progress.sign(writer)
 
     def confirm_rest(self) -> None:
         """The checkpoint of the last settlement is committed."""

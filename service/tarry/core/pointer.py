@@ -40,6 +40,11 @@ class JournalPointer:
             self._positions.append(position)
             self._ends.append(journal_end)
 
+    def sum_up(self, journal_end: int) -> None:
+        """All that is done above the low watermark is said again, in the journal at or behind an end of it."""
+        del self._positions[1:]
+        self._ends = [max(journal_end, *self._ends)]
+
     def at(self, low: int) -> int:
         """The pointer that goes with a low watermark."""
         return self._ends[max(bisect_right(self._positions, low) - 1, 0)]

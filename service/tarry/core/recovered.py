@@ -33,6 +33,7 @@ class Recovered:
         done: what the journal says is done above `low`.
         replay_end: the intake's end when the take-over began.
         buckets: what was found of its overflow wheel.
+        is_uncopied: whether perhaps no copy of it names all that its offsets are of: one comes before all else.
     """
 
     low: int
@@ -40,3 +41,4 @@ class Recovered:
     done: DoneSet
     replay_end: int
     buckets: Buckets = field(default_factory=Buckets)
+    is_uncopied: bool = False

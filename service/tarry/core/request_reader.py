@@ -39,6 +39,7 @@ from tarry.core.header_values import (
     shown,
 )
 from tarry.core.intake_policy import IntakePolicy
+from tarry.core.log_order import is_ahead
 from tarry.core.request import CancelRequest, Rejection, Request
 from tarry.core.target_names import TargetNames
 from tarry.errors import HeaderError
@@ -79,15 +80,16 @@ class RequestReader:
         "_dialect",
         "_max_delay_ms",
         "_partition_name",
-        "_policy",
         "_request_headers",
         "_taken_off",
         "_targets",
         "_tick_ms",
+        "policy",
     )
 
     def __init__(self, policy: IntakePolicy) -> None:
-        self._policy = policy
+        self.policy = policy
+        """What the intake accepts."""
         self._tick_ms = policy.tick_ms
         self._max_delay_ms = policy.max_delay_ms if policy.fixed_delay_ms is None else policy.fixed_delay_ms
         dialect = self._dialect = None if policy.dialect is None else DIALECTS[policy.dialect]
@@ -113,7 +115,8 @@ class RequestReader:
             offset: its offset there.
             timestamp_ms: its timestamp, milliseconds since the epoch; negative where it has none.
             headers: as confluent-kafka gives them.
-            now_ms: the time by the service's clock; only the horizon is measured from it.
+            now_ms: the time, with a fixed delay the latest that it may be: the horizon is measured from it, and a
+                fixed delay where the timestamp is far ahead of it.
             is_null: whether its value is null, which says something in a dialect.
 
         Returns:
@@ -131,7 +134,7 @@ class RequestReader:
 
         # Every part is read, also behind a fault: a rejection tells what is known.
         message_id = self._id(found, ce_id, partition, offset)
-        due_ms = self._due_ms(found, timestamp_ms)
+        due_ms = self._due_ms(found, timestamp_ms, now_ms)
         target = self._targets.read(found)
         name = self._partition_name
         to_partition = read_partition(name, found[name]) if name in found else -1
@@ -147,7 +150,7 @@ class RequestReader:
         ):
             fault = _first_fault(repeated, no_schedule, message_id, due_ms, target, to_partition)
             if isinstance(message_id, Fault):
-                message_id = derived_id(self._policy.topic, partition, offset)
+                message_id = derived_id(self.policy.topic, partition, offset)
             return self._rejection(fault, message_id, due_ms, target)
 
         # Rounded up, so that a due time between two ticks is never served at the earlier one.
@@ -156,7 +159,7 @@ class RequestReader:
         if (
             due_ms - timestamp_ms > self._max_delay_ms
             or rounded_ms > MAX_EPOCH_MS
-            or (self._policy.horizon_ms is not None and rounded_ms - now_ms > self._policy.horizon_ms)
+            or (self.policy.horizon_ms is not None and rounded_ms - now_ms > self.policy.horizon_ms)
         ):
             fault = self._too_far(due_ms, timestamp_ms, rounded_ms)
             return self._rejection(fault, message_id, due_ms, target)
@@ -167,33 +170,40 @@ class RequestReader:
 
     def _cancel(self, value: bytes | None, partition: int, offset: int, timestamp_ms: int) -> CancelRequest | Rejection:
         """A cancel; its other headers are ignored."""
-        topic, fault = self._policy.topic, ""
+        topic, fault = self.policy.topic, ""
         try:
             handle = Handle.parse(value.decode("utf-8", "replace") if value is not None else "")
         except HeaderError as error:
             fault = str(error)
         else:
-            if self._policy.fixed_delay_ms is not None:
+            if self.policy.fixed_delay_ms is not None:
                 fault = f"{topic} has a fixed delay, and keeps the order of its log: nothing in it can be cancelled"
             elif (handle.topic, handle.partition) != (topic, partition):
                 fault = f"of a message in {handle.topic}/{handle.partition}, and this is {topic}/{partition}"
             elif handle.due_ms > timestamp_ms + self._max_delay_ms + _LATE_SENDER_MS:
                 fault = f"no message may wait until {instant(handle.due_ms)}"
             else:
-                return CancelRequest(handle.due_ms, handle.id.encode())
+                # As its message's: a handle may have been written by somebody who does not know of ticks.
+                return CancelRequest(-(-handle.due_ms // self._tick_ms) * self._tick_ms, handle.id.encode())
         derived = derived_id(topic, partition, offset)
         return Rejection(ErrorCode.BAD_HANDLE, f"{CANCEL}: {fault}", derived, None, None)
 
-    def unreadable(self, partition: int, offset: int) -> Rejection:
-        """Decide about a record whose headers the client library could not give.
+    def unreadable(self, partition: int, offset: int, headers: Sequence[Header]) -> Rejection:
+        """Decide about a record with a header whose name is not UTF-8.
 
-        confluent-kafka raises SystemError where a header's *name* is not UTF-8. A second call then gives a list
-        with a hole in it that must not be touched, so nothing of the headers is known, nor can they travel on.
+        The client library can neither read such a name nor write it, so the record cannot travel on as it came.
+
+        Args:
+            partition: the record's partition in the intake.
+            offset: its offset there.
+            headers: what can be had of them.
         """
+        found = dict(reversed(headers))
+        message_id = self._id(found, found.get(CLOUDEVENTS_ID), partition, offset)
         return Rejection(
             ErrorCode.UNREADABLE_HEADERS,
-            "a header's name is not UTF-8: the headers are lost, key and value are here",
-            derived_id(self._policy.topic, partition, offset),
+            "a header's name is not UTF-8: it is changed here, and all else is as it came",
+            message_id if isinstance(message_id, bytes) else derived_id(self.policy.topic, partition, offset),
             None,
             self._targets.fixed,
         )
@@ -206,13 +216,13 @@ class RequestReader:
                 ErrorCode.BAD_ID, f"{ID} is not a UUID as 36 characters or 16 bytes: {shown(value)}"
             )
         own = None if ce_id is None else parse_cloudevents_id(ce_id)
-        return own or derived_id(self._policy.topic, partition, offset)
+        return own or derived_id(self.policy.topic, partition, offset)
 
-    def _due_ms(self, found: dict[str, bytes | None], timestamp_ms: int) -> int | Fault:
+    def _due_ms(self, found: dict[str, bytes | None], timestamp_ms: int, now_ms: int) -> int | Fault:
         """When the record is due, before rounding."""
-        fixed_delay_ms = self._policy.fixed_delay_ms
+        fixed_delay_ms = self.policy.fixed_delay_ms
         if fixed_delay_ms is not None:
-            return counted(timestamp_ms, fixed_delay_ms)
+            return counted(now_ms if is_ahead(timestamp_ms, now_ms) else timestamp_ms, fixed_delay_ms)
         if self._dialect is not None:
             return self._dialect.due_ms(found, timestamp_ms)
         if DELAY_MS in found:
@@ -231,7 +241,7 @@ class RequestReader:
                 f"due {instant(due_ms)}, more than {format_duration(self._max_delay_ms)} after the record's"
                 f" timestamp ({instant(timestamp_ms)})",
             )
-        horizon_ms = self._policy.horizon_ms or 0
+        horizon_ms = self.policy.horizon_ms or 0
         return Fault(
             ErrorCode.BEYOND_HORIZON,
             f"due {instant(due_ms)}, more than {format_duration(horizon_ms)} ahead when it was read",

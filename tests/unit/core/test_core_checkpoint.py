@@ -7,12 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.core.checkpoint import LIMIT, Checkpoint, CheckpointError, Draining, Emptying, Geometry, decode
+from tarry.core.longest_checkpoint import longest_checkpoint
+from tarry.core.origin import Origin
+from tarry.core.overflow import MOST_ENTRIES
 
 NO_WHEEL = Geometry(20_000, 10, 0)
 PLAIN = Checkpoint(writer=("tarry.1-fire",), released=False, geometry=NO_WHEEL)
+ORIGIN = Origin("5L6g3nShT-eMCtK--X86sw", "aZ3kQ0RxS1y8mC7oVd-2Wg", "bZ3kQ0RxS1y8mC7oVd-2Wg", ("c" * 22, "d" * 22))
 
 numbers = st.integers(0, 2**50)
 small = st.integers(0, 60)
+ids = st.text("abc-_|,%", max_size=22)
 
 
 @st.composite
@@ -32,6 +37,10 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         emptying=tuple(draw(st.lists(st.builds(Emptying, small, small, numbers), max_size=6))),
         pointer=draw(numbers),
         due_below_ms=draw(st.none() | numbers),
+        origin=draw(
+            st.builds(Origin, ids, ids, ids, st.lists(ids, max_size=6).map(tuple)).filter(lambda one: any(one.ids()))
+            | st.just(Origin())
+        ),
     )
 
 
@@ -63,6 +72,11 @@ def test_the_form_is_that_of_version_1() -> None:
 def test_any_transactional_id_comes_back(name: str) -> None:
     checkpoint = replace(PLAIN, writer=(name, "other", name))
     assert decode(checkpoint.encode()).writer == (name, "other", name)
+
+
+def test_a_recovery_reads_from_the_lowest_pointer_of_the_intake_and_of_what_is_drained() -> None:
+    drained = replace(PLAIN, pointer=7, draining=(Draining(1, 0, 0, 9, 5), Draining(2, 0, 0, 9, 6)))
+    assert (replace(PLAIN, pointer=7).reads_from, drained.reads_from) == (7, 5)
 
 
 def test_nobody_may_be_the_writer_of_a_partition_just_born() -> None:
@@ -112,6 +126,7 @@ def test_escapes_count_towards_the_limit() -> None:
         "1|0|4e20,a,0|||1.2.3.4|0||x",
         "1|0|4e20,a,0||||||x",
         "1|0|4e20,a,0||||0|later|x",
+        "1|0|4e20,a,0||||0||x|cluster,intake",
     ],
 )
 def test_what_is_no_checkpoint_is_refused_in_one_line(text: str) -> None:
@@ -127,13 +142,54 @@ def test_a_newer_version_is_refused_by_name() -> None:
 
 
 def test_a_field_that_a_later_version_adds_behind_is_passed_over() -> None:
-    assert decode(PLAIN.encode() + "|something|new") == PLAIN
+    known = replace(PLAIN, origin=ORIGIN)
+    assert decode(known.encode() + "|something|new") == known
+
+
+def test_what_its_offsets_are_of_stands_behind_the_rest() -> None:
+    text = replace(PLAIN, origin=ORIGIN).encode()
+    assert text == PLAIN.encode() + "|" + ",".join([ORIGIN.cluster, ORIGIN.intake, ORIGIN.journal, *ORIGIN.levels])
+    assert decode(text).origin == ORIGIN
+
+
+def test_a_checkpoint_that_was_written_before_there_were_ids_is_of_anything() -> None:
+    assert decode(PLAIN.encode()).origin == Origin()
+    assert Origin().changes("in", ORIGIN) == []
+
+
+def test_the_version_before_reads_all_but_the_ids() -> None:
+    # It takes the first nine fields, the version among them, as this one passes over what stands behind the tenth.
+    text = replace(PLAIN, origin=ORIGIN).encode()
+    assert "|".join(text.split("|")[:9]) == PLAIN.encode()
+
+
+NAMES = ("x" * 100,) * 4
+
+
+@pytest.mark.parametrize("levels", [0, 1, 6, 8])
+def test_the_longest_checkpoint_that_there_can_be_has_room(levels: int) -> None:
+    assert longest_checkpoint(NAMES, Geometry(20_000, 10, levels)) <= LIMIT
+
+
+def test_no_checkpoint_is_longer_than_the_longest() -> None:
+    ring = Geometry(20_000, 10, 6)
+    slots = [Draining(1, 21, 2**40 - 1, 2**40 + 2**32 - 2, 2**40 - 1, 2**18) for _ in range(21)]
+    slots += [Draining(6, 21, 2**40 - 1, 2**40 + 2**32 - 2, 2**40 - 1, 1) for _ in range(21, MOST_ENTRIES)]
+    full = Checkpoint(NAMES, False, ring, (2**42,) * 6, tuple(slots), (), 2**40 - 1, 2**42)
+    ids = Origin(ORIGIN.cluster, ORIGIN.cluster, ORIGIN.cluster, (ORIGIN.cluster,) * 6)
+    assert replace(full, origin=ids).length <= longest_checkpoint(NAMES, ring)
+
+
+def test_each_character_of_a_name_counts_once_for_each_producer() -> None:
+    ring = Geometry(20_000, 10, 6)
+    longer = tuple(name + "x" for name in NAMES)
+    assert longest_checkpoint(longer, ring) == longest_checkpoint(NAMES, ring) + 4
 
 
 @settings(max_examples=100, deadline=None)
 @given(checkpoints(), st.data())
 def test_a_text_with_fields_missing_is_refused(checkpoint: Checkpoint, data: st.DataObject) -> None:
-    fields = checkpoint.encode().split("|")
+    fields = checkpoint.encode().split("|")[:9]
     kept = data.draw(st.integers(0, len(fields) - 1))
     with pytest.raises(CheckpointError):
         decode("|".join(fields[:kept]))

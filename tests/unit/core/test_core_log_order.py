@@ -1,6 +1,7 @@
 """Due times that follow the order of a log, whatever its stamps are, and through recoveries."""
 
 import random
+import tracemalloc
 
 from tarry.core.log_order import LogOrder
 
@@ -99,3 +100,24 @@ def test_a_recovery_right_behind_a_step_back_holds_it_up_for_as_long_as_it_takes
         assert order.next(life, 10 * life) == 1_000
         order.trim(life + 1)
     assert LogOrder(order.below(4)).next(4, 1_001) == 1_001
+
+
+def test_it_takes_sixteen_bytes_a_millisecond_however_many_records_there_are() -> None:
+    order = LogOrder(None)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for offset in range(200_000):
+        order.next(1_000_000 + offset, 1_700_000_000_000 + offset // 20)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert order.size_bytes == 16 * 10_000
+    assert after - before < 1.3 * order.size_bytes
+
+
+def test_what_is_forgotten_takes_no_memory_for_long() -> None:
+    order = LogOrder(None)
+    for offset in range(10_000):
+        order.next(offset, 10 * offset)
+        order.trim(offset - 10)
+    assert order.size_bytes < 16 * 3_000
+    assert [order.below(low) for low in (9_990, 9_995, 10_000)] == [99_890, 99_940, 99_990]

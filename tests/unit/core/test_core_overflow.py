@@ -67,6 +67,8 @@ def turns(overflow: Overflow, many: int, now_ms: int) -> int:
 
 SLOT = Source(1, 0)
 """Slot 0 is that of the first bucket that is closed here."""
+ABOVE = Source(2, 4)
+"""That of the first bucket of level 2."""
 
 
 def with_a_closed_slot(*, end: int = 5) -> Overflow:
@@ -115,6 +117,58 @@ def test_a_level_above_is_drained_when_all_of_it_lies_below() -> None:
     assert Bucket(2, 8_000) in overflow.levels.draining
     finish(overflow, above, 0, 1)
     assert Bucket(2, 8_000) not in overflow.levels.draining
+
+
+def left_above() -> Overflow:
+    """A bucket of level 2 is drained but for offset 1, of which a dead letter is written."""
+    overflow = Overflow(replace(checkpoint(geometry=TWO), closed_ms=(4_000, 8_000)), Buckets())
+    overflow.fill(ABOVE)
+    assert close(overflow, 6_000, l2s4=3)
+    read(overflow, ABOVE, 0, 1, end=3)
+    return overflow
+
+
+def test_a_level_above_waits_for_what_is_moved_and_not_for_what_stays() -> None:
+    overflow = left_above()
+    overflow.stay(ABOVE, 1)
+    assert Bucket(2, 8_000) in overflow.levels.draining
+    finish(overflow, ABOVE, 0)
+    assert Bucket(2, 8_000) not in overflow.levels.draining
+    assert overflow.entries() == ((Draining(*ABOVE, 1, 3, 0),), ()), "that one is not done"
+    finish(overflow, ABOVE, 1)
+    assert overflow.entries() == ((), (Emptying(*ABOVE, 3),))
+
+
+def test_a_level_above_that_is_not_read_to_its_end_waits_for_the_rest_of_it() -> None:
+    overflow = Overflow(replace(checkpoint(geometry=TWO), closed_ms=(4_000, 8_000)), Buckets())
+    overflow.fill(ABOVE)
+    assert close(overflow, 6_000, l2s4=3)
+    assert is_new(overflow, ABOVE, 0)
+    overflow.stay(ABOVE, 0)
+    assert Bucket(2, 8_000) in overflow.levels.draining
+    assert read(overflow, ABOVE, end=3) == []
+    assert Bucket(2, 8_000) not in overflow.levels.draining
+
+
+def test_a_slot_above_comes_round_again_with_what_stays_in_it() -> None:
+    overflow = left_above()
+    finish(overflow, ABOVE, 0)
+    overflow.stay(ABOVE, 1)
+    now_ms = 6_000
+    while overflow.levels.closed_ms[1] < 8_000 + 6 * 2_000:
+        now_ms += 500
+        overflow.close({}, ROOM, now_ms)
+    overflow.fill(ABOVE)
+    while overflow.to_ask(now_ms) != [ABOVE]:
+        now_ms += 500
+        overflow.close({}, ROOM, now_ms)
+    assert close(overflow, now_ms, l2s4=7)
+    assert overflow.entries() == ((Draining(*ABOVE, 1, 7, 0, turns=1),), ())
+    assert list(overflow.unread(ROOM, 1)) == [(ABOVE, 3, 7)]
+    assert read(overflow, ABOVE, 3, end=7) == [3]
+    assert Bucket(2, 8_000 + 6 * 2_000) in overflow.levels.draining
+    finish(overflow, ABOVE, 3)
+    assert overflow.levels.draining == []
 
 
 def test_what_is_read_twice_or_lies_behind_the_end_is_not_new() -> None:

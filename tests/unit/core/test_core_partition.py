@@ -1,6 +1,7 @@
 """The state of a partition, case by case; what any course of events keeps is in the model test."""
 
 import gc
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from tarry.core.done_set import DoneSet
 from tarry.core.intake_policy import IntakePolicy
 from tarry.core.journal import Copy, Done, encode_done
 from tarry.core.journal import decode as decode_record
+from tarry.core.matching import DONE_BYTES
 from tarry.core.message import Headers, HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.core.recovered import Recovered
@@ -31,13 +33,13 @@ def recovered(low: int = 0, *, done: tuple[tuple[int, int], ...] = (), replay_en
     return Recovered(low, BORN, DoneSet(done, low), replay_end)
 
 
-def taken_over(found: Recovered | None = None, *, fixed: bool = False) -> PartitionState:
+def taken_over(found: Recovered | None = None, *, fixed: bool = False, tick_ms: int = 1) -> PartitionState:
     return PartitionState(
         "in",
         2,
-        RequestReader(FIXED if fixed else PLAIN),
+        RequestReader(replace(FIXED if fixed else PLAIN, tick_ms=tick_ms)),
         fixed,
-        lambda start_ms: TimingWheel(1, 16, start_ms),
+        lambda start_ms: TimingWheel(tick_ms, 16, start_ms),
         found or recovered(),
         NOW_MS,
     )
@@ -112,18 +114,19 @@ def test_a_rejected_record_is_in_the_next_batch_with_all_that_it_came_with() -> 
 
 def test_an_unreadable_record_is_dead_and_counts_once() -> None:
     state = taken_over()
-    state.arrivals.accept_unreadable(0, b"k", b"v")
-    state.arrivals.accept_unreadable(0, b"k", b"v")
+    headers: list[tuple[str, bytes | None]] = [("caf\\xe9", b"1"), ("a", None)]
+    state.arrivals.accept_unreadable(0, b"k", b"v", headers)
+    state.arrivals.accept_unreadable(0, b"k", b"v", headers)
     (dead,) = fire(state, NOW_MS).dead
-    assert (dead.offset, dead.key, dead.value, dead.headers) == (0, b"k", b"v", [])
-    state.arrivals.accept_unreadable(0, b"k", b"v")
+    assert (dead.offset, dead.key, dead.value, dead.headers) == (0, b"k", b"v", headers)
+    state.arrivals.accept_unreadable(0, b"k", b"v", headers)
     assert (state.held, state.low) == (0, 1)
 
 
 def test_an_unreadable_record_that_is_known_to_be_done_is_passed_over() -> None:
     state = taken_over(recovered(done=((1, 2),), replay_end=2))
-    state.arrivals.accept_unreadable(0, None, None)
-    state.arrivals.accept_unreadable(1, None, None)
+    state.arrivals.accept_unreadable(0, None, None, [])
+    state.arrivals.accept_unreadable(1, None, None, [])
     assert [dead.offset for dead in fire(state, NOW_MS).dead] == [0]
     assert state.low == 2
 
@@ -450,6 +453,66 @@ def test_what_has_left_is_not_in_memory_after_the_clock_went_back() -> None:
         assert held_messages() == before
 
 
+HOUR_MS = 3_600_000
+
+
+def accept_stamped(state: PartitionState, offset: int, timestamp_ms: int, now_ms: int) -> None:
+    state.arrivals.accept(offset, timestamp_ms, b"k", b"v", None, now_ms)
+
+
+def test_one_stamp_that_is_an_hour_ahead_delays_nobody_behind_it() -> None:
+    state = taken_over(fixed=True)
+    accept_stamped(state, 0, NOW_MS + HOUR_MS, NOW_MS)
+    accept_stamped(state, 1, NOW_MS, NOW_MS)
+    accept_stamped(state, 2, NOW_MS + 5, NOW_MS + 5)
+    assert due_offsets(fire(state, NOW_MS + 999)) == []
+    assert due_offsets(fire(state, NOW_MS + 1_000)) == [0, 1]
+    assert due_offsets(fire(state, NOW_MS + 1_005)) == [2]
+
+
+def test_a_stamp_is_ahead_of_the_latest_that_it_may_be_and_not_of_a_clock_that_is_behind() -> None:
+    state = taken_over(fixed=True)
+    behind_ms = NOW_MS - HOUR_MS
+    for offset, timestamp_ms in enumerate((NOW_MS, NOW_MS + HOUR_MS, NOW_MS + 7)):
+        state.arrivals.accept(offset, timestamp_ms, None, None, None, behind_ms, NOW_MS + 5)
+    assert due_offsets(fire(state, NOW_MS + 999)) == []
+    assert due_offsets(fire(state, NOW_MS + 1_000)) == [0]
+    assert due_offsets(fire(state, NOW_MS + 1_005)) == [1]
+    assert due_offsets(fire(state, NOW_MS + 1_007)) == [2]
+
+
+def test_who_takes_over_gives_a_stamp_that_is_ahead_its_own_time_and_keeps_the_order() -> None:
+    state = taken_over(fixed=True)
+    stamps = (NOW_MS, NOW_MS + HOUR_MS, NOW_MS + 1, NOW_MS + 2)
+    for offset, timestamp_ms in enumerate(stamps):
+        accept_stamped(state, offset, timestamp_ms, NOW_MS + 2)
+    assert due_offsets(fire(state, NOW_MS + 1_000)) == [0]
+    settled = state.rest()
+    assert decode(settled.metadata).due_below_ms == NOW_MS + 1_000
+    after = taken_over(Recovered(1, decode(settled.metadata), DoneSet([], 1), 4), fixed=True)
+    for offset in (1, 2, 3):
+        accept_stamped(after, offset, stamps[offset], NOW_MS + 700)
+    assert due_offsets(fire(after, NOW_MS + 1_699)) == []
+    assert due_offsets(fire(after, NOW_MS + 1_700)) == [1, 2, 3]
+
+
+def test_nothing_is_filed_behind_a_stamp_that_was_ahead_before_that_is_done() -> None:
+    """Or who takes over would give that a later due time than what lies in a bucket behind it."""
+    width_ms = 1_000
+    closed_ms = (NOW_MS // width_ms + 2) * width_ms
+    checkpoint = Checkpoint(("writer",), False, Geometry(width_ms, 10, 1), (closed_ms,))
+    state = taken_over(Recovered(0, checkpoint, DoneSet([], 0), 0), fixed=True)
+    accept_stamped(state, 0, NOW_MS + HOUR_MS, closed_ms - 1_001)
+    accept_stamped(state, 1, closed_ms - 1_000, closed_ms - 1_000)
+    accept_stamped(state, 2, closed_ms + HOUR_MS, closed_ms - 999)
+    accept_stamped(state, 3, closed_ms - 998, closed_ms - 998)
+    assert state.placing.to_file == 3
+    assert len(state.placing.take_to_file(10, closed_ms - 998)) == 0
+    assert due_offsets(fire(state, closed_ms - 1)) == [0]
+    filing = state.placing.take_to_file(10, closed_ms - 1)
+    assert [(message.sequence, message.due_ms - closed_ms) for message, _ in filing.records] == [(1, 0), (2, 1), (3, 2)]
+
+
 # -- cancels and duplicates --------------------------------------------------------------------------------------------
 
 
@@ -472,27 +535,42 @@ def outcomes(batch: Batch) -> list[tuple[str, int, int | None]]:
     ]
 
 
-@pytest.mark.parametrize("cancel_first", [False, True])
-def test_a_cancel_and_its_message_settle_each_other_whichever_came_first(cancel_first: bool) -> None:
+def test_a_cancel_and_its_message_settle_each_other() -> None:
     state, due_ms = taken_over(), NOW_MS + 1_000
-    for offset, put in enumerate((cancel, send_named) if cancel_first else (send_named, cancel)):
-        put(state, offset, due_ms)
+    send_named(state, 0, due_ms)
+    cancel(state, 1, due_ms)
     assert state.next_due_ms() == 0, "the result is not put off"
     batch = fire(state, NOW_MS)
-    assert outcomes(batch) == [("cancelled", int(cancel_first), int(not cancel_first))]
+    assert outcomes(batch) == [("cancelled", 0, 1)]
     assert (due_offsets(batch), state.low, state.held, state.held_bytes) == ([], 2, 0, 0)
     assert due_offsets(fire(state, due_ms)) == []
 
 
-def test_a_cancel_that_meets_nothing_by_its_due_time_came_too_late() -> None:
+def test_a_cancel_in_front_of_its_message_or_of_another_due_time_takes_nothing_and_is_too_late() -> None:
     state, due_ms = taken_over(), NOW_MS + 1_000
     cancel(state, 0, due_ms)
-    send_named(state, 1, due_ms + 1)
-    assert outcomes(fire(state, due_ms - 1)) == []
-    assert outcomes(fire(state, due_ms)) == [("cancel-too-late", 0, None)]
-    assert due_offsets(fire(state, due_ms + 1)) == [1]
-    cancel(state, 2, due_ms + 1)
-    assert outcomes(fire(state, due_ms + 1)) == [("cancel-too-late", 2, None)]
+    send_named(state, 1, due_ms)
+    send_named(state, 2, due_ms + 1)
+    cancel(state, 3, due_ms + 2)
+    assert outcomes(fire(state, NOW_MS)) == [("cancel-too-late", 0, None), ("cancel-too-late", 3, None)]
+    assert due_offsets(fire(state, due_ms + 1)) == [1, 2]
+    cancel(state, 4, due_ms + 1)
+    assert outcomes(fire(state, due_ms + 1)) == [("cancel-too-late", 4, None)]
+
+
+def test_a_cancel_whose_handle_is_not_rounded_to_the_tick_takes_its_message_and_frees_the_watermark() -> None:
+    state, due_ms = taken_over(tick_ms=10), NOW_MS + 1_000
+    send_named(state, 0, due_ms - 3)
+    cancel(state, 1, due_ms - 6)
+    cancel(state, 2, due_ms + 4)
+    cancel(state, 3, NOW_MS + 3)
+    batch = fire(state, NOW_MS + 3)
+    assert sorted(outcomes(batch)) == [
+        ("cancel-too-late", 2, None),
+        ("cancel-too-late", 3, None),
+        ("cancelled", 0, 1),
+    ]
+    assert (state.low, state.held) == (4, 0)
 
 
 def test_an_aborted_cancellation_is_settled_again() -> None:
@@ -515,6 +593,69 @@ def test_a_second_message_with_the_same_id_and_due_time_is_a_duplicate() -> None
     assert (outcomes(batch), due_offsets(batch)) == ([("duplicate", 1, None)], [0, 2])
     send_named(state, 3, due_ms)
     assert outcomes(fire(state, due_ms + 2)) == [("duplicate", 3, None)]
+
+
+def test_what_is_about_to_be_delivered_stays_known_however_long_ago_it_was_due() -> None:
+    """Else a cancel takes one like it, says so, and the first is delivered all the same."""
+    state, due_ms = taken_over(), NOW_MS - 100_000
+    send_named(state, 0, due_ms)
+    state.collect(NOW_MS)
+    send_named(state, 1, due_ms)
+    cancel(state, 2, due_ms)
+    batch = fire(state, NOW_MS)
+    assert due_offsets(batch) == [0]
+    assert outcomes(batch) == [("duplicate", 1, None), ("cancel-too-late", 2, None)]
+
+
+def test_what_is_known_of_delivered_messages_counts_as_memory_and_can_be_shed() -> None:
+    state = taken_over()
+    for offset in range(50):
+        send(state, offset, 10)
+    fire(state, NOW_MS + 10)
+    assert (state.held_bytes, state.memory_bytes) == (0, 50 * DONE_BYTES)
+    state.shed_known(49 * DONE_BYTES)
+    assert state.memory_bytes == 0
+
+
+def park(state: PartitionState, offset: int, size: int) -> None:
+    headers: Headers = [
+        (TARGET, b"orders"),
+        (DELIVER_AT, b"%d" % NOW_MS),
+        (ID, b"00000000-0000-4000-8000-%012d" % offset),
+    ]
+    state.arrivals.accept(offset, NOW_MS, None, bytes(size), headers, NOW_MS)
+    state.collect(NOW_MS)
+    assert not len(state.take(1, NOW_MS, {"orders"}))
+
+
+def test_a_message_that_is_parked_by_its_place_alone_takes_no_memory_but_that_it_is_known() -> None:
+    state = taken_over()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for offset in range(20):
+        park(state, offset, 100_000)
+    state.parked.shed(0)
+    park(state, 20, 100_000)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 100_000
+    assert 0 < state.memory_bytes - state.held_bytes == 21 * DONE_BYTES
+
+
+def test_one_like_a_message_that_is_parked_by_its_place_is_a_duplicate() -> None:
+    state = taken_over()
+    park(state, 0, 10)
+    state.parked.shed(0)
+    headers: Headers = [(TARGET, b"others"), (DELIVER_AT, b"%d" % NOW_MS), (ID, b"00000000-0000-4000-8000-%012d" % 0)]
+    state.arrivals.accept(1, NOW_MS, None, b"v", headers, NOW_MS)
+    assert outcomes(fire(state, NOW_MS)) == [("duplicate", 1, None)]
+
+
+def test_the_due_times_of_a_fixed_delay_count_as_memory() -> None:
+    state = taken_over(fixed=True)
+    for offset in range(50):
+        state.arrivals.accept(offset, NOW_MS + offset // 10, None, None, None, NOW_MS)
+    assert state.memory_bytes == state.held_bytes + 5 * 16
 
 
 def test_one_that_comes_again_after_it_was_cancelled_is_new() -> None:

@@ -1,5 +1,7 @@
 """What a policy decides after failures."""
 
+from datetime import timedelta
+
 import pytest
 
 from tarry.core.retry.policy import GaveUp, OnError, RetryDecision, RetryPolicy
@@ -59,9 +61,23 @@ def test_a_key_can_stop_where_a_message_is_out_of_attempts() -> None:
         {"when_exhausted": OnError.RETRY},
         {"on_error": {"ValueError": OnError.DEAD}},
         {"on_error": {int: OnError.DEAD}},
+        {"on_error": {ValueError: "dead"}},
+        {"on_error": [ValueError]},
+        {"when_exhausted": "stop"},
+        {"first_ms": timedelta(seconds=1)},
+        {"first_ms": 1.5},
+        {"first_ms": True},
+        {"first_ms": None},
+        {"factor": "2"},
+        {"factor": float("nan")},
+        {"longest_ms": timedelta(hours=1)},
+        {"jitter": timedelta(0)},
+        {"attempts": "10"},
+        {"attempts": 2.5},
+        {"total_ms": timedelta(days=1)},
     ],
     ids=str,
 )
 def test_values_that_make_no_sense_are_refused_by_name(settings: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(settings))):
+    with pytest.raises(ConfigError, match=f"^retry policy: {next(iter(settings))}: [^\n]*$"):
         RetryPolicy(**settings)  # type: ignore[arg-type]  # that is what is tested

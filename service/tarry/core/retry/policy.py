@@ -77,6 +77,7 @@ class RetryPolicy:
     when_exhausted: OnError = OnError.DEAD
 
     def __post_init__(self) -> None:
+        self._refuse_other_types()
         for holds, text in (
             (self.first_ms >= 1, "first_ms: at least 1"),
             (self.factor >= 1, "factor: at least 1"),
@@ -88,10 +89,31 @@ class RetryPolicy:
                 all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.on_error),
                 "on_error: classes of exceptions, not their names",
             ),
+            (
+                all(isinstance(asked, OnError) for asked in self.on_error.values()),
+                "on_error: for each class OnError.RETRY, DEAD or STOP",
+            ),
             (self.when_exhausted is not OnError.RETRY, "when_exhausted: DEAD or STOP"),
         ):
             if not holds:
                 raise ConfigError(f"retry policy: {text}")
+
+    def _refuse_other_types(self) -> None:
+        """Refuse what is not a number where one belongs, before it is compared."""
+        for name, what, kinds, may_be_none in (
+            ("first_ms", "milliseconds, a whole number", (int,), False),
+            ("factor", "a number", (int, float), False),
+            ("longest_ms", "milliseconds, a whole number", (int,), False),
+            ("jitter", "a number", (int, float), False),
+            ("attempts", "a whole number, or None", (int,), True),
+            ("total_ms", "milliseconds, a whole number, or None", (int,), True),
+            ("on_error", "a mapping from classes of exceptions", (Mapping,), False),
+            ("when_exhausted", "OnError.DEAD or OnError.STOP", (OnError,), False),
+        ):
+            given = getattr(self, name)
+            is_right = isinstance(given, kinds) and not isinstance(given, bool)
+            if not is_right and not (may_be_none and given is None):
+                raise ConfigError(f"retry policy: {name}: {what}, not {given!r}")
 
     @property
     def least_ms(self) -> int:

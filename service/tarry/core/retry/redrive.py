@@ -1,5 +1,6 @@
 """Sending dead letters again: which, in which order, and as what; pure."""
 
+import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -11,6 +12,8 @@ from tarry.headers import ERROR, ERROR_DETAIL, ID, TARGET
 
 REDRIVEN_OFFSET = "tarry-redriven-offset"
 """On a record without key and value beside the dead letters: the one at this offset was sent again."""
+
+_OFFSET = re.compile("[0-9]{1,19}")
 
 
 class DeadLetter(NamedTuple):
@@ -69,7 +72,7 @@ def selected(letters: Iterable[DeadLetter], conditions: Sequence[Condition]) -> 
     for letter in letters:
         offsets = letter.text(REDRIVEN_OFFSET)
         if offsets:
-            again.update((letter.partition, int(offset)) for offset in offsets)
+            again.update((letter.partition, int(offset)) for offset in offsets if _OFFSET.fullmatch(offset))
         elif all(condition.holds(letter) for condition in conditions):
             found.append(letter)
     waiting = [letter for letter in found if (letter.partition, letter.offset) not in again]

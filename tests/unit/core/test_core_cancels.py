@@ -1,0 +1,245 @@
+"""What a cancel takes: all messages with its id and due time in front of it, in whatever order they are read."""
+
+from collections.abc import Iterable, Sequence
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from tarry.core.batch import Batch
+from tarry.core.checkpoint import Checkpoint, Draining, Geometry
+from tarry.core.done_set import DoneSet
+from tarry.core.filed import filed_headers
+from tarry.core.intake_policy import IntakePolicy
+from tarry.core.message import FiledMessage, HeldCancel
+from tarry.core.partition import PartitionState
+from tarry.core.recovered import Buckets, Recovered
+from tarry.core.request_reader import RequestReader
+from tarry.core.source import Source
+from tarry.headers import CANCEL, DELIVER_AT, ID, TARGET
+from tarry.timer import TimingWheel
+
+START_MS = 1_700_000_000_000
+DUE_MS = START_MS + 500
+WIDTH_MS = 1_000
+RING = Geometry(WIDTH_MS, 10, 1)
+SOURCE = Source(1, START_MS // WIDTH_MS % 22)
+NAMED = b"8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
+SIZE = 520
+"""About what a message takes."""
+
+Record = tuple[str, int]
+"""`A`, a message of the name, `C`, a cancel of it, or `x`, any other message; and its offset in the intake."""
+
+
+def filed(record: Record, size: int = 20) -> tuple[bytes | None, bytes | None, Any]:
+    kind, offset = record
+    if kind == "C":
+        return None, None, filed_headers(HeldCancel(DUE_MS, offset, None, None, None, False, "", -1, NAMED))
+    id_ = NAMED if kind == "A" else b"%036d" % offset
+    value = b"x" * size
+    return None, value, filed_headers(FiledMessage(DUE_MS, offset, None, value, None, False, "orders", -1, id_))
+
+
+class Owner:
+    """A partition, with one bucket that is closed, and what becomes of its records."""
+
+    def __init__(
+        self, bucket: Sequence[Record], *, found: bool = False, done: Iterable[int] = (), low: int = 0
+    ) -> None:
+        self.bucket = bucket
+        self.told: dict[int, str] = {}
+        self.cancelled_by: dict[int, int] = {}
+        self.done_in_bucket: set[int] = set(done)
+        draining = (Draining(1, SOURCE.slot, 0, len(bucket), 0),) if found else ()
+        in_slots = {SOURCE: DoneSet([(at, at + 1) for at in self.done_in_bucket], 0)} if found else {}
+        self.state = PartitionState(
+            "in",
+            0,
+            RequestReader(IntakePolicy("in", max_delay_ms=10**9)),
+            False,
+            lambda start_ms: TimingWheel(1, 64, start_ms),
+            Recovered(
+                low,
+                Checkpoint(("writer",), False, RING, (START_MS + found * WIDTH_MS,), draining),
+                DoneSet((), 0),
+                low,
+                Buckets({SOURCE: (0, len(bucket))}, in_slots),
+            ),
+            START_MS,
+        )
+        self.scan: list[tuple[Source, int, int]] = []
+
+    def close(self) -> None:
+        assert self.state.close_buckets({SOURCE: len(self.bucket)}, 10**6, START_MS)
+
+    def open(self, room_bytes: int = 10**6) -> None:
+        self.scan = list(self.state.draining.unread(room_bytes))
+
+    def read(self, offset: int) -> None:
+        self.state.draining.accept(SOURCE, offset, *filed(self.bucket[offset]), START_MS)
+
+    def read_bucket(self, room_bytes: int = 10**6) -> bool:
+        """Once to its end, if it is to be read; whether it was."""
+        self.open(room_bytes)
+        for source, position, end in self.scan:
+            for offset in range(position, end):
+                self.read(offset)
+            self.state.draining.reach(source, end, START_MS)
+        return bool(self.scan)
+
+    def send(self, record: Record) -> None:
+        """A record of the intake."""
+        kind, offset = record
+        handle = f"1.in.0.{DUE_MS}.{NAMED.decode()}".encode()
+        headers: Any = [(TARGET, b"orders"), (DELIVER_AT, b"%d" % DUE_MS), (ID, NAMED)]
+        self.state.arrivals.accept(
+            offset, START_MS, None, b"x", [(CANCEL, handle)] if kind == "C" else headers, START_MS
+        )
+
+    def fire(self, now_ms: int, limit: int = 1_000) -> Batch:
+        self.state.collect(now_ms)
+        batch = self.state.take(limit, now_ms)
+        if len(batch):
+            self.state.settle(batch)
+            self.done_in_bucket.update(batch.offsets().get(SOURCE, ()))
+            for message in batch.due:
+                self.tell(message.sequence, "fired")
+            for outcome in batch.outcomes:
+                for record in outcome.records:
+                    self.tell(record.sequence, outcome.result.value)
+                if outcome.cancel is not None:
+                    self.cancelled_by[outcome.message.sequence] = outcome.cancel.sequence
+            self.state.confirm(batch)
+        return batch
+
+    def tell(self, offset: int, outcome: str) -> None:
+        assert offset not in self.told, "one outcome each"
+        self.told[offset] = outcome
+
+    def all_outcomes(self, room_bytes: int = 10**6) -> dict[int, str]:
+        """Read and fire until nothing is left; what became of each record, by its offset in the intake."""
+        for _ in range(200):
+            self.read_bucket(room_bytes)
+            self.fire(DUE_MS + 10)
+            if not self.state.held and not self.state.overflow.entries()[0]:
+                assert self.state.held_bytes == 0
+                return self.told
+        raise AssertionError("it does not come to an end")
+
+
+def named(told: dict[int, str], bucket: Sequence[Record]) -> list[str]:
+    return [told[offset] for kind, offset in sorted(bucket, key=lambda one: one[1]) if kind != "x"]
+
+
+@pytest.mark.parametrize("found", [False, True], ids=["closed", "found-by-a-take-over"])
+@pytest.mark.parametrize("fill", [0, 3, 9, 10, 11, 30])
+def test_a_cancel_takes_a_message_that_was_sent_twice_whichever_pass_brings_it(fill: int, found: bool) -> None:
+    """All is due in one millisecond, so that a pass may end between any two of it."""
+    others: list[Record] = [("x", 10 + number) for number in range(fill)]
+    bucket: list[Record] = [("A", 1), *others, ("A", 100), ("C", 101), ("x", 102)]
+    owner = Owner(bucket, found=found)
+    if not found:
+        owner.state.overflow.fill(SOURCE)
+        owner.close()
+    told = owner.all_outcomes(10 * SIZE)
+    assert named(told, bucket) == ["cancelled", "duplicate", "cancelled"]
+    assert all(told[offset] == "fired" for kind, offset in bucket if kind == "x")
+
+
+@pytest.mark.parametrize("order", list(permutations((("A", 1), ("A", 2), ("C", 3), ("A", 4)))))
+def test_what_stands_behind_a_cancel_is_new_in_whatever_order_they_are_read(order: Sequence[Record]) -> None:
+    owner = Owner(order)
+    owner.state.overflow.fill(SOURCE)
+    owner.close()
+    told = owner.all_outcomes()
+    assert sorted(named(told, order)[:2]) == ["cancelled", "duplicate"]
+    assert named(told, order)[2:] == ["cancelled", "fired"]
+
+
+@pytest.mark.parametrize("order", list(permutations((("A", 1), ("C", 2), ("C", 3), ("A", 4), ("C", 5)))))
+def test_each_cancel_has_one_answer_in_whatever_order_they_are_read(order: Sequence[Record]) -> None:
+    owner = Owner(order)
+    owner.state.overflow.fill(SOURCE)
+    owner.close()
+    told = owner.all_outcomes()
+    first, *of_first, second, of_second = named(told, order)
+    assert (first, sorted(of_first), second, of_second) == (
+        "cancelled",
+        ["cancel-too-late", "cancelled"],
+        "cancelled",
+        "cancelled",
+    )
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_message_of_the_intake_behind_a_cancel_in_a_bucket_is_no_duplicate_of_what_that_takes(at: int) -> None:
+    """It is read while the bucket is: before the cancel, or before both."""
+    bucket: list[Record] = [("A", 1), ("C", 2), ("x", 3)]
+    owner = Owner(bucket, low=9)
+    owner.state.overflow.fill(SOURCE)
+    owner.close()
+    owner.open()
+    for offset in range(3):
+        if offset == at:
+            owner.send(("A", 9))
+        owner.read(offset)
+        owner.state.collect(START_MS)
+    if at == 3:
+        owner.send(("A", 9))
+    owner.state.draining.reach(SOURCE, 3, START_MS)
+    assert owner.all_outcomes() == {1: "cancelled", 2: "cancelled", 3: "fired", 9: "fired"}
+
+
+def test_a_cancel_of_the_intake_takes_what_a_bucket_still_brings() -> None:
+    """It is read before any of the messages, and a take-over may read the bucket by passes."""
+    bucket: list[Record] = [("A", 1), *(("x", 10 + number) for number in range(20)), ("A", 50)]
+    owner = Owner(bucket, found=True, low=60)
+    owner.send(("C", 60))
+    assert owner.fire(START_MS).outcomes == []
+    told = owner.all_outcomes(10 * SIZE)
+    assert [told[offset] for offset in (1, 50, 60)] == ["cancelled", "duplicate", "cancelled"]
+    assert owner.cancelled_by == {1: 60}
+
+
+@pytest.mark.parametrize("crash_after", range(8))
+def test_no_crash_parts_a_cancel_from_what_stands_in_front_of_it(crash_after: int) -> None:
+    """What is committed before it is not read again; what is left meets the cancel, or it was answered before."""
+    bucket: list[Record] = [("A", 1), *(("x", 10 + number) for number in range(12)), ("A", 50), ("C", 51)]
+    first = Owner(bucket, found=True)
+    for _ in range(crash_after):
+        first.read_bucket(10 * SIZE)
+        first.fire(DUE_MS + 10, limit=1 + crash_after % 3)
+    second = Owner(bucket, found=True, done=first.done_in_bucket)
+    second.told, second.cancelled_by = first.told, first.cancelled_by
+    told = second.all_outcomes(10 * SIZE)
+    assert sorted(named(told, bucket)[:2]) == ["cancelled", "duplicate"]
+    assert told[51] == "cancelled"
+
+
+def test_a_cancel_in_front_of_its_message_takes_nothing_and_is_told_so_at_once() -> None:
+    owner = Owner([("x", 0)], found=True, low=1)
+    owner.read_bucket()
+    owner.send(("C", 1))
+    assert owner.state.next_due_ms() == 0, "the answer is not put off"
+    owner.fire(START_MS)
+    assert owner.told == {1: "cancel-too-late"}
+    owner.send(("A", 2))
+    assert owner.all_outcomes() == {0: "fired", 1: "cancel-too-late", 2: "fired"}
+
+
+def test_what_a_cancel_has_taken_takes_no_memory_for_what_was_in_it() -> None:
+    """Of a bucket that is larger than memory, and due in one millisecond, and cancelled as a whole."""
+    bucket = [*(("A", number) for number in range(40)), ("C", 50)]
+    owner = Owner(bucket, found=True)
+    most = 0
+    for _ in range(100):
+        owner.open(10 * SIZE)
+        for source, position, end in owner.scan:
+            for offset in range(position, end):
+                owner.state.draining.accept(source, offset, *filed(bucket[offset], size=5_000), START_MS)
+            owner.state.draining.reach(source, end, START_MS)
+        owner.fire(DUE_MS)
+        most = max(most, owner.state.held_bytes)
+    assert most < 4 * SIZE
+    assert (owner.told[50], owner.state.held, owner.state.held_bytes) == ("cancelled", 0, 0)

@@ -1,0 +1,191 @@
+"""Dead letters that go apart, and what fits in no form."""
+
+from tarry.core.batch import Batch
+from tarry.core.checkpoint import Checkpoint, Draining, Geometry
+from tarry.core.done_set import DoneSet
+from tarry.core.filed import filed_headers
+from tarry.core.intake_policy import IntakePolicy
+from tarry.core.letters import LARGE_BYTES
+from tarry.core.levels import Bucket
+from tarry.core.message import STUB_KEY_BYTES, DeadMessage, Headers, HeldMessage
+from tarry.core.partition import PartitionState
+from tarry.core.recovered import Buckets, Recovered
+from tarry.core.request_reader import RequestReader
+from tarry.core.source import INTAKE, Source
+from tarry.headers import DELAY_MS, TARGET
+from tarry.timer import TimingWheel
+
+NOW_MS = 1_700_000_000_000
+EVERYTHING = 1 << 40
+LARGE = b"." * LARGE_BYTES
+TOO_LARGE = ("too-large", "orders: too large")
+
+
+def taken_over() -> PartitionState:
+    checkpoint = Checkpoint(("writer",), False, Geometry(20_000, 10, 0))
+    reader = RequestReader(IntakePolicy("in", max_delay_ms=10**9))
+    recovered = Recovered(0, checkpoint, DoneSet((), 0), 0)
+    return PartitionState("in", 0, reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, NOW_MS)
+
+
+def send(state: PartitionState, offset: int, value: bytes = b"v", *, is_dead: bool = True, key: bytes = b"k") -> None:
+    headers: Headers = [] if is_dead else [(TARGET, b"orders"), (DELAY_MS, b"0")]
+    state.arrivals.accept(offset, NOW_MS, key, value, headers, NOW_MS)
+
+
+def take(state: PartitionState) -> Batch:
+    state.collect(NOW_MS)
+    return state.take(100, NOW_MS)
+
+
+def fire(state: PartitionState) -> Batch:
+    batch = take(state)
+    state.settle(batch)
+    state.confirm(batch)
+    return batch
+
+
+def write(state: PartitionState, limit: int = 100, limit_bytes: int = EVERYTHING) -> list[int]:
+    letters = state.letters.take(limit, limit_bytes)
+    state.confirm_letters(letters)
+    return [letter.sequence for letter in letters]
+
+
+def refuse(state: PartitionState, *offsets: int, source: Source = INTAKE) -> None:
+    letters = state.letters.take(100, EVERYTHING)
+    state.letters.put_back(letters, {(source, offset) for offset in offsets})
+
+
+def test_small_letters_go_with_what_fires_and_large_ones_apart() -> None:
+    state = taken_over()
+    send(state, 0)
+    send(state, 1, LARGE)
+    assert [dead.sequence for dead in fire(state).dead] == [0]
+    assert (state.low, state.held, state.letters.waiting) == (1, 1, 1)
+    assert write(state) == [1]
+    assert (state.low, state.held, state.held_bytes) == (2, 0, 0)
+
+
+def test_a_message_that_turns_out_undeliverable_goes_apart_where_it_is_large() -> None:
+    state = taken_over()
+    send(state, 0, is_dead=False)
+    send(state, 1, LARGE, is_dead=False)
+    batch = take(state)
+    batch.give_up({0: TOO_LARGE, 1: TOO_LARGE})
+    assert [letter.sequence for letter in state.set_aside(batch, every=False)] == [1]
+    state.settle(batch)
+    state.put_back(batch)
+    assert [message.sequence for message in take(state).due] == [0], "what is apart is not tried again"
+    assert write(state) == [1]
+
+
+def test_all_letters_of_a_batch_can_be_taken_from_it_and_are_counted_once() -> None:
+    state = taken_over()
+    send(state, 0, is_dead=False)
+    send(state, 1)
+    batch = take(state)
+    batch.give_up({0: TOO_LARGE})
+    assert len(state.set_aside(batch, every=True)) == 2
+    assert len(batch) == 0
+    state.settle(batch)
+    state.confirm(batch)
+    assert sorted(write(state)) == [0, 1]
+    assert (state.low, state.held, state.held_bytes) == (2, 0, 0)
+
+
+def test_no_more_bytes_are_taken_than_there_is_room_for_but_for_the_first_letter() -> None:
+    state = taken_over()
+    for offset in range(3):
+        send(state, offset, LARGE)
+    assert write(state, limit_bytes=1) == [0]
+    assert write(state, limit_bytes=3 * LARGE_BYTES) == [1, 2]
+
+
+def test_what_is_refused_gets_a_stub_takes_no_memory_and_is_not_done() -> None:
+    state = taken_over()
+    for offset in range(3):
+        send(state, offset, LARGE)
+    refuse(state, 1)
+    letters = state.letters.take(100, EVERYTHING)
+    assert [(letter.sequence, letter.is_stub) for letter in letters] == [(0, False), (1, True), (2, False)]
+    stub = letters[1]
+    assert (stub.key, stub.value, stub.headers, stub.code) == (b"k", None, [], "no-delay")
+    state.confirm_letters(letters)
+    assert (state.low, state.held, state.held_bytes) == (1, 1, 0)
+    assert (state.letters.waiting, state.letters.left) == (0, 1)
+
+
+def test_a_long_key_is_left_out_of_a_stub_and_a_stub_that_is_refused_is_given_up() -> None:
+    state = taken_over()
+    send(state, 0, LARGE, key=b"k" * (STUB_KEY_BYTES + 1))
+    refuse(state, 0)
+    [stub] = state.letters.take(1, EVERYTHING)
+    assert stub.key is None
+    state.letters.put_back([stub], {stub.place})
+    assert (state.low, state.held, state.held_bytes, state.letters.waiting) == (0, 1, 0, 0)
+
+
+def test_a_record_of_a_bucket_is_not_taken_for_the_message_of_the_same_offset() -> None:
+    message = HeldMessage(NOW_MS, 5, b"k", b"v", [], False, "orders", -1, b"id")
+    stranger = DeadMessage(5, None, b"s", [], "unreadable-headers", "", b"", None, None, Source(1, 0), 5)
+    batch = Batch([message], [stranger])
+    batch.give_up({5: TOO_LARGE})
+    apart, retired = batch.set_aside(lambda dead: dead is stranger)
+    assert (apart, retired) == ([stranger], [])
+    batch.dead.append(stranger)
+    batch.reinstate()
+    assert (batch.due, batch.dead) == ([message], [stranger])
+
+
+ABOVE = Source(2, 4)
+BUCKET = Bucket(2, 8_000)
+"""The first bucket of level 2 that is closed here, and its slot."""
+
+
+def with_a_large_letter_above() -> PartitionState:
+    """Of a bucket of level 2 all is moved down but for a record that nobody can read, and that is large."""
+    checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), (4_000, 8_000))
+    reader = RequestReader(IntakePolicy("in", max_delay_ms=10**9))
+    recovered = Recovered(0, checkpoint, DoneSet((), 0), 0)
+    state = PartitionState("in", 0, reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, 6_000)
+    state.overflow.fill(ABOVE)
+    assert state.close_buckets({ABOVE: 2}, EVERYTHING, 6_000)
+    state.draining.accept(ABOVE, 0, b"k", LARGE, [], 6_000)
+    state.draining.reach(ABOVE, 2, 6_000)
+    refuse(state, 0, source=ABOVE)
+    assert BUCKET in state.overflow.levels.draining, "nothing is said of it yet"
+    return state
+
+
+def test_what_is_left_in_a_bucket_does_not_hold_up_those_below() -> None:
+    state = with_a_large_letter_above()
+    assert write(state) == [0]
+    assert BUCKET not in state.overflow.levels.draining
+    assert [entry.done_below for entry in state.overflow.entries()[0]] == [0], "it is not done, and is not emptied"
+
+
+def test_what_has_not_even_a_stub_does_not_hold_up_those_below_either() -> None:
+    state = with_a_large_letter_above()
+    refuse(state, 0, source=ABOVE)
+    assert BUCKET not in state.overflow.levels.draining
+    assert [entry.done_below for entry in state.overflow.entries()[0]] == [0]
+
+
+def test_what_was_left_in_a_bucket_and_is_found_again_does_not_hold_up_those_below() -> None:
+    closed_ms, now_ms = (12_000, 14_000), 12_000
+    checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), closed_ms, (Draining(*ABOVE, 0, 2, 0),))
+    reader = RequestReader(IntakePolicy("in", max_delay_ms=10**9))
+    recovered = Recovered(0, checkpoint, DoneSet((), 0), 0, buckets=Buckets({ABOVE: (0, 2)}))
+    state = PartitionState("in", 0, reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, now_ms)
+    filed = HeldMessage(9_000, 7, b"k", b"v", None, False, "orders", -1, b"8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21")
+    headers: Headers = [(name, value) for name, value in filed_headers(filed) if isinstance(value, bytes)]
+    state.draining.accept(ABOVE, 0, b"k", b"v", headers, now_ms)
+    assert BUCKET in state.overflow.levels.draining, "it is not read to its end"
+    state.draining.reach(ABOVE, 2, now_ms)
+    assert state.overflow.levels.draining == [], "it is hot, and may wait for its target"
+    state.collect(now_ms)
+    batch = state.take(100, now_ms)
+    assert [message.sequence for message in batch.due] == [7]
+    state.settle(batch)
+    state.confirm(batch)
+    assert state.overflow.entries()[0] == ()

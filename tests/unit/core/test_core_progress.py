@@ -1,0 +1,62 @@
+"""What a summary says, and what its commit does to the pointers."""
+
+from tarry.core.checkpoint import Checkpoint, Geometry, decode
+from tarry.core.done_set import DoneSet
+from tarry.core.intake import Intake
+from tarry.core.journal import Done
+from tarry.core.journal import decode as decode_record
+from tarry.core.overflow import Overflow
+from tarry.core.progress import MOST_BYTES, Progress
+from tarry.core.recovered import Buckets, Recovered
+from tarry.core.source import INTAKE
+
+
+def progress_of(records: int) -> tuple[Progress, Intake]:
+    """A partition of which so many records were read and none is done, with a journal of 500."""
+    checkpoint = Checkpoint(writer=("w",), released=False, geometry=Geometry(20_000, 10, 0), pointer=3)
+    intake = Intake(Recovered(0, checkpoint, DoneSet((), 0), 0), keeps_order=False)
+    for offset in range(records):
+        intake.ledger.read(offset)
+    progress = Progress(checkpoint, intake, Overflow(checkpoint, Buckets()))
+    progress.note_journal_end(500)
+    return progress, intake
+
+
+def test_it_says_all_that_is_done_above_the_watermark_and_moves_the_pointer_to_the_end_that_was_known() -> None:
+    progress, _ = progress_of(8)
+    progress.mark({INTAKE: [1, 2, 5]})
+    assert progress.behind == 497
+    settled = progress.rest(released=False, sums_up=True)
+    assert [decode_record(record) for record in settled.summary] == [Done({INTAKE: [(1, 3), (5, 6)]})]
+    assert (settled.low, decode(settled.metadata).pointer) == (0, 500)
+    assert progress.pointer == 3, "it is not committed yet"
+    progress.confirm()
+    assert (progress.pointer, progress.behind) == (500, 0)
+
+
+def test_where_nothing_is_done_above_the_watermark_the_pointer_moves_and_nothing_is_said() -> None:
+    progress, _ = progress_of(0)
+    settled = progress.rest(released=False, sums_up=True)
+    assert (settled.summary, decode(settled.metadata).pointer) == ((), 500)
+    progress.confirm()
+    assert (progress.pointer, progress.behind) == (500, 0)
+
+
+def test_one_that_was_not_committed_moves_no_pointer() -> None:
+    progress, _ = progress_of(8)
+    progress.mark({INTAKE: [1]})
+    progress.rest(released=False, sums_up=True)
+    settled = progress.settle({INTAKE: [2]})
+    progress.confirm()
+    assert (decode(settled.metadata).pointer, progress.pointer) == (3, 3)
+
+
+def test_one_that_is_too_large_is_left_out() -> None:
+    records = 3 * MOST_BYTES
+    progress, intake = progress_of(records)
+    intake.ledger.mark(range(1, records, 2))
+    settled = progress.rest(released=False, sums_up=True)
+    assert settled.summary == ()
+    assert decode(settled.metadata).pointer == 3
+    progress.confirm()
+    assert progress.pointer == 3
