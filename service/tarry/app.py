@@ -9,6 +9,7 @@ import pickle
 import sys
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,13 +17,18 @@ from pathlib import Path
 from tarry import __version__
 from tarry.clock import SystemClock
 from tarry.config import Config, Intake
-from tarry.core.checkpoint import Geometry
+from tarry.config.tree import MOST_PROCESSES, Service
+from tarry.core.checkpoint import LIMIT, Geometry
 from tarry.core.intake_policy import IntakePolicy
 from tarry.core.levels import levels_for
+from tarry.core.longest_checkpoint import longest_checkpoint
 from tarry.core.request_reader import RequestReader
+from tarry.errors import ConfigError, TarryError
 from tarry.http import listen
+from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import PATIENCE_S, Birth
-from tarry.kafka.intake_topics import make_or_check
+from tarry.kafka.broker_time import refuse_a_clock_that_is_ahead
+from tarry.kafka.intake_topics import make_or_check, make_or_check_status
 from tarry.kafka.patience import patiently
 from tarry.kafka.rights import Rights, check_rights, rights_on
 from tarry.kafka.settings import Cluster
@@ -31,13 +37,16 @@ from tarry.logs import Level
 from tarry.metrics import Tally, Totals
 from tarry.supervisor import Beat, Channel, ChildProcess, StopSignals, Supervisor, ended_at_once
 from tarry.worker import Plan, Worker
-from tarry.worker.plan import IntakePlan
+from tarry.worker.plan import IntakePlan, producers_of
 
 SWITCH_INTERVAL_S = 1e-4
 """How often Python lets another thread run: the client library's own must not wait behind the loop."""
 
 GC_THRESHOLDS = (50_000, 20, 1_000_000)
 """Held messages are acyclic and live long: full collections would walk all of them and stop the loop for nothing."""
+
+AS_RENAMED = "-999"
+"""As a producer may be named that has given up hundreds of ids (docs/adr/0018)."""
 
 Log = Callable[..., None]
 
@@ -56,20 +65,45 @@ def geometry_of(config: Config, intake: Intake) -> Geometry:
     return Geometry(overflow.width_ms, overflow.size, levels)
 
 
+def refuse_long_checkpoints(config: Config) -> None:
+    """See that every checkpoint of the service has room where Kafka keeps it, also the longest that there may be.
+
+    Raises:
+        ConfigError: it has not; one line says what to change.
+    """
+    service = config.service
+    writer = [name + AS_RENAMED for name in producers_of(_name_of(service, MOST_PROCESSES - 1))]
+    for intake in config.intakes:
+        geometry = geometry_of(config, intake)
+        longest = longest_checkpoint(writer, geometry)
+        if longest <= LIMIT:
+            continue
+        shorter = -(-(longest - LIMIT) // len(writer))
+        if shorter < len(service.group + service.instance):
+            remedy = f"make service.group or service.instance shorter, by {shorter} characters together"
+        else:
+            remedy = f"make overflow.size or overflow.width larger, for fewer levels than {geometry.levels}"
+        raise ConfigError(
+            f"checkpoints of {intake.topic} may come to {longest:,} characters, and Kafka takes {LIMIT:,}: {remedy}"
+        )
+
+
 def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
     """Make the topics that are missing, check those that are there, and give new partitions their first checkpoint.
 
     Args:
         config: the whole of it.
-        adopt: begin at the start of intakes that hold records and have no checkpoint.
+        adopt: begin anew with partitions that could not be taken over.
         on_event: takes an event's name and fields, for the log.
 
     Raises:
         UsageError: a topic is not as it must be, or a right is missing; one line says how.
+        ConfigError: a checkpoint would be too long.
     """
+    refuse_long_checkpoints(config)
     cluster = cluster_of(config)
     admin = cluster.clients.admin(cluster.admin())
-    topics = TopicAdmin(admin)
+    topics = TopicAdmin(admin, lambda name: on_event("topic_made", topic=name))
     clock = SystemClock()
     birth = Birth(cluster, admin, config.service.group, clock)
     geometries = {intake.topic: geometry_of(config, intake) for intake in config.intakes}
@@ -77,6 +111,10 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
     for topic, geometry in geometries.items():
         needed |= rights_on(topic, geometry.levels)
     patiently(partial(check_rights, admin, config.service.group, needed), clock, PATIENCE_S)
+    for intake in config.intakes:
+        _make_for_status(topics, intake, clock, on_event)
+    # Before a new partition's first checkpoint says where its buckets begin.
+    refuse_a_clock_that_is_ahead(cluster, list(geometries), clock, on_event)
     for intake in config.intakes:
         geometry = geometries[intake.topic]
         make = partial(
@@ -87,13 +125,23 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
             intake.replication,
             geometry,
             fixed_delay=intake.is_fixed,
-            before_intake=partial(birth.give, intake.topic, intake.partitions, geometry, adopt=adopt),
+            before_intake=partial(birth.give, intake.topic, intake.partitions, geometry),
         )
-        made = patiently(make, clock, PATIENCE_S)
-        if made:
-            on_event("topics_made", topics=made)
+        patiently(make, clock, PATIENCE_S)
     # Once more: now all of them are there, and none may be hidden.
     patiently(partial(check_rights, admin, config.service.group, needed, all_there=True), clock, PATIENCE_S)
+    if adopt:
+        with closing(Adoption(cluster, config.service.group, clock)) as adoption:
+            for intake in config.intakes:
+                adoption.adopt(intake.topic, intake.partitions, geometries[intake.topic], on_event)
+
+
+def _make_for_status(topics: TopicAdmin, intake: Intake, clock: SystemClock, on_event: Log) -> None:
+    """Make the topic of an intake's status, or check it; the service does without where it cannot be."""
+    try:
+        patiently(partial(make_or_check_status, topics, intake.topic, intake.replication), clock, PATIENCE_S)
+    except TarryError as error:
+        on_event("status_topic_unfit", reason=str(error))
 
 
 def policy_of(config: Config, intake: Intake) -> IntakePolicy:
@@ -110,6 +158,15 @@ def policy_of(config: Config, intake: Intake) -> IntakePolicy:
     )
 
 
+def _instance_of(service: Service, index: int) -> str | None:
+    return f"{service.instance}-{index}" if service.instance else None
+
+
+def _name_of(service: Service, index: int) -> str:
+    """The first part of a process's transactional ids; where it has no instance another one each time."""
+    return f"{service.group}.{_instance_of(service, index) or uuid.uuid4().hex[:12]}"
+
+
 def plan_of(config: Config, index: int) -> Plan:
     """What one process of the service does.
 
@@ -118,13 +175,13 @@ def plan_of(config: Config, index: int) -> Plan:
         index: which of the processes of this `serve`, from 0.
     """
     service = config.service
-    instance = f"{service.instance}-{index}" if service.instance else None
+    instance = _instance_of(service, index)
     cluster = cluster_of(config)
     return Plan(
         cluster=cluster,
         group=service.group,
         member=cluster.member(service.group, service.group_protocol, instance),
-        name=f"{service.group}.{instance or uuid.uuid4().hex[:12]}",
+        name=_name_of(service, index),
         intakes={
             intake.topic: IntakePlan(
                 RequestReader(policy_of(config, intake)),
@@ -147,7 +204,7 @@ def serve(config: Config, *, adopt: bool, processes: int, log_level: Level, on_e
 
     Args:
         config: the whole of it.
-        adopt: begin at the start of intakes that hold records and have no checkpoint.
+        adopt: begin anew with partitions that could not be taken over.
         processes: how many of them work; this one watches them.
         log_level: of the processes.
         on_event: takes an event's name and fields, for the log.
@@ -217,13 +274,16 @@ def work(orders: Orders, channel: Channel, on_event: Log) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     tally = Tally()
+    plan, clock = plan_of(orders.config, orders.index), SystemClock()
+    brokers_ms = refuse_a_clock_that_is_ahead(plan.cluster, list(plan.intakes), clock, on_event)
     Worker(
-        plan_of(orders.config, orders.index),
-        SystemClock(),
+        plan,
+        clock,
         lambda: stop.asked or channel.orphaned,
         on_event,
         tally,
         lambda health: channel.beat(Beat(health.ready, health.why, tally.snapshot())),
+        brokers_ms,
     ).run()
 
 

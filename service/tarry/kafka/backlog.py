@@ -69,7 +69,7 @@ class Backlog:
         """From where on the journal tells what is done above the watermarks."""
         if self.checkpoint is None:
             return self.journal_end
-        return min([self.checkpoint.pointer, *(one.pointer for one in self.checkpoint.draining)])
+        return self.checkpoint.reads_from
 
     def begins(self) -> dict[Source, int]:
         """For each slot where what waits in it may begin: all below is done."""

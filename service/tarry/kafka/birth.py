@@ -5,21 +5,21 @@ delivered of them is not known. So that this never hits a new intake, whose firs
 owner, each partition is born with a copy in its journal: begin here, nothing is done above.
 """
 
-from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
 from tarry.clock import Clock
-from tarry.core.checkpoint import Checkpoint, Geometry, is_checkpoint
-from tarry.core.journal import encode_copy
+from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
 from tarry.core.levels import first_closed_ms
-from tarry.errors import UsageError
+from tarry.core.origin import Origin
+from tarry.kafka.copies import Kept, write_copies
 from tarry.kafka.offsets import Offsets
+from tarry.kafka.origins import Origins
+from tarry.kafka.partition_logs import journal_of
 from tarry.kafka.patience import patiently
 from tarry.kafka.place import Place
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import JOURNAL, TopicAdmin
+from tarry.kafka.topics import TopicAdmin
 
-FLUSH_TIMEOUT_S = 30.0
 PATIENCE_S = 30.0
 
 
@@ -37,60 +37,52 @@ class Birth:
         self._clock = clock
         self._cluster = cluster
         self._topics = TopicAdmin(admin)
+        self._origins = Origins(admin)
         self._offsets = Offsets(admin, group, cluster)
 
-    def give(self, intake: str, partitions: int, geometry: Geometry, *, adopt: bool) -> None:
+    def give(self, intake: str, partitions: int, geometry: Geometry) -> None:
         """Write a copy for each partition that has none, no offset, and no records either.
 
         Args:
             intake: its name; the topic may not exist yet, its journal does.
             partitions: how many it has, or will have.
             geometry: of its overflow wheel.
-            adopt: also for partitions that hold records: they begin at the first of these.
 
         Raises:
             RetriableError: brokers do not answer for longer than somebody at a start would wait.
             UsageError: the journal can't be written.
         """
-        places = [(intake, partition) for partition in range(partitions)]
-        lows = patiently(lambda: self._lows(intake, places, adopt=adopt), self._clock, PATIENCE_S)
-        self._write(lows, geometry)
+        first = patiently(lambda: self._first(intake, partitions, geometry), self._clock, PATIENCE_S)
+        write_copies(self._cluster, first)
 
-    def _lows(self, intake: str, places: list[Place], *, adopt: bool) -> dict[Place, int]:
-        """Where those begin that are to be given a checkpoint."""
-        begin = self._beginnings(places, adopt=adopt) if self._topics.find([intake]) else dict.fromkeys(places, 0)
-        unborn = self._unborn(places, adopt=adopt)
-        return {place: low for place, low in begin.items() if place in unborn}
+    def _first(self, intake: str, partitions: int, geometry: Geometry) -> dict[Place, Kept]:
+        """The first checkpoints of those partitions that are new."""
+        origin = self._origins.of({intake: geometry})[intake]
+        lows = self._lows(intake, [(intake, partition) for partition in range(partitions)])
+        known = self._known(list(lows), origin)
+        closed_ms = first_closed_ms(geometry, self._clock.now_ms())
+        first = Checkpoint(writer=(), released=True, geometry=geometry, closed_ms=closed_ms, origin=origin)
+        return {place: (low, first) for place, low in lows.items() if place not in known}
 
-    def _beginnings(self, places: list[Place], *, adopt: bool) -> dict[Place, int]:
-        starts = self._offsets.starts(places)
-        ends = self._offsets.ends(places, committed=False)
-        return {place: starts[place] for place in places if adopt or starts[place] == ends[place]}
+    def _lows(self, intake: str, places: list[Place]) -> dict[Place, int]:
+        """Where those begin that hold no record, and whose journals hold none."""
+        if self._topics.find([intake]):
+            starts, ends = self._offsets.starts(places), self._offsets.ends(places, committed=False)
+            lows = {place: starts[place] for place in places if starts[place] == ends[place]}
+        else:
+            lows = dict.fromkeys(places, 0)
+        journals = self._offsets.ends([journal_of(place) for place in lows], committed=False) if lows else {}
+        return {place: low for place, low in lows.items() if journals[journal_of(place)] == 0}
 
-    def _unborn(self, places: list[Place], *, adopt: bool) -> set[Place]:
-        committed = self._offsets.committed(places)
-        if adopt:  # an offset that somebody else committed for the group says nothing about deliveries
-            committed = {place: one for place, one in committed.items() if is_checkpoint(one[1])}
-        journals = self._offsets.ends([(topic + JOURNAL, p) for topic, p in places], committed=False)
-        return {p for p in places if p not in committed and journals[p[0] + JOURNAL, p[1]] == 0}
+    def _known(self, places: list[Place], origin: Origin) -> set[Place]:
+        """Those of which the group has committed an offset, unless it is of an intake and a journal that are gone."""
+        committed = self._offsets.committed(places) if places else {}
+        return {place for place, (_, metadata) in committed.items() if not _is_of_what_is_gone(metadata, origin)}
 
-    def _write(self, lows: dict[Place, int], geometry: Geometry) -> None:
-        if not lows:
-            return
-        failures: list[str] = []
 
-        def report(error: KafkaError | None, _record: object) -> None:
-            if error is not None:
-                failures.append(error.str())
-
-        producer = self._cluster.clients.producer(self._cluster.client(enable_idempotence=True, acks="all"))
-        for (intake, partition), low in lows.items():
-            closed_ms = first_closed_ms(geometry, self._clock.now_ms())
-            checkpoint = Checkpoint(writer=(), released=True, geometry=geometry, closed_ms=closed_ms).encode()
-            copy = encode_copy(low, checkpoint)
-            producer.produce(intake + JOURNAL, value=copy, partition=partition, on_delivery=report)
-        left = producer.flush(FLUSH_TIMEOUT_S)
-        producer.close()
-        if failures or left:
-            reason = failures[0] if failures else "no answer"
-            raise UsageError(f"could not write the first checkpoints of {next(iter(lows))[0]}: {reason}")
+def _is_of_what_is_gone(metadata: str, now: Origin) -> bool:
+    try:
+        had = decode(metadata).origin
+    except CheckpointError:
+        return False
+    return all(one and one != other for one, other in ((had.intake, now.intake), (had.journal, now.journal)))

@@ -49,6 +49,14 @@ class Clients(Protocol):
         ...
 
 
+def drop(producer: Producer) -> None:
+    """Let go of a producer and of all that it has on its way; an open transaction stays open.
+
+    Not its close(): that raises where the producer was fenced, and would abort what is to be left alone.
+    """
+    producer.purge(in_flight=True, blocking=False)
+
+
 class LibraryClients:
     """The client library's own."""
 

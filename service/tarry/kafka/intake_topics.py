@@ -4,6 +4,9 @@
 belongs to partition p stands in partitions p. `I.wheel-1` to `I.wheel-n` are the levels of its overflow wheel, and each
 partition of them is a bucket: with s slots, those of partition p are the s partitions from p * s on.
 
+`I.status` is one for all partitions, compacted, and of no account for what is delivered: clients read there what the
+intake accepts.
+
 A record of the intake with the headers of a dead letter must fit, so the limits on a message's size are the intake's
 and 64 KiB, and not less than what the service sends as one batch.
 """
@@ -15,7 +18,7 @@ from tarry.core.checkpoint import Geometry
 from tarry.core.levels import slots_of
 from tarry.errors import UsageError
 from tarry.kafka.settings import BATCH_BYTES
-from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, Found, Topic, TopicAdmin, wheel_topic
+from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, STATUS, Found, Topic, TopicAdmin, wheel_topic
 
 HEADROOM_BYTES = 64 * 1024
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
@@ -148,6 +151,39 @@ def make_or_check(
     made = admin.make(topic for topic in missing if topic.name != intake)
     before_intake()
     return made + admin.make(topic for topic in missing if topic.name == intake)
+
+
+def status_topic(intake: str, replication: int) -> Topic:
+    """The topic in which owners say what the intake accepts; clients ask it, and the service does without.
+
+    Its stamps are the brokers', so that whoever writes to it learns their time (`tarry.kafka.broker_time`).
+    """
+    return Topic(
+        intake + STATUS, 1, replication, {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+    )
+
+
+def make_or_check_status(admin: TopicAdmin, intake: str, replication: int) -> list[str]:
+    """Make the topic of an intake's status where it is missing, or check it.
+
+    Returns:
+        It, if it was made.
+
+    Raises:
+        UsageError: it is not as it must be, or cannot be made.
+        BrokerError: it may not be looked at, or the brokers do not answer.
+    """
+    checked = check_status(admin, intake, replication)
+    if checked.faults:
+        raise UsageError(checked.faults[0])
+    return [] if checked.exists else admin.make([checked.topic])
+
+
+def check_status(admin: TopicAdmin, intake: str, replication: int) -> Checked:
+    """Hold the topic of an intake's status against what it must be."""
+    topic = status_topic(intake, replication)
+    found = admin.find([topic.name]).get(topic.name)
+    return Checked(topic, found is not None, faults(topic, found) if found else [])
 
 
 def _wheel_topics(intake: str, geometry: Geometry) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
 
-from tarry.errors import BrokerError, InstanceInUseError, MembershipLostError, RejoinError
+from tarry.errors import AbortableError, BrokerError, InstanceInUseError, MembershipLostError, RejoinError
 from tarry.kafka.clients import Clients, Properties
 from tarry.kafka.errors import group_errors, translate_group
 from tarry.kafka.offsets import ask_committed
@@ -20,6 +20,7 @@ _IN_USE = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _FENCED = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
 # A group of KIP-848 that a broker had lost after kill -9: fatal to the client, and the next one makes it anew.
 _GONE = KafkaError(KafkaError.GROUP_ID_NOT_FOUND).str()
+_NO_MEMBER = KafkaError(KafkaError.UNKNOWN_MEMBER_ID).name()
 
 
 class Rebalances(Protocol):
@@ -140,8 +141,17 @@ class Membership:
         return ask_committed(self._consumer, places)
 
     def metadata(self) -> Any:
-        """What a transaction needs to prove membership; take it right before the transaction."""
-        return self._consumer.consumer_group_metadata()
+        """What a transaction needs to prove membership; take it right before its offsets are sent.
+
+        Raises:
+            AbortableError: the client has lost its membership, and has not told yet. A classic group would take offsets
+                with what it shows then, no generation and no member, from anybody: it does so for old clients.
+        """
+        metadata = self._consumer.consumer_group_metadata()
+        if metadata == self._stranger:
+            group = self._properties["group.id"]
+            raise AbortableError(f"could not send offsets: this process is no member of group {group}", _NO_MEMBER)
+        return metadata
 
     def close(self) -> None:
         """Leave the group; `revoked` is called for what is still owned."""

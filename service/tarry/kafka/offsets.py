@@ -62,6 +62,10 @@ class Offsets:
         """
         return ask_committed(self._asker, places)
 
+    def clients(self) -> list[object]:
+        """Those that it asks."""
+        return [self._admin, self._asker]
+
     def close(self) -> None:
         """Close the client."""
         self._asker.close()

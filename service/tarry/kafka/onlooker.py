@@ -15,21 +15,23 @@ from confluent_kafka import Message
 from tarry.clock import Clock
 from tarry.core.checkpoint import CheckpointError, is_checkpoint
 from tarry.core.checkpoint import decode as decode_checkpoint
-from tarry.core.done_set import DoneSet
+from tarry.core.done_set import DoneSet, add_done
 from tarry.core.filed import read_filed
-from tarry.core.journal import Done, Range
+from tarry.core.journal import Done
 from tarry.core.journal import decode as decode_record
-from tarry.core.message import Headers, HeldCancel
+from tarry.core.message import HeldCancel
 from tarry.core.request import CancelRequest, Rejection
 from tarry.core.request_reader import RequestReader
 from tarry.core.source import INTAKE, Source
 from tarry.errors import RetriableError, UsageError
+from tarry.headers import derived_id
 from tarry.kafka.backlog import Backlog
 from tarry.kafka.errors import group_errors
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import journal_of, read_to_ends, slot_of, spans_of
 from tarry.kafka.patient_reader import PatientReader
 from tarry.kafka.place import Place
+from tarry.kafka.record_headers import headers_of, read_headers, saved_headers
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS
 
@@ -53,6 +55,7 @@ class Waiting(NamedTuple):
         id: 36 characters.
         key: the message's.
         target: the message's.
+        sequence: the offset in the intake, by which a cancel takes what stands in front of it.
     """
 
     place: Place
@@ -62,6 +65,7 @@ class Waiting(NamedTuple):
     id: str
     key: bytes | None
     target: str | None
+    sequence: int = 0
 
 
 class Onlooker:
@@ -152,7 +156,7 @@ class Onlooker:
     def done(self, backlogs: Sequence[Backlog]) -> dict[Place, dict[Source, DoneSet]]:
         """Read what the journals say is done above the watermarks."""
         of_journal = {journal_of(backlog.place): backlog for backlog in backlogs if backlog.checkpoint is not None}
-        ranges: dict[Place, dict[Source, list[Range]]] = {backlog.place: {} for backlog in backlogs}
+        done: dict[Place, dict[Source, DoneSet]] = {backlog.place: {} for backlog in backlogs}
         starts = {journal: backlog.journal_begin for journal, backlog in of_journal.items()}
         ends = {journal: backlog.journal_end for journal, backlog in of_journal.items()}
         for journal, record in self._read(starts, ends):
@@ -161,9 +165,8 @@ class Onlooker:
             except ValueError as error:
                 raise UsageError(f"{journal[0]}/{journal[1]} at offset {record.offset()}: {error}") from error
             if isinstance(found, Done):
-                for source, some in found.ranges.items():
-                    ranges[of_journal[journal].place].setdefault(source, []).extend(some)
-        return {place: {source: DoneSet(one, 0) for source, one in of.items()} for place, of in ranges.items()}
+                add_done(done[of_journal[journal].place], found.ranges)
+        return done
 
     def in_intake(
         self, backlogs: Sequence[Backlog], requests: RequestReader, done: DoneSets, *, to_now: bool = False
@@ -188,16 +191,17 @@ class Onlooker:
     def _requested(self, place: Place, record: Message, requests: RequestReader) -> Waiting:
         offset, stamp_ms = record.offset() or 0, record.timestamp()[1]
         try:
-            headers: Headers | None = record.headers()  # type: ignore[assignment]  # bytes, from the wire
-        except SystemError:  # a name that is not UTF-8
-            found: Any = requests.unreadable(place[1], offset)
+            headers = read_headers(record)
+        except SystemError as error:  # a name that is not UTF-8
+            found: Any = requests.unreadable(place[1], offset, saved_headers(record, error))
         else:
-            found = requests.read(place[1], offset, stamp_ms, headers, self._clock.now_ms())
+            is_null = record.value() is None
+            found = requests.read(place[1], offset, stamp_ms, headers, self._clock.now_ms(), is_null=is_null)
         kind: Kind = "message"
         if isinstance(found, Rejection | CancelRequest):
             kind = "dead" if isinstance(found, Rejection) else "cancel"
         target = None if kind == "cancel" else found.target
-        return Waiting(place, INTAKE, kind, found.due_ms, found.id.decode(), record.key(), target)
+        return Waiting(place, INTAKE, kind, found.due_ms, found.id.decode(), record.key(), target, offset)
 
     def in_slots(
         self, backlogs: Sequence[Backlog], done: DoneSets, only: Source | None = None, *, to_now: bool = False
@@ -225,13 +229,14 @@ class Onlooker:
             offset = record.offset() or 0
             if offset >= ends[log] or offset in done[place].get(source, _NOTHING):
                 continue
-            headers: Headers | None = record.headers()  # type: ignore[assignment]  # bytes, from the wire
             try:
-                found = read_filed(source, offset, record.key(), record.value(), headers)
-            except ValueError as error:
-                raise UsageError(f"{log[0]}/{log[1]} at offset {offset}: {error}") from error
+                found = read_filed(source, offset, record.key(), record.value(), headers_of(record))
+            except ValueError:  # not the service's: it will be a dead letter, under the id of this place
+                yield Waiting(place, source, "dead", None, derived_id(*log, offset).decode(), record.key(), None)
+                continue
             kind: Kind = "cancel" if isinstance(found, HeldCancel) else "message"
-            yield Waiting(place, source, kind, found.due_ms, found.id.decode(), found.key, found.target or None)
+            target = found.target or None
+            yield Waiting(place, source, kind, found.due_ms, found.id.decode(), found.key, target, found.sequence)
 
     # -- what became of it ------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from tarry.core.source import Source
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
-from tarry.kafka.topics import JOURNAL, wheel_topic
+from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, wheel_topic
 
 READ_MOST = 1_000
 READ_TIMEOUT_S = 0.1
@@ -47,6 +47,15 @@ def sources_of(geometry: Geometry) -> Iterator[Source]:
             yield Source(level, slot)
 
 
+def logs_of(place: Place, geometry: Geometry) -> Iterator[Place]:
+    """All logs of a partition, the intake's own first."""
+    yield place
+    for suffix in (RESULTS, JOURNAL, DEAD):
+        yield place[0] + suffix, place[1]
+    for source in sources_of(geometry):
+        yield slot_of(place, geometry, source)
+
+
 def spans_of(offsets: Offsets, geometries: Mapping[Place, Geometry]) -> dict[Place, dict[Source, tuple[int, int]]]:
     """For each slot of each partition the first offset that its log holds, and its end."""
     slots = {
@@ -73,6 +82,26 @@ def read_to_ends(
         starts: where to begin.
         ends: of these logs, and perhaps of others; what an open transaction hides of them is waited for.
     """
+    for part in read_in_parts(reader, starts, ends):
+        yield from part
+
+
+def read_in_parts(
+    reader: Reader,
+    starts: Mapping[Place, int],
+    ends: Mapping[Place, int],
+    most: int = READ_MOST,
+    timeout_s: float = READ_TIMEOUT_S,
+) -> Iterator[list[tuple[Place, Message]]]:
+    """The same for whoever has something else to do meanwhile: a part each time that the reader was asked.
+
+    Args:
+        reader: see `read_to_ends`.
+        starts: see `read_to_ends`.
+        ends: see `read_to_ends`.
+        most: records of a part; there may be none in it.
+        timeout_s: how long to wait for them.
+    """
     if not starts:
         return
     waiting = {place: ends[place] for place in starts}
@@ -80,13 +109,15 @@ def read_to_ends(
     reader.open(starts)
     try:
         while waiting:
-            records, reached = reader.read(READ_MOST, READ_TIMEOUT_S)
+            records, reached = reader.read(most, timeout_s)
             progress = dict(reached)
+            part: list[tuple[Place, Message]] = []
             for record in records:
                 place = (record.topic() or "", record.partition() or 0)
                 if place in waiting:
-                    yield place, record
+                    part.append((place, record))
                     progress[place] = max((record.offset() or 0) + 1, progress.get(place, 0))
+            yield part
             for place, position in progress.items():
                 if place in waiting and position >= waiting[place]:
                     del waiting[place]

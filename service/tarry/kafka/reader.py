@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tarry.errors import UsageError
+from tarry.errors import LogError
 from tarry.kafka.errors import error_of, group_errors
 from tarry.kafka.place import Place
 from tarry.kafka.settings import QUEUE_KBYTES, Cluster
@@ -40,14 +40,19 @@ class Reader:
         self._consumer = self._clients.consumer(self._properties)
         self._on_warning = on_warning
         self._watch = watch
+        self._opened: dict[Place, int] = {}
+        """Where each partition that is open was opened."""
         self._positions: dict[Place, int] = {}
         """The offset that comes next of each partition that is open."""
         self._paused: set[Place] = set()
         self._stalled: list[Place] = []
+        self._lost: dict[Place, LogError] = {}
+        """Of partitions that no longer hold what comes next; told when what was read of the others is handed out."""
 
     def open(self, starts: Mapping[Place, int]) -> None:
         """Begin to read partitions at offsets."""
         self._begin(self._consumer, starts)
+        self._opened.update(starts)
         self._positions.update(starts)
 
     def _begin(self, consumer: Consumer, starts: Mapping[Place, int]) -> None:
@@ -75,7 +80,9 @@ class Reader:
             self._consumer.resume(partitions)
             self._consumer.incremental_unassign(partitions)
         for place in shut:
+            self._opened.pop(place, None)
             self._positions.pop(place, None)
+            self._lost.pop(place, None)
         self._paused.difference_update(shut)
 
     def read(self, most: int, timeout_s: float) -> tuple[Sequence[Message], Mapping[Place, int]]:
@@ -87,8 +94,10 @@ class Reader:
             `position()` may be (confluent-kafka-python #1802).
 
         Raises:
-            UsageError: a partition no longer holds the offset that comes next.
+            LogError: a partition no longer holds the offset that comes next: raised until that is shut.
         """
+        if self._lost:
+            raise next(iter(self._lost.values()))
         if self._stalled:
             self._renew()
         with group_errors("read"):
@@ -105,15 +114,20 @@ class Reader:
                 good.append(record)
             elif error.code() == KafkaError._PARTITION_EOF:
                 reached[_place(record)] = record.offset() or 0
+            elif error.code() in _OFF_THE_LOG and self._is_over(record):
+                self._on_warning(error.str())
             elif error.code() in _OFF_THE_LOG:
-                topic, partition = _place(record)
-                raise UsageError(
+                topic, partition = place = _place(record)
+                self._lost[place] = LogError(
                     f"{topic}/{partition} no longer holds the records that come next ({error.str()}): "
-                    "was its retention changed, or its data deleted?"
+                    "was its retention changed, or its data deleted?",
+                    place,
                 )
             else:
                 self._on_warning(error.str())
         self._mind(good, reached, is_drained=is_drained)
+        if self._lost and not good and not reached:
+            raise next(iter(self._lost.values()))
         return good, reached
 
     def pause(self, places: Iterable[Place]) -> None:
@@ -134,6 +148,14 @@ class Reader:
         """Close the client."""
         with group_errors("close the reader"):
             self._consumer.close()
+
+    def _is_over(self, record: Message) -> bool:
+        """Whether an error is of an earlier stretch of a partition: the client hands it out whenever it is asked next.
+
+        Who slept while others emptied a bucket is told so of where it stood then, which is below where it reads now.
+        """
+        opened = self._opened.get(_place(record))
+        return opened is None or 0 <= (record.offset() or 0) < opened
 
     def _mind(self, records: Sequence[Message], reached: Mapping[Place, int], *, is_drained: bool) -> None:
         """Note what was read, and whether the client stands still."""

@@ -7,9 +7,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 
-from tarry.errors import RetriableError, UsageError
+from tarry.errors import FatalError, RetriableError, UsageError
 from tarry.kafka.errors import error_of, group_errors, translate_group
-from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, wheel_topic
+from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, STATUS, wheel_topic
 
 DENIED: Final = frozenset(
     {
@@ -25,6 +25,7 @@ REQUEST_TIMEOUT_S: Final = 10.0
 
 READ, WRITE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE
 _KNOW = AclOperation.DESCRIBE_CONFIGS
+_TOPIC_DENIED: Final = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED).name()
 _GUIDE: Final = "docs/security.md lists all that is needed"
 
 
@@ -33,7 +34,7 @@ class Rights(NamedTuple):
 
     Args:
         must: operations that it cannot work without.
-        should: those without which only tidying up suffers.
+        should: those without which only tidying up suffers, or what clients can learn; all, where it does without.
     """
 
     must: frozenset[AclOperation]
@@ -53,6 +54,7 @@ def rights_on(intake: str, levels: int) -> dict[str, Rights]:
         intake + RESULTS: Rights(frozenset({WRITE, _KNOW})),
         intake + JOURNAL: Rights(frozenset({READ, WRITE, _KNOW}), delete),
         intake + DEAD: Rights(frozenset({WRITE, _KNOW})),
+        intake + STATUS: Rights(frozenset(), frozenset({WRITE, _KNOW})),
         # A bucket that is not emptied keeps its entry in the checkpoint, which has room for so many.
         **{
             wheel_topic(intake, level): Rights(frozenset({READ, WRITE, DELETE, _KNOW}))
@@ -103,7 +105,7 @@ def check_rights(admin: AdminClient, group: str, needed: Mapping[str, Rights], *
     """
     with group_errors("ask for the cluster's topics"):
         known = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
-    if all_there and (hidden := [topic for topic in needed if topic not in known]):
+    if all_there and (hidden := [topic for topic, rights in needed.items() if rights.must and topic not in known]):
         raise RetriableError(f"topic {hidden[0]} is there and hidden from this user, who has no right to it ({_GUIDE})")
     missing = []
     for topic, answer in granted(admin, [name for name in needed if name in known], REQUEST_TIMEOUT_S).items():
@@ -120,7 +122,17 @@ def check_rights(admin: AdminClient, group: str, needed: Mapping[str, Rights], *
     elif isinstance(passing := translate_group(of_group, f"ask for the rights on group {group}"), RetriableError):
         raise passing
     if missing:
-        raise UsageError(f"rights are missing: {'; '.join(missing)} ({_GUIDE})")
+        raise UsageError(lacking_rights(missing))
+
+
+def lacking_rights(missing: Iterable[str]) -> str:
+    """The line that refuses what rights are missing for, each as `READ on topic orders`."""
+    return f"rights are missing: {'; '.join(missing)} ({_GUIDE})"
+
+
+def denial(error: FatalError) -> UsageError | None:
+    """What refuses partitions of whose topics one may not be used; None where the error is another one."""
+    return UsageError(f"{error} ({_GUIDE})") if error.code == _TOPIC_DENIED else None
 
 
 def names(operations: Iterable[AclOperation]) -> str:

@@ -3,12 +3,13 @@
 The user's `kafka.options` come first (security, addresses, buffers); what the promises rest on comes last and wins.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tarry.errors import ConfigError
 from tarry.kafka.clients import LIBRARY, Clients, Properties
+from tarry.library_log import library_log
 
 SESSION_TIMEOUT_MS = 6_000
 """How long a dead member is waited for: Kafka's own least (`group.min.session.timeout.ms`)."""
@@ -68,12 +69,17 @@ class Cluster:
     clients: Clients = LIBRARY
     reads_as: str = "tarry-reader"
 
+    def __post_init__(self) -> None:
+        given: object = self.bootstrap_servers
+        if not isinstance(given, str) or not given.strip():
+            raise ConfigError(f"bootstrap_servers: HOST:PORT as text, several with commas: {given!r}")
+
     def client(self, **properties: Any) -> Properties:
         """The properties of any client: those given here, with `_` for dots, win over the user's options."""
         ours = {name.replace("_", "."): value for name, value in properties.items()}
         return {
             # What librdkafka has to say goes through logging, which the service turns into its own lines.
-            "logger": logging.getLogger("librdkafka"),
+            "logger": library_log(),
             **self.options,
             "bootstrap.servers": self.bootstrap_servers,
             **ours,
@@ -132,6 +138,18 @@ class Cluster:
     def asker(self, group: str) -> Properties:
         """A consumer that asks for the group's committed offsets, under open transactions too; it never joins."""
         return self.client(group_id=group, enable_auto_commit=False, isolation_level="read_uncommitted")
+
+    def publisher(self) -> Properties:
+        """A producer of what nobody waits for: it gives up soon, and says so."""
+        return self.client(
+            message_timeout_ms=MESSAGE_TIMEOUT_MS,
+            enable_idempotence=True,
+            acks="all",
+            allow_auto_create_topics=False,
+            topic_metadata_propagation_max_ms=2_000,
+            delivery_report_only_error=False,
+            linger_ms=0,
+        )
 
     @property
     def compresses(self) -> bool:

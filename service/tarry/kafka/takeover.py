@@ -11,29 +11,50 @@ The order is what makes it exactly once, so each step is numbered as in `docs/ar
    offsets independently, so its last stable offset may lag behind a commit that is already visible.
 4. Capture the intake's last stable offset: the replay's end; and where the logs of the overflow wheel begin and end.
 
+Nothing of it is worth anything where the offsets are those of other logs: a checkpoint or copy that names another
+cluster, or other topics, is none; and one that calls done what a log does not hold is refused (`refusals`).
+
 A refusal (`RetriableError`) anywhere means: poll on, and begin at 0 again.
+
+A journal may be long, and the group waits for nobody: so all that reads one goes by parts, and whoever takes over
+serves the group between two of them. Where a partition is taken away meanwhile, it is given up, and begun anew at 0
+when it is given back.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-
-from confluent_kafka import Message
+from typing import TYPE_CHECKING, TypeVar
 
 from tarry.clock import Clock
 from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
-from tarry.core.done_set import DoneSet
-from tarry.core.journal import Copy, Done, Range
+from tarry.core.done_set import DoneSet, add_done
+from tarry.core.journal import Copy, Done
 from tarry.core.journal import decode as decode_record
 from tarry.core.levels import first_closed_ms
 from tarry.core.recovered import Buckets, Recovered
 from tarry.core.source import INTAKE, Source
 from tarry.errors import UsageError
+from tarry.kafka.copies import Kept, is_later
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.partition_logs import journal_of, place_of, proof_of, read_to_ends, slot_of, sources_of, spans_of
+from tarry.kafka.origins import Origins
+from tarry.kafka.partition_logs import journal_of, place_of, proof_of, read_in_parts, slot_of, sources_of, spans_of
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
+from tarry.kafka.refusals import Shortfalls, another_origin, journal_cut, nothing_known, shortfall
 from tarry.kafka.topics import JOURNAL
+
+if TYPE_CHECKING:
+    from tarry.core.origin import Origin
+
+PART_MOST = 5_000
+PART_WAIT_S = 0.02
+"""How long a part of a journal is waited for: so long the group is not served, and what else is ours does not fire."""
+
+Answer = TypeVar("Answer")
+
+ByParts = Generator[None, None, Answer]
+"""Goes on by a part each time that it is asked, and returns the answer in the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +63,12 @@ class Identity:
 
     Attributes:
         writer: the transactional ids of this process.
+        former: those that were its own before: nobody uses them any more.
         geometry: of the overflow wheel, by intake.
     """
 
     writer: tuple[str, ...]
+    former: frozenset[str]
     geometry: Mapping[str, Geometry]
 
 
@@ -63,6 +86,8 @@ class TakeOver:
     Args:
         membership: this process in the group.
         offsets: questions to the brokers.
+        origins: questions to them about ids.
+        shortfalls: of this process, kept from one take-over to the next.
         journal: a reader that is free for this.
         identity: who takes over.
         fence: shuts out the processes behind transactional ids.
@@ -74,6 +99,8 @@ class TakeOver:
         self,
         membership: Membership,
         offsets: Offsets,
+        origins: Origins,
+        shortfalls: Shortfalls,
         journal: Reader,
         identity: Identity,
         fence: Callable[[Sequence[str]], None],
@@ -82,166 +109,210 @@ class TakeOver:
     ) -> None:
         self._membership = membership
         self._offsets = offsets
+        self._origins = origins
+        self._shortfalls = shortfalls
+        self._now: Mapping[str, Origin] = {}
+        self._foreign: dict[Place, str] = {}
         self._journal = journal
         self._identity = identity
         self._fence = fence
         self._clock = clock
         self._on_event = on_event
+        self._named: dict[Place, tuple[int, Checkpoint]] = {}
 
     def prove(self, places: Sequence[Place]) -> None:
         """Step 0: commit an offset of each partition's journal, which nobody reads."""
         self._membership.commit(proof_of(places))
 
-    def run(self, places: Sequence[Place]) -> dict[Place, Recovered]:
+    def run(self, places: Sequence[Place]) -> ByParts[dict[Place, Recovered]]:
         """Steps 1 to 4, for partitions that membership was proved of.
+
+        Between two parts of it the group is to be served; where any of the partitions is given up, it is to be closed.
 
         Raises:
             RetriableError: refused for now; begin at 0 again.
             UsageError: the partition cannot be taken over by anybody; one line says why.
         """
+        self._now = self._origins.of({topic: self._identity.geometry[topic] for topic, _ in places})
         committed = self._offsets.committed(places)
         found = {place: self._checkpoint(place, committed.get(place)) for place in places}
-        self._fence_writers(self._last_writers(found))
+        last = [checkpoint for _, checkpoint in found.values() if checkpoint]
+        if lost := [place for place, (_, checkpoint) in found.items() if checkpoint is None]:
+            # What a dead writer left open hides the end of the journal and the offset that comes next: so for now a
+            # copy has to do that can be read in spite of it.
+            copies = yield from self._copies(lost, committed=True)
+            last += [checkpoint for _, checkpoint in copies.values()]
+            self.prove(places)  # that took its time
+        self._fence_writers(last)
         committed = self._membership.committed(places)
         found = {place: self._checkpoint(place, committed.get(place)) for place in places}
-        copies = self._last_copies([place for place, (_, checkpoint) in found.items() if checkpoint is None])
+        lost = [place for place, (_, checkpoint) in found.items() if checkpoint is None]
+        copies = yield from self._last_copies(lost)
         lows: dict[Place, int] = {}
         checkpoints: dict[Place, Checkpoint] = {}
         for place, (low, checkpoint) in found.items():
             lows[place], base = (low, checkpoint) if checkpoint else copies[place]
-            checkpoints[place] = replace(self._shaped(place, base), writer=self._identity.writer, released=False)
+            shaped = yield from self._shaped(place, base)
+            checkpoints[place] = replace(shaped, writer=self._identity.writer, released=False)
         self._membership.commit({place: (lows[place], checkpoints[place].encode()) for place in places})
-        done, journal_ends = self._read_journals(checkpoints, lows)
+        self._named = {place: (lows[place], checkpoints[place]) for place in places}
+        done, journal_ends = yield from self._read_journals(checkpoints, lows)
         ends = self._offsets.ends(places, committed=True)
         spans = spans_of(self._offsets, {place: self._identity.geometry[place[0]] for place in places})
+        self._shortfalls.judge(
+            {
+                place: shortfall(place, lows[place], checkpoints[place], done[place], ends[place], spans[place])
+                for place in places
+            }
+        )
         return {
             place: Recovered(
                 lows[place],
-                checkpoints[place],
+                # Not named so before: who finds all ids in the group's offset takes it that a copy has them too.
+                replace(checkpoints[place], origin=self._now[place[0]]),
                 done[place].pop(INTAKE),
                 ends[place],
                 Buckets(spans[place], done[place], journal_ends[journal_of(place)]),
+                not checkpoints[place].origin.knows_all_of(self._now[place[0]]),
             )
             for place in places
         }
+
+    def release(self, places: Iterable[Place]) -> None:
+        """Give up partitions in the middle: where they have our name, say that whoever comes next need not fence us.
+
+        No transaction of ours has touched them, so a plain commit does.
+
+        Raises:
+            BrokerError: refused; whoever comes next fences us.
+        """
+        named = {place: self._named[place] for place in places if place in self._named}
+        if named:
+            self._membership.commit(
+                {place: (low, replace(found, released=True).encode()) for place, (low, found) in named.items()}
+            )
 
     def _checkpoint(self, place: Place, committed: OffsetMetadata | None) -> tuple[int, Checkpoint | None]:
         if committed is None:
             return 0, None
         low, metadata = committed
         try:
-            return low, decode(metadata)
+            checkpoint = decode(metadata)
         except CheckpointError as error:
-            self._on_event("checkpoint_unreadable", topic=place[0], partition=place[1], reason=str(error))
-            return low, None
+            reason = str(error)
+        else:
+            refusal = another_origin(place, checkpoint.origin, self._now[place[0]])
+            if refusal is None:
+                return low, checkpoint
+            reason = self._foreign[place] = refusal
+        self._on_event("checkpoint_unreadable", topic=place[0], partition=place[1], reason=reason)
+        return low, None
 
     def _fence_writers(self, checkpoints: Sequence[Checkpoint]) -> None:
         """Fence every writer that has not released, but for this process: its own producer is registered anew."""
         names = {name for c in checkpoints if not c.released for name in c.writer}
-        others = sorted(names.difference(self._identity.writer))
+        others = sorted(names.difference(self._identity.writer, self._identity.former))
         if others:
             self._on_event("fencing", transactional_ids=others)
         self._fence(others)
 
-    def _shaped(self, place: Place, checkpoint: Checkpoint) -> Checkpoint:
+    def _shaped(self, place: Place, checkpoint: Checkpoint) -> ByParts[Checkpoint]:
         """The checkpoint with the overflow wheel that is configured: a new one, where it has another shape so far."""
         wanted, had = self._identity.geometry[place[0]], checkpoint.geometry
         if had == wanted and len(checkpoint.closed_ms) == wanted.levels:
             return checkpoint
-        if had.levels and (checkpoint.draining or self._holds_any(place, had)):
-            raise UsageError(another_shape(place, had))
+        if had.levels:
+            holds_any = yield from self._holds_any(place, had)
+            if checkpoint.draining or holds_any:
+                raise UsageError(another_shape(place, had))
         closed_ms = first_closed_ms(wanted, self._clock.now_ms())
         return replace(checkpoint, geometry=wanted, closed_ms=closed_ms, draining=(), emptying=())
 
-    def _holds_any(self, place: Place, geometry: Geometry) -> bool:
+    def _holds_any(self, place: Place, geometry: Geometry) -> ByParts[bool]:
         """Whether any bucket holds a message; what is left in a log of markers alone does not count."""
         slots = self._offsets.existing(slot_of(place, geometry, source) for source in sources_of(geometry))
         if not slots:
             return False
         starts, ends = self._offsets.starts(slots), self._offsets.ends(slots, committed=True)
         filled = {slot: starts[slot] for slot in slots if starts[slot] < ends[slot]}
-        return any(True for _ in self._read(filled, committed=True))
+        for part in read_in_parts(self._journal, filled, ends, PART_MOST, PART_WAIT_S):
+            if part:
+                return True
+            yield
+        return False
 
-    def _last_writers(self, found: Mapping[Place, tuple[int, Checkpoint | None]]) -> list[Checkpoint]:
-        """What the last writers have written: the group's offset, or where that is lost a copy in the journal.
-
-        What a dead writer left open hides the end of the journal and the offset that comes next: so for now a copy
-        has to do that can be read in spite of it.
-        """
-        lost = [place for place, (_, checkpoint) in found.items() if checkpoint is None]
-        copies = self._copies(lost, committed=True) if lost else {}
-        kept = [checkpoint for _, checkpoint in found.values() if checkpoint]
-        return [*kept, *(checkpoint for _, checkpoint in copies.values())]
-
-    def _last_copies(self, places: Sequence[Place]) -> dict[Place, tuple[int, Checkpoint]]:
-        """Where the group's offsets are lost, the journal's copies serve: the one with the highest watermark.
+    def _last_copies(self, places: Sequence[Place]) -> ByParts[dict[Place, tuple[int, Checkpoint]]]:
+        """Where the group's offsets are lost, the journal's copies serve: the last one.
 
         By now its writers are fenced, and it is read to its end.
         """
         if not places:
             return {}
-        copies = self._copies(places, committed=False)
+        copies = yield from self._copies(places, committed=False)
         for place in places:
             if place not in copies:
-                raise UsageError(
-                    f"{place[0]}/{place[1]} holds records, and neither the group's offsets nor the journal say which "
-                    "of them are done: to deliver everything in it, run `tarry serve --adopt` once"
-                )
+                raise UsageError(self._foreign.get(place) or nothing_known(place))
+            if refusal := another_origin(place, copies[place][1].origin, self._now[place[0]]):
+                raise UsageError(refusal)
             self._on_event("checkpoint_from_copy", topic=place[0], partition=place[1], low=copies[place][0])
         return copies
 
-    def _copies(self, places: Sequence[Place], *, committed: bool) -> dict[Place, tuple[int, Checkpoint]]:
+    def _copies(self, places: Sequence[Place], *, committed: bool) -> ByParts[dict[Place, tuple[int, Checkpoint]]]:
         starts = self._offsets.starts([journal_of(place) for place in places])
-        found: dict[Place, Copy] = {}
-        for place, record in self._records({p: starts[journal_of(p)] for p in places}, committed=committed):
-            if isinstance(record, Copy) and (place not in found or record.low >= found[place].low):
-                found[place] = record
+        found: dict[Place, Kept] = {}
+
+        def take(place: Place, record: Done | Copy) -> None:
+            if isinstance(record, Copy):
+                copy = record.low, self._copied(place, record)
+                if is_later(copy, found.get(place)):
+                    found[place] = copy
+
+        yield from self._read({p: starts[journal_of(p)] for p in places}, take, committed=committed)
+        return found
+
+    def _copied(self, place: Place, copy: Copy) -> Checkpoint:
         try:
-            return {place: (copy.low, decode(copy.checkpoint)) for place, copy in found.items()}
+            return decode(copy.checkpoint)
         except CheckpointError as error:
-            raise UsageError(f"a copy of a checkpoint in {places[0][0]}{JOURNAL}: {error}") from error
+            raise UsageError(f"a copy of a checkpoint in {place[0]}{JOURNAL}: {error}") from error
 
     def _read_journals(
         self, checkpoints: Mapping[Place, Checkpoint], lows: Mapping[Place, int]
-    ) -> tuple[dict[Place, dict[Source, DoneSet]], dict[Place, int]]:
+    ) -> ByParts[tuple[dict[Place, dict[Source, DoneSet]], dict[Place, int]]]:
         """What is done of each log that a recovery reads, and the ends of the journals."""
         journal_ends = self._offsets.ends([journal_of(place) for place in checkpoints], committed=False)
-        ranges: dict[Place, dict[Source, list[Range]]] = {place: {INTAKE: []} for place in checkpoints}
-        begin = {
-            place: min([checkpoint.pointer, *(one.pointer for one in checkpoint.draining)])
-            for place, checkpoint in checkpoints.items()
-        }
-        for place, record in self._records(begin, committed=False):
+        done = {place: {INTAKE: DoneSet((), lows[place])} for place in checkpoints}
+        begin = {place: checkpoint.reads_from for place, checkpoint in checkpoints.items()}
+
+        def take(place: Place, record: Done | Copy) -> None:
             if not isinstance(record, Copy):
-                for source, found in record.ranges.items():
-                    ranges[place].setdefault(source, []).extend(found)
-        done = {
-            place: {source: DoneSet(found, lows[place] if source == INTAKE else 0) for source, found in logs.items()}
-            for place, logs in ranges.items()
-        }
+                add_done(done[place], record.ranges)
+
+        yield from self._read(begin, take, committed=False)
         return done, journal_ends
 
-    def _records(self, starts: Mapping[Place, int], *, committed: bool) -> Iterator[tuple[Place, Done | Copy]]:
+    def _read(
+        self, starts: Mapping[Place, int], take: Callable[[Place, Done | Copy], None], *, committed: bool
+    ) -> ByParts[None]:
         """Read journals, each from an offset to the end that it has now: its last stable one, or all."""
-        begin = {journal_of(place): at for place, at in starts.items()}
-        for journal, record in self._read(self._readable(begin, committed=committed), committed=committed):
-            yield place_of(journal), self._decoded(journal, record.offset() or 0, record.value())
-
-    def _read(self, starts: Mapping[Place, int], *, committed: bool) -> Iterator[tuple[Place, Message]]:
-        """Read logs, each from an offset to the end that it has now: its last stable one, or all."""
-        ends = self._offsets.ends(starts, committed=committed) if starts else {}
-        return read_to_ends(self._journal, starts, ends)
+        begin = self._readable({journal_of(place): at for place, at in starts.items()}, committed=committed)
+        ends = self._offsets.ends(begin, committed=committed) if begin else {}
+        for part in read_in_parts(self._journal, begin, ends, PART_MOST, PART_WAIT_S):
+            for journal, record in part:
+                take(place_of(journal), self._decoded(journal, record.offset() or 0, record.value()))
+            yield
 
     def _readable(self, begin: Mapping[Place, int], *, committed: bool) -> dict[Place, int]:
         """The journals that hold anything from where a recovery begins."""
         ends = self._offsets.ends(begin, committed=committed)
         firsts = self._offsets.starts(begin)
+        too_short: dict[Place, str | None] = {}
         for journal, at in begin.items():
-            if not firsts[journal] <= at <= ends[journal]:
-                raise UsageError(
-                    f"{journal[0]}/{journal[1]} holds offsets {firsts[journal]} to {ends[journal]}, and {at} is where "
-                    "a recovery begins: records of the journal were deleted, and what was delivered is not known"
-                )
+            if refusal := journal_cut(journal, firsts[journal], ends[journal], at):
+                if at <= ends[journal]:
+                    raise UsageError(refusal)
+                too_short[place_of(journal)] = refusal
+        self._shortfalls.judge(too_short)
         return {journal: at for journal, at in begin.items() if at < ends[journal]}
 
     def _decoded(self, journal: Place, offset: int, value: bytes | None) -> Done | Copy:

@@ -3,7 +3,7 @@
 What the topics of an intake must be like is in `intake_topics`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -17,12 +17,14 @@ from confluent_kafka.cimpl import NewTopic
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.errors import error_of, group_errors, translate_group
 
-RESULTS, JOURNAL, DEAD, WHEEL = ".results", ".journal", ".dead", ".wheel-"
+RESULTS, JOURNAL, DEAD, STATUS, WHEEL = ".results", ".journal", ".dead", ".status", ".wheel-"
 """What the names of topics beside an intake end with; a level's number stands behind the last."""
 
 REQUEST_TIMEOUT_S = 30.0
 
-_NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
+NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
+"""What a request about a topic says where there is none of that name."""
+
 _OF_THE_TOPIC = frozenset(
     {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE}
 )
@@ -87,10 +89,12 @@ class TopicAdmin:
 
     Args:
         admin: an admin client.
+        on_made: called with the name of each topic as soon as it is made.
     """
 
-    def __init__(self, admin: AdminClient) -> None:
+    def __init__(self, admin: AdminClient, on_made: Callable[[str], None] = lambda _name: None) -> None:
         self._admin = admin
+        self._on_made = on_made
 
     def find(self, names: Iterable[str]) -> dict[str, Found]:
         """Those of the topics that exist."""
@@ -126,7 +130,7 @@ class TopicAdmin:
                 targets[name] = _target(future.result())
             except KafkaException as exception:
                 error = error_of(exception)
-                if error.code() in _NO_TOPIC:
+                if error.code() in NO_TOPIC:
                     targets[name] = Target(0)
                 elif isinstance(failure := translate_group(error, f"ask about {name}"), RetriableError) and (
                     error.code() not in _OF_THE_TOPIC
@@ -161,26 +165,36 @@ class TopicAdmin:
             Those that were made here.
 
         Raises:
-            UsageError: the cluster refuses, with the reason.
+            UsageError: the cluster refuses one, with the reason; the others are made.
         """
         wanted = [NewTopic(t.name, t.partitions, t.replication, config={**t.config, **t.extra}) for t in topics]
         if not wanted:
             return []
-        made = []
+        made: list[str] = []
+        refused: UsageError | None = None
         for name, future in self._admin.create_topics(wanted, request_timeout=REQUEST_TIMEOUT_S).items():
             try:
                 future.result()
-                made.append(name)
             except KafkaException as exception:
-                error = error_of(exception)
-                if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise UsageError(
-                        f"topic {name} is not there, and the right to CREATE it is missing (`tarry topics` makes it); "
-                        "or it is there, and this user has no right to it (docs/security.md)"
-                    ) from exception
-                if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise UsageError(f"could not make topic {name}: {error.str()}") from exception
+                refused = refused or _refusal(name, error_of(exception))
+            else:
+                made.append(name)
+                self._on_made(name)
+        if refused is not None:
+            raise refused
         return made
+
+
+def _refusal(name: str, error: KafkaError) -> UsageError | None:
+    """Why a topic was not made; None: another process has made it."""
+    if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+        return None
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return UsageError(
+            f"topic {name} is not there, and the right to CREATE it is missing (`tarry topics` makes it); "
+            "or it is there, and this user has no right to it (docs/security.md)"
+        )
+    return UsageError(f"could not make topic {name}: {error.str()}")
 
 
 def _target(seen: TopicDescription) -> Target:

@@ -7,18 +7,22 @@ producer is useless; `renew` builds the next one under the same id, which aborts
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
+from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from tarry.errors import AbortableError, BrokerError, FatalError, RetriableError
-from tarry.kafka.clients import Properties
+from tarry.kafka.clients import Properties, drop
 from tarry.kafka.errors import error_of, group_errors, producer_errors, translate
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.settings import BATCH_BYTES, Cluster
 
 INIT_TIMEOUT_S = 10.0
+
+ABORT_S = 2.0
+"""How long an abort may take before its id counts as stuck."""
 
 HASTE_S = 0.1
 """How long the first try to register may take."""
@@ -26,8 +30,12 @@ HASTE_S = 0.1
 _QUEUE_FULL_WAIT_S = 0.05
 _QUEUE_FULL_TRIES = 600
 _FLUSH_S = 0.05
+_LAST_NOT_ENDED = KafkaError(KafkaError.CONCURRENT_TRANSACTIONS).name()
 _NOT_OPEN = KafkaError(KafkaError.INVALID_TXN_STATE).name()
 _THERE_ANYWAY = "__transaction_state"
+
+STUCK_S = 3.0
+"""How long the last transaction of an id may take to end everywhere: mostly milliseconds, but it waits for leaders."""
 
 METADATA_TIMEOUT_S = 5.0
 """How long it is waited to be told about a target."""
@@ -56,7 +64,12 @@ class Transactor:
         compressed: bool = False,
         properties: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        self.transactional_id = transactional_id
+        self._name = transactional_id
+        self._number = 1
+        self.former: set[str] = set()
+        """Ids that were its own before: nobody uses them any more."""
+        self.is_stuck = False
+        """Whether its id could not be gone on with: the brokers may wait to end its last transaction."""
         self._compressed = compressed
         self._properties = properties
         self.batch_bytes = BATCH_BYTES
@@ -65,11 +78,58 @@ class Transactor:
         """How often its id was registered by it: what a producer of fewer has begun is over."""
         self._cluster = cluster
         self._producer: Producer | None = None
+        self._changing = Lock()
+        """Renewed beside the loop, it may be renamed by the loop meanwhile."""
+
+    @property
+    def transactional_id(self) -> str:
+        """The name under which Kafka knows it."""
+        return self._name if self._number == 1 else f"{self._name}-{self._number}"
+
+    def rename(self) -> None:
+        """Go on under another id: a transaction of this one can't end while one of its partitions has no leader.
+
+        Until its markers are written everywhere, the brokers begin no other transaction of that id (docs/adr/0018).
+        From here on nobody uses the old one; what it may have open is ended beside the loop, where that can be.
+        """
+        left = self.transactional_id
+        with self._changing:
+            was_registered = self.registrations > 0
+            if was_registered:
+                self.former.add(left)
+            self.close()
+            self._number += 1
+            self.registrations += 1
+            self.is_stuck = False
+        if was_registered:
+            self._cluster.clients.in_background(partial(_end_what_is_open, self._cluster, left))
+
+    def give_up(self) -> None:
+        """Abort what is open; an id that is stuck, or becomes so, is to be changed: `rename`.
+
+        Raises:
+            FatalError: the producer is lost.
+        """
+        try:
+            if not self.is_stuck:
+                self.abort(ABORT_S)
+        except RetriableError:
+            self.is_stuck = True
+        if self.is_stuck:
+            self.close()
 
     @property
     def started(self) -> bool:
         """Whether there is a producer."""
         return self._producer is not None
+
+    def check_options(self) -> None:
+        """Build a producer and drop it, without a word to the brokers.
+
+        Raises:
+            KafkaException: an option is refused.
+        """
+        self._cluster.clients.producer(self._settings(self.transactional_id)).purge()
 
     def renew(self) -> None:
         """Build a producer and register it: whatever an earlier one of this id left open is aborted.
@@ -78,17 +138,38 @@ class Transactor:
             RetriableError: the coordinator does not answer yet.
             FatalError: refused.
         """
-        self.close()
-        properties = self._cluster.transactor(self.transactional_id, self.batch_bytes, compressed=self._compressed)
-        self.registrations += 1
-        self._producer = _registered(self._cluster, self.transactional_id, {**properties, **self._properties})
+        with self._changing:
+            self.close()
+            name = self.transactional_id
+            self.registrations += 1
+        try:
+            producer = _registered(self._cluster, name, self._settings(name))
+        except BrokerError as error:
+            with self._changing:
+                if name != self.transactional_id:  # who ends what it has open has fenced this one
+                    raise self._was_renamed(name) from error
+                self.is_stuck = isinstance(error, RetriableError)
+            raise
+        with self._changing:
+            if name == self.transactional_id:
+                self._producer = producer
+                return
+        drop(producer)
+        raise self._was_renamed(name)
+
+    def _was_renamed(self, name: str) -> RetriableError:
+        return RetriableError(f"{name} is {self.transactional_id} now")
+
+    def _settings(self, name: str) -> Properties:
+        """Of a producer under that id."""
+        properties = self._cluster.transactor(name, self.batch_bytes, compressed=self._compressed)
+        return {**properties, **self._properties}
 
     def close(self) -> None:
         """Drop the producer; an open transaction stays open until it is fenced or times out."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            # Not its close(): that raises where the producer was fenced, and would abort what is to be left alone.
-            producer.purge(in_flight=True, blocking=False)
+            drop(producer)
 
     def begin(self) -> None:
         """Open a transaction."""
@@ -203,9 +284,25 @@ class Transactor:
             self._make_room()
 
     def send_offsets(self, offsets: dict[Place, OffsetMetadata], group_metadata: Any) -> None:
-        """Add offsets; refused if the member is no longer of the current generation."""
+        """Add offsets; refused if the member is no longer of the current generation.
+
+        Raises:
+            AbortableError: refused; or the last transaction of this id does not end, and it is stuck.
+            FatalError: the producer is lost.
+        """
         wanted = [TopicPartition(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
-        self._again("send offsets", lambda: self._live.send_offsets_to_transaction(wanted, group_metadata, -1))
+
+        def send() -> None:
+            try:
+                self._live.send_offsets_to_transaction(wanted, group_metadata, STUCK_S)
+            except KafkaException as exception:
+                error = error_of(exception)
+                if error.name() != _LAST_NOT_ENDED or not error.retriable():
+                    raise
+                self.is_stuck = True
+                raise AbortableError(f"{self.transactional_id} is stuck: {error.str()}", error.name()) from exception
+
+        self._again("send offsets", send)
 
     def commit(self, within_s: float | None = None) -> None:
         """Commit, however long it takes.
@@ -235,7 +332,7 @@ class Transactor:
             within_s: do not wait for longer; None: for as long as it takes.
 
         Raises:
-            RetriableError: not within that time; `renew` aborts it as well, or `close`, and whoever fences the id.
+            RetriableError: not within that time; `renew` aborts it as well, or `rename`, and whoever fences the id.
             FatalError: that failed too, or the producer is fenced; take over anew.
         """
         try:
@@ -250,6 +347,8 @@ class Transactor:
             try:
                 self.renew()
             except RetriableError as refused:
+                if within_s is not None:
+                    raise
                 raise FatalError(str(refused), refused.code) from refused
 
     def _refresh(self, topic: str) -> None:
@@ -266,8 +365,10 @@ class Transactor:
 
     @property
     def _live(self) -> Producer:
-        assert self._producer is not None, "renew comes first"  # noqa: S101
-        return self._producer
+        producer = self._producer  # once: the loop may rename beside a thread that aborts
+        if producer is None:
+            raise RetriableError(f"the producer {self.transactional_id} is not built yet")
+        return producer
 
     def _make_room(self) -> None:
         for _ in range(_QUEUE_FULL_TRIES):
@@ -306,6 +407,15 @@ def _fence(cluster: Cluster, transactional_id: str) -> None:
     _registered(cluster, transactional_id, cluster.transactor(transactional_id)).close()
 
 
+def _end_what_is_open(cluster: Cluster, transactional_id: str) -> None:
+    """Have the coordinator decide what is open under an id that nobody uses any more, without waiting for the end."""
+    # Decided, while its markers are not written; or somebody else has registered the id, which decides it too. Nobody
+    # waits for this: at the latest the transaction's time-out ends it.
+    with suppress(BrokerError):
+        properties = cluster.transactor(transactional_id)
+        drop(_try_to_register(cluster, transactional_id, properties, HASTE_S))
+
+
 def _registered(cluster: Cluster, transactional_id: str, properties: Properties) -> Producer:
     """A new producer under an id, once the coordinator has aborted what the last one left open.
 
@@ -329,6 +439,6 @@ def _try_to_register(cluster: Cluster, transactional_id: str, properties: Proper
         with producer_errors(f"register {transactional_id}"):
             producer.init_transactions(timeout_s)
     except BrokerError:
-        producer.purge(in_flight=True, blocking=False)
+        drop(producer)
         raise
     return producer

@@ -8,6 +8,7 @@
 Nothing is overtaken by what moves on while it looks: a message moves in the direction in which this reads.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from tarry.core.source import Source
 from tarry.handle import Handle
 from tarry.headers import Outcome
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.onlooker import Onlooker, Waiting
+from tarry.kafka.onlooker import DoneSets, Onlooker, Waiting
 
 _RANK = (Outcome.FIRED, Outcome.DEAD, Outcome.CANCELLED, Outcome.DUPLICATE)
 """Where there are several results, the first of these counts: a message cancelled may have been sent again."""
@@ -100,23 +101,36 @@ class _Search:
     def waiting(self, backlog: Backlog, whereabouts: Whereabouts) -> None:
         """Look through the logs in which it may wait."""
         done = self._onlooker.done([backlog])
+        met: dict[int, tuple[Waiting, tuple[Bucket, int] | None]] = {}
+        newest_cancel = -1
+        for found, bucket in self._met(backlog, done):
+            if found.kind == "cancel":
+                newest_cancel = max(newest_cancel, found.sequence)
+            else:
+                met[found.sequence] = found, bucket  # where it was met last is where it went
+        # A cancel takes what stands in front of it; what comes behind is a new message.
+        left = {sequence: one for sequence, one in met.items() if sequence > newest_cancel}
+        whereabouts.cancel_waits = newest_cancel >= 0 and not left
+        if met:
+            # A second one with the same id and due time will be told of as a duplicate.
+            message, whereabouts.bucket = (left or met)[min(left or met)]
+            whereabouts.waits_in, whereabouts.will_be_dead = message.source, message.kind == "dead"
+
+    def _met(self, backlog: Backlog, done: DoneSets) -> Iterator[tuple[Waiting, tuple[Bucket, int] | None]]:
+        """What is ours in the logs in which it may wait, and the bucket with the end of its time."""
         for found in self._onlooker.in_intake([backlog], self._requests, done, to_now=True):
-            self._look_at(found, None, whereabouts)
+            if self._is_it(found):
+                yield found, None
         for bucket in backlog.buckets_of(self._handle.due_ms):
             levels = backlog.levels
             assert levels is not None  # noqa: S101 - there are buckets
             source = Source(bucket.level, levels.slot(bucket))
             for found in self._onlooker.in_slots([backlog], done, source, to_now=True):
-                self._look_at(found, (bucket, levels.end_ms(bucket)), whereabouts)
+                if self._is_it(found):
+                    yield found, (bucket, levels.end_ms(bucket))
 
-    def _look_at(self, found: Waiting, bucket: tuple[Bucket, int] | None, whereabouts: Whereabouts) -> None:
-        if found.id != self._handle.id or not self._is_ours(found.due_ms):
-            return
-        if found.kind == "cancel":
-            whereabouts.cancel_waits = True
-            return
-        whereabouts.waits_in, whereabouts.bucket = found.source, bucket
-        whereabouts.will_be_dead = found.kind == "dead"
+    def _is_it(self, found: Waiting) -> bool:
+        return found.id == self._handle.id and self._is_ours(found.due_ms)
 
     def _is_ours(self, due_ms: int | None) -> bool:
         return due_ms is None or due_ms == self._handle.due_ms or self._any_due

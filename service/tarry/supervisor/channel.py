@@ -38,7 +38,7 @@ class Beat:
 
     Attributes:
         ready: whether all that the group gave it is taken over and replayed.
-        why: if not, why not.
+        why: if not, why not; else what it does not serve, a line each.
         snapshot: its numbers.
     """
 

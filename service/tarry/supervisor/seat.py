@@ -60,6 +60,10 @@ class Seat:
         self.start_at_ms = now_ms + delay_ms
         return delay_ms
 
+    def note(self) -> str:
+        """What it does not serve though it is ready, for people; empty where that is nothing."""
+        return self.beat.why if self.beat is not None and self.beat.ready else ""
+
     def not_ready(self) -> str:
         """Why it is not ready, in one line; empty where it is."""
         if self.child is None:

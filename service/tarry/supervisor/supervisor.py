@@ -236,13 +236,14 @@ class Supervisor:
         return Answer(b"ok\n")
 
     def readyz(self) -> Answer:
-        """Whether each process has taken over all that the group gave it."""
+        """Whether each process has taken over all that it can serve; what it can't does not hold up a rollout."""
         if self._ends_ms is not None or self._stop.asked:
             return _unavailable("ending")
         for seat in self._seats:
             if why := seat.not_ready():
                 return _unavailable(why)
-        return Answer(b"ok\n")
+        notes = "".join(f"{note}\n" for seat in self._seats if (note := seat.note()))
+        return Answer(f"ok\n{notes}".encode())
 
     def metrics(self) -> Answer:
         """All numbers."""

@@ -1,6 +1,6 @@
 """What a transaction writes for one partition: deliveries, results, dead letters, and the journal's record."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from tarry.core.delivery import (
     outcome_result,
     source_prefix,
 )
-from tarry.core.message import HeldMessage
+from tarry.core.message import DeadMessage, HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError
 from tarry.headers import ErrorCode
@@ -28,6 +28,12 @@ from tarry.worker.judging import Verdicts
 
 Blame = Callable[[Place, HeldMessage, KafkaError | None, Any], None]
 """Takes the delivery report of a message: its place, the message, the error or None, the record."""
+
+SetAside = Callable[[PartitionState, Batch], Sequence[DeadMessage]]
+"""Takes the dead letters of a batch that go apart, before it is written; returns these."""
+
+OwnFailure = Callable[[Place, KafkaError], None]
+"""Takes the failed delivery of a record to a topic of our own: which of its partitions, and why."""
 
 _FOR_EVER = {
     KafkaError.MSG_SIZE_TOO_LARGE: ErrorCode.TOO_LARGE,
@@ -93,16 +99,20 @@ class Composer:
 
     Args:
         transactor: the producer.
+        set_aside: takes the dead letters of a batch that go apart.
         blame: takes the failed delivery of a message.
-        on_own_failure: called when a record to a topic of our own could not be delivered.
+        on_own_failure: takes the failed delivery of a record to a topic of our own.
     """
 
-    def __init__(self, transactor: Transactor, blame: Blame, on_own_failure: Callable[[KafkaError], None]) -> None:
+    def __init__(self, transactor: Transactor, set_aside: SetAside, blame: Blame, on_own_failure: OwnFailure) -> None:
         self._transactor = transactor
+        self._set_aside = set_aside
         self._blame = blame
         self._on_own_failure = on_own_failure
 
-    def write(self, state: PartitionState, batch: Batch, counts: Mapping[str, int], now_ms: int) -> None:
+    def write(
+        self, state: PartitionState, batch: Batch, counts: Mapping[str, int], now_ms: int
+    ) -> Sequence[DeadMessage]:
         """Write a batch's deliveries, results and dead letters.
 
         A message that the client library refuses at once becomes a dead letter of the batch.
@@ -112,6 +122,9 @@ class Composer:
             batch: taken from it.
             counts: how many partitions each target has.
             now_ms: wall time, for the results.
+
+        Returns:
+            The dead letters that went apart: they are no part of the batch any more.
 
         Raises:
             AbortableError: a record can't be written for a cause that passes.
@@ -140,14 +153,16 @@ class Composer:
             outcomes.append({"key": message.id, "value": fired_result(message, source, now_ms)})
         if refused:
             batch.give_up(refused)
+        apart = self._set_aside(state, batch)
         for dead in batch.dead:
-            source = prefix + b"%d" % dead.sequence
+            source = dead.named_from(prefix)
             self.add(state.intake + DEAD, own, dead.key, dead.value, dead_headers(dead))
             outcomes.append({"key": dead.id, "value": dead_result(dead, source, now_ms)})
         outcomes += [
             {"key": settled.message.id, "value": outcome_result(settled, prefix, now_ms)} for settled in batch.outcomes
         ]
         self._transactor.produce_all(state.intake + RESULTS, own, outcomes, self._report_own)
+        return apart
 
     def journal(self, state: PartitionState, record: bytes) -> None:
         """Write a record of the partition's journal."""
@@ -164,6 +179,6 @@ class Composer:
         except KafkaException as exception:
             raise AbortableError(f"could not write to {topic}: {exception}", error_of(exception).name()) from exception
 
-    def _report_own(self, error: KafkaError | None, _record: Any) -> None:
+    def _report_own(self, error: KafkaError | None, record: Any) -> None:
         if error is not None:
-            self._on_own_failure(error)
+            self._on_own_failure((record.topic(), record.partition()), error)

@@ -7,7 +7,15 @@ from confluent_kafka import Message
 
 from tarry.core.partition import PartitionState
 from tarry.headers import ErrorCode
-from tarry.metrics.families import DEAD, FILED, FIRED, PLACED, RECEIVED, TRANSACTION_MESSAGES, TRANSACTION_SECONDS
+from tarry.metrics.families import (
+    DEAD,
+    FILED,
+    FIRED,
+    PLACED,
+    RECEIVED,
+    TRANSACTION_MESSAGES,
+    TRANSACTION_SECONDS,
+)
 from tarry.metrics.tally import Tally
 from tarry.worker.batches import Batches
 

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from tarry.clock import Clock
 from tarry.core.partition import PartitionState
 from tarry.core.source import Source
-from tarry.errors import AbortableError, UsageError
+from tarry.errors import AbortableError, LogError
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets, Pending
 from tarry.kafka.partition_logs import proof_of
 from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
+from tarry.kafka.record_headers import headers_of
 from tarry.worker.batches import is_behind
 from tarry.worker.emptying import Emptying
 from tarry.worker.filing import Filer
@@ -91,7 +92,7 @@ class Draining:
         Raises:
             RetriableError: refused for now; go on.
             FatalError: the producer is lost.
-            UsageError: a bucket no longer holds what is to be read.
+            LogError: a bucket no longer holds what is to be read.
         """
         with_levels = [state for state in states.values() if state.overflow.slots]
         if not with_levels:
@@ -104,7 +105,7 @@ class Draining:
                 (self._hot if source.level == 1 else self._cold).open(state, source, position, end)
         try:
             self._read(with_levels, self._clock.now_ms())
-        except UsageError:
+        except LogError:
             # Or a new owner has emptied it, and we do not know of him yet: then this is refused.
             self._membership.commit(proof_of(state.place for state in with_levels))
             raise
@@ -115,7 +116,7 @@ class Draining:
         if not is_behind(states, times=2):  # what is filed on does not wait for this, so this can wait for it
             self._hot.read(now_ms)
         # What is held goes, due or filed, whether this is read or not: so to wait for it is no standstill.
-        is_full = sum(state.held_bytes for state in states) > self._budget_bytes
+        is_full = sum(state.memory_bytes for state in states) > self._budget_bytes
         if not is_full and not is_behind(states) and self._cold.is_due(now_ms):
             self._cold.read(now_ms)
 
@@ -155,7 +156,7 @@ class Draining:
 
     def _room_bytes(self, states: Sequence[PartitionState]) -> int:
         """What each partition may still take of the memory that level 1 may fill; the rest is for what is read."""
-        return max(0, int(self._budget_bytes * SHARE) - sum(state.held_bytes for state in states)) // len(states)
+        return max(0, int(self._budget_bytes * SHARE) - sum(state.memory_bytes for state in states)) // len(states)
 
     def _take_answers(self, room_bytes: int, now_ms: int) -> None:
         if self._asked is None or not self._asked.done:
@@ -231,8 +232,8 @@ class _SlotReader:
             offset = record.offset() or 0
             stretch.position = offset + 1
             if offset < stretch.end:
-                headers: list[tuple[str, bytes | None]] | None = record.headers()  # type: ignore[assignment]
-                stretch.state.draining.accept(stretch.source, offset, record.key(), record.value(), headers, now_ms)
+                key, value, headers = record.key(), record.value(), headers_of(record)
+                stretch.state.draining.accept(stretch.source, offset, key, value, headers, now_ms)
             if stretch.position >= stretch.end:
                 ended.add(place)
         for place, position in reached.items():

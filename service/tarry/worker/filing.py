@@ -36,13 +36,13 @@ from tarry.headers import ErrorCode
 from tarry.kafka.clients import Clients
 from tarry.kafka.errors import error_of
 from tarry.kafka.membership import Membership
-from tarry.kafka.partition_logs import proof_of
 from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.topics import JOURNAL, RESULTS
 from tarry.kafka.transaction import OnFailure, Transactor
 from tarry.metrics.families import FILED
 from tarry.metrics.tally import Tally
-from tarry.worker.batches import MOST_ALONE, rotated, take_batches
+from tarry.worker.batches import MOST_ALONE, rotated, size_of, take_batches
+from tarry.worker.bound import Bound
 from tarry.worker.composing import refusal_of
 from tarry.worker.judging import Verdict
 from tarry.worker.logs import log_of
@@ -114,12 +114,18 @@ class Filer:
         self._attempt: _Attempt | None = None
         self._suspects = 0
         """How many of those that wait first were in a transaction with a refusal, and are to be tried alone."""
+        self._bound = Bound()
         self._next_ms = 0
         self._turns = 0
 
     def is_filing(self, state: PartitionState) -> bool:
         """Whether messages of a partition are being filed."""
         return self._attempt is not None and any(one is state for one, _ in self._attempt.filings)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction of it is open."""
+        return self._attempt is not None
 
     def turn(self, states: Sequence[PartitionState], held_up: Sequence[PartitionState]) -> None:
         """Look after the transaction that is open, or begin one; never waits.
@@ -177,7 +183,10 @@ class Filer:
         alone = self._suspects > 0
         most = min(self._most, self._suspects, MOST_ALONE) if alone else self._most
         filings = take_batches(
-            rotated(states, self._turns), most, lambda state, room: state.placing.take_to_file(room, now_ms)
+            rotated(states, self._turns),
+            most,
+            self._bound.bytes,
+            lambda state, room, size: state.placing.take_to_file(room, now_ms, size),
         )
         if not filings:
             return
@@ -217,10 +226,10 @@ class Filer:
         record = encode_done(filing.offsets)
         produce(state.intake + JOURNAL, state.partition, None, record, [], failed)
 
-    def _failed(self, error: KafkaError | None, _record: Any) -> None:
-        """A delivery report of a record to a topic of our own."""
+    def _failed(self, error: KafkaError | None, record: Any) -> None:
+        """A delivery report of a result, or of a record of the journal."""
         if error is not None and self._attempt is not None:
-            self._attempt.failure = self._attempt.failure or error.str()
+            self._attempt.failure = self._attempt.failure or f"{record.topic()}/{record.partition()}: {error.str()}"
 
     def _not_filed(
         self,
@@ -255,14 +264,13 @@ class Filer:
         if queued:
             return
         try:
-            proof = proof_of(state.place for state, _ in attempt.filings)
-            self._transactor.send_offsets(proof, self._membership.metadata())
-            self._producer.commit()
+            self._producer.prove_and_commit((state.place for state, _ in attempt.filings), self._membership)
         except AbortableError as error:
             self._give_up(attempt, str(error))
             return
         self._attempt = None
         self._clear(len(attempt))
+        self._bound.grow(size_of(attempt.filings))
         for state, filing in attempt.filings:
             state.confirm_filed(filing)
             self._tally.count(FILED, len(filing), state.intake)
@@ -279,6 +287,7 @@ class Filer:
 
     def _give_up(self, attempt: _Attempt, reason: str) -> None:
         self._on_event("filing_aborted", reason=reason)
+        self._bound.shrink(size_of(attempt.filings))
         self._put_back(attempt)
         self._next_ms = self._clock.monotonic_ms() + BACKOFF_MS
         self._producer.renew()

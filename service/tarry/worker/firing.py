@@ -11,7 +11,8 @@ A record that the broker refuses aborts the whole transaction. Whatever the caus
 there it is found out whether to wait, or which of its records is to blame, and the next transaction is without it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from itertools import chain
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -23,13 +24,16 @@ from tarry.errors import AbortableError, RetriableError
 from tarry.kafka.membership import Membership
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.settings import BATCH_BYTES
+from tarry.kafka.topics import DEAD
 from tarry.kafka.transaction import Transactor
 from tarry.metrics.families import ABORTED
 from tarry.metrics.tally import Tally
-from tarry.worker.batches import Batches, take_batches, targets_of
+from tarry.worker.batches import Batches, size_of, take_batches, targets_of
+from tarry.worker.bound import Bound
 from tarry.worker.composing import Composer, is_refusal
 from tarry.worker.counting import count_fired
 from tarry.worker.judging import judge, may_condemn
+from tarry.worker.letters import LetterWriter
 from tarry.worker.parking import Parking
 from tarry.worker.targets import Targets
 
@@ -63,6 +67,7 @@ class Firing:
         membership: whose metadata proves that the partitions are still ours.
         targets: what is known of targets.
         parking: takes the messages of those that are set apart.
+        letters: takes dead letters that go apart.
         clock: wall and monotonic time.
         most: messages a transaction.
         on_event: takes an event's name and fields, for the log.
@@ -75,6 +80,7 @@ class Firing:
         membership: Membership,
         targets: Targets,
         parking: Parking,
+        letters: LetterWriter,
         clock: Clock,
         most: int,
         on_event: Callable[..., None],
@@ -88,8 +94,10 @@ class Firing:
         self._on_event = on_event
         self._targets = targets
         self._parking = parking
-        self._composer = Composer(transactor, self._blame, self._fail)
-        self._own_failure: KafkaError | None = None
+        self._letters = letters
+        self._bound = Bound()
+        self._composer = Composer(transactor, letters.take, self._blame, self._fail)
+        self._own_failures: dict[Place, list[KafkaError]] = {}
         self._blamed: dict[str, list[KafkaError]] = {}
         self.resting_until_ms = 0
         """Monotonic: before it nothing is tried, after a failure that passes."""
@@ -107,7 +115,9 @@ class Firing:
         self._make_ready()
         now_ms = self._clock.now_ms()
         apart = self._parking.apart
-        fired = take_batches(states, self._most, lambda state, room: state.take(room, now_ms, apart))
+        fired = take_batches(
+            states, self._most, self._bound.bytes, lambda state, room, size: state.take(room, now_ms, apart, size)
+        )
         if not fired:
             return 0
         try:
@@ -126,18 +136,32 @@ class Firing:
                 self._transactor.poll(REPORT_WAIT_S)
             learned = self._learn_from_failures(fired, error)
             self._put_back(fired, error, rest=not learned)
-            self._transactor.abort()
-            if learned:
+            self._give_up()
+            if learned and not self._transactor.is_stuck:
                 # A refused record leaves a gap in the sequence that the next transaction would wait behind.
                 self._transactor.renew()
             return 0
+        if self._bound.is_shrunk:  # to add sizes up takes as long as much else of a delivery
+            self._bound.grow(size_of(fired))
         for state, batch in fired:
             state.confirm(batch)
         count_fired(self._tally, fired, self._clock.now_ms(), self._clock.monotonic_ms() - began_ms)
         return sum(len(batch) for _, batch in fired)
 
-    def commit_rest(self, states: Sequence[PartitionState], *, released: bool) -> dict[Place, OffsetMetadata]:
+    def commit_rest(
+        self,
+        states: Sequence[PartitionState],
+        *,
+        released: bool,
+        summed_up: Container[PartitionState] = (),
+    ) -> dict[Place, OffsetMetadata]:
         """Commit the checkpoints of partitions, and copies of them in their journals, where nothing fires.
+
+        Args:
+            states: of the partitions.
+            released: whether they are given up with it.
+            summed_up: those of them whose journals get a summary of what is done; no transaction with anything of
+                theirs is open.
 
         Returns:
             What was committed.
@@ -148,21 +172,34 @@ class Firing:
             FatalError: refused, and the producer is lost.
         """
         self._make_ready()
+        self._blamed.clear()
+        self._own_failures.clear()
         self._transactor.begin()
         try:
             offsets: dict[Place, OffsetMetadata] = {}
             for state in states:
-                rest = state.rest(released=released)
+                rest = state.rest(released=released, sums_up=state in summed_up)
                 offsets[state.place] = (rest.low, rest.metadata)
+                for record in rest.summary:
+                    self._composer.journal(state, record)
                 self._composer.journal(state, rest.journal)
             self._transactor.send_offsets(offsets, self._membership.metadata())
             self._transactor.commit()
         except AbortableError:
-            self._transactor.abort()
+            if not self._has_failed():
+                self._transactor.poll(REPORT_WAIT_S)
+            self._give_up()
             raise
         for state in states:
             state.confirm_rest()
         return offsets
+
+    def _give_up(self) -> None:
+        """Abort; where a record was given up for want of an answer, its partition may have no leader, and it sticks."""
+        self._transactor.give_up()
+        if self._has_timed_out():
+            self._transactor.is_stuck = True
+            self._transactor.close()
 
     def _make_ready(self) -> None:
         """Build the producer that could not be built after the last failure."""
@@ -201,7 +238,7 @@ class Firing:
 
     def _transact(self, fired: Batches, now_ms: int) -> None:
         self._blamed.clear()
-        self._own_failure = None
+        self._own_failures.clear()
         self._transactor.begin()
         offsets: dict[Place, OffsetMetadata] = {}
         for state, batch in fired:
@@ -222,20 +259,25 @@ class Firing:
         if error is not None:
             self._blamed.setdefault(message.target, []).append(error)
 
-    def _fail(self, error: KafkaError) -> None:
+    def _fail(self, place: Place, error: KafkaError) -> None:
         """A delivery report with an error, of a record to a topic of our own."""
-        self._own_failure = self._own_failure or error
+        self._own_failures.setdefault(place, []).append(error)
 
     def _has_failed(self) -> bool:
-        return bool(self._blamed) or self._own_failure is not None
+        return bool(self._blamed or self._own_failures)
+
+    def _has_timed_out(self) -> bool:
+        failures = chain(*self._own_failures.values(), *self._blamed.values())
+        return any(error.code() == KafkaError._MSG_TIMED_OUT for error in failures)
 
     def _learn_from_failures(self, fired: Batches, aborted_by: AbortableError) -> bool:
         """Find the targets that are to blame; whether the next try will differ from this one."""
-        learned = False
+        learned = self._learn_from_our_own(fired)
         if aborted_by.code == _UNAUTHORIZED:
             # Here the client library names no record: the brokers say what we may not write to.
             learned = self._learn_what_is_denied(targets_of(fired))
-        cluster_is_away = self._own_failure is not None and self._own_failure.code() not in _FOLLOWING
+        own = [error for errors in self._own_failures.values() for error in errors]
+        cluster_is_away = any(error.code() not in _FOLLOWING and not is_refusal(error) for error in own)
         for topic, errors in self._blamed.items():
             codes = {error.code() for error in errors}
             if refusal := next(filter(is_refusal, errors), None):
@@ -251,6 +293,20 @@ class Firing:
         if not learned:
             # A target that was deleted fails the transaction as a whole, and is not named.
             self._targets.forget_all()
+        return learned
+
+    def _learn_from_our_own(self, fired: Batches) -> bool:
+        """Have letters go apart that their topic refuses; write less at a time where else it was too much."""
+        learned = is_too_much = False
+        for (topic, _), errors in self._own_failures.items():
+            if (refusal := next(filter(is_refusal, errors), None)) and topic.endswith(DEAD):
+                self._letters.set_apart(topic.removesuffix(DEAD), refusal.str())
+                learned = True
+            elif refusal is not None:
+                is_too_much = True
+        if is_too_much or self._has_timed_out():
+            learned = learned or (is_too_much and self._bound.bytes > 1)
+            self._bound.shrink(size_of(fired))
         return learned
 
     def _learn_what_is_denied(self, topics: set[str]) -> bool:

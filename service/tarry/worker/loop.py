@@ -7,7 +7,8 @@ would slow both down by orders of magnitude.
 from collections.abc import Callable
 
 from tarry.clock import Clock
-from tarry.errors import BrokerError, FatalError, MembershipLostError, RejoinError, RetriableError
+from tarry.errors import BrokerError, FatalError, LogError, MembershipLostError, RejoinError, RetriableError
+from tarry.kafka.broker_time import BrokerTime
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import QUEUE_KBYTES
 from tarry.kafka.stall import StallWatch
@@ -20,12 +21,15 @@ from tarry.worker.edges import open_edges
 from tarry.worker.filing import Filer
 from tarry.worker.firing import Firing
 from tarry.worker.janitor import Janitor
+from tarry.worker.letters import LetterWriter
 from tarry.worker.ownership import Ownership
 from tarry.worker.parking import Parking
 from tarry.worker.plan import Plan
+from tarry.worker.publishing import Publishing
 from tarry.worker.pulse import Health, Pulse, View
 from tarry.worker.reading import Reading
 from tarry.worker.rereading import Rereading
+from tarry.worker.steady_clock import SteadyClock
 from tarry.worker.targets import Targets
 
 READ_WAIT_MS = 10
@@ -57,6 +61,7 @@ class Worker:
         on_event: takes an event's name and fields, for the log.
         tally: counts.
         on_pulse: told about once a second that the loop goes round, and whether all is taken over; may not wait.
+        brokers_ms: how far the brokers' time is from monotonic time, as the start has found; None: not known.
     """
 
     def __init__(
@@ -67,11 +72,13 @@ class Worker:
         on_event: Callable[..., None],
         tally: Tally | None = None,
         on_pulse: Callable[[Health], None] = lambda _health: None,
+        brokers_ms: int | None = None,
     ) -> None:
         tally = tally or Tally()
         declare_counters(tally, plan.intakes)
         self._interval_ms = plan.interval_ms
-        self._clock = clock
+        brokers = BrokerTime(plan.cluster, list(plan.intakes), clock, on_event)
+        clock = self._clock = self._steady = SteadyClock(clock, brokers, on_event, brokers_ms)
         self._stopping = stopping
         self._on_event = on_event
         self._next_transaction_ms = 0
@@ -79,12 +86,16 @@ class Worker:
         self._turns = 0
         edges = self._edges = open_edges(plan, clock, self._warn)
         targets = Targets(
-            lambda topics: edges.topics.targets(topics, METADATA_TIMEOUT_S), compresses=plan.cluster.compresses
+            lambda topics: edges.topics.targets(topics, METADATA_TIMEOUT_S),
+            edges.others,
+            compresses=plan.cluster.compresses,
         )
+        self._letters = LetterWriter(edges.letters, plan.cluster.clients, edges.membership, clock, on_event, tally)
         self._parking = Parking(
             edges.parking,
             edges.membership,
             targets,
+            self._letters,
             Rereading(lambda: self._new_reader(plan), plan.memory_budget_bytes),
             plan.cluster.clients,
             clock,
@@ -97,6 +108,7 @@ class Worker:
             edges.membership,
             targets,
             self._parking,
+            self._letters,
             clock,
             plan.most,
             on_event,
@@ -106,7 +118,10 @@ class Worker:
             edges.offsets,
             clock,
             {topic: intake.keep_ms for topic, intake in plan.intakes.items()},
-            lambda states: self._firing.commit_rest(states, released=False),
+            lambda intakes: edges.origins.ask({topic: plan.intakes[topic].geometry for topic in intakes}),
+            lambda states, summed_up: self._firing.commit_rest(states, released=False, summed_up=summed_up),
+            lambda: not any(one.is_open for one in (self._filer, self._parking, self._letters)),
+            plan.sum_up_after,
             on_event,
         )
         self._filer = Filer(edges.filing, plan.cluster.clients, edges.membership, clock, plan.most, on_event, tally)
@@ -121,8 +136,15 @@ class Worker:
             on_event,
         )
         self._bucket_counts = BucketCounts(edges.offsets, clock)
-        self._pulse = Pulse(clock, tally, plan.memory_budget_bytes, edges.offsets, self.look, on_pulse)
-        self._reading = Reading(edges.reader, plan.intakes, plan.memory_budget_bytes, clock, tally, on_event)
+        self._pulse = Pulse(self._steady, tally, plan.memory_budget_bytes, edges.offsets, self.look, on_pulse)
+        self._reading = Reading(edges.reader, plan.intakes, plan.memory_budget_bytes, self._steady, tally, on_event)
+        self._publishing = Publishing(
+            plan.cluster,
+            plan.name,
+            {topic: intake.reader.policy for topic, intake in plan.intakes.items()},
+            clock,
+            on_event,
+        )
         self._owned = Ownership(
             plan,
             clock,
@@ -132,8 +154,10 @@ class Worker:
             self._filer,
             self._draining,
             self._parking,
+            self._letters,
             self._janitor,
             self._pulse,
+            self._publishing,
             tally,
             on_event,
         )
@@ -143,7 +167,6 @@ class Worker:
         """Serve until `stopping`, then hand the partitions over.
 
         Raises:
-            UsageError: a partition can be served by nobody; one line says why.
             MembershipLostError: this member is out for good.
         """
         try:
@@ -157,10 +180,10 @@ class Worker:
         """Go once around the loop.
 
         Raises:
-            UsageError: a partition can be served by nobody; one line says why.
             MembershipLostError: this member is out for good.
         """
         owned = self._owned
+        self._steady.turn()
         try:
             owned.turn()
             self._reading.turn(owned.states, self._patience_ms())
@@ -170,8 +193,11 @@ class Worker:
                 states = list(owned.states.values())
                 self._filer.turn(states, self._draining.held_up)
                 self._parking.turn(states)
+                self._letters.turn(states)
             self._janitor.turn(owned.states)
             self._bucket_counts.turn(owned.states)
+        except LogError as error:
+            owned.quarantine(error)
         except RejoinError as error:
             owned.join_again(error)
         except RetriableError as error:
@@ -181,6 +207,7 @@ class Worker:
         except FatalError as error:
             owned.begin_anew(error)
         owned.announce()
+        self._publishing.turn(owned.states)
         self._pulse.turn()
 
     def hand_over(self) -> None:
@@ -191,6 +218,8 @@ class Worker:
     def close(self) -> None:
         """Leave the group, which gives up what is still ours, and close the clients."""
         try:
+            self._publishing.close()
+            self._steady.close()
             self._draining.close()
             self._edges.close()
         except BrokerError as error:
@@ -202,6 +231,8 @@ class Worker:
 
     def _patience_ms(self) -> int:
         """How long to wait for records: no longer than until the next transaction has something to do."""
+        if self._owned.is_taking_over:
+            return 0
         wait_ms = DRAIN_WAIT_MS if self._draining.is_busy else READ_WAIT_MS
         now_ms = self._clock.now_ms()
         for state in self._owned.states.values():

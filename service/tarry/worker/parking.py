@@ -32,15 +32,17 @@ from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError, RetriableError
 from tarry.kafka.clients import Clients
 from tarry.kafka.membership import Membership
-from tarry.kafka.partition_logs import proof_of
 from tarry.kafka.place import Place
 from tarry.kafka.settings import BATCH_BYTES
+from tarry.kafka.topics import DEAD
 from tarry.kafka.transaction import Transactor
 from tarry.metrics.tally import Tally
-from tarry.worker.batches import MOST_ALONE, Batches, rotated, take_batches
+from tarry.worker.batches import MOST_ALONE, Batches, rotated, size_of, take_batches
+from tarry.worker.bound import Bound
 from tarry.worker.composing import Composer, Reports, is_refusal, verdicts_of
 from tarry.worker.counting import count_delivered
 from tarry.worker.judging import Verdicts, judge
+from tarry.worker.letters import LetterWriter
 from tarry.worker.rereading import Rereading
 from tarry.worker.side_producer import ALONE_BYTES, SideProducer
 from tarry.worker.targets import KEPT_MS, Targets
@@ -51,16 +53,13 @@ LAST_RETRY_MS = 10_000
 LOOK_MS = 1_000
 """How often it is asked whether a target can be written to again, where the brokers say that it can't."""
 
-FEWEST = 50
-"""A try that failed is followed by one of half as many messages, and no fewer than this."""
-
 
 @dataclass(slots=True)
 class _Apart:
     """A target whose messages go apart.
 
     Attributes:
-        most: messages of its next transaction.
+        bound: how much its next transaction takes.
         try_at_ms: when that is due, monotonic.
         pause_ms: how long after a failure the next one is.
         stays_until_ms: it is not back before, monotonic.
@@ -69,22 +68,36 @@ class _Apart:
         alone: whether each record goes in a batch of its own.
     """
 
-    most: int
     try_at_ms: int
     pause_ms: int = FIRST_RETRY_MS
     stays_until_ms: int = 0
     is_doubtful: bool = False
     alone: bool = False
+    bound: Bound = field(default_factory=Bound)
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """An open transaction with messages for one target."""
+    """An open transaction with messages for one target.
+
+    Attributes:
+        topic: the target.
+        batches: the messages.
+        refusals: by the target, for ever.
+        failure: why it can't commit.
+        is_too_much: whether a topic of ours refused what was written to it.
+    """
 
     topic: str
     batches: Batches
     refusals: Reports = field(default_factory=dict)
     failure: str = ""
+    is_too_much: bool = False
+
+    @property
+    def can_be_less(self) -> bool:
+        """Whether the next try with less differs from this one."""
+        return self.is_too_much and sum(len(batch) for _, batch in self.batches) > 1
 
 
 class Parking:
@@ -94,6 +107,7 @@ class Parking:
         transactor: a producer of its own.
         membership: whose metadata proves that the partitions are still ours.
         targets: what is known of targets.
+        letters: takes dead letters that go apart.
         rereading: keeps what is parked within its share of memory.
         clients: who waits for brokers in the background.
         clock: wall and monotonic time.
@@ -107,6 +121,7 @@ class Parking:
         transactor: Transactor,
         membership: Membership,
         targets: Targets,
+        letters: LetterWriter,
         rereading: Rereading,
         clients: Clients,
         clock: Clock,
@@ -122,7 +137,8 @@ class Parking:
         self._clock = clock
         self._most = most
         self._on_event = on_event
-        self._composer = Composer(transactor, self._blame, self._fail)
+        self._letters = letters
+        self._composer = Composer(transactor, letters.take, self._blame, self._fail)
         self._apart: dict[str, _Apart] = {}
         self._attempt: _Attempt | None = None
         self._tries = 0
@@ -137,7 +153,7 @@ class Parking:
         """Set targets apart that can't be written to at present."""
         for topic in topics:
             if topic not in self._apart:
-                self._apart[topic] = _Apart(self._most, self._clock.monotonic_ms() + FIRST_RETRY_MS, is_doubtful=True)
+                self._apart[topic] = _Apart(self._clock.monotonic_ms() + FIRST_RETRY_MS, is_doubtful=True)
                 self._on_event("target_away", target=topic, reason=reason)
 
     def set_apart(self, topics: Iterable[str], reason: str) -> None:
@@ -145,9 +161,14 @@ class Parking:
         now_ms = self._clock.monotonic_ms()
         for topic in topics:
             if topic not in self._apart:
-                self._apart[topic] = _Apart(self._most, now_ms)
+                self._apart[topic] = _Apart(now_ms)
                 self._on_event("target_apart", target=topic, reason=reason)
             self._apart[topic].stays_until_ms = now_ms + KEPT_MS
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction of it is open."""
+        return self._attempt is not None
 
     def turn(self, states: Sequence[PartitionState]) -> None:
         """Look after the attempt that is open, or begin one that is due; never waits for a target.
@@ -237,14 +258,15 @@ class Parking:
         if not self._producer.fits():
             self._producer.renew()
             return True
-        due_ms = self._clock.now_ms()
+        due_ms, apart = self._clock.now_ms(), self._apart[topic]
+        most = min(self._most, MOST_ALONE) if apart.alone else self._most
         batches = take_batches(
-            states, self._apart[topic].most, lambda state, room: state.parked.take(topic, room, due_ms)
+            states, most, apart.bound.bytes, lambda state, room, size: state.parked.take(topic, room, due_ms, size)
         )
         if batches:
             attempt = _Attempt(topic, batches)
             if judge(batches, missing, self._targets, now_ms, self._verdicts):
-                self._apart[topic].is_doubtful = True
+                apart.is_doubtful = True
                 self._park_again(attempt)
                 return False
             self._send(attempt)
@@ -258,7 +280,8 @@ class Parking:
         self._producer.begin()
         try:
             for state, batch in attempt.batches:
-                self._composer.write(state, batch, self._targets.partitions, now_ms)
+                for letter in self._composer.write(state, batch, self._targets.partitions, now_ms):
+                    self._verdicts.pop((state.place, letter.sequence), None)
                 self._composer.journal(state, encode_done(batch.offsets()))
         except AbortableError as error:
             # It may only follow from a refusal, which the next look finds.
@@ -284,9 +307,7 @@ class Parking:
         if queued:
             return
         try:
-            proof = proof_of(state.place for state, _ in attempt.batches)
-            self._producer.transactor.send_offsets(proof, self._membership.metadata())
-            self._producer.commit()
+            self._producer.prove_and_commit((state.place for state, _ in attempt.batches), self._membership)
         except AbortableError as error:
             self._give_back(attempt, str(error))
             return
@@ -298,7 +319,7 @@ class Parking:
         count_delivered(self._tally, attempt.batches, self._clock.now_ms())
         apart = self._apart[attempt.topic]
         apart.try_at_ms, apart.pause_ms = self._clock.monotonic_ms(), FIRST_RETRY_MS
-        apart.most = min(apart.most * 2, self._most, MOST_ALONE if apart.alone else self._most)
+        apart.bound.grow(size_of(attempt.batches))
 
     def _learn(self, attempt: _Attempt) -> None:
         """Records were refused for ever: keep the verdicts on those that are named, and try again at once."""
@@ -306,17 +327,21 @@ class Parking:
         verdicts = verdicts_of(attempt.refusals, alone=apart.alone)
         self._verdicts.update(verdicts)
         if not verdicts:
-            apart.alone, apart.most = True, min(apart.most, MOST_ALONE)
+            apart.alone = True
         apart.try_at_ms = self._clock.monotonic_ms()  # behind all others that are due
         apart.stays_until_ms = apart.try_at_ms + KEPT_MS
         self._park_again(attempt)
         self._producer.renew()
 
     def _give_back(self, attempt: _Attempt, reason: str) -> None:
-        self._park_again(attempt)
         apart = self._apart[attempt.topic]
-        apart.is_doubtful, apart.most = True, max(min(FEWEST, self._most), apart.most // 2)
-        self._later(attempt.topic, reason)
+        apart.is_doubtful = True
+        apart.bound.shrink(size_of(attempt.batches))
+        self._park_again(attempt)
+        if attempt.can_be_less:
+            apart.try_at_ms = self._clock.monotonic_ms()
+        else:
+            self._later(attempt.topic, reason)
         self._producer.renew()
 
     def _park_again(self, attempt: _Attempt) -> None:
@@ -338,6 +363,9 @@ class Parking:
         else:
             self._attempt.failure = error.str()
 
-    def _fail(self, error: KafkaError) -> None:
+    def _fail(self, place: Place, error: KafkaError) -> None:
+        if place[0].endswith(DEAD) and is_refusal(error):
+            self._letters.set_apart(place[0].removesuffix(DEAD), error.str())
         if self._attempt is not None:
-            self._attempt.failure = error.str()
+            self._attempt.failure = f"{place[0]}/{place[1]}: {error.str()}"
+            self._attempt.is_too_much = self._attempt.is_too_much or is_refusal(error)

@@ -25,6 +25,11 @@ class IntakePlan:
     keep_ms: int
 
 
+def producers_of(name: str) -> tuple[str, str, str, str]:
+    """The transactional ids of a process: what fires, files, was parked, and dead letters."""
+    return f"{name}-fire", f"{name}-file", f"{name}-park", f"{name}-dead"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What one process does.
@@ -40,6 +45,7 @@ class Plan:
         memory_budget_bytes: for messages held.
         interval_ms: the least time from the start of one transaction to the next.
         most: messages a transaction.
+        sum_up_after: records of a journal that a take-over may have to read before they are summed up.
     """
 
     cluster: Cluster
@@ -52,3 +58,4 @@ class Plan:
     memory_budget_bytes: int
     interval_ms: int
     most: int
+    sum_up_after: int = 10_000

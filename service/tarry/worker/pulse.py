@@ -1,37 +1,37 @@
 """What a process says of itself once a second: that its loop goes round, whether it is ready, and its gauges."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import Message
-
-from tarry.clock import Clock
 from tarry.core.partition import PartitionState
 from tarry.kafka.offsets import Offsets, Pending
 from tarry.kafka.place import Place
-from tarry.kafka.reader import Reader
-from tarry.kafka.settings import Cluster
-from tarry.kafka.stall import StallWatch
 from tarry.metrics.families import (
     ASSIGNED,
     BUDGET_BYTES,
+    CLOCK_AHEAD,
     HELD_BYTES,
     IN_BUCKETS,
     LAG,
     PARKED,
+    QUARANTINED,
+    REFUSED_LETTERS,
     REPLAYING,
     TAKEOVER_SECONDS,
     UNEMPTIED,
     WAITING,
+    WITHOUT_LEADER,
 )
 from tarry.metrics.tally import Key, Tally
+from tarry.worker.aside import Aside
+from tarry.worker.steady_clock import SteadyClock
 
 EVERY_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether a process has taken over and replayed all that the group gave it; if not, why not, in one line."""
+    """Whether a process has taken over and replayed all that it can serve; `why` not, or what it does not serve."""
 
     ready: bool
     why: str
@@ -45,11 +45,13 @@ class View:
         joined: whether the group has said which partitions are ours, be it none.
         waiting: partitions that are to be taken over.
         states: those that are.
+        aside: those that can't be served now.
     """
 
     joined: bool
     waiting: int
     states: Mapping[Place, PartitionState]
+    aside: Aside
 
     @property
     def replaying(self) -> int:
@@ -61,7 +63,7 @@ class Pulse:
     """Beats at most once a second, however often it is called.
 
     Args:
-        clock: monotonic time.
+        clock: monotonic time; and how far the machine's is ahead of it.
         tally: takes the gauges.
         budget_bytes: for messages held.
         offsets: questions to the brokers.
@@ -71,7 +73,7 @@ class Pulse:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: SteadyClock,
         tally: Tally,
         budget_bytes: int,
         offsets: Offsets,
@@ -126,10 +128,11 @@ class Pulse:
 
     def _gauges(self, view: View) -> dict[Key, float]:
         gauges: dict[Key, float] = {
-            (ASSIGNED.name,): len(view.states) + view.waiting,
+            (ASSIGNED.name,): len(view.states) + view.waiting + len(view.aside),
             (REPLAYING.name,): view.replaying,
-            (HELD_BYTES.name,): sum(state.held_bytes for state in view.states.values()),
+            (HELD_BYTES.name,): sum(state.memory_bytes for state in view.states.values()),
             (BUDGET_BYTES.name,): self._budget_bytes,
+            (CLOCK_AHEAD.name,): self._clock.ahead_ms / 1000,
         }
         for place, state in view.states.items():
             waiting = (WAITING.name, place[0])
@@ -137,6 +140,9 @@ class Pulse:
             for level, messages in state.overflow.in_buckets.items():
                 far = (IN_BUCKETS.name, place[0], str(level))
                 gauges[far] = gauges.get(far, 0) + messages
+            if state.letters.left:
+                refused = (REFUSED_LETTERS.name, place[0])
+                gauges[refused] = gauges.get(refused, 0) + state.letters.left
             if state.overflow.slots:
                 gauges[UNEMPTIED.name, place[0], str(place[1])] = len(state.overflow.done)
             for target, messages in state.parked.by_target().items():
@@ -144,29 +150,10 @@ class Pulse:
                 gauges[parked] = gauges.get(parked, 0) + messages
             if (end := self._ends.get(place)) is not None:
                 gauges[LAG.name, place[0], str(place[1])] = max(0, end - state.position)
+        for family, places in ((QUARANTINED, view.aside.quarantined), (WITHOUT_LEADER, view.aside.waiting)):
+            for topic, partition in places:
+                gauges[family.name, topic, str(partition)] = 1
         return gauges
-
-
-class PulsingReader(Reader):
-    """Reads a journal in a take-over, which may be long: the loop does not go round meanwhile, and yet nothing hangs.
-
-    Args:
-        cluster: see `Reader`.
-        on_warning: see `Reader`.
-        pulse: beats at each read.
-        watch: see `Reader`.
-    """
-
-    def __init__(
-        self, cluster: Cluster, on_warning: Callable[[str], None], pulse: Pulse, watch: StallWatch | None = None
-    ) -> None:
-        super().__init__(cluster, on_warning, watch=watch)
-        self._pulse = pulse
-
-    def read(self, most: int, timeout_s: float) -> tuple[Sequence[Message], Mapping[Place, int]]:
-        """Read, as `Reader` does, and beat."""
-        self._pulse.turn()
-        return super().read(most, timeout_s)
 
 
 def _health(view: View) -> Health:
@@ -176,4 +163,4 @@ def _health(view: View) -> Health:
         return Health(ready=False, why=f"{view.waiting} partitions are to be taken over")
     if replaying := view.replaying:
         return Health(ready=False, why=f"{replaying} partitions are being replayed")
-    return Health(ready=True, why="")
+    return Health(ready=True, why="\n".join(view.aside.lines()))

@@ -1,22 +1,22 @@
 """Reading the intakes: records go to the state of their partition, as long as there is room for what is held."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from confluent_kafka import Message
 
-from tarry.clock import Clock
 from tarry.core.partition import PartitionState
 from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
+from tarry.kafka.record_headers import read_headers, saved_headers
 from tarry.metrics.tally import Tally
 from tarry.worker.batches import is_behind
 from tarry.worker.counting import count_placed, count_received
-
-if TYPE_CHECKING:
-    from tarry.core.message import Headers
+from tarry.worker.steady_clock import SteadyClock
 
 READ_MOST = 5_000
+
+KNOWN_SHARE = 0.125
+"""Of the budget: what knowing the messages takes that were delivered a moment ago, for duplicates."""
 
 RESUME_AT = 0.8
 """Reading goes on when what is held has fallen to this share of the budget."""
@@ -39,7 +39,7 @@ class Reading:
         reader: Reader,
         intakes: Iterable[str],
         budget_bytes: int,
-        clock: Clock,
+        clock: SteadyClock,
         tally: Tally,
         on_event: Callable[..., None],
     ) -> None:
@@ -90,7 +90,7 @@ class Reading:
         count_placed(self._tally, list(states.values()), held)
 
     def _accept(self, records: Sequence[Message], states: Mapping[Place, PartitionState]) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms, latest_ms = self._clock.now_ms(), self._clock.latest_ms()
         topic, partition, state = None, None, None
         for record in records:
             if record.partition() != partition or record.topic() != topic:  # they come in runs
@@ -100,16 +100,20 @@ class Reading:
                 continue
             offset = record.offset() or 0
             try:
-                headers: Headers | None = record.headers()  # type: ignore[assignment]  # bytes, from the wire
-            except SystemError:
-                # A name that is not UTF-8. Asking a second time would hand out broken objects.
-                state.arrivals.accept_unreadable(offset, record.key(), record.value())
+                headers = read_headers(record)
+            except SystemError as error:  # a name that is not UTF-8
+                saved = saved_headers(record, error)
+                state.arrivals.accept_unreadable(offset, record.key(), record.value(), saved)
                 continue
-            state.arrivals.accept(offset, record.timestamp()[1], record.key(), record.value(), headers, now_ms)
+            stamp_ms = record.timestamp()[1]
+            state.arrivals.accept(offset, stamp_ms, record.key(), record.value(), headers, now_ms, latest_ms)
 
     def _mind_the_budget(self, states: Mapping[Place, PartitionState]) -> None:
         """Stop reading while more is held than the budget allows; a replay is read to its end, or none would fire."""
-        held = sum(state.held_bytes for state in states.values())
+        share = int(self._budget_bytes * KNOWN_SHARE) // max(1, len(states))
+        for state in states.values():
+            state.shed_known(share)
+        held = sum(state.memory_bytes for state in states.values())
         replaying = any(state.replaying for state in states.values())
         if not self._paused and held > self._budget_bytes and not replaying:
             self._paused = True

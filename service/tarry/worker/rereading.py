@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tarry.core.partition import PartitionState
-from tarry.errors import UsageError
+from tarry.errors import LogError
 from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
+from tarry.kafka.record_headers import headers_of
 from tarry.worker.logs import log_of
 
 if TYPE_CHECKING:
-    from tarry.core.message import Headers
     from tarry.core.parked import Wanted
     from tarry.core.source import Source
 
@@ -73,7 +73,7 @@ class Rereading:
 
         Raises:
             RetriableError: refused for now; go on.
-            UsageError: a log no longer holds a record that is wanted.
+            LogError: a log no longer holds a record that is wanted.
         """
         if self._reader is None or not self._passes:
             return
@@ -86,8 +86,7 @@ class Rereading:
             wanted = self._passes[state]
             offset = record.offset() or 0
             if wanted.due_ms(source, offset) is not None:
-                headers: Headers | None = record.headers()  # type: ignore[assignment]  # bytes, from the wire
-                stamp_ms, key, value = record.timestamp()[1], record.key(), record.value()
+                stamp_ms, key, value, headers = record.timestamp()[1], record.key(), record.value(), headers_of(record)
                 state.arrivals.read_again(wanted, source, offset, stamp_ms, key, value, headers)
             if wanted.is_complete:
                 self._end(state)
@@ -113,9 +112,10 @@ class Rereading:
         if any(other is state for other, _, _ in self._logs.values()):
             return
         wanted = self._passes.pop(state)
-        raise UsageError(
+        raise LogError(
             f"{state.intake}/{state.partition} and its buckets no longer hold all of {len(wanted)} messages for "
-            f"{wanted.topic}, which are not delivered yet: was data deleted?"
+            f"{wanted.topic}, which are not delivered yet: was data deleted?",
+            state.place,
         )
 
     def _end(self, state: PartitionState) -> None:

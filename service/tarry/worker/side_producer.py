@@ -8,13 +8,15 @@ The next producer is built in the background, so that no turn waits for brokers.
 time: a revoke does not ask whether it is convenient.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tarry.clock import Clock
 from tarry.errors import FatalError, RetriableError
 from tarry.kafka.clients import Clients
+from tarry.kafka.membership import Membership
+from tarry.kafka.partition_logs import proof_of
+from tarry.kafka.place import Place
 from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.transaction import Transactor
 
@@ -99,6 +101,11 @@ class SideProducer:
         self.transactor.begin()
         self._is_open = True
 
+    def prove_and_commit(self, places: Iterable[Place], membership: Membership) -> None:
+        """Commit what is open, if partitions are ours still, as `commit`."""
+        self.transactor.send_offsets(proof_of(places), membership.metadata())
+        self.commit()
+
     def commit(self) -> None:
         """Commit what is open, however long it takes.
 
@@ -179,10 +186,17 @@ class SideProducer:
             renewal.result()
 
     def _abort_and_renew(self) -> None:
+        name = self.transactor.transactional_id
         if self._is_open:
             # Else the broker does it, and has the registration wait. But a client that lost its coordinator may never
             # find it again, and nobody watches over this thread.
-            with suppress(RetriableError):
+            try:
                 self.transactor.abort(RENEWAL_ABORT_S)
+            except RetriableError:
+                pass
+            except FatalError:
+                if self.transactor.transactional_id == name:
+                    raise
+                # It was renamed meanwhile, and who ends what the old id has open has fenced it.
             self._is_open = False
         self.transactor.renew()

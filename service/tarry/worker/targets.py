@@ -1,8 +1,11 @@
 """What is known of target topics: asked once for all of a batch, kept, and asked again when in doubt."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from tarry.kafka.topics import Target
+
+Ask = Callable[[Collection[str]], Mapping[str, Target]]
 
 KEPT_MS = 60_000
 """After so long a target is asked for anew: partitions may have been added, and limits changed."""
@@ -10,22 +13,46 @@ KEPT_MS = 60_000
 MISSING_MS = 250
 """So long a topic that does not exist is not asked for again: it may be made at any time, and each try costs a wait."""
 
+SURE_MS = 3_000
+"""A topic that a broker does not know is away, and does not exist where one says so again so much later.
+
+A broker that has lost touch with its controllers, or is just coming up, answers from what it knew before.
+"""
+
+
+@dataclass(slots=True)
+class _Doubt:
+    """A topic that the brokers did not know when they were asked last.
+
+    Attributes:
+        since_ms: when the first of them said so.
+        asked_ms: when the last one was asked.
+        confirmed_ms: when others confirmed it last.
+    """
+
+    since_ms: int
+    asked_ms: int
+    confirmed_ms: int | None = None
+
 
 class Targets:
     """Partitions and limits of target topics.
 
     Args:
         ask: looks at topics; an answer for each.
+        ask_others: the same, of other brokers if there are any.
         compresses: whether records are compressed on their way: then their size there is not known beforehand.
     """
 
-    def __init__(self, ask: Callable[[Collection[str]], Mapping[str, Target]], *, compresses: bool = False) -> None:
+    def __init__(self, ask: Ask, ask_others: Ask, *, compresses: bool = False) -> None:
         self._ask = ask
+        self._ask_others = ask_others
         self._compresses = compresses
         self._emptied_ms = 0
         self._known: dict[str, Target] = {}
         self._asked_ms: dict[str, int] = {}
         self._missing: dict[str, int] = {}
+        self._doubts: dict[str, _Doubt] = {}
         self.partitions: dict[str, int] = {}
         """How many partitions those have that are known to exist."""
 
@@ -37,8 +64,8 @@ class Targets:
             now_ms: monotonic time.
 
         Returns:
-            Those that do not exist, and those that can't be written to now, each with the reason; of the latter
-            nothing is kept.
+            Those that surely do not exist, and those that can't be written to now, each with the reason; of the
+            latter nothing is kept but since when they were not found.
 
         Raises:
             BrokerError: the cluster does not answer.
@@ -47,7 +74,8 @@ class Targets:
         wanted = set(topics)
         unknown = wanted.difference(self.partitions, self._missing)
         obstacles: dict[str, str] = {}
-        for topic, target in self._ask(unknown).items() if unknown else ():
+        answers = self._make_sure(self._ask(unknown), now_ms) if unknown else {}
+        for topic, target in answers.items():
             if not target.partitions:
                 self._missing[topic] = now_ms
             elif target.obstacle:
@@ -57,6 +85,30 @@ class Targets:
                 self._asked_ms[topic] = now_ms
                 self.partitions[topic] = target.partitions
         return wanted.intersection(self._missing), obstacles
+
+    def _make_sure(self, answers: Mapping[str, Target], now_ms: int) -> dict[str, Target]:
+        """The answers, but that what is not found for the first time is only away, and later ones are confirmed."""
+        sure = dict(answers)
+        to_confirm = []
+        for topic, target in answers.items():
+            if target.partitions:
+                self._doubts.pop(topic, None)
+                continue
+            doubt = self._doubts.setdefault(topic, _Doubt(now_ms, now_ms))
+            doubt.asked_ms = now_ms
+            if now_ms - doubt.since_ms < SURE_MS:
+                sure[topic] = Target(
+                    1, "a broker knows no topic of this name: asked again, before its messages are dead"
+                )
+            elif doubt.confirmed_ms is None or now_ms - doubt.confirmed_ms >= SURE_MS:
+                to_confirm.append(topic)
+        for topic, target in self._ask_others(to_confirm).items() if to_confirm else ():
+            sure[topic] = target
+            if target.partitions:
+                del self._doubts[topic]
+            else:
+                self._doubts[topic].confirmed_ms = now_ms
+        return sure
 
     def max_bytes(self, topic: str) -> int | None:
         """A target's limit on a batch of records; None where it is not known."""
@@ -93,5 +145,6 @@ class Targets:
         if now_ms - self._emptied_ms > KEPT_MS:
             self.forget_all()
             self._emptied_ms = now_ms
+            self._doubts = {name: one for name, one in self._doubts.items() if now_ms - one.asked_ms <= KEPT_MS}
         if self._missing:
             self._missing = {topic: at_ms for topic, at_ms in self._missing.items() if now_ms - at_ms <= MISSING_MS}

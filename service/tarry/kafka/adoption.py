@@ -1,0 +1,135 @@
+"""`tarry serve --adopt`: go on with what there is, where what is known of a partition is not of its logs.
+
+A partition that nobody can take over begins again at the first record that its intake holds: all of it is delivered,
+also what was delivered before. What waits in buckets stays there, and comes in its time, as far as the topics of the
+levels are still those that were filed to:
+
+    known of this cluster     the new checkpoint keeps what is closed, and where the slots of unchanged levels are done
+    nothing of this cluster   all buckets begin anew, as in an intake just born
+    in any case               what the journal says so far counts no more: the pointers stand at its end
+
+So nothing is lost that a log still holds, and what is delivered once more has the same id.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+
+from tarry.clock import Clock
+from tarry.core.checkpoint import Checkpoint, Draining, Geometry
+from tarry.core.levels import first_closed_ms
+from tarry.core.source import Source
+from tarry.errors import UsageError
+from tarry.kafka.copies import Kept, write_copies
+from tarry.kafka.errors import error_of
+from tarry.kafka.patience import patiently
+from tarry.kafka.place import Place
+from tarry.kafka.refusals import SURE_AFTER_MS
+from tarry.kafka.settings import Cluster
+from tarry.kafka.standing import Standing, Standings
+
+PATIENCE_S = 30.0
+ANSWER_WITHIN_S = 10.0
+
+
+class Adoption:
+    """Adopts partitions.
+
+    Args:
+        cluster: where.
+        group: the consumer group.
+        clock: wall time, and for the bound on waiting for brokers.
+    """
+
+    def __init__(self, cluster: Cluster, group: str, clock: Clock) -> None:
+        self._cluster = cluster
+        self._admin = cluster.clients.admin(cluster.admin())
+        self._group = group
+        self._clock = clock
+        self._standings = Standings(cluster, group, clock)
+
+    def close(self) -> None:
+        """Close the clients."""
+        self._standings.close()
+
+    def adopt(
+        self, intake: str, partitions: int, geometry: Geometry, on_event: Callable[..., None] = lambda *_, **__: None
+    ) -> None:
+        """Give a new checkpoint to each partition that cannot be taken over; touch no other.
+
+        Args:
+            intake: its name; it exists, and so does its journal.
+            partitions: how many it has.
+            geometry: of its overflow wheel.
+            on_event: takes an event's name and fields, for the log.
+
+        Raises:
+            RetriableError: brokers do not answer.
+            UsageError: the group or the journal can't be written.
+        """
+        refused = self._refused(intake, partitions, geometry)
+        adopted = {one.place: (one.start, self._adopted(one, geometry)) for one in refused}
+        # The group's offset first: a copy alone would be passed over where that one can be read.
+        self._commit({one.place: adopted[one.place] for one in refused if one.is_committed})
+        write_copies(self._cluster, adopted)
+        for one in refused:
+            on_event("adopted", topic=intake, partition=one.place[1], low=one.start, reason=one.refusal)
+
+    def _refused(self, intake: str, partitions: int, geometry: Geometry) -> list[Standing]:
+        """The partitions that nobody can take over; those whose logs end too soon, once that has lasted."""
+
+        def look() -> list[Standing]:
+            return patiently(lambda: self._standings.of(intake, range(partitions), geometry), self._clock, PATIENCE_S)
+
+        found = look()
+        if in_doubt := {one.place for one in found if one.may_pass}:
+            self._clock.sleep(SURE_AFTER_MS / 1000)
+            found = look()
+        return [one for one in found if one.refusal is not None and (not one.may_pass or one.place in in_doubt)]
+
+    def _adopted(self, standing: Standing, geometry: Geometry) -> Checkpoint:
+        last, end = standing.last, standing.journal_end
+        if last is None:
+            closed_ms = first_closed_ms(geometry, self._clock.now_ms())
+            return Checkpoint((), True, geometry, closed_ms, pointer=end, origin=standing.origin)
+        return replace(
+            last,  # its writer is fenced by whoever takes over, who also judges the shape of its wheel
+            draining=tuple(
+                Draining(one.level, one.slot, min(one.done_below, upto), min(one.end, upto), end, one.turns)
+                for one in last.draining
+                if (upto := _end(standing, one.level, one.slot))
+            ),
+            emptying=tuple(
+                replace(one, end=min(one.end, upto))
+                for one in last.emptying
+                if (upto := _end(standing, one.level, one.slot))
+            ),
+            pointer=end,
+            due_below_ms=None,
+            origin=standing.origin,
+        )
+
+    def _commit(self, kept: dict[Place, Kept]) -> None:
+        if not kept:
+            return
+        wanted = [TopicPartition(*place, low, found.encode()) for place, (low, found) in kept.items()]
+        request = [ConsumerGroupTopicPartitions(self._group, wanted)]
+        asked = self._admin.alter_consumer_group_offsets(request, request_timeout=ANSWER_WITHIN_S)
+        try:
+            answer = asked[self._group].result()
+        except KafkaException as exception:
+            raise UsageError(
+                f"could not set the offsets of group {self._group} ({error_of(exception).str()}): end all its services "
+                "first, and wait until its members' sessions are over"
+            ) from exception
+        for one in answer.topic_partitions:
+            if one.error is not None:
+                raise UsageError(f"could not set the offset of {one.topic}/{one.partition}: {one.error.str()}")
+
+
+def _end(standing: Standing, level: int, slot: int) -> int:
+    """Where the log of a slot ends that a checkpoint speaks of; 0 where it is another log."""
+    if standing.last is None or not standing.last.origin.has_level(level, standing.origin):
+        return 0
+    return standing.spans.get(Source(level, slot), (0, 0))[1]

@@ -1,0 +1,55 @@
+"""Copies of checkpoints in a journal: which of them is the last, and writing one where nobody serves the partition.
+
+Who serves a partition writes them in its transactions.
+"""
+
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaError
+
+from tarry.core.checkpoint import Checkpoint
+from tarry.core.journal import encode_copy
+from tarry.errors import UsageError
+from tarry.kafka.partition_logs import journal_of
+from tarry.kafka.place import Place
+from tarry.kafka.settings import Cluster
+
+FLUSH_TIMEOUT_S = 30.0
+
+Kept = tuple[int, Checkpoint]
+"""A low watermark, and the checkpoint that goes with it."""
+
+
+def is_later(copy: Kept, other: Kept | None) -> bool:
+    """Whether a copy that stands behind another one in the journal counts instead of it.
+
+    The watermark goes back where an intake is adopted; the pointer never does. The place in the journal does not tell:
+    a birth may be written late, by a process that began when nobody had served yet.
+    """
+    return other is None or (copy[1].pointer, copy[0]) >= (other[1].pointer, other[0])
+
+
+def write_copies(cluster: Cluster, copies: Mapping[Place, Kept]) -> None:
+    """Write a copy into the journal of each partition.
+
+    Raises:
+        UsageError: a journal can't be written.
+    """
+    if not copies:
+        return
+    failures: list[str] = []
+
+    def report(error: KafkaError | None, _record: object) -> None:
+        if error is not None:
+            failures.append(error.str())
+
+    producer = cluster.clients.producer(cluster.client(enable_idempotence=True, acks="all"))
+    for place, (low, checkpoint) in copies.items():
+        topic, partition = journal_of(place)
+        value = encode_copy(low, checkpoint.encode())
+        producer.produce(topic, value=value, partition=partition, on_delivery=report)
+    left = producer.flush(FLUSH_TIMEOUT_S)
+    producer.close()
+    if failures or left:
+        reason = failures[0] if failures else "no answer"
+        raise UsageError(f"could not write checkpoints of {next(iter(copies))[0]} into its journal: {reason}")

@@ -1,0 +1,128 @@
+"""Asking the brokers what the offsets of a checkpoint are offsets of: ids of the cluster, and of an intake's topics."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException, TopicCollection, Uuid
+from confluent_kafka.admin import AdminClient
+
+from tarry.core.checkpoint import Geometry
+from tarry.core.origin import Origin, topics_of
+from tarry.errors import LogError, RetriableError
+from tarry.kafka.errors import error_of, group_errors, translate_group
+from tarry.kafka.place import Place
+from tarry.kafka.refusals import another_origin
+from tarry.kafka.topics import NO_TOPIC
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka.admin._cluster import DescribeClusterResult
+    from confluent_kafka.admin._topic import TopicDescription
+
+REQUEST_TIMEOUT_S = 5.0
+
+_URL_SAFE = str.maketrans("+/", "-_")
+_NONE = "A" * 22
+
+
+class Origins:
+    """Asks for ids.
+
+    Args:
+        admin: an admin client.
+    """
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def of(self, geometries: Mapping[str, Geometry]) -> dict[str, Origin]:
+        """The ids of the cluster and of the topics of intakes, in two requests.
+
+        A topic that is not there has none, nor has any where the brokers are older than ids are (2.8).
+
+        Args:
+            geometries: of their overflow wheels, by intake.
+
+        Raises:
+            RetriableError: no answer.
+        """
+        return self.ask(geometries).answers()
+
+    def ask(self, geometries: Mapping[str, Geometry]) -> "AskedOrigins":
+        """The same as `of`, without waiting for the answers."""
+        names = {intake: topics_of(intake, geometry.levels) for intake, geometry in geometries.items()}
+        cluster = self._admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
+        topics: dict[str, Future[TopicDescription]] = {}
+        if asked := [name for some in names.values() for name in some]:
+            topics = self._admin.describe_topics(TopicCollection(asked), request_timeout=REQUEST_TIMEOUT_S)
+        return AskedOrigins(names, cluster, topics)
+
+
+class AskedOrigins:
+    """Answers under way: the loop looks in on them.
+
+    Args:
+        names: for each intake its topics, in the order of a checkpoint.
+        cluster: of which the id is asked.
+        topics: the same, by name.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[str, list[str]],
+        cluster: "Future[DescribeClusterResult]",
+        topics: "Mapping[str, Future[TopicDescription]]",
+    ) -> None:
+        self._names = names
+        self._cluster = cluster
+        self._topics = topics
+
+    @property
+    def done(self) -> bool:
+        """Whether all have come, or failed."""
+        return self._cluster.done() and all(future.done() for future in self._topics.values())
+
+    def answers(self) -> dict[str, Origin]:
+        """The ids of now, by intake; waits for them.
+
+        Raises:
+            RetriableError: no answer.
+        """
+        with group_errors("ask for the cluster's id"):
+            cluster = self._cluster.result().cluster_id or ""
+        ids = {name: _id_of(name, future) for name, future in self._topics.items()}
+        return {intake: Origin.of([cluster, *(ids[name] for name in some)]) for intake, some in self._names.items()}
+
+
+def verify(held: Mapping[Place, Origin], now: Mapping[str, Origin]) -> None:
+    """See that what is served is still what was taken over.
+
+    Args:
+        held: for each partition what its checkpoint is of.
+        now: the ids of now, by intake.
+
+    Raises:
+        LogError: something of a partition is another one; one line says which.
+    """
+    for place, origin in held.items():
+        if refusal := another_origin(place, origin, now[place[0]]):
+            raise LogError(refusal, place)
+
+
+def _id_of(name: str, future: "Future[TopicDescription]") -> str:
+    """The id of a topic; nothing where there is no such topic."""
+    try:
+        return _text(future.result().topic_id)
+    except KafkaException as exception:
+        error = error_of(exception)
+        if error.code() not in NO_TOPIC:
+            failure = translate_group(error, f"ask for the id of {name}")
+            raise RetriableError(str(failure), failure.code) from exception
+        return ""
+
+
+def _text(topic_id: Uuid) -> str:
+    """As Kafka's own tools show it; nothing where there is none."""
+    text = str(topic_id).rstrip("=").translate(_URL_SAFE)
+    return "" if text == _NONE else text
