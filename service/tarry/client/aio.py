@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from tarry.client.connection import Connection, Options
+from tarry.client.connection import REPORTS_WITHIN_S, Connection, Options
 from tarry.client.pending import Pending, ReceiptT
 from tarry.client.receipt import CancelReceipt, DelayedMessage, MessageHeaders, Receipt, RescheduleReceipt
 from tarry.client.sending import is_empty, serve_reports
@@ -33,6 +33,8 @@ class AsyncDelayedProducer:
     Messages go out in the order in which their `send` began to run, as tasks do in the order in which they were made;
     so messages of one key keep their order also where nobody waits for the first before sending the second. Where the
     producer's queue is full, `send` waits for its turn.
+
+    In a process that is forked while there is one, it refuses: make one there.
 
     A `send`, `cancel` or `reschedule` that is cancelled while it waits for Kafka may have gone out all the same.
 
@@ -84,6 +86,12 @@ class AsyncDelayedProducer:
         self._turn = asyncio.Lock()
         self._has_room = asyncio.Event()
         self._is_closed = False
+        self._unreached: BrokerError | None = None
+        """Why what was queued has been given up, where it was."""
+        self._given_up: set[Pending[Any]] = set()
+        """What was handed over before that, and has no report yet."""
+        self._is_refusing = False
+        """Whether nobody answered, and who waits has yet to be given up."""
         self._end: asyncio.Future[None] | None = None
 
     async def send(
@@ -96,9 +104,10 @@ class AsyncDelayedProducer:
         at: datetime | None = None,
         id: UUID | str | bytes | None = None,  # noqa: A002 - as the header is called
         headers: MessageHeaders | None = None,
+        partition: int | None = None,
     ) -> Receipt:
         """Send one message, and wait until the broker has it, as `DelayedProducer.send`."""
-        message = DelayedMessage(target, value, key, delay, at, id, headers)
+        message = DelayedMessage(target, value, key, delay, at, id, headers, partition)
         return await self._acknowledged(lambda: self._connection.sender.send(message))
 
     async def cancel(self, handle: Handle | str) -> CancelReceipt:
@@ -119,7 +128,7 @@ class AsyncDelayedProducer:
             RetriableError: some of it was not acknowledged in time.
         """
         self._is_closed = True
-        if self._end is not None:
+        if self._end is not None and not self._connection.origin.is_elsewhere:
             await asyncio.shield(self._end)
 
     async def __aenter__(self) -> Self:
@@ -139,7 +148,13 @@ class AsyncDelayedProducer:
             pending = await self._handed_over(hand_over)
             # Before anything else runs on the loop: the report may be there already.
             reported = self._waiting[pending] = self._live_loop().create_future()
-        await reported
+        try:
+            # The library tells of a message whose time is over within a second or two.
+            async with asyncio.timeout(self._connection.timeout_s + REPORTS_WITHIN_S):
+                await reported
+        except TimeoutError as error:
+            self._waiting.pop(pending, None)
+            raise RetriableError("could not send: no report in time; it may or may not be there") from error
         return pending.receipt()
 
     async def _handed_over(self, hand_over: Callable[[], Pending[ReceiptT]]) -> Pending[ReceiptT]:
@@ -163,6 +178,7 @@ class AsyncDelayedProducer:
         """The event loop, and at the first call the thread that serves reports."""
         if self._is_closed:
             raise FatalError("the producer is closed")
+        self._connection.origin.check("producer")
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
@@ -182,6 +198,7 @@ class AsyncDelayedProducer:
             while not self._is_closed and not loop.is_closed():
                 lost: FatalError | None = None
                 try:
+                    self._reach(loop)
                     serve_reports(self._connection.producer)
                 except FatalError as error:
                     lost = error
@@ -196,6 +213,20 @@ class AsyncDelayedProducer:
             self._pass_on(loop)
             _call(loop, partial(self._finish, failure))
 
+    def _reach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """See that there is a cluster, once something waits; else who waits is told, and nothing of it is sent.
+
+        Meanwhile nobody is told anything: so those that were given up have their reports before the next time.
+        """
+        connection = self._connection
+        is_busy = self._is_refusing or self._given_up
+        if not connection.is_reached and not is_busy and len(connection.producer):
+            try:
+                connection.reach()
+            except BrokerError as error:
+                self._is_refusing = True
+                _call(loop, partial(self._refuse, error))
+
     def _pass_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Tell the event loop what has been reported, all at once."""
         if self._reported:
@@ -208,10 +239,32 @@ class AsyncDelayedProducer:
     def _settle(self, batch: list[Pending[Any]]) -> None:
         for pending in batch:
             reported = self._waiting.pop(pending, None)
+            unreached = self._unreached if self._is_unreached(pending) else None
+            self._given_up.discard(pending)
             # Who waited may have been cancelled; or the producer was lost before this report came.
-            if reported is not None and not reported.done():
+            if reported is None or reported.done():
+                continue
+            if unreached is not None:
+                reported.set_exception(unreached)
+            else:
                 reported.set_result(None)
         self._has_room.set()
+
+    def _is_unreached(self, pending: Pending[Any]) -> bool:
+        """Whether a record was not sent because nobody answered; the library may have given it up by itself before."""
+        if pending.is_purged:
+            return True
+        is_missing = self._unreached is not None and self._unreached.code == "UNKNOWN_TOPIC_OR_PART"
+        return pending in self._given_up and (pending.ran_out_unsent or (is_missing and pending.found_no_topic))
+
+    def _refuse(self, error: BrokerError) -> None:
+        """Nobody answers: give up what is queued. What was sent meanwhile is told of by its own report."""
+        if not self._connection.is_reached:
+            self._unreached = error
+            self._given_up = set(self._waiting)
+            # Here, where they are handed over: so nobody's who comes later.
+            self._connection.producer.purge(in_flight=False, blocking=False)
+        self._is_refusing = False
 
     def _fail(self, error: BrokerError) -> None:
         for reported in self._waiting.values():

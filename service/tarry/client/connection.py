@@ -7,17 +7,22 @@ so that a key has one partition whoever sends it.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tarry.client.pending import Intake, Pending
+from tarry.client.forking import Origin, keep_in_children
+from tarry.client.pending import Intake, Pending, refusal
 from tarry.client.rescheduling import Rescheduler
 from tarry.client.sending import Sender
 from tarry.clock import Clock, SystemClock
-from tarry.errors import ConfigError, RetriableError
+from tarry.errors import BrokerError, ConfigError, RetriableError
+from tarry.kafka.contact import WITHIN_S, Contact
 from tarry.kafka.errors import error_of, producer_errors
 from tarry.kafka.settings import Cluster
 
 Options = Mapping[str, str | int | float | bool]
+
+_LONGEST_S = 2_000_000.0
+"""librdkafka's time-outs are 32-bit numbers of milliseconds."""
 
 WINDOW = 10_000
 """Messages that are sent and not yet seen acknowledged, at most, where many are sent; the queue takes twice as many."""
@@ -76,12 +81,49 @@ class Connection:
     ) -> None:
         checked = Intake(intake, tick_ms)
         self._intake = intake
-        self._timeout_s = timeout_s
         clock = clock or SystemClock()
-        cluster = Cluster(bootstrap_servers, options or {})
-        self.producer = _producer(cluster, timeout_s)
-        self.sender = Sender(self.producer, checked, clock, on_report=on_report)
-        self.rescheduler = Rescheduler(cluster, checked, transactional_id, timeout_s, clock)
+        if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < _LONGEST_S:
+            raise ConfigError(f"timeout_s: a number of seconds, more than 0: {timeout_s!r}")
+        if transactional_id is not None and (not isinstance(transactional_id, str) or not transactional_id):
+            raise ConfigError(f"transactional_id: text that is not empty, or None: {transactional_id!r}")
+        cluster = Cluster(bootstrap_servers, _checked(options))
+        self._contact = Contact(bootstrap_servers, SystemClock())
+        self.producer = _producer(cluster, timeout_s, self._contact)
+        # Whoever is told of reports may not wait for an answer: it looks after that by itself.
+        reach = self.reach if on_report is None else lambda: None
+        self.sender = Sender(self.producer, checked, clock, on_report=on_report, reach=reach)
+        self.rescheduler = Rescheduler(cluster, checked, transactional_id, timeout_s, clock, self.reach)
+        self.origin = Origin()
+        self.timeout_s = timeout_s
+        keep_in_children(self)
+
+    def clients(self) -> list[object]:
+        """Those that a forked process inherits."""
+        return [self.producer, *self.rescheduler.clients()]
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether `reach` has nothing to do."""
+        return self._contact.is_made
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing was sent by it so far."""
+        return not self._contact.is_made and not len(self.producer) and not self.rescheduler.clients()
+
+    def reach(self) -> None:
+        """Before the first record: see that there is a cluster at the address, and the intake in it.
+
+        Raises:
+            RetriableError: nobody answers at the address.
+            BrokerError: there is no such intake, or it may not be asked about.
+        """
+        within_s = min(WITHIN_S, self.timeout_s)
+        refused = self._contact.make(self.producer.list_topics, self.producer.poll, self._intake, within_s)
+        if refused is not None:
+            if refused.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise refusal(refused, self._intake)
+            raise BrokerError(f"there is no topic {self._intake}: has `tarry serve` made it?", refused.name())
 
     def close(self) -> None:
         """Wait for what is still on its way, and end.
@@ -92,12 +134,25 @@ class Connection:
         self.rescheduler.close()
         # The message time-out ends every wait; the library looks for what is over once a second.
         with producer_errors(f"send to {self._intake}"):
-            unacknowledged = self.producer.flush(self._timeout_s + REPORTS_WITHIN_S)
+            unacknowledged = self.producer.flush(self.timeout_s + REPORTS_WITHIN_S)
         if unacknowledged:
             raise RetriableError(f"{unacknowledged} messages to {self._intake} were not acknowledged")
 
 
-def _producer(cluster: Cluster, timeout_s: float) -> Producer:
+def _checked(options: Options | None) -> Options:
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise ConfigError(f"options: not a mapping of librdkafka's properties: {type(options).__name__}")
+    for name, value in options.items():
+        if not isinstance(name, str) or not isinstance(value, str | int | float | bool):
+            raise ConfigError(
+                f"options: {name!s} is neither text nor a number nor a truth value: {type(value).__name__}"
+            )
+    return options
+
+
+def _producer(cluster: Cluster, timeout_s: float, contact: Contact) -> Producer:
     for name in cluster.options:
         if name in _PROMISED or name in _OTHER_NAMES:
             raise ConfigError(f"options: {name} may not be set: its value is part of what is promised")
@@ -107,6 +162,7 @@ def _producer(cluster: Cluster, timeout_s: float) -> Producer:
         "queue.buffering.max.messages": 2 * WINDOW,
         **cluster.client(),
         **_PROMISED,
+        "error_cb": contact.note,
         "message.timeout.ms": max(1, int(timeout_s * 1_000)),
     }
     try:

@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError
 from tarry.client.exclusive_log import LogEnd, PartitionLog
 from tarry.client.exclusive_record import LastRecord, SourceRecord, to_wire
 from tarry.client.exclusive_transaction import WriteTransactor, not_there
+from tarry.client.forking import Origin, keep_in_children
 from tarry.clock import Clock, SystemClock
 from tarry.errors import BrokerError, ConfigError, FencedError, HeaderError, UndecidedError, UsageError
 from tarry.headers import is_legal_topic
@@ -105,6 +106,12 @@ class ExclusiveWriter:
         self._shut_out = ""
         """Why this writer may not write any more; empty while it may."""
         self._closed = False
+        self._origin = Origin()
+        keep_in_children(self)
+
+    def clients(self) -> list[object]:
+        """Those that a forked process inherits."""
+        return [*([self._transactor.producer] if self._transactor.started else []), *self._log.clients()]
 
     @property
     def transactional_id(self) -> str:
@@ -186,7 +193,7 @@ class ExclusiveWriter:
 
     def close(self) -> None:
         """End. A second call does nothing."""
-        if not self._closed:
+        if not self._closed and not self._origin.is_elsewhere:
             self._closed = True
             self._transactor.close()
             self._log.close()
@@ -280,6 +287,7 @@ class ExclusiveWriter:
         return self._log.look(stable=True)
 
     def _check_open(self) -> None:
+        self._origin.check("writer")
         if self._closed:
             raise UsageError("the writer is closed")
 

@@ -79,6 +79,10 @@ class PartitionLog:
             reader.close()
         return LogEnd(last, start, end if last is None else max(end, last.offset + 1))
 
+    def clients(self) -> list[object]:
+        """Those that it asks."""
+        return self._offsets.clients()
+
     def close(self) -> None:
         """Close its clients."""
         self._offsets.close()

@@ -15,6 +15,7 @@ from confluent_kafka import Message
 
 from tarry.client.record import to_bytes
 from tarry.errors import HeaderError
+from tarry.kafka.record_headers import headers_of
 from tarry.units import shown
 
 POSITION: Final = "tarry-position"
@@ -90,7 +91,7 @@ def to_wire(record: SourceRecord, writer: str) -> WireRecord:
 
 def last_record(message: Message) -> LastRecord:
     """Read back a record of the partition."""
-    headers = dict(message.headers() or [])
+    headers = dict(headers_of(message))
     position, writer = headers.get(POSITION), headers.get(WRITER)
     return LastRecord(
         position if isinstance(position, bytes) else None,

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from confluent_kafka import KafkaException, Producer
 
+from tarry.client.forking import keep_in_children
 from tarry.client.pending import Intake, PendingCancel, PendingMessage, refusal
 from tarry.client.receipt import DelayedMessage, MessageHeaders
 from tarry.client.sending import Sender, by_partitioner, with_room
@@ -49,6 +50,7 @@ class DelayedMessages:
         self._producer = producer
         self._intake = intake
         self._partitions = 0
+        keep_in_children(self)
         self._sender = Sender(producer, Intake(intake, tick_ms), clock or SystemClock(), self._partition_of)
 
     def send(
@@ -61,6 +63,7 @@ class DelayedMessages:
         at: datetime | None = None,
         id: UUID | str | bytes | None = None,  # noqa: A002 - as the header is called
         headers: MessageHeaders | None = None,
+        partition: int | None = None,
     ) -> PendingMessage:
         """Add a message to the transaction; it waits only while the producer's queue is full, and serves its reports.
 
@@ -74,6 +77,7 @@ class DelayedMessages:
             at: when, a datetime with its zone.
             id: the message's UUID; None: a random one.
             headers: the application's own, which travel untouched.
+            partition: of the target, to deliver to; None: by the key.
 
         Returns:
             What has its `receipt()` when the transaction is committed.
@@ -82,14 +86,18 @@ class DelayedMessages:
             HeaderError: it could never be delivered; the transaction is as it was.
             BrokerError: the producer refuses it, because no transaction is open for instance.
         """
-        message = DelayedMessage(target, value, key, delay, at, id, headers)
+        message = DelayedMessage(target, value, key, delay, at, id, headers, partition)
         return with_room(self._producer, lambda: self._sender.send(message))
+
+    def clients(self) -> list[object]:
+        """The producer, which a forked process inherits."""
+        return [self._producer]
 
     def cancel(self, handle: Handle | str) -> PendingCancel:
         """Add a cancel to the transaction; together with a `send` that is a re-scheduling.
 
         Raises:
-            HeaderError: it is no handle; the transaction is as it was.
+            HeaderError: it is no handle, or one of another intake; the transaction is as it was.
             BrokerError: as `send`.
         """
         return with_room(self._producer, lambda: self._sender.cancel(handle))

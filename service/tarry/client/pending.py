@@ -8,14 +8,14 @@ from typing import Generic, TypeVar
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message
 
 from tarry.client.receipt import CancelReceipt, Receipt
-from tarry.client.record import IntakeRecord
-from tarry.errors import BrokerError, ConfigError, HeaderError, RetriableError, UsageError
+from tarry.client.record import IntakeRecord, to_topic
+from tarry.errors import BrokerError, ConfigError, RetriableError, UsageError
 from tarry.handle import Handle
-from tarry.headers import is_legal_topic
-from tarry.kafka.errors import translate
-from tarry.units import shown
+from tarry.kafka.errors import PASSING, translate
 
 ReceiptT = TypeVar("ReceiptT")
+
+_NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -37,10 +37,9 @@ class Intake:
     tick_ms: int
 
     def __post_init__(self) -> None:
-        if not is_legal_topic(self.topic):
-            raise HeaderError(f"intake: not a legal topic name: {shown(self.topic)}")
-        if self.tick_ms < 1:
-            raise ConfigError(f"tick_ms: at least 1: {self.tick_ms}")
+        to_topic(self.topic, "intake")
+        if not isinstance(self.tick_ms, int) or self.tick_ms < 1:
+            raise ConfigError(f"tick_ms: a whole number, at least 1: {self.tick_ms!r}")
 
 
 class Pending(ABC, Generic[ReceiptT]):
@@ -51,7 +50,7 @@ class Pending(ABC, Generic[ReceiptT]):
         timestamp_ms: the record's.
     """
 
-    __slots__ = ("_topic", "error", "offset", "partition", "timestamp_ms")
+    __slots__ = ("_topic", "error", "offset", "partition", "ran_out_unsent", "timestamp_ms")
 
     def __init__(self, topic: str, timestamp_ms: int) -> None:
         self._topic = topic
@@ -59,11 +58,23 @@ class Pending(ABC, Generic[ReceiptT]):
         self.error: KafkaError | None = None
         self.partition = -1
         self.offset = -1
+        self.ran_out_unsent = False
+        """Whether its time was over before anything was known of its topic, so that it could be sent to nobody."""
 
     @property
     def is_reported(self) -> bool:
         """Whether the broker has answered, or the producer given up."""
         return self.partition >= 0 or self.error is not None
+
+    @property
+    def is_purged(self) -> bool:
+        """Whether the producer has given it up, and had never sent it."""
+        return self.error is not None and self.error.code() == KafkaError._PURGE_QUEUE
+
+    @property
+    def found_no_topic(self) -> bool:
+        """Whether it was refused because its topic, or its partition, is not there."""
+        return self.error is not None and self.error.code() in _NO_TOPIC
 
     def receipt(self) -> ReceiptT:
         """The receipt, once there is one; in a transaction it counts when that is committed.
@@ -89,6 +100,8 @@ class Pending(ABC, Generic[ReceiptT]):
         """Take the producer's report."""
         if error is not None:
             self.error = error
+            # A partition is chosen as soon as the topic's are known.
+            self.ran_out_unsent = error.code() == KafkaError._MSG_TIMED_OUT and message.partition() is None
             return
         kind, timestamp_ms = message.timestamp()
         if kind == TIMESTAMP_LOG_APPEND_TIME:
@@ -154,6 +167,8 @@ def refusal(error: KafkaError, topic: str) -> BrokerError:
     doing = f"send to {topic}"
     if error.code() == KafkaError._MSG_TIMED_OUT:
         return RetriableError(f"could not {doing}: not acknowledged in time; it may or may not be there", error.name())
+    if error.name() in PASSING and not error.fatal():
+        return RetriableError(f"could not {doing}: {error.str()}; it may or may not be there", error.name())
     refused = translate(error, doing)
     # What is refused because the producer was lost before does not call itself fatal.
     is_lost = error.fatal() or error.code() == KafkaError._FATAL

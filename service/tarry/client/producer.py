@@ -8,23 +8,26 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from tarry.client.connection import WINDOW, Connection, Options
+from tarry.client.connection import REPORTS_WITHIN_S, WINDOW, Connection, Options
+from tarry.client.forking import Origin, close_before_forks
 from tarry.client.pending import Pending, PendingMessage, ReceiptT
 from tarry.client.receipt import CancelReceipt, DelayedMessage, MessageHeaders, Receipt, RescheduleReceipt
-from tarry.client.sending import POLL_S, serve_reports, with_room
+from tarry.client.sending import POLL_S, Wait, serve_reports, with_room
 from tarry.clock import Clock
-from tarry.errors import FatalError
+from tarry.errors import FatalError, RetriableError, UsageError
 from tarry.handle import Handle
 
 
 class DelayedProducer:
     """Sends messages that are delivered to their targets later.
 
-    A context manager; its exit waits for what is still on its way. For one thread at a time.
+    A context manager; its exit waits for what is still on its way. For one thread at a time. A process that is forked
+    while there is one has a connection of its own, from its first call on; what is on its way stays with the parent.
 
     Example:
         with DelayedProducer("localhost:9092") as producer:
@@ -56,7 +59,10 @@ class DelayedProducer:
         transactional_id: str | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._connection: Connection | None = Connection(
+        self._intake = intake
+        self._has_id = transactional_id is not None
+        self._connect = partial(
+            Connection,
             bootstrap_servers,
             intake,
             options,
@@ -65,6 +71,10 @@ class DelayedProducer:
             transactional_id=transactional_id,
             clock=clock,
         )
+        self._connection: Connection | None = self._connect()
+        self._is_closed = False
+        self._origin = Origin()
+        close_before_forks(self._close_unused)
 
     def send(
         self,
@@ -76,6 +86,7 @@ class DelayedProducer:
         at: datetime | None = None,
         id: UUID | str | bytes | None = None,  # noqa: A002 - as the header is called
         headers: MessageHeaders | None = None,
+        partition: int | None = None,
     ) -> Receipt:
         """Send one message, and wait until the broker has it.
 
@@ -88,6 +99,7 @@ class DelayedProducer:
             id: the message's UUID; None: a random one. What may or may not have been sent is best sent again with
                 the same id, key and `at`, so that the service or a reader can tell the duplicate.
             headers: the application's own, which travel untouched.
+            partition: of the target, to deliver to; None: by the key.
 
         Returns:
             The receipt, with the handle.
@@ -97,8 +109,9 @@ class DelayedProducer:
             RetriableError: not acknowledged in time: it may or may not have been sent.
             BrokerError: Kafka refused it.
         """
-        message = DelayedMessage(target, value, key, delay, at, id, headers)
-        return self._receipt(self._hand_over(message))
+        message = DelayedMessage(target, value, key, delay, at, id, headers, partition)
+        wait = self._wait()
+        return self._receipt(self._hand_over(message, wait), wait)
 
     def send_many(self, messages: Iterable[DelayedMessage]) -> Iterator[Receipt]:
         """Send messages without waiting for each.
@@ -125,7 +138,7 @@ class DelayedProducer:
                     message = next(remaining)
                 except StopIteration:
                     break
-                waiting.append(self._hand_over(message))
+                waiting.append(self._hand_over(message, self._wait()))
             except Exception:
                 while waiting:
                     yield self._receipt(waiting.popleft())
@@ -144,15 +157,16 @@ class DelayedProducer:
         comes at once or, where the message is still beyond the hot window, shortly before it is due.
 
         Args:
-            handle: from the message's receipt; of any intake.
+            handle: from the message's receipt; of this producer's intake.
 
         Raises:
-            HeaderError: it is no handle.
+            HeaderError: it is no handle, or one of another intake.
             RetriableError: not acknowledged in time: it may or may not have been sent.
             BrokerError: Kafka refused it.
         """
+        wait = self._wait()
         connection = self._open()
-        return self._receipt(with_room(connection.producer, lambda: connection.sender.cancel(handle)))
+        return self._receipt(with_room(connection.producer, lambda: connection.sender.cancel(handle), wait), wait)
 
     def reschedule(self, handle: Handle | str, message: DelayedMessage) -> RescheduleReceipt:
         """Cancel a message and send another in its place, in one transaction, and wait until that is committed.
@@ -161,18 +175,22 @@ class DelayedProducer:
         `OutcomeReader.of_cancel` of the receipt's `cancel` then says `cancel-too-late`.
 
         Args:
-            handle: of the message that is to be cancelled; of any intake.
+            handle: of the message that is to be cancelled, in this producer's intake.
             message: what to send, to this producer's intake. Its id may be the one of the cancelled message, for
                 readers that deduplicate by it, with another due time.
 
         Raises:
-            HeaderError: no handle, or a message that could never be delivered.
+            HeaderError: no handle, or one of another intake, or a message that could never be delivered.
             RetriableError: not in time: nothing was sent, or, as the text then says, it may be committed or not.
             FatalError: another producer took the transactional id.
             ConfigError: an option does not go with transactions.
+            UsageError: this process was forked since, and the `transactional_id` is its parent's.
             BrokerError: Kafka refused it, and nothing was sent.
         """
-        return self._open().rescheduler.reschedule(handle, message)
+        connection = self._open()
+        if self._has_id and self._origin.is_elsewhere:
+            raise UsageError("the transactional_id is that of the process that this one was forked from: make one here")
+        return connection.rescheduler.reschedule(handle, message)
 
     def close(self) -> None:
         """Wait for what is still on its way, and end. A second call does nothing.
@@ -180,8 +198,9 @@ class DelayedProducer:
         Raises:
             RetriableError: some of it was not acknowledged in time.
         """
+        self._is_closed = True
         connection, self._connection = self._connection, None
-        if connection is not None:
+        if connection is not None and not connection.origin.is_elsewhere:
             connection.close()
 
     def __enter__(self) -> Self:
@@ -195,13 +214,23 @@ class DelayedProducer:
     ) -> None:
         self.close()
 
-    def _hand_over(self, message: DelayedMessage) -> PendingMessage:
-        connection = self._open()
-        return with_room(connection.producer, lambda: connection.sender.send(message))
+    def _close_unused(self) -> None:
+        """Before a fork: close the connection where nothing was sent by it; the next call makes it again."""
+        connection = self._connection
+        if connection is not None and not connection.origin.is_elsewhere and connection.is_unused:
+            self._connection = None
+            connection.producer.close()
 
-    def _receipt(self, pending: Pending[ReceiptT]) -> ReceiptT:
-        """Wait for a record's report."""
+    def _hand_over(self, message: DelayedMessage, wait: Wait) -> PendingMessage:
+        connection = self._open()
+        return with_room(connection.producer, lambda: connection.sender.send(message), wait)
+
+    def _receipt(self, pending: Pending[ReceiptT], wait: Wait | None = None) -> ReceiptT:
+        """Wait for a record's report, if it is not there; so long, or as long as a call may take."""
         while not pending.is_reported:
+            wait = wait or self._wait()
+            if wait.is_over:
+                raise RetriableError(f"could not send to {self._intake}: no report in time; it may or may not be there")
             try:
                 self._serve_reports(POLL_S)
             except FatalError:
@@ -212,7 +241,14 @@ class DelayedProducer:
     def _serve_reports(self, timeout_s: float) -> None:
         serve_reports(self._open().producer, timeout_s)
 
+    def _wait(self) -> Wait:
+        """The bound of a call: the library tells of a message whose time is over within a second or two."""
+        return Wait(self._open().timeout_s + REPORTS_WITHIN_S)
+
     def _open(self) -> Connection:
-        if self._connection is None:
+        """The connection; in a process that was forked since, one of its own."""
+        if self._is_closed:
             raise FatalError("the producer is closed")
+        if self._connection is None or self._connection.origin.is_elsewhere:
+            self._connection = self._connect()
         return self._connection

@@ -25,6 +25,7 @@ class DelayedMessage:
         at: when, a datetime with its zone.
         id: the message's UUID; None: a random one.
         headers: the application's own, which travel untouched.
+        partition: of the target, to deliver to; None: by the key.
     """
 
     target: str
@@ -34,6 +35,7 @@ class DelayedMessage:
     at: datetime | None = None
     id: UUID | str | bytes | None = None
     headers: MessageHeaders | None = None
+    partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ What can never be delivered is refused here, before it is sent, as far as that c
 configuration.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -12,13 +12,14 @@ from uuid import UUID, uuid4
 from tarry.client.receipt import DelayedMessage, MessageHeaders
 from tarry.errors import HeaderError
 from tarry.handle import Handle
-from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, REQUEST_HEADERS, TARGET, is_legal_topic, parse_id
+from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, PARTITION, REQUEST_HEADERS, TARGET, is_legal_topic, parse_id
 from tarry.units import MAX_EPOCH_MS, shown
 
 _MS = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The service takes smaller numbers for seconds.
 _LEAST_DELIVER_AT_MS = 10**12
+_MAX_PARTITION = 2**31 - 1
 
 
 class IntakeRecord(NamedTuple):
@@ -54,17 +55,20 @@ def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
         now_ms: the time, for the check that the due time has a date at all.
 
     Raises:
-        HeaderError: a negative delay, a naive or impossible time, neither or both of them, no UUID, no topic name,
-            or a header of the application's that is a request header.
+        HeaderError: a negative delay, a naive or impossible time, neither or both of them, no UUID, no topic name, a
+            header of the application's that is a request header, or a value of another type.
     """
-    if not is_legal_topic(message.target):
-        raise HeaderError(f"target: not a legal topic name: {shown(message.target)}")
+    if not isinstance(message, DelayedMessage):
+        raise HeaderError(f"message: not a DelayedMessage: {type(message).__name__}")
+    target = to_topic(message.target, "target")
     delay_ms, deliver_at_ms = _delay_ms(message.delay), _deliver_at_ms(message.at)
     if delay_ms is not None and deliver_at_ms is not None:
         raise HeaderError("delay and at exclude each other")
     message_id = _id(message.id)
     headers = _own_headers(message.headers)
-    headers += ((TARGET, message.target.encode()), (ID, message_id.encode()))
+    if message.partition is not None:
+        headers.append((PARTITION, b"%d" % to_partition(message.partition)))
+    headers += ((TARGET, target.encode()), (ID, message_id.encode()))
     if delay_ms is not None:
         due_ms = now_ms + delay_ms
         headers.append((DELAY_MS, b"%d" % delay_ms))
@@ -122,6 +126,8 @@ def _id(value: UUID | str | bytes | None) -> str:
         return str(uuid4())
     if isinstance(value, UUID):
         return str(value)
+    if not isinstance(value, str | bytes):
+        raise HeaderError(f"id: neither a UUID nor text nor bytes: {type(value).__name__}")
     raw = value.encode("utf-8", "replace") if isinstance(value, str) else value
     parsed = parse_id(raw) if isinstance(value, bytes) or len(raw) == 36 else None
     if parsed is None:
@@ -131,18 +137,76 @@ def _id(value: UUID | str | bytes | None) -> str:
 
 def _own_headers(headers: MessageHeaders | None) -> list[tuple[str, bytes | None]]:
     """The application's headers as pairs."""
-    if headers is None:
-        return []
-    pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+    pairs = to_headers(headers)
     for name, _ in pairs:
         if name in REQUEST_HEADERS:
             raise HeaderError(f"headers: {name} is made from the other arguments")
-    return [(_header_name(name), to_bytes(value, f"headers: {name}")) for name, value in pairs]
+    return pairs
 
 
-def _header_name(name: str) -> str:
-    to_bytes(name, "headers")
+def to_headers(headers: object) -> list[tuple[str, bytes | None]]:
+    """Headers as they go on the wire.
+
+    Args:
+        headers: a mapping of names to values, pairs of both, or None; values as `to_bytes` takes them.
+
+    Raises:
+        HeaderError: they are something else.
+    """
+    if headers is None:
+        return []
+    if not isinstance(headers, Mapping | Sequence) or isinstance(headers, str | bytes):
+        raise HeaderError(f"headers: neither a mapping nor pairs: {type(headers).__name__}")
+    pairs = []
+    for pair in headers.items() if isinstance(headers, Mapping) else headers:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise HeaderError(f"headers: not a pair of a name and a value: {shown(repr(pair))}")
+        name, value = pair
+        if not isinstance(name, str):
+            raise HeaderError(f"headers: a name is not text: {type(name).__name__}")
+        to_bytes(name, "headers")
+        pairs.append((name, to_bytes(value, f"headers: {name}")))
+    return pairs
+
+
+def to_topic(name: object, what: str) -> str:
+    """A topic's name.
+
+    Raises:
+        HeaderError: it is none; it names `what`.
+    """
+    if not isinstance(name, str):
+        raise HeaderError(f"{what}: a topic's name is text: {type(name).__name__}")
+    if not is_legal_topic(name):
+        raise HeaderError(f"{what}: not a legal topic name: {shown(name)}")
     return name
+
+
+def to_partition(number: object) -> int:
+    """The number of a partition.
+
+    Raises:
+        HeaderError: it is none.
+    """
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MAX_PARTITION:
+        raise HeaderError(f"partition: not a number from 0 to {_MAX_PARTITION}: {shown(repr(number))}")
+    return number
+
+
+def to_handle(handle: Handle | str, intake: str) -> Handle:
+    """A handle of a message in an intake.
+
+    Whoever has a handle from somebody else, as from a web page, must not write to whatever topic it names.
+
+    Raises:
+        HeaderError: it is no handle, or one of another topic.
+    """
+    if not isinstance(handle, Handle | str):
+        raise HeaderError(f"handle: neither a Handle nor text: {type(handle).__name__}")
+    parsed = Handle.parse(str(handle))
+    if parsed.topic != intake:
+        raise HeaderError(f"handle: of a message in {parsed.topic}, and this producer is for {intake}: {parsed}")
+    return parsed
 
 
 def to_bytes(value: object, what: str) -> bytes | None:

@@ -9,6 +9,7 @@ messages are delivered, and the cancel's outcome says so.
    next one registers under the same id, which ends what this one has left.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from uuid import uuid4
 
@@ -16,7 +17,7 @@ from confluent_kafka import KafkaException
 
 from tarry.client.pending import Intake
 from tarry.client.receipt import DelayedMessage, RescheduleReceipt
-from tarry.client.record import to_record
+from tarry.client.record import to_handle, to_record
 from tarry.client.sending import Sender
 from tarry.clock import Clock
 from tarry.errors import AbortableError, BrokerError, ConfigError, HeaderError, RetriableError
@@ -37,11 +38,19 @@ class Rescheduler:
         transactional_id: the name under which Kafka knows it; None: a random one.
         timeout_s: how long the transaction may take to be acknowledged.
         clock: for the records' timestamps.
+        reach: called before the first transaction; what it raises is raised in its place.
     """
 
     def __init__(
-        self, cluster: Cluster, intake: Intake, transactional_id: str | None, timeout_s: float, clock: Clock
+        self,
+        cluster: Cluster,
+        intake: Intake,
+        transactional_id: str | None,
+        timeout_s: float,
+        clock: Clock,
+        reach: Callable[[], None],
     ) -> None:
+        self._reach = reach
         self._transactor = Transactor(
             cluster,
             transactional_id or f"tarry-client-{uuid4()}",
@@ -58,14 +67,15 @@ class Rescheduler:
         """Cancel a message and send another, both or neither, and wait until that is committed.
 
         Raises:
-            HeaderError: no handle; a message that could never be delivered; or one that the cancel would hit.
+            HeaderError: no handle, or one of another intake; a message that could never be delivered; or one with the
+                cancelled message's own id and due time.
             RetriableError: not in time: nothing was sent, or, as the text then says, it may be committed or not.
             FatalError: another producer took the transactional id.
             ConfigError: an option does not go with transactions.
             BrokerError: Kafka refused it, and nothing was sent.
         """
-        parsed = Handle.parse(str(handle))
-        self._refuse(parsed, message)
+        parsed = to_handle(handle, self._intake.topic)
+        refuse_itself(parsed, message, self._clock.now_ms(), self._intake.tick_ms)
         if not self._transactor.started:
             self._begin()
         try:
@@ -79,22 +89,21 @@ class Rescheduler:
         self._commit()
         return receipt
 
+    def clients(self) -> list[object]:
+        """The producer, while there is one."""
+        return [self._transactor.producer] if self._transactor.started else []
+
     def close(self) -> None:
         """Drop the producer."""
         self._transactor.close()
 
     def _begin(self) -> None:
         try:
+            self._transactor.check_options()
+            self._reach()
             self._transactor.renew()
         except KafkaException as exception:  # of making it; what brokers refuse has errors of its own
             raise ConfigError(f"options: {error_of(exception).str()}") from exception
-
-    def _refuse(self, handle: Handle, message: DelayedMessage) -> None:
-        """Refuse, before anything is begun, what can never be delivered."""
-        now_ms = self._clock.now_ms()
-        record = to_record(message, now_ms)
-        if (record.id, record.due_ms(now_ms, self._intake.tick_ms)) == (handle.id, handle.due_ms):
-            raise HeaderError(f"the cancel would hit the message itself: {handle} names its id and due time")
 
     def _deliver(self, handle: Handle, message: DelayedMessage) -> RescheduleReceipt:
         """Have both acknowledged in a transaction."""
@@ -130,6 +139,23 @@ class Rescheduler:
         with suppress(BrokerError):
             self._transactor.abort(self._timeout_s)
         self._transactor.close()
+
+
+def refuse_itself(handle: Handle, message: DelayedMessage, now_ms: int, tick_ms: int) -> None:
+    """Refuse, before anything is begun, what can never be delivered.
+
+    Args:
+        handle: of the message that is to be cancelled.
+        message: what is to be sent in its place.
+        now_ms: the time.
+        tick_ms: the service's.
+
+    Raises:
+        HeaderError: a message that could never be delivered, or one with the same id and due time.
+    """
+    record = to_record(message, now_ms)
+    if (record.id, record.due_ms(now_ms, tick_ms)) == (handle.id, handle.due_ms):
+        raise HeaderError(f"a duplicate where the cancel is too late: {handle} names the message's own id and due time")
 
 
 def _nothing_sent(error: BrokerError) -> RetriableError:

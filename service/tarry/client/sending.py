@@ -5,11 +5,12 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from tarry.client.forking import Origin
 from tarry.client.pending import Intake, Pending, PendingCancel, PendingMessage, refusal
 from tarry.client.receipt import DelayedMessage
-from tarry.client.record import IntakeRecord, to_cancel, to_record
-from tarry.clock import Clock
-from tarry.errors import BrokerError
+from tarry.client.record import IntakeRecord, to_cancel, to_handle, to_record
+from tarry.clock import Clock, SystemClock
+from tarry.errors import BrokerError, RetriableError
 from tarry.handle import Handle
 from tarry.kafka.errors import error_of, producer_errors
 
@@ -36,6 +37,7 @@ class Sender:
         clock: for the records' timestamps: the due time is known as soon as the broker has acknowledged.
         partition_of: chooses the partition of a key; -1 for the producer's own choice.
         on_report: called by who polls when a record's report is there.
+        reach: called before a record is handed over; what it raises is raised in its place.
     """
 
     def __init__(
@@ -45,7 +47,10 @@ class Sender:
         clock: Clock,
         partition_of: Callable[[bytes | None], int] = by_partitioner,
         on_report: Callable[[Pending[Any]], None] | None = None,
+        reach: Callable[[], None] = lambda: None,
     ) -> None:
+        self._origin = Origin()
+        self._reach = reach
         self._producer = producer
         self._intake = intake
         self._clock = clock
@@ -69,15 +74,17 @@ class Sender:
         """Hand over a cancel.
 
         Raises:
-            HeaderError: it is no handle.
+            HeaderError: it is no handle, or one of another intake.
             BufferError: as `send`.
             BrokerError: as `send`.
         """
-        parsed = Handle.parse(str(handle))
+        parsed = to_handle(handle, self._intake.topic)
         pending = PendingCancel(parsed, self._clock.now_ms())
         return self._hand_over(pending, to_cancel(parsed), parsed.topic, parsed.partition)
 
     def _hand_over(self, pending: _PendingT, record: IntakeRecord, topic: str, partition: int) -> _PendingT:
+        self._origin.check("producer")
+        self._reach()
         on_report = self._on_report
         if on_report is None:
             on_delivery = pending.report
@@ -112,10 +119,33 @@ def serve_reports(producer: Producer, timeout_s: float = POLL_S) -> None:
         producer.poll(timeout_s)
 
 
-def with_room(producer: Producer, hand_over: Callable[[], _Taken]) -> _Taken:
+class Wait:
+    """A bound of a wait, by the machine's clock.
+
+    Args:
+        within_s: how long it may last, from now on.
+    """
+
+    def __init__(self, within_s: float) -> None:
+        self._clock = SystemClock()
+        self._ends_ms = self._clock.monotonic_ms() + int(within_s * 1_000)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has lasted for so long."""
+        return self._clock.monotonic_ms() >= self._ends_ms
+
+
+def with_room(producer: Producer, hand_over: Callable[[], _Taken], wait: Wait | None = None) -> _Taken:
     """Hand something over, waiting while the producer's queue is full.
 
+    Args:
+        producer: whose.
+        hand_over: raises BufferError where there is no room.
+        wait: the bound; None: there is none.
+
     Raises:
+        RetriableError: there was no room in time, and nothing was sent.
         FatalError: the producer is lost.
         BrokerError: there will never be room for it.
     """
@@ -125,6 +155,8 @@ def with_room(producer: Producer, hand_over: Callable[[], _Taken]) -> _Taken:
             return hand_over()
         except BufferError:
             was_empty = is_empty(producer, was_empty=was_empty)
+            if wait is not None and wait.is_over:
+                raise RetriableError("could not send: no room in the producer's queue in time") from None
             if not was_empty:
                 serve_reports(producer)
 

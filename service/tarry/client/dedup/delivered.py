@@ -1,11 +1,14 @@
 """A delivered message: a record of a target, with what the service says of it."""
 
-from typing import Any, NamedTuple, Self
+import re
+from typing import NamedTuple, Self
 
 from confluent_kafka import Message
 
-from tarry.errors import UsageError
 from tarry.headers import DUE_MS, ID, SOURCE, parse_id
+from tarry.kafka.record_headers import headers_of
+
+_EPOCH_MS = re.compile(rb"[0-9]{1,15}")
 
 
 class DeliveredMessage(NamedTuple):
@@ -39,15 +42,10 @@ class DeliveredMessage(NamedTuple):
     def of(cls, record: Message) -> Self:
         """Read a record, which must not be an error.
 
-        Raises:
-            UsageError: a header's name is not UTF-8, so that the client library cannot give the headers out.
+        A header whose name is not UTF-8 has a stand-in for it: the client library cannot give such names out.
         """
         topic, partition, offset = record.topic() or "", record.partition() or 0, record.offset() or 0
-        try:
-            found: Any = record.headers()
-        except SystemError as error:
-            raise UsageError(f"{topic}/{partition} at offset {offset}: a header's name is not UTF-8") from error
-        headers: list[tuple[str, bytes | None]] = list(found or ())
+        headers = headers_of(record)
         ours = dict(headers)
         id_ = parse_id(ours.get(ID))
         due_ms, source = ours.get(DUE_MS), ours.get(SOURCE)
@@ -60,6 +58,6 @@ class DeliveredMessage(NamedTuple):
             record.value(),
             headers,
             id_.decode() if id_ is not None else None,
-            int(due_ms) if due_ms is not None and due_ms.isdigit() else None,
+            int(due_ms) if due_ms is not None and _EPOCH_MS.fullmatch(due_ms) else None,
             source.decode(errors="replace") if source is not None else None,
         )

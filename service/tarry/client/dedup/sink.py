@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from tarry.client.dedup.loop import Loop
-from tarry.client.dedup.store import AwayError, Store, Write
+from tarry.client.dedup.store import Store, Write
 from tarry.client.dedup.tables import Tables
 from tarry.client.events import logging_to
 from tarry.client.retry.takeover import Begin
@@ -116,20 +116,15 @@ class PostgresSink:
         self._stop.set()
 
     def run(self) -> None:
-        """Read and write until `stop`.
+        """Read and write until `stop`; where the database does not let it in, wait and say so, from the start on.
 
         Raises:
-            UsageError: a topic does not exist, the database cannot be reached at the start, or a partition no longer
-                holds what comes next.
+            UsageError: a topic does not exist, or a partition no longer holds what comes next.
             MembershipLostError: this member is out of its group for good.
             RetriableError: the brokers do not answer at the start.
             Exception: what `write` raised.
         """
         cluster = self._cluster
-        try:
-            self._store.open()
-        except AwayError as error:
-            raise UsageError(str(error)) from error
         admin = cluster.clients.admin(cluster.admin())
         offsets = Offsets(admin, self._group, cluster)
         membership = Membership(

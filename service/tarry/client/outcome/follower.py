@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from tarry.clock import Clock
 from tarry.errors import RetriableError, UsageError
+from tarry.kafka.contact import Contact
 from tarry.kafka.errors import group_errors, translate_group
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.patience import patiently
@@ -65,12 +66,14 @@ class Follower:
     def __init__(self, cluster: Cluster, intake: str, clock: Clock) -> None:
         self.topic = intake + RESULTS
         self._intake = intake
-        self._consumer = cluster.clients.consumer(cluster.reader(QUEUE_KBYTES))
+        self._contact = Contact(cluster.bootstrap_servers, clock)
+        self._consumer = cluster.clients.consumer({**cluster.reader(QUEUE_KBYTES), "error_cb": self._contact.note})
         # Its clients fetch nothing: a question behind a fetch that waits for records would wait as long.
         self._offsets = Offsets(cluster.clients.admin(cluster.admin()), cluster.reads_as, cluster)
         self.positions: dict[int, int] = {}
         self._marks: tuple[_Mark, ...] = ()
         try:
+            self._reach()
             # Topics that were just made have no leaders for a moment.
             patiently(self._begin, clock, PATIENCE_S)
         except BaseException:
@@ -112,10 +115,18 @@ class Follower:
             self.positions[partition] = offset
         return count
 
+    def clients(self) -> list[object]:
+        """Those that it reads and asks by."""
+        return [self._consumer, *self._offsets.clients()]
+
     def close(self) -> None:
         """Close the clients."""
         self._consumer.close()
         self._offsets.close()
+
+    def _reach(self) -> None:
+        if self._contact.make(self._consumer.list_topics, self._consumer.poll, self.topic) is not None:
+            raise UsageError(f"there is no topic {self.topic}: has `tarry serve` served its intake?")
 
     def _begin(self) -> None:
         with group_errors(f"read {self.topic}"):
@@ -126,7 +137,7 @@ class Follower:
     def _count(self) -> range:
         found = self._consumer.list_topics(self.topic, timeout=CONNECT_WITHIN_S).topics[self.topic]
         if found.error is not None:
-            raise UsageError(f"there is no topic {self.topic}: has `tarry serve` served its intake?")
+            raise translate_group(found.error, f"ask for {self.topic}")
         return range(len(found.partitions))
 
     def _mark(self) -> _Mark:

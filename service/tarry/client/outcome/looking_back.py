@@ -87,6 +87,10 @@ class LookingBack:
         elif self._asked:
             self._begin(positions)
 
+    def clients(self) -> list[object]:
+        """The one that it reads by, once there is one."""
+        return [] if self._consumer is None else [self._consumer]
+
     def close(self) -> None:
         """Close the client."""
         if self._consumer is not None:

@@ -10,6 +10,7 @@ import math
 import threading
 from typing import TYPE_CHECKING, Self
 
+from tarry.client.forking import Origin, keep_in_children
 from tarry.client.outcome.follower import Follower
 from tarry.client.outcome.looking_back import LookingBack, Search
 from tarry.client.outcome.recent import RecentResults
@@ -40,7 +41,8 @@ Subject = Receipt | CancelReceipt | Handle | str
 class OutcomeReader:
     """Waits for the outcomes of messages and cancels of one intake.
 
-    A context manager, for any number of threads and any number of waiting operations.
+    A context manager, for any number of threads and any number of waiting operations. In a process that is forked while
+    there is one, it refuses: make one there.
 
     Example:
         with DelayedProducer(servers) as producer, OutcomeReader(servers) as outcomes:
@@ -83,8 +85,14 @@ class OutcomeReader:
         self._stopping = threading.Event()
         self._closed = False
         self._thread = threading.Thread(target=self._read, name=f"outcomes {intake}", daemon=True)
+        self._origin = Origin()
+        keep_in_children(self)
         self._room.start()
         self._thread.start()
+
+    def clients(self) -> list[object]:
+        """Those that a forked process inherits."""
+        return [*self._follower.clients(), *self._looking_back.clients()]
 
     def await_outcome(
         self, subject: Subject, timeout_s: float | None = None, *, since: datetime | None = None
@@ -180,7 +188,7 @@ class OutcomeReader:
 
     def close(self) -> None:
         """End; what still waits fails. A second call does nothing. Not from a future's callback."""
-        if self._closed:
+        if self._closed or self._origin.is_elsewhere:
             return
         self._closed = True
         self._stopping.set()
@@ -199,6 +207,7 @@ class OutcomeReader:
         self.close()
 
     def _begin(self, wanted: Wanted, timeout_s: float | None, since: datetime | None = None) -> AwaitedOutcome:
+        self._origin.check("reader")
         handle = wanted.handle
         if handle.topic != self.intake or handle.partition not in self._follower.positions:
             raise UsageError(f"not of {self.intake}, or a partition that it did not have at the start: {handle}")

@@ -6,8 +6,8 @@ a topic that this consumer reads as well.
 
 import random
 import threading
-import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
 from types import MappingProxyType
@@ -15,27 +15,17 @@ from typing import Literal, TypeVar
 
 from tarry.client.events import logging_to
 from tarry.client.retry.handling import Handler, Handling
-from tarry.client.retry.loop import Loop
-from tarry.client.retry.missing import Missing
-from tarry.client.retry.takeover import Begin, TakeOver
-from tarry.client.retry.topics import make_or_check
-from tarry.client.retry.trimming import Trimming
+from tarry.client.retry.session import REAL_TIME, Pace, Session, Terms
+from tarry.client.retry.takeover import Begin
 from tarry.clock import Clock, SystemClock
 from tarry.core.retry.names import Names
 from tarry.core.retry.policy import RetryPolicy
-from tarry.errors import BrokerError, ConfigError
-from tarry.kafka.membership import Membership
-from tarry.kafka.offsets import Offsets
-from tarry.kafka.patience import patiently
-from tarry.kafka.reader import Reader
+from tarry.errors import ConfigError
+from tarry.kafka.clients import LIBRARY, Clients
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import TopicAdmin
-from tarry.kafka.transaction import Transactor
-
-PATIENCE_S = 30.0
 
 _NO_OPTIONS: Mapping[str, str | int | float | bool] = MappingProxyType({})
-_log = logging_to("tarry.retry", {"taken_over", "partition_waits"})
+_log = logging_to("tarry.retry", {"taken_over", "partition_waits", "intake_not_known"})
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
@@ -71,7 +61,8 @@ class RetryingConsumer:
         handler: a function or a coroutine function of a `RetryMessage` and a `HandlerTransaction`. It runs in one
             thread, one message at a time, and may take as long as it likes.
         policy: how often and how long it is tried again.
-        intake: of the service, with a target list that allows `<topic>.<group>.retry`.
+        intake: of the service, with a target list that allows `<topic>.<group>.retry` and a `max_delay` that is not
+            shorter than the policy's `longest_ms`; `run` refuses one that the service says is another.
         order: `"key"` or `"none"`.
         begin: where a new group begins, `"earliest"` or `"latest"`.
         max_convoy: messages of one key that wait for one that failed; a partition with more of them waits as a whole.
@@ -107,16 +98,25 @@ class RetryingConsumer:
     ) -> None:
         if max_convoy < 1:
             raise ConfigError(f"max_convoy: at least 1: {max_convoy}")
+        if not isinstance(missing_after, timedelta):
+            raise ConfigError(f"missing_after: a timedelta: {missing_after!r}")
+        if not isinstance(policy, RetryPolicy | None):
+            raise ConfigError(f"policy: a RetryPolicy: {policy!r}")
+        if not callable(handler):
+            raise ConfigError(f"handler: a function of a message and a transaction: {handler!r}")
         self.names = Names(topic, group, intake)
         self._cluster = Cluster(bootstrap_servers, options, reads_as=group)
-        self._handler = handler
-        self._policy = policy or RetryPolicy()
-        self._order = _chosen(Order, "order", order)
-        self._begin = _chosen(Begin, "begin", begin)
-        self._max_convoy = max_convoy
-        self._missing_ms = missing_after // timedelta(milliseconds=1)
-        self._replication = replication
-        self._protocol: Literal["classic", "consumer"] = group_protocol
+        self.handler = handler
+        self._terms = Terms(
+            self.names,
+            policy or RetryPolicy(),
+            _chosen(Order, "order", order) is Order.KEY,
+            _chosen(Begin, "begin", begin),
+            max_convoy,
+            missing_after // timedelta(milliseconds=1),
+            replication,
+            group_protocol,
+        )
         self._on_event = on_event or _log
         self._clock = clock or SystemClock()
         self._stop = threading.Event()
@@ -128,75 +128,56 @@ class RetryingConsumer:
     def run(self) -> None:
         """Consume until `stop`, and give all up in order. Ctrl-C ends it too: what is not written then is done again.
 
+        A handler ends it with SystemExit or KeyboardInterrupt: what was handled before is written, and the handler's
+        message is the next owner's.
+
         Raises:
-            UsageError: a topic is missing or is not as it must be; or a partition can be served by nobody.
+            SystemExit: a handler has raised it.
+            UsageError: a topic is missing or is not as it must be; what fails would not come back from the intake; or
+                a partition can be served by nobody.
             MembershipLostError: this member is out of its group for good.
             RetriableError: the brokers do not answer at the start.
         """
-        names, cluster = self.names, self._cluster
-        admin = cluster.clients.admin(cluster.admin())
-        patiently(lambda: make_or_check(admin, names, self._replication), self._clock, PATIENCE_S)
-        properties = cluster.member(names.group, self._protocol, None)
-        membership = Membership(cluster.clients, properties, [names.topic, names.retry], self._warn)
-        offsets = Offsets(admin, names.group, cluster)
-        reader = Reader(cluster, self._warn)
-        transactor = Transactor(cluster, f"{names.group}.{uuid.uuid4().hex[:12]}-retry")
-        handling = Handling(self._handler)
-        take_over = TakeOver(
-            cluster,
-            names,
-            membership,
-            offsets,
-            transactor.transactional_id,
-            self._policy,
-            self._begin,
-            self._warn,
-            keeps_order=self._order is Order.KEY,
-        )
-        loop = Loop(
-            names,
-            membership,
-            reader,
-            transactor,
-            take_over,
-            handling,
-            Missing(
-                cluster,
-                names,
-                TopicAdmin(admin),
-                offsets,
-                self._clock,
-                after_ms=self._missing_ms,
-                longest_ms=self._policy.longest_ms,
-                on_event=self._on_event,
-            ),
-            Trimming(offsets, names.retry, self._clock, self._on_event),
-            self._max_convoy,
-            self._clock,
-            random.Random(),
+        session = self.join()
+        try:
+            while not session.is_over:
+                session.turn()
+        except BaseException:
+            session.abandon()
+            raise
+        session.leave()
+
+    def join(
+        self,
+        clients: Clients = LIBRARY,
+        clock: Clock | None = None,
+        handling: Handling | None = None,
+        choose: random.Random | None = None,
+        pace: Pace = REAL_TIME,
+    ) -> Session:
+        """Join the group; `run` is this, and turns until it is over. For who has other clients, and another clock.
+
+        Args:
+            clients: who makes them.
+            clock: wall and monotonic time; None: the consumer's own.
+            handling: runs the handler; None: in a thread.
+            choose: for the jitter; None: by chance.
+            pace: how long it may wait.
+
+        Raises:
+            UsageError: as `run`.
+            RetriableError: as `run`.
+        """
+        return Session(
+            replace(self._cluster, clients=clients),
+            self._terms,
+            handling or Handling(self.handler),
+            clock or self._clock,
+            choose or random.Random(),
             self._stop.is_set,
             self._on_event,
+            pace,
         )
-        membership.join(loop)
-        try:
-            while not self._stop.is_set():
-                loop.turn()
-            loop.hand_over()
-        except BaseException:
-            loop.abandon()
-            raise
-        finally:
-            try:
-                membership.close()
-            except BrokerError as error:
-                self._on_event("not_left", reason=str(error))
-            reader.close()
-            transactor.close()
-            offsets.close()
-            handling.close()
-
-    def _warn(self, text: str) -> None:
-        self._on_event("kafka_warning", reason=text)
 
 
 def _chosen(choices: type[Choice], name: str, value: str) -> Choice:

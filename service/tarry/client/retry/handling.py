@@ -2,18 +2,20 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tarry.client.receipt import MessageHeaders
+from tarry.client.record import to_bytes, to_headers, to_partition, to_topic
 from tarry.core.retry.message import Record, RetryMessage
-
-if TYPE_CHECKING:
-    from tarry.core.retry.journey import Headers
 
 Handler = Callable[[RetryMessage, "HandlerTransaction"], Any]
 """A function, or a coroutine function; what it returns is not looked at."""
+
+Submit = Callable[..., "Future[None]"]
+"""Runs a function, with its arguments."""
 
 
 class HandlerTransaction:
@@ -26,9 +28,9 @@ class HandlerTransaction:
     def produce(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
+        value: str | bytes | None,
+        key: str | bytes | None = None,
+        headers: MessageHeaders | None = None,
         *,
         partition: int = -1,
     ) -> None:
@@ -36,22 +38,17 @@ class HandlerTransaction:
 
         Args:
             topic: where to.
-            value: of the record.
-            key: of the record.
-            headers: of the record.
+            value: the payload; text is sent as UTF-8, None as Kafka's null.
+            key: the key, likewise.
+            headers: of the record; values likewise.
             partition: which; -1: by key, as Java's clients have it.
 
         Raises:
-            TypeError: something of it is not what it should be.
-            UnicodeEncodeError: a name that UTF-8 cannot write.
+            HeaderError: something of it cannot be sent.
         """
-        pairs: Headers = list(headers.items()) if isinstance(headers, Mapping) else list(headers or ())
-        for what, given in (("key", key), ("value", value), *pairs):
-            if given is not None and not isinstance(given, bytes):
-                raise TypeError(f"{what}: bytes or None: {type(given).__name__}")
-            what.encode()
-        topic.encode()
-        self.records.append(Record(topic, partition, key, value, pairs))
+        to = partition if partition == -1 else to_partition(partition)
+        key, value = to_bytes(key, "key"), to_bytes(value, "value")
+        self.records.append(Record(to_topic(topic, "topic"), to, key, value, to_headers(headers)))
 
 
 class Running:
@@ -76,6 +73,11 @@ class Running:
         return self._future.exception()
 
     @property
+    def exit(self) -> BaseException | None:
+        """What it raised to end the program; only once it is done."""
+        return self.error if isinstance(self.error, SystemExit | KeyboardInterrupt) else None
+
+    @property
     def produced(self) -> list[Record]:
         """What it wants sent."""
         return self._transaction.records
@@ -89,15 +91,19 @@ class Handling:
     """
 
     def __init__(self, handler: Handler) -> None:
-        self._handler = handler
-        self._is_coroutine = inspect.iscoroutinefunction(handler)
+        self.handler = handler
+        self.is_coroutine = inspect.iscoroutinefunction(handler)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tarry-handler")
         self._runner: asyncio.Runner | None = None
 
     def start(self, message: RetryMessage) -> Running:
         """Begin to handle a message."""
+        return self.running(message, self._pool.submit)
+
+    def running(self, message: RetryMessage, submit: Submit) -> Running:
+        """A handler that `submit` has begun to run."""
         transaction = HandlerTransaction()
-        return Running(message, transaction, self._pool.submit(self._run, message, transaction))
+        return Running(message, transaction, submit(self._run, message, transaction))
 
     def close(self) -> None:
         """Wait for the handler that runs, and end the thread."""
@@ -105,12 +111,12 @@ class Handling:
         self._pool.shutdown()
 
     def _run(self, message: RetryMessage, transaction: HandlerTransaction) -> None:
-        if not self._is_coroutine:
-            self._handler(message, transaction)
+        if not self.is_coroutine:
+            self.handler(message, transaction)
             return
         if self._runner is None:
             self._runner = asyncio.Runner()
-        self._runner.run(self._handler(message, transaction))
+        self._runner.run(self.handler(message, transaction))
 
     def _end(self) -> None:
         if self._runner is not None:

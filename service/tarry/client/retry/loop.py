@@ -33,6 +33,7 @@ from tarry.headers import ErrorCode
 from tarry.kafka.membership import Membership
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
+from tarry.kafka.record_headers import read_headers, saved_headers
 from tarry.kafka.transaction import Transactor
 
 READ_MOST = 500
@@ -70,6 +71,7 @@ class Loop:
         choose: for the jitter.
         stopping: whether to look at no more messages.
         on_event: takes an event's name and fields, for the log.
+        read_wait_s: how long a turn waits for messages.
     """
 
     def __init__(
@@ -87,9 +89,12 @@ class Loop:
         choose: random.Random,
         stopping: Callable[[], bool],
         on_event: Callable[..., None],
+        read_wait_s: float = READ_WAIT_S,
     ) -> None:
         self.owned: dict[int, RetryPartition] = {}
         """The partitions that are taken over, by number."""
+        self.exit: BaseException | None = None
+        """What a handler raised to end the program: its message is not settled, and no other one is looked at."""
         self._names = names
         self._membership = membership
         self._reader = reader
@@ -103,6 +108,7 @@ class Loop:
         self._choose = choose
         self._stopping = stopping
         self._on_event = on_event
+        self._read_wait_s = read_wait_s
         self._assigned: set[Place] = set()
         self._retry_at_ms = 0
         self._blocked: set[int] = set()
@@ -122,11 +128,13 @@ class Loop:
         try:
             self._membership.poll()
             self._take_over_what_waits()
-            records, reached = self._reader.read(READ_MOST, READ_WAIT_S)
+            records, reached = self._reader.read(READ_MOST, self._read_wait_s)
             for record in records:
-                if self._stopping():
+                if self._stopping() or self.exit is not None:
                     return
                 self._look_at(record)
+            if self.exit is not None:
+                return  # its message is not settled: what was reached lies behind it
             self._reach(reached)
             self._missing.turn(self.owned.values(), self._membership.poll)
             self._trimming.turn()
@@ -240,12 +248,13 @@ class Loop:
             return
         offset, timestamp_ms = record.offset() or 0, record.timestamp()[1]
         try:
-            headers = list(record.headers() or [])
-        except SystemError:
-            incoming = Incoming(topic, offset, timestamp_ms, record.key(), record.value(), [])
+            headers = list(read_headers(record) or [])
+        except SystemError as error:
+            saved = saved_headers(record, error)
+            incoming = Incoming(topic, offset, timestamp_ms, record.key(), record.value(), saved)
             partition.refuse(incoming, ErrorCode.UNREADABLE_HEADERS, "a header's name is not UTF-8")
             return
-        incoming = Incoming(topic, offset, timestamp_ms, record.key(), record.value(), headers)  # type: ignore[arg-type]  # bytes, from the wire
+        incoming = Incoming(topic, offset, timestamp_ms, record.key(), record.value(), headers)
         if partition.is_full(incoming, self._max_convoy):
             self._blocked.add(number)
             self._reader.shut([(topic, number)])
@@ -257,7 +266,8 @@ class Loop:
             partition.refused(incoming, refused, self._clock.now_ms())
         elif (message := partition.look(incoming, self._clock.now_ms())) is not None:
             self._handle(self._handling.start(message))
-        self._count_settled()
+        if self.exit is None:
+            self._count_settled()
 
     def _reach(self, reached: Mapping[Place, int]) -> None:
         """Ends that were reached: markers are behind us too, or retention would take what comes next from under us."""
@@ -279,6 +289,9 @@ class Loop:
                     self._commit()
 
     def _settle(self, running: Running) -> None:
+        if running.exit is not None:
+            self.exit = running.exit
+            return
         message, error = running.message, running.error
         partition = self.owned[message.partition]
         if error is None:

@@ -6,8 +6,9 @@ off at the earliest, the next ones read what is new. A head that stood further b
 long before that; so each look that does not find all goes back twice as far as the one before.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import Message
 
@@ -19,11 +20,12 @@ from tarry.core.retry.message import Incoming
 from tarry.core.retry.names import Names
 from tarry.core.retry.partition import RetryPartition
 from tarry.errors import HeaderError
-from tarry.headers import Outcome
+from tarry.headers import TARGET, ErrorCode, Outcome
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import read_to_ends
 from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
+from tarry.kafka.record_headers import headers_of
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS, TopicAdmin
 
@@ -32,19 +34,46 @@ LOOK_AGAIN_MS = 60_000
 SERVE_EVERY = 5_000
 """Results."""
 
+SERVE_EVERY_SOURCE = 20
+"""Records of the intake: each is looked for by itself."""
+
 _NEVER_COMES = frozenset({Outcome.DEAD, Outcome.CANCELLED})
 
+_NAMES_NO_TARGET = frozenset({ErrorCode.TARGET_NOT_ALLOWED, ErrorCode.INTERNAL_TARGET})
+"""Why what was sent to our topic is dead, and its result names none. Other records without one are not ours."""
+
+_SOURCE = re.compile(r"(.+)/(\d{1,10})/(\d{1,19})", re.ASCII)
 
 Head = tuple[bytes, Ticket]
 """Key and ticket."""
 
 
-class _Lost(NamedTuple):
+class Lost(NamedTuple):
     """What will never come."""
 
-    source: str
-    """Where it stands: `topic/partition/offset`."""
+    place: Place
+    """The partition of the intake where it stands."""
+    offset: int
     why: str
+
+
+def lost_by(value: bytes | None, names: Names) -> Lost | None:
+    """What a result says will never come, if it may be one of ours: its headers tell.
+
+    Args:
+        value: the result's.
+        names: of our topics.
+    """
+    result = parsed_result(value)
+    outcome, reason, target, source = (
+        str(result.get(name) or "") for name in ("outcome", "reason", "target", "source")
+    )
+    if outcome not in _NEVER_COMES or (target != names.retry if target else reason not in _NAMES_NO_TARGET):
+        return None
+    found = _SOURCE.fullmatch(source)
+    if found is None or found[1] != names.intake:
+        return None
+    return Lost((found[1], int(found[2])), int(found[3]), " ".join(filter(None, (outcome, reason))))
 
 
 class Missing:
@@ -85,7 +114,7 @@ class Missing:
         self._results = names.intake + RESULTS
         self._read: dict[Place, tuple[int, int]] = {}
         """The stretch of each partition of the results that was read."""
-        self._lost: dict[Head, _Lost] = {}
+        self._lost: dict[Head, Lost] = {}
         self._back_ms = 0
         """How far back the next look goes; 0: as far as it is told."""
 
@@ -150,7 +179,7 @@ class Missing:
             self._look(reader, places, max(0, now_ms - back_ms), serve)
             for head in wanted:
                 if (lost := self._lost.get(head)) is not None:
-                    sent = self._source(reader, lost.source)
+                    sent = self._sent(reader, lost)
                     if sent is not None:
                         yield sent, lost.why
                 else:
@@ -174,28 +203,26 @@ class Missing:
         self, reader: Reader, starts: Mapping[Place, int], ends: Mapping[Place, int], serve: Callable[[], None]
     ) -> None:
         """Read stretches of the results, and remember what will never come to our consumer."""
-        found: list[_Lost] = []
+        found: list[Lost] = []
         for number, (_, record) in enumerate(read_to_ends(reader, starts, ends)):
             if number % SERVE_EVERY == 0:
                 serve()
-            result = parsed_result(record.value())
-            if result.get("outcome") in _NEVER_COMES and result.get("target") == self._names.retry:
-                why = " ".join(filter(None, (result["outcome"], result.get("reason"))))
-                found.append(_Lost(str(result.get("source")), why))
-        for lost in found:
-            sent = self._source(reader, lost.source)
-            head = None if sent is None else _head(sent)
+            if (lost := lost_by(record.value(), self._names)) is not None:
+                found.append(lost)
+        for number, lost in enumerate(found):
+            if number % SERVE_EVERY_SOURCE == 0:
+                serve()
+            sent = self._sent(reader, lost)
+            head = None if sent is None else self._head(sent)
             if head is not None:
                 self._lost[head] = lost
 
     def _warn(self, text: str) -> None:
         self._on_event("kafka_warning", reason=text)
 
-    def _source(self, reader: Reader, source: str) -> Incoming | None:
+    def _sent(self, reader: Reader, lost: Lost) -> Incoming | None:
         """The intake's record that a result is about, if it is still there."""
-        topic, partition, offset = source.rsplit("/", 2)
-        place = topic, int(partition)
-        at = int(offset)
+        place, at = lost.place, lost.offset
         if self._offsets.starts([place])[place] > at:
             return None
         for _, record in read_to_ends(reader, {place: at}, {place: at + 1}):
@@ -203,17 +230,16 @@ class Missing:
                 return _incoming(record)
         return None
 
-
-def _head(record: Incoming) -> Head | None:
-    """Key and ticket of what was sent off; None: it is not one of ours."""
-    try:
-        return record.key or b"", journey_of(record.headers).ticket
-    except HeaderError:
-        return None
+    def _head(self, record: Incoming) -> Head | None:
+        """Key and ticket of what was sent off; None: it is not one of ours."""
+        if (TARGET, self._names.retry.encode()) not in record.headers:
+            return None
+        try:
+            return record.key or b"", journey_of(record.headers).ticket
+        except HeaderError:
+            return None
 
 
 def _incoming(record: Message) -> Incoming:
-    headers: Any = record.headers() or []
-    return Incoming(
-        record.topic() or "", record.offset() or 0, record.timestamp()[1], record.key(), record.value(), list(headers)
-    )
+    offset, timestamp_ms = record.offset() or 0, record.timestamp()[1]
+    return Incoming(record.topic() or "", offset, timestamp_ms, record.key(), record.value(), headers_of(record))

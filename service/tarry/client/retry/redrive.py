@@ -1,16 +1,18 @@
 """Sends dead letters again, each once: with a note beside it in the same transaction."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Message
 
 from tarry.client.retry.writing import deliver
 from tarry.core.retry.redrive import Condition, DeadLetter, selected, sent_again
 from tarry.errors import UsageError
+from tarry.headers import STUB
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import read_to_ends
 from tarry.kafka.reader import Reader
+from tarry.kafka.record_headers import read_headers
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import TopicAdmin
 from tarry.kafka.transaction import Transactor
@@ -61,7 +63,7 @@ class Redrive:
             self._on_progress(0, sum(ends[place] - starts[place] for place in places))
             letters = []
             for (_, partition), record in read_to_ends(reader, starts, ends):
-                letters.append(_letter(partition, record))
+                letters += self._letter(partition, record)
                 self._on_progress(1, 0)
         finally:
             reader.close()
@@ -105,7 +107,17 @@ class Redrive:
             transactor.close()
         return len(letters)
 
-
-def _letter(partition: int, record: Message) -> DeadLetter:
-    headers: Any = record.headers() or []
-    return DeadLetter(partition, record.offset() or 0, record.key(), record.value(), list(headers))
+    def _letter(self, partition: int, record: Message) -> list[DeadLetter]:
+        """The dead letter; none where it could not be sent as it came."""
+        offset = record.offset() or 0
+        try:
+            headers = read_headers(record) or []
+        except SystemError:
+            place = f"{self._dead}/{partition} at offset {offset}"
+            self._on_warning(f"{place} is left out: the name of a header is not UTF-8, and cannot be written again")
+            return []
+        letter = DeadLetter(partition, offset, record.key(), record.value(), list(headers))
+        if stub := letter.text(STUB):
+            self._on_warning(f"{self._dead}/{partition} at offset {offset} is left out: the whole record is {stub[0]}")
+            return []
+        return [letter]

@@ -3,7 +3,7 @@
 from confluent_kafka.admin import AdminClient
 
 from tarry.core.retry.names import Names
-from tarry.errors import UsageError
+from tarry.errors import RetriableError, UsageError
 from tarry.headers import is_legal_topic
 from tarry.kafka.intake_topics import HEADROOM_BYTES
 from tarry.kafka.topics import Topic, TopicAdmin
@@ -22,7 +22,7 @@ def make_or_check(admin: AdminClient, names: Names, replication: int) -> int:
 
     Raises:
         UsageError: the topic or the intake does not exist, or one of the others is not as it must be.
-        RetriableError: the brokers do not answer.
+        RetriableError: the brokers do not answer, or do not know yet what was made.
     """
     for name in (names.retry, names.state, names.dead):
         if not is_legal_topic(name):
@@ -48,5 +48,8 @@ def make_or_check(admin: AdminClient, names: Names, replication: int) -> int:
             raise UsageError(f"{topic.name} has {there.partitions} partitions, and {names.topic} has {partitions}")
         if there.config.get("cleanup.policy") != topic.config["cleanup.policy"]:
             raise UsageError(f"{topic.name} must have cleanup.policy={topic.config['cleanup.policy']}")
-    topics.make(topic for topic in wanted if topic.name not in found)
+    made = topics.make(topic for topic in wanted if topic.name not in found)
+    # A broker may be asked that has not heard of them yet; a group that is joined then leaves them out.
+    if hidden := set(made).difference(topics.find(made)):
+        raise RetriableError(f"topic {min(hidden)} was made, and is not to be seen yet")
     return partitions
