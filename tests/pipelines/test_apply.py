@@ -1,31 +1,25 @@
 """`apply`: PostgreSQL and Delta tables equal a replay of the change log in plain Python."""
 
 import os
-import shutil
 import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 
 from tarry.errors import UsageError
-from tarry.pipelines.apply import Lake, Postgres, apply
+from tarry.pipelines.apply import Lake, OnUnknownColumn, Postgres, Rules, apply
 from tarry.pipelines.apply.merge import catalog
 from tarry.pipelines.topics import Topics
+from tests.support.applying import LakeSide, PostgresSide, Side, change
 from tests.support.changelog import (
     DATABASE,
-    DELTA,
-    KEYS,
-    POSTGRES,
     ChangeLog,
     Logged,
     as_text,
-    columns,
     put,
     record,
     replay,
@@ -35,112 +29,8 @@ from tests.support.stage import Stage
 
 pytestmark = pytest.mark.broker
 
-Rows = dict[str, set[tuple[str | None, ...]]]
 
-
-class Side(ABC):
-    """A target, as a test sees it."""
-
-    def __init__(self, topics: Topics, checkpoint: Path) -> None:
-        self.told: list[str] = []
-        self.checkpoint = checkpoint
-        self._topics = topics
-
-    def run(self, *topic: str, rows_a_batch: int = 100_000, tables: tuple[str, ...] = ("*",)) -> None:
-        with self._target() as target:
-            apply(
-                self._topics,
-                topic,
-                target,
-                str(self.checkpoint),
-                tables=tables,
-                rows_a_batch=rows_a_batch,
-                on_progress=self.told.append,
-            )
-
-    def lose_checkpoint(self) -> None:
-        shutil.rmtree(self.checkpoint)
-
-    @abstractmethod
-    def rows(self) -> Rows: ...
-
-    @abstractmethod
-    def rejects(self) -> list[tuple[int, str, bytes | None]]: ...
-
-    @abstractmethod
-    def _target(self) -> AbstractContextManager[Postgres | Lake]: ...
-
-
-class PostgresSide(Side):
-    """A schema of its own in a real PostgreSQL."""
-
-    def __init__(self, server: Server, topics: Topics, directory: Path) -> None:
-        super().__init__(topics, directory / "postgres")
-        self.server = server
-        self.schema = f"apply {uuid.uuid4().hex[:8]}"
-        server.rows(f'CREATE SCHEMA "{self.schema}"')
-        server.rows(POSTGRES.format(f'"{self.schema}"'))
-
-    def _target(self) -> Postgres:
-        return Postgres(self.server.conninfo, "test's", schema=self.schema)
-
-    def rows(self) -> Rows:
-        found = {}
-        for table in KEYS:
-            text = columns(table).replace("cast(changed as", "cast(changed at time zone 'UTC' as")
-            rows = self.server.rows(f'SELECT {text} FROM "{self.schema}".{table}')  # noqa: S608
-            found[table] = set(rows)
-            assert len(found[table]) == len(rows)
-        return found
-
-    def rejects(self) -> list[tuple[int, str, bytes | None]]:
-        return self.server.rows(
-            f'SELECT "offset", reason, value FROM "{self.schema}".tarry_apply_rejects ORDER BY partition, "offset"'  # noqa: S608
-        )
-
-
-class LakeSide(Side):
-    """Delta tables in a directory of their own."""
-
-    def __init__(self, spark: SparkSession, topics: Topics, directory: Path) -> None:
-        super().__init__(topics, directory / "delta")
-        self._spark = spark
-        self.lake = directory / "lake"
-        for table, schema in DELTA.items():
-            spark.createDataFrame([], schema).write.format("delta").save(f"{self.lake}/{DATABASE}/{table}")
-
-    def _target(self) -> AbstractContextManager[Lake]:
-        return nullcontext(Lake(self._spark, str(self.lake), "test's", KEYS))
-
-    def rows(self) -> Rows:
-        found = {}
-        for table in KEYS:
-            text = columns(table).replace("varchar(50)", "string")
-            data = self._spark.read.format("delta").load(f"{self.lake}/{DATABASE}/{table}")
-            rows = [tuple(row) for row in self._spark.sql(f"SELECT {text} FROM {{data}}", data=data).collect()]  # noqa: S608
-            found[table] = set(rows)
-            assert len(found[table]) == len(rows)
-        return found
-
-    def rejects(self) -> list[tuple[int, str, bytes | None]]:
-        data = self._spark.read.format("delta").load(f"{self.lake}/tarry_apply/rejects")
-        rows = data.orderBy("partition", "offset").select("offset", "reason", "value").collect()
-        return [(row[0], row[1], None if row[2] is None else bytes(row[2])) for row in rows]
-
-
-@pytest.fixture
-def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
-    with ExitStack() as until_the_end:
-        yield Stage(bootstrap, unique_name("apply"), 1, until_the_end)
-
-
-@pytest.fixture(params=["postgres", "lake"])
-def side(request: pytest.FixtureRequest, spark: SparkSession, topics: Topics, tmp_path: Path) -> Side:
-    if request.param == "lake":
-        return LakeSide(spark, topics, tmp_path)
-    return PostgresSide(request.getfixturevalue("shared_postgres"), topics, tmp_path)
-
-
+@pytest.mark.some_of("partitions")
 @pytest.mark.parametrize(("partitions", "has_ids"), [(1, True), (3, False)])
 def test_the_tables_equal_a_replay_over_many_batches(
     stage: Stage, side: Side, partitions: int, seed: int, *, has_ids: bool
@@ -162,10 +52,6 @@ def test_the_tables_equal_a_replay_over_many_batches(
     side.lose_checkpoint()
     side.run(topic)
     assert side.rows() == as_text(replay(records + later))
-
-
-def change(kind: str, table: str, data: dict[str, Any], old: dict[str, Any] | None = None, **more: Any) -> Logged:
-    return Logged(0, record(kind, table, data, old, **more))
 
 
 def test_what_cannot_be_applied_is_kept_and_the_rest_is_applied(stage: Stage, side: Side) -> None:
@@ -205,7 +91,8 @@ def test_what_cannot_be_applied_is_kept_and_the_rest_is_applied(stage: Stage, si
         (Logged(0, None), None),
     ]
     put(stage, topic, [one for one, _ in log])
-    side.run(topic)
+    leave_out = Rules(on_unknown_column=OnUnknownColumn.IGNORE)
+    total = side.run(topic, rules=leave_out)
     value = "refused" if isinstance(side, PostgresSide) else "bad-value"
     wanted = [(n, value if why == "value" else why, one.value) for n, (one, why) in enumerate(log) if why is not None]
     assert side.rejects() == wanted
@@ -217,13 +104,17 @@ def test_what_cannot_be_applied_is_kept_and_the_rest_is_applied(stage: Stage, si
     }
     (line, definition) = side.told
     assert "30 records; " in line
-    assert "; 1 bootstrap marks; 1 DDL; 1 tombstones; 1 values of unknown columns" in line
+    assert "; 1 bootstrap marks; 1 DDL; 1 tombstones; left out: 1 'shop.orders.later'" in line
     assert f"rejected: 5 {value}" in line
     assert definition == "apply: not applied: 'table-alter' 'shop.orders': 'ALTER TABLE orders ADD later int'"
     # Done again, without a memory of its own, it comes to the same.
     side.lose_checkpoint()
-    side.run(topic)
+    side.run(topic, rules=leave_out)
     assert side.rejects() == wanted
+    # A run ends with the sum of what it did.
+    assert (total.batches, total.records, total.unknown) == (1, len(log), {"shop.orders.later": 1})
+    assert sum(total.rejected.values()) == len(wanted)
+    assert total.rejected[value] == 5
 
 
 def test_what_a_constraint_of_the_target_refuses_is_kept_and_order_among_rows_is_no_reason(
@@ -307,7 +198,7 @@ def test_only_the_tables_that_are_wanted_are_changed(stage: Stage, side: Side) -
     topic = stage.make_topic(stage.target)
     log = list(ChangeLog(7).records(50))
     put(stage, topic, [*log, change("insert", "elsewhere", {"id": 1})])
-    side.run(topic, tables=("shop.l*", "other.*"))
+    side.run(topic, rules=Rules(("shop.l*", "other.*")))
     assert side.rows() == {"orders": set(), "lines": as_text(replay(log))["lines"]}
     assert side.rejects() == []
 
@@ -331,6 +222,7 @@ def test_a_topic_that_was_made_anew_is_refused(
     Postgres(shared_postgres.conninfo, "test's", schema=side.schema).__exit__()
     offsets = f'"{side.schema}".tarry_apply_offsets'
     shared_postgres.rows(f"INSERT INTO {offsets} VALUES (%s, %s, 0, 5)", "test's", topic)  # noqa: S608
+    side.run(stage.make_topic(f"{stage.target}.beside"))  # the job leaves that topic out
     with pytest.raises(UsageError, match=r"/0 ends at 0, and all below 5 is applied: the topic was made anew"):
         side.run(topic)
 
@@ -382,3 +274,150 @@ def test_a_lake_may_be_named_from_the_directory_of_the_run(spark: SparkSession, 
     assert [table.columns for table in target.find(spark, [("shop", "notes")])] == [["id"]]
     assert target.known(spark.createDataFrame([("a",)], "id string")).collect() == []
     assert (tmp_path / "lake" / "tarry_apply" / "ids").is_dir()
+
+
+def test_a_column_that_the_target_lacks_ends_the_run_is_left_out_or_is_added(stage: Stage, side: Side) -> None:
+    topic = stage.make_topic(stage.target)
+    row = {"id": 1, "note": "n", "amount": None, "changed": None, "paid": None}
+    put(stage, topic, [change("insert", "orders", row | {"later": "kept", "more": [1]})])
+    with pytest.raises(
+        UsageError, match=r"has columns that the target has not: 'shop\.orders\.later', 'shop\.orders\.m"
+    ):
+        side.run(topic)
+    assert side.rows()["orders"] == set()
+    side.run(topic, rules=Rules(on_unknown_column=OnUnknownColumn.ADD))
+    assert side.rows()["orders"] == {("1", "n", None, None, None)}
+    assert side.values("orders", "later", "more") == [("kept", "[1]")]
+    # What was left out before does not come back, and what was added is a column like any other.
+    put(stage, topic, [change("insert", "orders", row | {"id": 2, "later": 7})])
+    total = side.run(topic)
+    assert sorted(side.values("orders", "later", "more")) == [("7", None), ("kept", "[1]")]
+    assert total.unknown == {}
+
+
+def test_more_rejects_than_allowed_end_the_run_and_nothing_of_their_batch_is_applied(stage: Stage, side: Side) -> None:
+    topic = stage.make_topic(stage.target)
+    row = {"id": 1, "note": "n", "amount": None, "changed": None, "paid": None}
+    bad = [change("insert", "orders", row | {"id": 2, "paid": "perhaps"}), Logged(0, b"{")]
+    put(stage, topic, [change("insert", "orders", row), *bad])
+    with pytest.raises(UsageError, match=r"^2 records are rejected, more than --max-rejects 1; this batch \("):
+        side.run(topic, rules=Rules(max_rejects=1))
+    assert side.rows()["orders"] == set()
+    assert side.rejects() == []
+    side.run(topic, rules=Rules(max_rejects=2))
+    assert len(side.rows()["orders"]) == 1
+    assert [offset for offset, _, _ in side.rejects()] == [1, 2]
+
+
+def test_what_was_rejected_is_applied_again_with_what_followed_it_and_takes_no_row_back(
+    stage: Stage, side: Side, spark: SparkSession
+) -> None:
+    topic = stage.make_topic(stage.target)
+    row = {"id": 1, "note": "n", "amount": None, "changed": None, "paid": None}
+    log = [
+        # A table that is made too late: each of its changes is rejected.
+        change("insert", "late", {"id": 1, "word": "one"}),
+        change("insert", "late", {"id": 2, "word": "two"}),
+        change("update", "late", {"id": 3, "word": "three"}, {"id": 2}),
+        change("delete", "late", {"id": 1, "word": "one"}),
+        # A row whose first change is rejected, and whose later one is not; and a record that nobody can read.
+        change("insert", "orders", row | {"paid": "perhaps", "note": "old"}),
+        Logged(0, b"{"),
+    ]
+    put(stage, topic, log)
+    side.run(topic)
+    assert len(side.rejects()) == 6
+    changed = change("update", "orders", row | {"note": "new", "paid": True}, {"note": "old", "paid": "perhaps"})
+    put(stage, topic, [changed])
+    side.run(topic)
+    side.make("late", "id bigint PRIMARY KEY, word text")
+    total = side.run_rejected(spark, topic)
+    assert side.values("late", "id", "word") == [("3", "three")]
+    assert side.rows()["orders"] == {("1", "new", None, None, "true")}
+    # What is bad still is kept still: but in PostgreSQL what another change of the batch overwrites is not tried.
+    left = [(5, b"{")] if isinstance(side, PostgresSide) else [(4, log[4].value), (5, b"{")]
+    assert [(offset, value) for offset, _, value in side.rejects()] == left
+    assert sum(total.rejected.values()) == len(left)
+    side.run(topic)
+    side.run_rejected(spark, topic)
+    assert side.values("late", "id", "word") == [("3", "three")]
+    assert side.rows()["orders"] == {("1", "new", None, None, "true")}
+    assert len(side.rejects()) == len(left)
+
+
+def test_rejects_whose_later_changes_are_gone_from_the_log_are_refused(
+    stage: Stage, side: Side, spark: SparkSession
+) -> None:
+    topic = stage.make_topic(stage.target)
+    put(stage, topic, [Logged(0, b"{"), Logged(0, None), Logged(0, None)])
+    side.run(topic)
+    stage.admin.delete_records([TopicPartition(topic, 0, 2)])[TopicPartition(topic, 0, 2)].result(30)
+    with pytest.raises(UsageError, match=r"/0 begins at 2 now, and 0 was rejected: what changed its row since can't"):
+        side.run_rejected(spark, topic)
+    assert len(side.rejects()) == 1
+
+
+def test_two_databases_do_not_overwrite_each_other_in_one_table(
+    stage: Stage, topics: Topics, tmp_path: Path, shared_postgres: Server
+) -> None:
+    side = PostgresSide(shared_postgres, topics, tmp_path)
+    topic = stage.make_topic(stage.target)
+    mine = record("insert", "lines", {"order_id": 1, "line": "mine", "pieces": 1})
+    put(stage, topic, [Logged(0, mine)])
+    side.run(topic)
+    # Another batch of another run: what is known of the table is in the database.
+    theirs = record("insert", "lines", {"order_id": 2, "line": "theirs", "pieces": 2}).replace(b'"shop"', b'"crm"')
+    put(stage, topic, [Logged(0, theirs)])
+    with pytest.raises(
+        UsageError, match=r"^shop\.lines and crm\.lines would both go to apply .*\.lines, and overwrite"
+    ):
+        side.run(topic)
+    assert side.rows()["lines"] == {("1", "mine", "1")}
+    side.options["merge_databases"] = True
+    side.run(topic)
+    assert side.rows()["lines"] == {("1", "mine", "1"), ("2", "theirs", "2")}
+
+
+def test_columns_that_postgresql_computes_are_left_to_it(
+    stage: Stage, topics: Topics, tmp_path: Path, shared_postgres: Server
+) -> None:
+    side = PostgresSide(shared_postgres, topics, tmp_path)
+    shared_postgres.rows(
+        f'CREATE TABLE "{side.schema}".sums (id bigint PRIMARY KEY, twice bigint GENERATED ALWAYS AS (id * 2) STORED)'
+    )
+    topic = stage.make_topic(stage.target)
+    put(stage, topic, [change("insert", "sums", {"id": 2, "twice": 4})])
+    side.run(topic)
+    assert side.values("sums", "id", "twice") == [("2", "4")]
+
+
+def test_zero_dates_may_be_null_and_times_beyond_a_day_intervals(
+    stage: Stage, topics: Topics, tmp_path: Path, shared_postgres: Server
+) -> None:
+    side = PostgresSide(shared_postgres, topics, tmp_path)
+    shared_postgres.rows(
+        f'CREATE TABLE "{side.schema}".times (id bigint PRIMARY KEY, day date, at timestamp, took interval, plain text)'
+    )
+    row = {"id": 1, "day": "0000-00-00", "at": "0000-00-00 00:00:00.000", "took": "-838:59:59", "plain": "0000-00-00"}
+    good = row | {"id": 2, "day": "2026-01-02", "at": "2026-01-02 03:04:05"}
+    half = row | {"id": 3, "day": "2026-00-00"}
+    topic = stage.make_topic(stage.target)
+    put(stage, topic, [change("insert", "times", one) for one in (row, good, half)])
+    side.options["zero_dates_as_null"] = True
+    side.run(topic)
+    assert sorted(side.values("times", "id", "day", "at", "took", "plain")) == [
+        ("1", None, None, "-838:59:59", "0000-00-00"),
+        ("2", "2026-01-02", "2026-01-02 03:04:05", "-838:59:59", "0000-00-00"),
+    ]
+    assert [(offset, reason) for offset, reason, _ in side.rejects()] == [(2, "refused")]
+
+
+def test_zero_dates_may_be_null_in_a_lake(stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    side = LakeSide(spark, topics, tmp_path)
+    zero = {"id": 1, "note": "0000-00-00", "amount": None, "changed": "0000-00-00 00:00:00", "paid": None}
+    topic = stage.make_topic(stage.target)
+    put(stage, topic, [change("insert", "orders", zero)])
+    side.options["zero_dates_as_null"] = True
+    side.run(topic)
+    assert side.rows()["orders"] == {("1", "0000-00-00", None, None, None)}
+    assert side.rejects() == []

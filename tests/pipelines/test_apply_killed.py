@@ -1,39 +1,23 @@
 """`tarry spark apply` as a process that is killed with kill -9: nothing is lost, nothing is done twice."""
 
+import json
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from itertools import count
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from tarry.pipelines.topics import Topics
-from tests.pipelines.test_apply import LakeSide, PostgresSide
+from tests.support.applying import LakeSide, PostgresSide
 from tests.support.changelog import KEYS, ChangeLog, as_text, put, replay
 from tests.support.spark_job import SparkJob
 from tests.support.stage import Stage
 
-pytestmark = pytest.mark.broker
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.parametrize("side", ["postgres", pytest.param("lake", marks=pytest.mark.exhaustive)], indirect=True),
+]
 
 START_WITHIN_S = 240.0
-
-
-@pytest.fixture
-def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
-    with ExitStack() as until_the_end:
-        yield Stage(bootstrap, unique_name("apply"), 1, until_the_end)
-
-
-@pytest.fixture(params=["postgres", "lake"])
-def side(
-    request: pytest.FixtureRequest, spark: SparkSession, topics: Topics, tmp_path: Path
-) -> LakeSide | PostgresSide:
-    if request.param == "lake":
-        return LakeSide(spark, topics, tmp_path)
-    return PostgresSide(request.getfixturevalue("shared_postgres"), topics, tmp_path)
 
 
 class Command:
@@ -60,7 +44,9 @@ class Command:
 
     def finish(self) -> int:
         with self._start() as job:
-            job.finished(600)
+            summary = json.loads(job.finished(600))
+            assert summary["batches"] == batches(job)
+            assert summary["rows"]["upserted"] > 0
             return batches(job)
 
     def _start(self) -> SparkJob:
@@ -73,15 +59,16 @@ def batches(job: SparkJob) -> int:
 
 def test_a_killed_run_is_made_good_by_the_next(stage: Stage, side: LakeSide | PostgresSide, bootstrap: str) -> None:
     topic = stage.make_topic(stage.target, 2)
-    records = list(ChangeLog(3, 2, has_ids=True).records(4000))
+    records = list(ChangeLog(3, 2, has_ids=True).records(1600))
     put(stage, topic, records)
-    assert Command(bootstrap, topic, side, 300).run_and_kill(0.0) < 14
-    side.run(topic, rows_a_batch=2000)
+    command = Command(bootstrap, topic, side, 300)
+    assert command.run_and_kill(0.0) < 6  # of 6 batches
+    assert command.finish() > 0
     assert side.rows() == as_text(replay(records))
     assert side.rejects() == []
 
 
-@pytest.mark.soak
+@pytest.mark.exhaustive
 def test_a_hundred_thousand_changes_and_five_kills_equal_a_replay(
     stage: Stage, side: LakeSide | PostgresSide, bootstrap: str, seed: int
 ) -> None:

@@ -3,8 +3,6 @@
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,24 +12,13 @@ from pyspark.sql import SparkSession
 from tarry.errors import UsageError
 from tarry.pipelines.archive import archive
 from tarry.pipelines.topics import Topics
+from tests.support.ignoring import ignore
 from tests.support.spark_job import SparkJob
 from tests.support.stage import Stage
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.stage(partitions=2, intake=True)]
 
 NOON_MS = 1_767_268_800_000  # 2026-01-01T12:00:00Z
-
-
-@pytest.fixture
-def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
-    with ExitStack() as until_the_end:
-        opened = Stage(bootstrap, unique_name("archive"), 2, until_the_end)
-        opened.make_intake()
-        yield opened
-
-
-def ignore(_line: str) -> None:
-    """Take no note of progress."""
 
 
 def result(number: int, outcome: str = "fired") -> bytes:
@@ -54,14 +41,18 @@ def test_each_result_is_archived_once_over_several_runs_and_by_the_hour(
     lake = str(tmp_path / "lake")
     told: list[str] = []
 
-    def run() -> None:
-        archive(spark, topics, [stage.intake], lake, every_ms=None, may_be_trimmed=False, on_progress=told.append)
+    def run() -> int:
+        done = archive(
+            spark, topics, [stage.intake], lake, every_ms=None, may_be_trimmed=False, on_progress=told.append
+        )
+        assert done["dead"].rows == 0
+        return done["results"].rows
 
     put_results(stage, [result(number) for number in range(120)])
-    run()
-    run()
+    assert run() == 120
+    assert run() == 0
     put_results(stage, [result(number) for number in range(120, 130)] + [b"no result", b""])
-    run()
+    assert run() == 12
     rows = spark.read.format("delta").load(f"{lake}/results")
     assert Counter(row.due_ms for row in rows.where("unreadable is null").collect()) == Counter(
         NOON_MS + number * 60_000 - 5 for number in range(130)
@@ -128,6 +119,7 @@ def test_an_intake_that_is_not_there_is_one_line(spark: SparkSession, topics: To
         archive(spark, topics, ["nowhere"], str(tmp_path), every_ms=None, may_be_trimmed=False, on_progress=ignore)
 
 
+@pytest.mark.exhaustive
 def test_killed_between_its_two_commits_it_archives_each_result_once(
     stage: Stage, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -158,3 +150,7 @@ def test_killed_between_its_two_commits_it_archives_each_result_once(
         assert job.terminate() == 143
     found = spark.read.format("delta").load(str(lake / "results"))
     assert found.select("id").distinct().count() == found.count() == 30_000
+    with SparkJob(tmp_path / "3", *command) as job:
+        summary = json.loads(job.finished())
+    assert summary["dead"] == {"batches": 0, "rows": 0}
+    assert set(summary["results"]) == {"batches", "rows"}

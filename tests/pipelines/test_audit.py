@@ -1,8 +1,7 @@
 """`audit` on a real broker: a clean run of the service has no fault, and faults planted in its topics are found."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,32 +15,23 @@ from tarry.clock import SystemClock
 from tarry.core.intake_policy import IntakePolicy
 from tarry.errors import UsageError
 from tarry.headers import derived_id
+from tarry.murmur2 import partition_of
 from tarry.pipelines.audit import Audit, Span
 from tarry.pipelines.faults import FAULTS
 from tarry.pipelines.topics import Topics
 from tarry.testing import LiveService
+from tests.support.ignoring import ignore
 from tests.support.spark_job import SparkJob
 from tests.support.stage import Later, Stage
 from tests.support.topics import read_topic
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.stage(partitions=2, intake=True)]
 
-NONE = dict.fromkeys(FAULTS, 0)
+NONE = {kind: 0 for kind in FAULTS if kind != "late"}
 DELIVERED = 60
 
 
-def ignore(_line: str) -> None:
-    """Take no note of progress."""
-
-
-@pytest.fixture
-def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
-    with ExitStack() as until_the_end:
-        opened = Stage(bootstrap, unique_name("audit"), 2, until_the_end)
-        opened.make_intake()
-        yield opened
-
-
+@pytest.mark.exhaustive
 def test_a_clean_run_has_no_fault_and_what_waits_is_judged_by_the_next_run(
     bootstrap: str, unique_name: Callable[[str], str], spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -66,6 +56,8 @@ def test_a_clean_run_has_no_fault_and_what_waits_is_judged_by_the_next_run(
 
         second = audit.run(spark, topics, ignore, Later(10_000))
         assert (second.fates, second.faults) == ({"delivered": DELIVERED, "cancelled": 1, "waiting": 1}, NONE)
+        assert first.account == f"{DELIVERED} records at targets = matched 0 + carried {DELIVERED}"
+        assert second.account == f"{DELIVERED} records at targets = matched {DELIVERED} + carried 0"
         assert (second.carried, second.accepted, second.order["judged"] > 0) == (DELIVERED + 2, DELIVERED + 2, True)
 
         # As if after the last has been due: the service has not delivered it, and a lost one is told once.
@@ -152,14 +144,20 @@ class Planter:
         value = json.dumps(fields | {"at_ms": due_ms, "target": self.target} | more).encode()
         self._produce(f"{self.stage.intake}.results", value, self._id(offset).encode(), None, self.now_ms)
 
-    def deliver(self, sent: tuple[int, int, bytes], late_ms: int = 3) -> None:
+    def deliver(self, sent: tuple[int, int, bytes], late_ms: int = 3, value: bytes = b"payload") -> None:
         offset, due_ms, key = sent
         headers = [
             ("tarry-id", self._id(offset)),
             ("tarry-due-ms", str(due_ms)),
             ("tarry-source", f"{self.stage.intake}/0/{offset}"),
         ]
-        self._produce(self.target, b"payload", key, headers, due_ms + late_ms)
+        self._produce(self.target, value, key, headers, due_ms + late_ms)
+
+    def forge(self, source: str | bytes | None) -> None:
+        """A record that names a place, or none, and no result tells of it."""
+        headers: list[tuple[str, str | bytes]] = [("tarry-id", "x"), ("tarry-due-ms", str(self.now_ms))]
+        headers += [] if source is None else [("tarry-source", source)]
+        self._produce(self.target, b"payload", b"k", headers, self.now_ms)
 
     def fire(self, sent: tuple[int, int, bytes], late_ms: int = 3) -> None:
         self.settle(sent)
@@ -179,6 +177,7 @@ class Planter:
         self._producer.produce(topic, value, key, 0, timestamp=at_ms, headers=headers)
 
 
+@pytest.mark.exhaustive
 def test_planted_faults_are_found_by_the_command_after_one_that_was_killed_and_stand_in_its_report(
     stage: Stage, tmp_path: Path
 ) -> None:
@@ -210,7 +209,8 @@ def test_planted_faults_are_found_by_the_command_after_one_that_was_killed_and_s
     with SparkJob(tmp_path / "2", *command) as job:
         assert job.ended() == 1, job.errors
         summary = json.loads(job.output)
-    assert summary["faults"] == {**dict.fromkeys(FAULTS, 1), "damaged": 0}
+    planted = ("lost", "duplicate", "early", "order", "cancelled", "unexpected")
+    assert summary["faults"] == {**NONE, **dict.fromkeys(planted, 1)}
     assert summary["fates"] == {"delivered": 105, "lost": 1, "dead": 1, "waiting": 1}
     assert summary["order"] == {"judged": 105, "unjudged": 0}
     assert summary == json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
@@ -222,6 +222,54 @@ def test_planted_faults_are_found_by_the_command_after_one_that_was_killed_and_s
     assert {"unknown-target", "Faults were found."} <= set(page.words)
 
 
+def test_one_of_every_kind_of_forged_record_is_counted_under_its_name(stage: Stage, tmp_path: Path) -> None:
+    planter = Planter(stage)
+    due_ms = planter.now_ms - 300_000
+    for number in range(20):
+        planter.fire(planter.send(due_ms - 1_000 + number))
+    for source in (
+        f"{stage.intake}/0/999999",
+        f"{stage.intake}/7/1",
+        "nosuch.in/0/1",
+        "garbage",
+        b"\xff\xfe",
+        f"{stage.intake}/0/07",
+    ):
+        planter.forge(source)
+    planter.forge(None)
+    planter.deliver(planter.send(due_ms, b"no result"))
+    twice = planter.send(due_ms, b"settled twice")
+    planter.settle(twice)
+    planter.fire(twice)
+    damaged = planter.send(due_ms, b"damaged second")
+    planter.fire(damaged)
+    planter.deliver(damaged, 900, b"another payload")
+    planter.fire(planter.send(due_ms, b"late"), 200_000)
+    planter.target = stage.make_topic(f"{stage.target}.two", 2)
+    planter.fire(planter.send(due_ms, next(key for key in (b"a", b"b", b"c", b"d") if partition_of(key, 2) == 1)))
+    planter.close()
+    command = ["audit", "--out", str(tmp_path / "out"), "--intake", stage.intake, "--max-late", "100s"]
+    command += ["--bootstrap-servers", stage.cluster.bootstrap_servers]
+    with SparkJob(tmp_path / "1", *command, "--fail-on", "unexpected") as job:
+        assert job.ended() == 1, job.errors
+        lines = job.output.splitlines()
+    print(*lines, sep="\n")  # noqa: T201 (what a person sees)
+    found, account = lines
+    assert found == (
+        "accepted 25, delivered 25, dead 0, waiting 0, lost 0, duplicate 1, early 0, order 0, damaged 1, misplaced 1, "
+        "late 1, cancelled but delivered 0, no-result 1, settled-twice 1, unexpected 6"
+    )
+    assert account == (
+        "33 records at targets = matched 21 + carried 0 + duplicate 1 + misplaced 1 + late 1 + no-result 1"
+        " + settled-twice 1 + unexpected 6 + foreign 1"
+    )
+    text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert {"nosuch.in/0/1", "garbage", "FFFE", f"{stage.intake}/0/07"} <= set(Page(text).words)
+    with SparkJob(tmp_path / "2", *command, "--fail-on", "unexpected") as job:
+        assert job.finished().splitlines()[1] == "0 records at targets = matched 0 + carried 0"
+
+
+@pytest.mark.exhaustive
 def test_what_comes_after_the_run_that_settled_or_could_not_judge_a_message_is_no_duplicate_of_it(
     stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -248,7 +296,34 @@ def test_what_comes_after_the_run_that_settled_or_could_not_judge_a_message_is_n
     planter.deliver(settled)
     planter.close()
     second = audit.run(spark, topics, ignore)
-    assert (second.fates, second.faults, second.elsewhere) == ({"delivered": 1}, {**NONE, "duplicate": 1}, 1)
+    assert (second.fates, second.faults) == ({"delivered": 1}, {**NONE, "duplicate": 1})
+    assert second.account == "3 records at targets = matched 1 + carried 0 + duplicate 1 + elsewhere 1"
+
+
+@pytest.mark.exhaustive
+def test_what_an_intake_accepts_while_it_is_read_as_a_target_is_judged_by_the_next_run(
+    stage: Stage, bootstrap: str, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    next_one = Stage(bootstrap, f"{stage.intake}.next", 1, stage.until_the_end)
+    next_one.make_intake()
+    planter, behind = Planter(stage), Planter(next_one)
+    due_ms = planter.now_ms - 300_000
+    planter.target = next_one.intake
+    planter.fire(planter.send(due_ms))
+    planter.close()
+
+    def accept_more(line: str) -> None:
+        if "messages accepted" in line:
+            behind.send(due_ms)
+            behind.flush()
+
+    audit = Audit([IntakePolicy(one.intake) for one in (stage, next_one)], str(tmp_path / "out"), str(tmp_path / "s"))
+    # What was delivered to the second intake asks for nothing, and is dead there.
+    first = audit.run(spark, topics, accept_more)
+    assert (first.records, first.accounted["matched"], first.accounted["foreign"]) == (2, 1, 1)
+    second = audit.run(spark, topics, ignore)
+    assert (second.accepted - second.carried, second.faults["lost"]) == (1, 1)
+    behind.close()
 
 
 def test_an_intake_that_is_not_there_is_one_line(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:

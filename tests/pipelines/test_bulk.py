@@ -25,6 +25,7 @@ from tarry.testing.serve import Serve, ServeConfig
 from tests.support.brokers import wait_until
 from tests.support.buckets import waiting_in_buckets
 from tests.support.chaos import now_ms
+from tests.support.ignoring import ignore
 from tests.support.spark_job import SparkJob
 from tests.support.stage import inbox
 
@@ -36,10 +37,6 @@ MAX_DELAY_MS: Final = 30 * MINUTE_MS
 
 Message = tuple[str, int, bytes, bytes, int, str]
 """Target, partition, key, value, due time, id."""
-
-
-def ignore(_line: str) -> None:
-    """Take no note of progress."""
 
 
 class Scene:
@@ -275,6 +272,6 @@ def test_a_run_killed_in_the_middle_is_finished_by_the_next(scene: Scene, bulk: 
     run_killed_and_run_again(scene, bulk, 3_000, kills=1, at_once=3)
 
 
-@pytest.mark.soak
+@pytest.mark.exhaustive
 def test_a_hundred_thousand_are_shifted_once_each_through_five_kills(scene: Scene, bulk: Bulk) -> None:
     run_killed_and_run_again(scene, bulk, 100_000, kills=5, at_once=50)

@@ -71,6 +71,8 @@ def test_every_reason_to_refuse_a_row_has_its_code(spark: SparkSession) -> None:
         (("good", "orders", BASE_MS + 1), None),
         (("past", "orders", BASE_MS - DAY_MS), None),
         ((None, "orders", BASE_MS), "no-row-key"),
+        ((None, "orders", BASE_MS), "no-row-key"),
+        ((None, None, BASE_MS), "no-row-key"),
         (("twice", "orders", BASE_MS), "repeated-row-key"),
         (("twice", "orders", BASE_MS + 1), "repeated-row-key"),
         (("no time", "orders", None), "no-delay"),
@@ -94,7 +96,9 @@ def test_every_reason_to_refuse_a_row_has_its_code(spark: SparkSession) -> None:
         (("unreadable", "orders", BASE_MS, None, "{no line"), "unreadable-row"),
     ]
     rows = judged(spark, [row for row, _ in cases])
-    assert {row.row_key: row.code for row in rows} == {row[0]: code for row, code in cases}
+    assert sorted((str(row.row_key), row.code or "") for row in rows) == sorted(
+        (str(row[0]), code or "") for row, code in cases
+    )
     by_key = {row.row_key: row for row in rows}
     assert by_key["unreadable"].row == "{no line"
     assert json.loads(by_key["seconds"].row) == {"k": "seconds", "t": "orders", "at": BASE_MS // 1_000, "v": None}
@@ -168,6 +172,25 @@ def test_keys_values_and_headers_are_bytes_of_whatever_type(spark: SparkSession)
     assert (record(key="raw", value="nothing").key, record(key="raw", value="nothing").value) == (b"\x00\xff", None)
     assert (record(key="k", value="s").key, record(key="''", value="raw").key) == (b"17", b"")
     assert (record(value="s").value, record(value="raw").value) == (b'{"a":1}', b"\x00\xff")
+
+
+def test_times_keep_their_microseconds_wherever_they_become_text(spark: SparkSession) -> None:
+    at = "timestamp '2026-01-01 12:00:00.123456Z'"
+    frame = spark.sql(
+        f"select {at} as at, timestamp_ntz '2026-01-01 12:00:00.123456' as here, array({at}) as many, {at} as k,"
+        f" cast(null as string) as {UNREADABLE}"
+    )
+    asked = Expressions("struct(k)", "'orders'", due="at", headers=[("at", "at"), ("s", "struct(at, here)")])
+    made = ask(frame, asked, JOB, BASE_MS)
+    (row,) = made.collect()
+    time, here = "2026-01-01T12:00:00.123456Z", "2026-01-01T12:00:00.123456"
+    assert json.loads(row.value) == {"at": time, "here": here, "many": [time], "k": time}
+    assert json.loads(row.row) == json.loads(row.value)
+    assert json.loads(row.row_key) == {"k": time}
+    assert [bytes(header.value) for header in row.headers] == [
+        b"2026-01-01 12:00:00.123456",
+        f'{{"at":"{time}","here":"{here}"}}'.encode(),
+    ]
 
 
 def test_a_time_long_ago_is_no_number_that_looks_like_seconds(spark: SparkSession) -> None:

@@ -151,11 +151,13 @@ def test_what_moved_while_it_was_read_is_one_row_at_its_newest_place_and_what_en
         [at(3, 1, IDS[3])],
     ]
     tables = [table(spark, rows).selectExpr("*", "false as is_cancel") for rows in met]
+    # What stands behind a cancel is a new message.
+    tables.append(table(spark, [at(10, 1, IDS[5])]).selectExpr("*", "false as is_cancel"))
     cancels = table(spark, [at(9, 1, IDS[5])]).selectExpr("*", "true as is_cancel")
     told = [("fired", "in/0/4"), ("cancel-filed", "in/0/1"), ("cancel-too-late", "in/0/2"), (None, None)]
     results = spark.createDataFrame(told, "outcome string, source string")
     found = left([*tables, cancels], results).orderBy("offset").collect()
-    assert [(row.offset, row.level) for row in found] == [(1, 0), (2, 2), (3, 1), (6, 2), (8, 2)]
+    assert [(row.offset, row.level) for row in found] == [(1, 0), (2, 2), (3, 1), (6, 2), (8, 2), (10, 1)]
 
 
 def test_a_forecast_counts_by_target_and_step(spark: SparkSession) -> None:

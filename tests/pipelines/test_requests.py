@@ -37,10 +37,18 @@ PLAIN: list[Headers] = [
     [TO, SOON, ("ce_id", UUID.encode())],
     [TO, SOON, ("ce_id", b"order-17")],
     [TO, SOON, ("tarry-due-ms", b"5"), ("tarry-source", b"x")],
+    [TO, SOON, ("tarry-partition", b"7")],
     [("tarry-cancel", f"1.in.0.1767268900000.{UUID}".encode())],
     [("tarry-cancel", f"1.in.0.1767268900000.{UUID}".encode()), TO, ("tarry-delay-ms", b"x")],
 ]
 """What this reading is sure of."""
+
+IN_A_DIALECT: list[Headers] = [
+    [("scheduler-epoch", b"1767268900"), ("scheduler-target-topic", b"orders"), ("scheduler-target-key", b"k")],
+    [("scheduler-epoch", b"1767268900"), ("scheduler-target-topic", b"orders"), ("tarry-partition", b"7")],
+    [("scheduler-epoch", b"1767268900"), ("scheduler-target-topic", b"orders"), ("tarry-id", UUID.encode())],
+]
+"""Of these too, but for when they are due."""
 
 HOSTILE: list[Headers] = [
     [],
@@ -75,6 +83,7 @@ HOSTILE: list[Headers] = [
             b"2030-01-02T00:00:00Z",
         )
     ],
+    *[[TO, SOON, ("tarry-partition", value)] for value in (None, b"", b"-1", b"x", b"7\n", b"9" * 17, b"2147483648")],
     [TO, SOON, ("tarry-id", b"no uuid")],
     [TO, SOON, ("tarry-id", None)],
     [TO, SOON, ("tarry-id", (UUID + "\n").encode())],
@@ -94,6 +103,9 @@ POLICIES = {
     "a dialect": IntakePolicy("in", dialect="etf1"),
 }
 
+ACCEPTED = {"headers": 19, "a tick of 100 ms": 19, "fixed": 20, "a dialect": 5}
+"""How much the service accepts of what is plain, so that there is something to be sure of."""
+
 
 def found(spark: SparkSession, policy: IntakePolicy, headers: Sequence[Headers]) -> list[Row]:
     stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=STAMP_MS)
@@ -110,21 +122,32 @@ def test_what_is_plain_is_read_as_the_service_reads_it(spark: SparkSession) -> N
     for row, headers in zip(found(spark, policy, PLAIN), PLAIN, strict=True):
         request = told(policy, row.offset, headers)
         assert not isinstance(request, Rejection), headers
-        target = request.target if isinstance(request, Request) else None
-        assert (row.id, row.due_ms, row.target) == (request.id.decode(), request.due_ms, target), headers
+        target, at = (request.target, request.partition) if isinstance(request, Request) else (None, None)
+        expected = (request.id.decode(), request.due_ms, target, at)
+        assert (row.id, row.due_ms, row.target, row.target_partition) == expected, headers
         assert row.is_cancel == isinstance(request, CancelRequest)
 
 
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
-def test_of_whatever_it_is_sure_the_service_says_the_same(spark: SparkSession, policy: IntakePolicy) -> None:
-    headers = [*PLAIN, *HOSTILE]
+@pytest.mark.parametrize("name", POLICIES)
+def test_of_whatever_it_is_sure_the_service_says_the_same(spark: SparkSession, name: str) -> None:
+    """And of what is plain, and accepted, it is sure."""
+    policy, plain = POLICIES[name], len(PLAIN) + len(IN_A_DIALECT)
+    headers = [*PLAIN, *IN_A_DIALECT, *HOSTILE]
+    accepted = 0
     for row, one in zip(found(spark, policy, headers), headers, strict=True):
         request = told(policy, row.offset, one)
         if isinstance(request, Rejection):
             known = {None, request.due_ms}
             assert row.due_ms in known or row.is_cancel, one
             continue
-        assert row.id in {None, request.id.decode()}, one
-        assert row.due_ms in {None, request.due_ms}, one
+        assert row.is_cancel == isinstance(request, CancelRequest), one
+        says: dict[str, object] = {"id": request.id.decode(), "due_ms": request.due_ms}
         if isinstance(request, Request):
-            assert row.target in {None, request.target}, one
+            says |= {"target": request.target, "target_partition": request.partition}
+        sure = {field for field in says if row[field] is not None}
+        assert {field: row[field] for field in sure} == {field: says[field] for field in sure}, one
+        if row.offset < plain:
+            accepted += 1
+            is_read_by_the_service_alone = policy.dialect is not None and isinstance(request, Request)
+            assert says.keys() - sure == ({"due_ms"} if is_read_by_the_service_alone else set()), one
+    assert accepted == ACCEPTED[name]

@@ -3,8 +3,7 @@
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -29,21 +28,9 @@ from tests.support.spark_job import SparkJob
 from tests.support.stage import Stage
 from tests.support.topics import read_topic
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.stage(partitions=4, intake=True)]
 
 CLOCK = SystemClock()
-
-
-@pytest.fixture
-def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
-    with ExitStack() as until_the_end:
-        opened = Stage(bootstrap, unique_name("schedule"), 4, until_the_end)
-        opened.make_intake()
-        yield opened
-
-
-def ignore(_line: str) -> None:
-    """Take no note of progress."""
 
 
 class Job:
@@ -86,14 +73,14 @@ def test_a_second_run_sends_only_what_is_new(stage: Stage, spark: SparkSession, 
     job = Job(spark, topics, stage.intake, stage.target, tmp_path)
     due_ms = in_an_hour()
     rows: list[tuple[object, ...]] = [(number, f"k{number % 10}", due_ms) for number in range(500)]
-    job.write([*rows, ("bad", "k", "tomorrow"), (None, "k", due_ms)])
+    job.write([*rows, ("bad", "k", "tomorrow"), (None, "k", due_ms), (None, "k", due_ms)])
     first = job.run()
     assert {name: first[name] for name in ("job", "rows", "sent", "known", "rejected")} == {
         "job": "job",
-        "rows": 502,
+        "rows": 503,
         "sent": 500,
         "known": 0,
-        "rejected": {"bad-time": 1, "no-row-key": 1},
+        "rejected": {"bad-time": 1, "no-row-key": 2},
     }
     bad = {row.reason: row for row in spark.read.parquet(str(tmp_path / "rejects")).collect()}
     assert json.loads(bad["bad-time"].row) == {"id": "bad", "key": "k", "due": "tomorrow"}
@@ -360,7 +347,7 @@ def test_a_killed_job_is_made_good_and_every_row_delivered_once(
     killed_and_run_again(bootstrap, tmp_path, unique_name("schedule"), 3_000, 1)
 
 
-@pytest.mark.soak
+@pytest.mark.exhaustive
 def test_a_hundred_thousand_rows_are_delivered_once_through_five_kills(
     bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:

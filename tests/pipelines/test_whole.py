@@ -34,7 +34,7 @@ def run(directory: Path, name: str, arguments: list[str]) -> dict[str, Any]:
     return summary
 
 
-@pytest.mark.soak
+@pytest.mark.exhaustive
 def test_a_million_rows_that_are_scheduled_twice_are_delivered_once(
     bootstrap: str, unique_name: Callable[[str], str], spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -101,7 +101,7 @@ def archive(
     every_ms: int | None,
     may_be_trimmed: bool,
     on_progress: Callable[[str], None],
-) -> None:
+) -> dict[str, streaming.Done]:
     """Add what is new to the tables `results` and `dead` of a lake.
 
     Args:
@@ -112,6 +112,9 @@ def archive(
         every_ms: how often; None: once.
         may_be_trimmed: go on where results were deleted before they were archived.
         on_progress: told of each batch.
+
+    Returns:
+        What was added to each table.
 
     Raises:
         UsageError: a topic is missing; a table whose checkpoint is gone; or Spark failed.
@@ -131,7 +134,7 @@ def archive(
             .option("checkpointLocation", _checkpoint(lake, table.name))
         )
         queries.append(streaming.trigger(writer, every_ms).start(_table(lake, table.name)))
-    streaming.run(queries, on_progress)
+    return streaming.run(queries, on_progress)
 
 
 def _hour(instant: Column) -> Column:

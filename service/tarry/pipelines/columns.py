@@ -34,7 +34,7 @@ def uuid5(namespace: uuid.UUID, name: Column) -> Column:
     digest = f.sha1(f.concat(f.lit(namespace.bytes), f.encode(name, "utf-8")))
     # RFC 9562: the version in place of four bits, the variant in place of two.
     variant = f.lower(f.hex(f.conv(f.substring(digest, 17, 1), 16, 10).cast("int").bitwiseAND(3).bitwiseOR(8)))
-    return f.concat_ws(
+    text = f.concat_ws(
         "-",
         f.substring(digest, 1, 8),
         f.substring(digest, 9, 4),
@@ -42,6 +42,8 @@ def uuid5(namespace: uuid.UUID, name: Column) -> Column:
         f.concat(variant, f.substring(digest, 18, 3)),
         f.substring(digest, 21, 12),
     )
+    # `concat_ws` passes over nulls: of nothing it would make an empty text.
+    return f.when(name.isNotNull(), text)
 
 
 def place(topic: str = "topic", partition: str = "partition", offset: str = "offset") -> Column:

@@ -3,7 +3,8 @@
 A second reading of the header convention, beside the service's: an audit that reads as the service does would repeat
 its mistakes. It is the more careful of the two: where it says what a record is, the service says the same
 (`tests/pipelines/test_requests.py`), and where it is not sure it says null. Whether a record will be a dead letter it
-does not say: results do.
+does not say: results do. What is fixed for an intake, delay and target, is as the configuration of now says. What it
+was when a record was read, and whether the record's stamp was ahead then, results say.
 """
 
 from typing import Final
@@ -13,7 +14,7 @@ from pyspark.sql import functions as f
 
 from tarry.core.dialects import DIALECTS
 from tarry.core.intake_policy import IntakePolicy
-from tarry.headers import CANCEL, CLOUDEVENTS_ID, DELAY_MS, DELIVER_AT, ID, REQUEST_HEADERS, TARGET
+from tarry.headers import CANCEL, CLOUDEVENTS_ID, DELAY_MS, DELIVER_AT, ID, PARTITION, REQUEST_HEADERS, TARGET
 from tarry.pipelines.columns import derived_id, epoch_ms, has_header, header, text_header
 from tarry.units import MAX_EPOCH_MS
 
@@ -30,8 +31,8 @@ def requests(records: DataFrame, policy: IntakePolicy) -> DataFrame:
     """What records of one intake ask for, one row each.
 
     Columns: topic, partition, offset, timestamp_ms, key, value, headers; `is_cancel`; `id`, the message's, or that of
-    the message to be cancelled, as 36 characters; `due_ms`, its due time, rounded up to the tick; `target`, null for
-    cancels. What this reading is not sure of is null.
+    the message to be cancelled, as 36 characters; `due_ms`, its due time, rounded up to the tick; `target`, and
+    `target_partition`, the partition asked for, or -1, both null for cancels. What this reading is not sure of is null.
 
     Args:
         records: a table of records (`tarry.pipelines.topics`).
@@ -63,6 +64,7 @@ def requests(records: DataFrame, policy: IntakePolicy) -> DataFrame:
                 f.when(~is_cancel, _due_ms(policy)).when(is_handle, cancelled_due),
             ).alias("due_ms"),
             f.when(f.col("is_plain") & ~is_cancel, _target(policy)).alias("target"),
+            f.when(f.col("is_plain") & ~is_cancel, _target_partition(policy)).alias("target_partition"),
         )
     )
 
@@ -115,6 +117,11 @@ def _target(policy: IntakePolicy) -> Column:
     if policy.fixed_target is not None:
         return f.lit(policy.fixed_target)
     return text_header(TARGET if policy.dialect is None else DIALECTS[policy.dialect].target)
+
+
+def _target_partition(policy: IntakePolicy) -> Column:
+    name = PARTITION if policy.dialect is None else DIALECTS[policy.dialect].partition
+    return f.when(has_header(name), _number(text_header(name)).try_cast("int")).otherwise(f.lit(-1))
 
 
 def _number(text: Column) -> Column:

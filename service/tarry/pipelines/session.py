@@ -2,16 +2,19 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
 from typing import Final
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tarry.errors import UsageError
 from tarry.jars import Artefact, Jars, find_java
+from tarry.pipelines.streaming import FAILURES
 
 SPARK_VERSION: Final = "4.0.0"
 LOCAL: Final = "local[2]"
@@ -40,6 +43,7 @@ _ALWAYS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+_STDERR: Final = 2
 _HERE: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -56,17 +60,24 @@ _LOGS_OF_ERRORS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger"
 
 @contextmanager
 def session(
-    name: str, master: str | None, settings: Mapping[str, str], on_progress: Callable[[str], None]
+    name: str,
+    master: str | None,
+    settings: Mapping[str, str],
+    on_progress: Callable[[str], None],
+    *,
+    shows_log: bool = False,
 ) -> Iterator[SparkSession]:
     """A session, ended with the block.
 
-    Under `spark-submit` it is the one that was begun there, with its master and its jars.
+    What its Java writes to stderr goes to a file, of which somebody hears only where Spark has failed. Under
+    `spark-submit` the session is the one that was begun there, with its master, its jars and its log.
 
     Args:
         name: of the job, in Spark's own pages.
         master: Spark's; None: `LOCAL`.
         settings: more of Spark's, which win over ours.
         on_progress: told before anything that takes a while.
+        shows_log: leave stderr to Java too.
 
     Raises:
         UsageError: no Java, the jars can't be fetched, or Spark does not start.
@@ -84,7 +95,7 @@ def session(
             "spark.master": master or LOCAL,
             "spark.jars": ",".join(map(str, jars)),
             "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+            "spark.ui.showConsoleProgress": str(shows_log and sys.stderr.isatty()).lower(),
             "spark.log.level": "ERROR",
         }
         if (master or LOCAL).startswith("local"):
@@ -92,11 +103,56 @@ def session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in (ours | dict(settings)).items():
         builder = builder.config(key, value)
-    try:
-        spark = builder.getOrCreate()
-    except (PySparkException, OSError) as error:
-        raise UsageError(f"Spark does not start: {str(error).splitlines()[0]}") from error
-    try:
+    with ExitStack() as until_the_end:
+        own_log = is_submitted or shows_log
+        java_stderr = nullcontext() if own_log else until_the_end.enter_context(_log_of_java(on_progress))
+        try:
+            with java_stderr:
+                spark = builder.getOrCreate()
+        except (PySparkException, OSError) as error:
+            raise UsageError(f"Spark does not start: {str(error).splitlines()[0]}") from error
+        until_the_end.callback(spark.stop)
         yield spark
+
+
+@contextmanager
+def _log_of_java(on_progress: Callable[[str], None]) -> Iterator[AbstractContextManager[None]]:
+    """A file for what Java writes to stderr, as a context within which Java is to be started.
+
+    It is gone with the block, or told of where something of Spark's has ended it.
+    """
+    number, name = tempfile.mkstemp(prefix="tarry-spark-", suffix=".log")
+    stays = False
+    try:
+        yield _stderr_to(number)
+    except Exception as error:
+        stays = _is_sparks(error)
+        if stays:
+            on_progress(f"Spark's own log is {name}")
+        raise
     finally:
-        spark.stop()
+        if not stays:
+            Path(name).unlink()
+        os.close(number)
+
+
+@contextmanager
+def _stderr_to(number: int) -> Iterator[None]:
+    """Processes that are started within write what they have to say to a file."""
+    sys.stderr.flush()
+    own = os.dup(_STDERR)
+    os.dup2(number, _STDERR)
+    try:
+        yield
+    finally:
+        os.dup2(own, _STDERR)
+        os.close(own)
+
+
+def _is_sparks(error: BaseException | None) -> bool:
+    """Whether an error came from Spark, or from another one that did; what it could not make sense of is no failure."""
+    while error is not None:
+        if isinstance(error, FAILURES):
+            return not isinstance(error, AnalysisException)
+        error = error.__cause__
+    return False

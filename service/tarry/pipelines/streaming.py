@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -11,6 +13,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tarry.errors import UsageError
 
 LOOK_EVERY_S = 0.5
+
+FAILURES = (PySparkException, Py4JError)
+"""What Spark raises, or its Java where PySpark has no word for it."""
 
 
 def trigger(writer: DataStreamWriter, every_ms: int | None) -> DataStreamWriter:
@@ -25,7 +30,15 @@ def trigger(writer: DataStreamWriter, every_ms: int | None) -> DataStreamWriter:
     return writer.trigger(processingTime=f"{every_ms} milliseconds")
 
 
-def run(queries: Sequence[StreamingQuery], on_progress: Callable[[str], None]) -> None:
+@dataclass(slots=True)
+class Done:
+    """What a stream did: batches that held something, and their rows."""
+
+    batches: int = 0
+    rows: int = 0
+
+
+def run(queries: Sequence[StreamingQuery], on_progress: Callable[[str], None]) -> dict[str, Done]:
     """Wait until streams end, and tell of their batches.
 
     Whatever ends the waiting ends all of them; what a batch had not committed is done again by the next run.
@@ -34,9 +47,13 @@ def run(queries: Sequence[StreamingQuery], on_progress: Callable[[str], None]) -
         queries: running, each with a name.
         on_progress: told of each batch that held something.
 
+    Returns:
+        What each did, by its name.
+
     Raises:
         UsageError: one failed.
     """
+    done = {query.name: Done() for query in queries}
     seen = {query.name: -1 for query in queries}
     try:
         while True:
@@ -45,11 +62,11 @@ def run(queries: Sequence[StreamingQuery], on_progress: Callable[[str], None]) -
                 for batch in query.recentProgress:
                     if batch["batchId"] > seen[query.name]:
                         seen[query.name] = batch["batchId"]
-                        _tell(batch, on_progress)
+                        _tell(batch, done[query.name], on_progress)
                 if not query.isActive:
                     query.awaitTermination()  # raises what ended it
             if not running:
-                return
+                return done
             time.sleep(LOOK_EVERY_S)
     except (StreamingQueryException, PySparkException) as error:
         raise UsageError(reason(error)) from error
@@ -58,15 +75,18 @@ def run(queries: Sequence[StreamingQuery], on_progress: Callable[[str], None]) -
             query.stop()
 
 
-def reason(error: PySparkException) -> str:
+def reason(error: Exception) -> str:
     """What Spark has to say, in one line."""
-    lines = [line.strip() for line in str(error).splitlines()]
+    text = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
+    lines = [line.strip() for line in text.splitlines()]
     return next((line for line in lines if line), type(error).__name__)
 
 
-def _tell(batch: dict[str, Any], on_progress: Callable[[str], None]) -> None:
+def _tell(batch: dict[str, Any], done: Done, on_progress: Callable[[str], None]) -> None:
     rows = batch["numInputRows"]
     if rows:
+        done.batches += 1
+        done.rows += rows
         on_progress(
             f"{batch['name']}: batch {batch['batchId']}: {rows:,} rows, {batch['processedRowsPerSecond']:,.0f}/s"
         )

@@ -40,6 +40,29 @@ SETTLED_WITHIN_S = 60.0
 """A transaction of the service that nobody fences ends after half of that."""
 
 
+def refuse_missing(cluster: Cluster, names: Iterable[str]) -> None:
+    """Refuse topics that there are not.
+
+    Raises:
+        UsageError: one is not there, or may not be read.
+        BrokerError: no answer.
+    """
+    if wanted := list(names):
+        _places(cluster.clients.admin(cluster.admin()), wanted)
+
+
+def _places(admin: "AdminClient", topics: Iterable[str]) -> list[Place]:
+    # All are asked for: a question about one by name may make it.
+    with group_errors("ask for topics"):
+        known = admin.list_topics(timeout=_ANSWER_WITHIN_S).topics
+    found = []
+    for topic in topics:
+        if topic not in known:
+            raise UsageError(f"there is no topic {topic}, or it may not be read")
+        found += [(topic, partition) for partition in sorted(known[topic].partitions)]
+    return found
+
+
 class Topics:
     """The topics of a cluster; a context manager.
 
@@ -69,15 +92,7 @@ class Topics:
         Raises:
             UsageError: a topic does not exist.
         """
-        # All are asked for: a question about one by name may make it.
-        with group_errors("ask for topics"):
-            known = self._admin.list_topics(timeout=_ANSWER_WITHIN_S).topics
-        found = []
-        for topic in topics:
-            if topic not in known:
-                raise UsageError(f"there is no topic {topic}, or it may not be read")
-            found += [(topic, partition) for partition in sorted(known[topic].partitions)]
-        return found
+        return _places(self._admin, topics)
 
     def names(self) -> set[str]:
         """The names of all topics."""

@@ -1,7 +1,9 @@
 """`apply`: the changes that a database's log tells of, row for row in order, to PostgreSQL and to Delta tables."""
 
-from tarry.pipelines.apply.job import apply
+from tarry.pipelines.apply.batch import Rules
+from tarry.pipelines.apply.job import apply, apply_rejected
 from tarry.pipelines.apply.lake import Lake
 from tarry.pipelines.apply.postgres import Postgres
+from tarry.pipelines.unknown_column import OnUnknownColumn
 
-__all__ = ["Lake", "Postgres", "apply"]
+__all__ = ["Lake", "OnUnknownColumn", "Postgres", "Rules", "apply", "apply_rejected"]

@@ -1,21 +1,43 @@
 """One batch of a change log: read, judged by what the target holds, handed to it, and told of."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final, Protocol
+from uuid import uuid4
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
+from tarry.errors import UsageError
 from tarry.kafka.place import Place
 from tarry.pipelines.apply import changes
 from tarry.pipelines.apply.changes import PLACE, TABLE, Table
+from tarry.pipelines.unknown_column import OnUnknownColumn
 from tarry.units import shown
 
 _SHOWN_DEFINITIONS: Final = 3
+_SHOWN_COLUMNS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a batch comes from.
+
+    Attributes:
+        stream: the id of the stream, which lasts as long as its checkpoint.
+        number: of the stream's batch.
+        ends: the offset behind the last record of each partition.
+        rejected: the places of the rejected records that this batch applies again; None: it is the stream's.
+    """
+
+    stream: str
+    number: int
+    ends: Mapping[Place, int]
+    rejected: DataFrame | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,24 +45,22 @@ class Batch:
     """What a target is to do.
 
     Attributes:
-        number: of the stream's batch.
-        stream: the id of the stream, which lasts as long as its checkpoint.
+        source: where it comes from.
         judged: the changes, as `changes.judge` and the target judged them.
         steps: all that they do.
         newest: what is left to do of them.
         rejected: how many of them are rejected, by reason.
         ids: where each id came first, with `is_known`; None: no record has an id.
-        ends: the offset behind the last record of each partition.
+        bound: is told what is rejected by reason, before it is kept; raises where that is too much.
     """
 
-    number: int
-    stream: str
+    source: Source
     judged: DataFrame
     steps: DataFrame
     newest: DataFrame
     rejected: Mapping[str, int]
     ids: DataFrame | None
-    ends: Mapping[Place, int]
+    bound: Callable[[Mapping[str, int]], None]
 
 
 @dataclass(slots=True)
@@ -49,6 +69,35 @@ class Outcome:
 
     rows: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Total:
+    """What a run did: batches, records, rows by action, rejected records by reason, left-out values by column."""
+
+    batches: int = 0
+    records: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+
+    def summary(self) -> dict[str, int | dict[str, int]]:
+        """The same in plain types."""
+        return {
+            "batches": self.batches,
+            "records": self.records,
+            "rows": dict(self.rows),
+            "rejected": dict(self.rejected),
+            "unknown": dict(self.unknown),
+        }
+
+    def add(self, records: int, outcome: Outcome, unknown: Counter[str]) -> None:
+        """Count a batch."""
+        self.unknown += unknown
+        self.batches += 1
+        self.records += records
+        self.rows += outcome.rows
+        self.rejected += outcome.rejected
 
 
 class Target(Protocol):
@@ -60,6 +109,14 @@ class Target(Protocol):
 
     def find(self, spark: SparkSession, names: Sequence[tuple[str, str]]) -> list[Table]:
         """The tables of (database, table) that the target holds."""
+        ...
+
+    def add_column(self, table: tuple[str, str], column: str) -> None:
+        """Add a column of text to a table of (database, table), where it has none of that name."""
+        ...
+
+    def rejects(self, spark: SparkSession) -> DataFrame:
+        """The records that are kept as rejected: their places, and `timestamp`."""
         ...
 
     def known(self, ids: DataFrame) -> DataFrame:
@@ -75,60 +132,136 @@ class Target(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a run applies.
+
+    Attributes:
+        tables: globs over `database.table`; the changes of others are left out.
+        on_unknown_column: what is done where a change has a column that its table has not.
+        max_rejects: more rejected records than that end the run, and the batch that has them is not applied.
+    """
+
+    tables: Sequence[str] = ("*",)
+    on_unknown_column: OnUnknownColumn = OnUnknownColumn.FAIL
+    max_rejects: int | None = None
+
+
 class Batches:
-    """Applies a stream's batches, one after the other.
+    """Applies batches of records, one after the other.
 
     Args:
         target: where they go.
-        globs: which tables, as `database.table`.
+        rules: what is applied.
         on_progress: told of each batch.
     """
 
-    def __init__(self, target: Target, globs: Sequence[str], on_progress: Callable[[str], None]) -> None:
+    def __init__(self, target: Target, rules: Rules, on_progress: Callable[[str], None]) -> None:
         self._target = target
-        self._globs = globs
+        self._rules = rules
         self._on_progress = on_progress
+        self.total = Total()
+        """All that was done so far."""
         self.error: BaseException | None = None
         """What ended the stream, where it was raised here: Spark makes text of it."""
 
     def __call__(self, records: DataFrame, number: int) -> None:
-        """Apply the records of a batch: for Spark's `foreachBatch`."""
+        """Apply the records of a stream's batch: for Spark's `foreachBatch`."""
         try:
             self._apply(records, number)
         except BaseException as error:
             self.error = error
             raise
 
+    def again(self, records: DataFrame, rejected: DataFrame) -> None:
+        """Apply rejected records again, with all other changes of the same rows, as one batch.
+
+        Args:
+            records: the log, from the first of those that were rejected.
+            rejected: the places of those.
+        """
+        with self._judged(records) as (found, ids, judged):
+            picked = changes.of_same_rows(judged, rejected)
+            # What another run is to apply stays where it is.
+            applied = picked.join(f.broadcast(rejected), list(PLACE), "left_semi").where("kind <> 'other'")
+            self._commit(Source(f"again {uuid4()}", 0, {}, applied.select(*PLACE)), found, ids, picked)
+
     def _apply(self, records: DataFrame, number: int) -> None:
-        spark = records.sparkSession
         fresh = records
         for (topic, partition), offset in self._target.next_offsets().items():
             is_done = (f.col("topic") == topic) & (f.col("partition") == partition) & (f.col("offset") < offset)
             fresh = fresh.where(~is_done)
-        read = changes.read(fresh).persist(StorageLevel.MEMORY_AND_DISK)
+        stream = str(records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        with self._judged(fresh) as (found, ids, judged):
+            if found:
+                self._commit(Source(stream, number, _ends(found), None), found, ids, judged)
+
+    @contextmanager
+    def _judged(self, records: DataFrame) -> Iterator[tuple[list[Row], DataFrame | None, DataFrame]]:
+        """What was read, by partition, table and kind; where ids came first; and the changes, judged."""
+        read = changes.read(records).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             found = _summary(read)
-            if not found:
-                return
-            stream = str(spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
             ids = self._ids(read) if any(row["ids"] for row in found) else None
             kept = read if ids is None else changes.without_doubles(read, ids)
-            # Checkpointed, not only persisted: what is made of it is planned many times over, from here on.
-            judged = self._target.check(changes.judge(kept, self._tables(spark, found), spark)).localCheckpoint()
+            yield found, ids, self._by_the_target(kept, found) if found else read
         finally:
             read.unpersist()
-        kinds = judged.groupBy("kind", "type", "reason").agg(f.count("*").alias("n"), f.sum("unknown").alias("unknown"))
-        counted = kinds.collect()
+
+    def _by_the_target(self, kept: DataFrame, found: Sequence[Row]) -> DataFrame:
+        judged = self._judge(kept, found)
+        on_unknown = self._rules.on_unknown_column
+        if on_unknown is OnUnknownColumn.IGNORE:
+            return judged
+        unknown = changes.unknown_columns(judged).collect()
+        if unknown and on_unknown is OnUnknownColumn.ADD:
+            for row in unknown:
+                self._target.add_column((row["database"], row["table"]), row["column"])
+                self._on_progress(f"apply: added the column {shown(_dotted(row))}, as text")
+            judged = self._judge(kept, found)
+            unknown = changes.unknown_columns(judged).collect()
+        if unknown:
+            named = ", ".join(sorted(shown(_dotted(row)) for row in unknown)[:_SHOWN_COLUMNS])
+            raise UsageError(
+                f"the log has columns that the target has not: {named}; nothing of this batch is applied: add them, or"
+                " say --on-unknown-column ignore or add"
+            )
+        return judged
+
+    def _judge(self, kept: DataFrame, found: Sequence[Row]) -> DataFrame:
+        spark = kept.sparkSession
+        # Checkpointed, not only persisted: what is made of it is planned many times over, from here on.
+        return self._target.check(changes.judge(kept, self._tables(spark, found), spark)).localCheckpoint()
+
+    def _commit(self, source: Source, found: Sequence[Row], ids: DataFrame | None, judged: DataFrame) -> None:
+        unknown: Counter[str] = Counter()
+        if self._rules.on_unknown_column is OnUnknownColumn.IGNORE:  # else there are none
+            unknown.update({_dotted(row): row["n"] for row in changes.unknown_columns(judged).collect()})
+        counted = judged.groupBy("kind", "type", "reason").agg(f.count("*").alias("n")).collect()
         rejected: Counter[str] = Counter()
         for row in counted:
             if row["kind"] == "rejected":
                 rejected[row["reason"]] += row["n"]
         steps = changes.steps(judged)
-        outcome = self._target.commit(
-            Batch(number, stream, judged, steps, changes.newest(steps), rejected, ids, _ends(found))
-        )
-        self._tell(number, sum(row["n"] for row in found), counted, outcome)
+        self._bound(rejected)
+        outcome = self._target.commit(Batch(source, judged, steps, changes.newest(steps), rejected, ids, self._bound))
+        records = sum(row["n"] for row in (found if source.rejected is None else counted))
+        self.total.add(records, outcome, unknown)
+        self._tell(source.number, records, counted, unknown, outcome)
         self._tell_definitions(judged, counted)
+
+    def _bound(self, rejected: Mapping[str, int]) -> None:
+        """End where too much is rejected.
+
+        Raises:
+            UsageError: it is.
+        """
+        most, count = self._rules.max_rejects, sum(rejected.values()) + sum(self.total.rejected.values())
+        if most is not None and count > most:
+            why = ", ".join(f"{n:,} {reason}" for reason, n in sorted(rejected.items()))
+            raise UsageError(
+                f"{count:,} records are rejected, more than --max-rejects {most:,}; this batch ({why}) is not applied"
+            )
 
     def _ids(self, read: DataFrame) -> DataFrame:
         ids = read.where("id is not null").select("id", *PLACE)
@@ -136,11 +269,13 @@ class Batches:
 
     def _tables(self, spark: SparkSession, found: Sequence[Row]) -> list[Table]:
         names = sorted({(row["database"], row["table"]) for row in found if row["kind"] in {"upsert", "delete"}})
-        wanted = [name for name in names if any(fnmatchcase(".".join(name), glob) for glob in self._globs)]
+        wanted = [name for name in names if any(fnmatchcase(".".join(name), glob) for glob in self._rules.tables)]
         held = {(table.database, table.table): table for table in self._target.find(spark, wanted)}
         return [held.get(name, Table(*name, name in wanted, None, None)) for name in names]
 
-    def _tell(self, number: int, records: int, counted: Sequence[Row], outcome: Outcome) -> None:
+    def _tell(
+        self, number: int, records: int, counted: Sequence[Row], unknown: Mapping[str, int], outcome: Outcome
+    ) -> None:
         kinds: Counter[str] = Counter()
         for row in counted:
             kinds[row["kind"]] += row["n"]
@@ -154,9 +289,8 @@ class Batches:
         names = {"mark": "bootstrap marks", "definition": "DDL", "tombstone": "tombstones", "other": "of other tables"}
         parts += [f"{kinds[kind]:,} {name}" for kind, name in names.items() if kinds[kind]]
         doubles = records - sum(kinds.values())
-        unknown = sum(row["unknown"] or 0 for row in counted if row["kind"] in {"upsert", "delete"})
         parts += [f"{doubles:,} doubles"] if doubles else []
-        parts += [f"{unknown:,} values of unknown columns"] if unknown else []
+        parts += [f"left out: {count:,} {shown(name)}" for name, count in sorted(unknown.items())]
         self._on_progress(f"apply: batch {number}: {'; '.join(parts)}")
 
     def _tell_definitions(self, judged: DataFrame, counted: Sequence[Row]) -> None:
@@ -165,6 +299,10 @@ class Batches:
         for row in judged.where("kind = 'definition'").orderBy(*PLACE).limit(_SHOWN_DEFINITIONS).collect():
             named = ".".join(row[name] for name in TABLE if row[name])
             self._on_progress(f"apply: not applied: {shown(row['type'])} {shown(named)}: {shown(row['sql'] or '')}")
+
+
+def _dotted(row: Row) -> str:
+    return f"{row['database']}.{row['table']}.{row['column']}"
 
 
 def _summary(read: DataFrame) -> list[Row]:

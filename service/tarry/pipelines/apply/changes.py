@@ -7,7 +7,7 @@ From table to table: records (`tarry.pipelines.topics`) → `read` → changes �
 `steps`, of which each upserts or deletes one row → `newest`, what is left to do when a batch is done at once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -31,6 +31,9 @@ DEFINITIONS: Final = (
 PLACE: Final = ("topic", "partition", "offset")
 TABLE: Final = ("database", "table")
 
+ZERO_DATE: Final = r"^0000-00-00( 00:00:00([.]0+)?)?$"
+"""MySQL's date that is none, alone or with its time: a pattern for PostgreSQL and Spark."""
+
 _UUID: Final = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 _LONGEST_DETAIL: Final = 500
 
@@ -44,6 +47,7 @@ class Table(NamedTuple):
         is_wanted: whether its changes are to be applied at all.
         key: the primary key's columns, in order; None: the target holds no such table.
         columns: all that a change may set.
+        computed: those that the target has and fills itself: what a change says of them is left out.
     """
 
     database: str
@@ -51,6 +55,7 @@ class Table(NamedTuple):
     is_wanted: bool
     key: list[str] | None
     columns: list[str] | None
+    computed: Sequence[str] = ()
 
 
 def read(records: DataFrame) -> DataFrame:
@@ -145,10 +150,12 @@ def judge(changes: DataFrame, tables: Iterable[Table], spark: SparkSession) -> D
     Returns:
         The same columns, and `row_key` and `old_key` (of an update that changed the key: the former one), as text;
         `key_columns`, `present` (columns of the table that the change has), `is_whole` (they are all) and `unknown`
-        (how many others it has). The kind is `other` where the table is not wanted.
+        (the names that it has and the table has not). The kind is `other` where the table is not wanted.
     """
     known = spark.createDataFrame(
-        list(tables), "database string, table string, is_wanted boolean, key_columns array<string>, has array<string>"
+        [table._replace(computed=list(table.computed)) for table in tables],
+        "database string, table string, is_wanted boolean, key_columns array<string>, has array<string>, "
+        "computed array<string>",
     )
     joined = (
         changes.join(f.broadcast(known), list(TABLE), "left")
@@ -184,8 +191,14 @@ def judge(changes: DataFrame, tables: Iterable[Table], spark: SparkSession) -> D
         "key_columns",
         "present",
         (f.size("present") == f.size("has")).alias("is_whole"),
-        (f.size("data") - f.size("present")).alias("unknown"),
+        f.array_except(f.map_keys("data"), f.concat("has", "computed")).alias("unknown"),
     )
+
+
+def unknown_columns(judged: DataFrame) -> DataFrame:
+    """Values of upserts that their tables have no column for: `database`, `table`, `column`, and `n`, how many."""
+    columns = judged.where("kind = 'upsert'").select(*TABLE, f.explode("unknown").alias("column"))
+    return columns.groupBy(*TABLE, "column").agg(f.count("*").alias("n"))
 
 
 def refuse(judged: DataFrame, reason: str, detail: Column) -> DataFrame:
@@ -198,6 +211,30 @@ def refuse(judged: DataFrame, reason: str, detail: Column) -> DataFrame:
             "detail": f.when(is_bad, detail).otherwise(f.col("detail")),
         }
     )
+
+
+def of_same_rows(judged: DataFrame, places: DataFrame) -> DataFrame:
+    """Judged changes at some places, and all others of the rows that those change, also under a former or later key."""
+    at = judged.join(f.broadcast(places.select(*PLACE).distinct()), list(PLACE), "left_semi").localCheckpoint()
+    rows, known = _rows(at), 0
+    while (count := rows.count()) > known:
+        known = count
+        rows = _rows(judged.join(_touching(judged, rows), list(PLACE), "left_semi")).union(rows).distinct()
+        rows = rows.localCheckpoint()
+    touching = _touching(judged, rows).union(at.select(*PLACE)).distinct()
+    return judged.join(touching, list(PLACE), "left_semi").localCheckpoint()
+
+
+def _rows(judged: DataFrame) -> DataFrame:
+    """The rows that changes touch: `database`, `table`, `row_key`."""
+    keys = judged.select(*TABLE, f.explode(f.array("row_key", "old_key")).alias("row_key"))
+    return keys.where("row_key is not null").distinct()
+
+
+def _touching(judged: DataFrame, rows: DataFrame) -> DataFrame:
+    """The places of changes that touch rows."""
+    keys = judged.select(*PLACE, *TABLE, f.explode(f.array("row_key", "old_key")).alias("row_key"))
+    return keys.join(rows, [*TABLE, "row_key"], "left_semi").select(*PLACE).distinct()
 
 
 def steps(judged: DataFrame) -> DataFrame:

@@ -9,17 +9,18 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any, Final
+from typing import Final
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import BinaryType, DataType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, DateType, StructField, StructType, TimestampNTZType, TimestampType
 
 from tarry.errors import UsageError
 from tarry.kafka.place import Place
 from tarry.pipelines.apply.batch import Batch, Outcome
-from tarry.pipelines.apply.changes import PLACE, TABLE, Table, refuse, rejects
+from tarry.pipelines.apply.changes import PLACE, TABLE, ZERO_DATE, Table, refuse, rejects
+from tarry.pipelines.apply.delta_values import can_hold, is_bad, is_scalar, value
 from tarry.pipelines.files import Files
 
 Name = tuple[str, str]
@@ -34,6 +35,8 @@ _DEFAULT: Final = "CURRENT_DEFAULT"
 
 # What is a directory's name: anything else in a record must not lead out of the lake.
 _PLAIN: Final = re.compile(r"[\w$-][\w$ -]*(\.[\w$ -]+)*")
+
+_DATES: Final = (DateType, TimestampType, TimestampNTZType)
 
 _IDS: Final = "job string, id string, topic string, partition int, offset long, seen_at timestamp"
 _REJECTS: Final = (
@@ -52,6 +55,10 @@ class Lake:
         job: whose ids and rejects these are.
         keys: the columns of each table's primary key, by `table` or `database.table`.
         ids_for_ms: how long the ids of records are known.
+        zero_dates_as_null: whether MySQL's `0000-00-00` is null where a column holds dates or times.
+
+    Raises:
+        UsageError: a key fits none of the tables that there are of its name.
     """
 
     def __init__(
@@ -62,15 +69,40 @@ class Lake:
         keys: Mapping[str, Sequence[str]],
         *,
         ids_for_ms: int = 604_800_000,
+        zero_dates_as_null: bool = False,
     ) -> None:
+        self._spark = spark
+        self._zero_dates_as_null = zero_dates_as_null
         # Delta takes a table's path that does not begin at a root for a name.
         self._lake = Files(spark).absolute(lake).rstrip("/")
         self._job = job
         self._keys = keys
         self._ids_for_ms = ids_for_ms
         self._shapes: dict[Name, StructType] = {}
+        self._refuse_keys(Files(spark))
         for name, schema in (("ids", _IDS), ("rejects", _REJECTS)):
             DeltaTable.createIfNotExists(spark).location(self._own(name)).addColumns(_schema(spark, schema)).execute()
+
+    def _refuse_keys(self, files: Files) -> None:
+        """Refuse a key that fits none of its tables, before a log is read: that may be long, or hold nothing yet.
+
+        By a table's name alone a key is that of all databases which the log changes; which those are is not known yet.
+        """
+        tables: dict[str, list[Name]] = {}
+        for database in files.names(self._lake):
+            for table in files.names(f"{self._lake}/{database}"):
+                named = next((key for key in (f"{database}.{table}", table) if key in self._keys), None)
+                if named is not None:
+                    tables.setdefault(named, []).append((database, table))
+        for names in tables.values():
+            fitting, refusals = 0, []
+            for name in names:
+                try:
+                    fitting += len(self.find(self._spark, [name]))
+                except UsageError as refusal:
+                    refusals.append(refusal)
+            if refusals and not fitting:
+                raise refusals[0]
 
     def next_offsets(self) -> Mapping[Place, int]:
         """Nothing: where the stream is stands in its checkpoint."""
@@ -80,7 +112,8 @@ class Lake:
         """The tables that there are.
 
         Raises:
-            UsageError: the key of one is not given, or is none of its columns.
+            UsageError: the key of one is not given, or is none of its columns; a column has a type that changes can't
+                be written to.
         """
         self._shapes = {}
         found = []
@@ -89,15 +122,27 @@ class Lake:
             if not is_plain or not DeltaTable.isDeltaTable(spark, self._path(name)):
                 continue
             dotted = ".".join(name)
-            key = self._keys.get(dotted, self._keys.get(name[1]))
+            key = self._key(name)
             if key is None:
                 raise UsageError(f"the key of {dotted} is not known: --key {dotted}=COLUMN[,COLUMN]")
             shape = spark.read.format("delta").load(self._path(name)).schema
             if missing := [column for column in key if column not in shape.names]:
                 raise UsageError(f"--key {dotted}: the table has no column {missing[0]}")
+            _refuse_types(dotted, shape, key)
             self._shapes[name] = shape
             found.append(Table(*name, True, list(key), shape.names))
         return found
+
+    def add_column(self, table: Name, column: str) -> None:
+        """Add a column of text to a table, where it has none of that name."""
+        if column not in self._shapes[table].names:
+            path = self._path(table).replace("`", "``")
+            self._spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({_of('', column)} string)")
+
+    def rejects(self, spark: SparkSession) -> DataFrame:
+        """The records that are kept as rejected: their places, and `timestamp`."""
+        table = spark.read.format("delta").load(self._own("rejects"))
+        return table.where(f.col("job") == self._job).select(*PLACE, "timestamp")
 
     def known(self, ids: DataFrame) -> DataFrame:
         """Those ids that are recorded, each with its place."""
@@ -113,8 +158,8 @@ class Lake:
         keys = {"row_key": f.col("row_key"), "old_key": f.col("old_key")}
         for name, shape in self._shapes.items():
             is_here = (f.col("database") == name[0]) & (f.col("table") == name[1])
-            detail = f.when(is_here, f.coalesce(*[_fault(field.name, shape) for field in shape])).otherwise(detail)
-            key = self._keys.get(".".join(name), self._keys.get(name[1], ()))
+            detail = f.when(is_here, f.coalesce(*[self._fault(field) for field in shape])).otherwise(detail)
+            key = self._key(name) or ()
             for of, column in keys.items():
                 parts = [_text(f.get(f.col(of), f.lit(i)), shape[part].dataType) for i, part in enumerate(key)]
                 keys[of] = f.when(is_here & f.col(of).isNotNull(), f.array(*parts)).otherwise(column)
@@ -143,15 +188,27 @@ class Lake:
             )
             self._note(spark, batch, "rejects")
             there = DeltaTable.forPath(spark, self._own("rejects")).alias("there")
-            there.merge(new.alias("new"), _SAME_RECORD).whenNotMatchedInsertAll().execute()
+            there.merge(new.alias("new"), _SAME_RECORD).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        # 4. What is no more: a run that is killed before tries it once more.
+        if batch.source.rejected is not None:
+            gone = batch.source.rejected.join(rejects(batch.judged).select(*PLACE), list(PLACE), "left_anti").select(
+                f.lit(self._job).alias("job"), *PLACE
+            )
+            self._note(spark, batch, "rejects gone")
+            there = DeltaTable.forPath(spark, self._own("rejects")).alias("there")
+            there.merge(gone.alias("new"), _SAME_RECORD).whenMatchedDelete().execute()
         return Outcome(rows, Counter(batch.rejected))
+
+    def _key(self, name: Name) -> Sequence[str] | None:
+        """The columns of a table's key, as given for it, or for all of its name."""
+        return self._keys.get(".".join(name), self._keys.get(name[1]))
 
     def _merge(self, spark: SparkSession, batch: Batch, newest: DataFrame, name: Name, turn: int) -> None:
         shape = self._shapes[name]
-        key = self._keys.get(".".join(name), self._keys.get(name[1], ()))
+        key = self._key(name) or ()
         is_turn = (f.col("database") == name[0]) & (f.col("table") == name[1]) & (f.col("round") == turn)
         new = newest.where(is_turn).select(
-            f.struct(*[_value(field.name, field.dataType).alias(field.name) for field in shape]).alias("row"),
+            f.struct(*[value(self._given(field), field.dataType).alias(field.name) for field in shape]).alias("row"),
             "present",
             "is_delete",
         )
@@ -181,6 +238,25 @@ class Lake:
             .execute()
         )
 
+    def _given(self, field: StructField) -> Column:
+        text = f.try_element_at("data", f.lit(field.name))
+        if self._zero_dates_as_null and isinstance(field.dataType, _DATES):
+            return f.when(~text.rlike(ZERO_DATE), text)
+        return text
+
+    def _fault(self, field: StructField) -> Column:
+        """The column's name where it has a value that it can't hold, or none where it needs one; else null."""
+        held, fault = value(self._given(field), field.dataType), is_bad(self._given(field), field.dataType)
+        if length := _LENGTH.fullmatch(field.metadata.get(_TYPE, "")):
+            # A merge would end the run, for spaces at the end too.
+            fault = fault | (f.length(held) > int(length[1]))
+        if not field.nullable:
+            has_default = _DEFAULT in field.metadata
+            given = f.when(_has(field.name), held).otherwise(_default(field)) if has_default else held
+            fault = fault | given.isNull()
+        # Of a row that goes only the key is looked at.
+        return f.when(fault & (f.col("kind") == "upsert"), f.lit(field.name))
+
     def _record(self, batch: Batch, ids: DataFrame) -> None:
         spark = ids.sparkSession
         new = ids.select(f.lit(self._job).alias("job"), "id", *PLACE, f.current_timestamp().alias("seen_at"))
@@ -197,8 +273,8 @@ class Lake:
 
     def _note(self, spark: SparkSession, batch: Batch, what: str) -> None:
         """Have the next commit of this session leave itself out where its table has it."""
-        spark.conf.set("spark.databricks.delta.write.txnAppId", f"tarry apply {batch.stream} {what}")
-        spark.conf.set("spark.databricks.delta.write.txnVersion", str(batch.number))
+        spark.conf.set("spark.databricks.delta.write.txnAppId", f"tarry apply {batch.source.stream} {what}")
+        spark.conf.set("spark.databricks.delta.write.txnVersion", str(batch.source.number))
 
     def _path(self, name: Name) -> str:
         return f"{self._lake}/{name[0]}/{name[1]}"
@@ -207,38 +283,27 @@ class Lake:
         return f"{self._lake}/{OWN}/{name}"
 
 
+def _refuse_types(dotted: str, shape: StructType, key: Sequence[str]) -> None:
+    for field in shape:
+        of = field.metadata.get(_TYPE, field.dataType.simpleString())
+        if field.name in key and not is_scalar(field.dataType):
+            raise UsageError(f"--key {dotted}: the column {field.name} is of the type {of}, which no key can have")
+        # Lengths inside of others are Delta's alone to check: a value that is too long would end each run.
+        has_lengths = not _LENGTH.fullmatch(kind := field.metadata.get(_TYPE, "")) and "char(" in kind
+        if has_lengths or not can_hold(field.dataType):
+            raise UsageError(
+                f"{dotted}: changes can't be written to the column {field.name} of the type {of}; leave the table out"
+                " with --tables, or give the column another type"
+            )
+
+
 def _schema(spark: SparkSession, text: str) -> StructType:
     return spark.createDataFrame([], text).schema
 
 
-def _cast(text: Column, of: DataType) -> Column:
-    if isinstance(of, BinaryType):  # the log has bytes as Base64
-        return f.try_to_binary(text, f.lit("base64"))
-    return text.try_cast(of)
-
-
-def _value(name: str, of: DataType) -> Column:
-    return _cast(f.try_element_at("data", f.lit(name)), of)
-
-
 def _text(text: Column, of: DataType) -> Column:
     """A key's value as its type writes it."""
-    return text if isinstance(of, BinaryType) else _cast(text, of).cast("string")
-
-
-def _fault(name: str, shape: StructType) -> Column:
-    """The column's name where it has a value that it can't hold, or none where it needs one; else null."""
-    field: Any = shape[name]
-    text, value = f.try_element_at("data", f.lit(name)), _value(name, field.dataType)
-    is_bad = text.isNotNull() & value.isNull()
-    if length := _LENGTH.fullmatch(field.metadata.get(_TYPE, "")):
-        # A merge would end the run, for spaces at the end too.
-        is_bad = is_bad | (f.length(value) > int(length[1]))
-    if not field.nullable:
-        given = value if _DEFAULT not in field.metadata else f.when(_has(name), value).otherwise(_default(field))
-        is_bad = is_bad | given.isNull()
-    # Of a row that goes only the key is looked at.
-    return f.when(is_bad & (f.col("kind") == "upsert"), f.lit(name))
+    return text if isinstance(of, BinaryType) else value(text, of).cast("string")
 
 
 def _has(name: str) -> Column:

@@ -18,7 +18,7 @@ from psycopg import Connection, sql
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from tarry.pipelines.apply.changes import PLACE, TABLE
+from tarry.pipelines.apply.changes import PLACE, TABLE, ZERO_DATE
 
 Name = tuple[str, str]
 Step = tuple[str, int, int, int]
@@ -31,10 +31,11 @@ _REFUSALS: Final = ("21", "22", "23", "44", "54", "P0")
 _CATALOG: Final = """
 SELECT relname, attname, COALESCE(attnum = ANY ((indkey::smallint[])[0:indnkeyatts - 1]), false),
   atttypid = 'bytea'::regtype, attidentity = 'a',
-  array_position(indkey::smallint[], attnum)
+  array_position(indkey::smallint[], attnum), attgenerated <> '',
+  atttypid IN ('date'::regtype, 'timestamp'::regtype, 'timestamptz'::regtype)
 FROM pg_class AS of
 JOIN pg_namespace AS space ON space.oid = relnamespace
-JOIN pg_attribute ON attrelid = of.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+JOIN pg_attribute ON attrelid = of.oid AND attnum > 0 AND NOT attisdropped
 LEFT JOIN pg_index ON indrelid = of.oid AND indisprimary
 WHERE nspname = %s AND relname = ANY (%s) AND relkind IN ('r', 'p')
 ORDER BY relname, attnum"""
@@ -53,26 +54,55 @@ _STAGED_BETWEEN: Final = (
 )
 
 
+_DATA: Final = sql.SQL("(staged.doc::jsonb -> 'data')")
+_WITHOUT_ZERO_DATES: Final = sql.SQL(
+    "({data} - ARRAY(SELECT key FROM jsonb_each_text({data}) WHERE key = ANY ({dates}) AND value ~ {zero}))"
+)
+
+
+class _Column(NamedTuple):
+    name: str
+    is_key: bool
+    is_bytea: bool
+    is_always: bool
+    key_part: int | None
+    is_generated: bool
+    is_date: bool
+
+
 class Shape(NamedTuple):
-    """A table of the target, as its catalogue has it."""
+    """A table of the target, as its catalogue has it.
+
+    Attributes:
+        key: the primary key's columns, in order.
+        columns: all that a change may set.
+        bytea: those that hold bytes.
+        always: those that PostgreSQL numbers itself; a change may set them in a new row only.
+        dates: those that hold dates, or dates with times.
+        computed: those that are generated from others.
+    """
 
     key: Sequence[str]
     columns: Sequence[str]
     bytea: frozenset[str]
     always: frozenset[str]
+    dates: frozenset[str]
+    computed: Sequence[str]
 
 
 def catalog(connection: Connection[Any], schema: str, names: Sequence[str]) -> dict[str, Shape]:
     """The tables of a schema that have these names."""
-    columns: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    columns: dict[str, list[_Column]] = defaultdict(list)
     for table, *column in connection.execute(_CATALOG, (schema, list(names))):
-        columns[table].append(tuple(column))
+        columns[table].append(_Column(*column))
     return {
         table: Shape(
-            [name for name, _, _, _, _ in sorted((one for one in found if one[1]), key=lambda one: int(one[4]))],
-            [name for name, *_ in found],
-            frozenset(name for name, _, is_bytea, _, _ in found if is_bytea),
-            frozenset(name for name, _, _, is_always, _ in found if is_always),
+            [one.name for one in sorted((one for one in found if one.is_key), key=lambda one: int(one.key_part or 0))],
+            [one.name for one in found if not one.is_generated],
+            frozenset(one.name for one in found if one.is_bytea),
+            frozenset(one.name for one in found if one.is_always),
+            frozenset(one.name for one in found if one.is_date),
+            [one.name for one in found if one.is_generated],
         )
         for table, found in columns.items()
     }
@@ -87,6 +117,7 @@ class Merge:
         schema: of the target's tables.
         tables: them, by database and table of the log.
         steps: all steps of the batch.
+        zero_dates_as_null: whether MySQL's `0000-00-00` is null where a column holds dates.
     """
 
     def __init__(
@@ -96,12 +127,15 @@ class Merge:
         schema: str,
         tables: Mapping[Name, Shape],
         steps: DataFrame,
+        *,
+        zero_dates_as_null: bool,
     ) -> None:
         self._connection = connection
         self._staged = staged
         self._schema = schema
         self._tables = tables
         self._steps = steps
+        self._zero_dates_as_null = zero_dates_as_null
         self.rows: Counter[str] = Counter()
         """How many rows were upserted, and deleted."""
         self._refused: dict[Step, str] = {}
@@ -185,7 +219,7 @@ class Merge:
         make = _delete if is_delete else _upsert
         try:
             with self._connection.transaction():
-                done = self._connection.execute(make(target, shape, columns, source), values)
+                done = self._connection.execute(make(target, shape, columns, source, self._row(shape)), values)
         except psycopg.Error as error:
             if not (error.sqlstate or "").startswith(_REFUSALS):
                 raise
@@ -193,30 +227,42 @@ class Merge:
         self.rows["deleted" if is_delete else "upserted"] += max(0, done.rowcount)
         return None
 
+    def _row(self, shape: Shape) -> sql.Composable:
+        """The columns of a staged step, as an object."""
+        if not (self._zero_dates_as_null and shape.dates):
+            return _DATA
+        dates = sql.Literal(sorted(shape.dates))
+        return _WITHOUT_ZERO_DATES.format(data=_DATA, dates=dates, zero=sql.Literal(ZERO_DATE))
 
-def _upsert(target: sql.Identifier, shape: Shape, columns: Sequence[str], source: sql.Composable) -> sql.Composed:
+
+def _upsert(
+    target: sql.Identifier, shape: Shape, columns: Sequence[str], source: sql.Composable, row: sql.Composable
+) -> sql.Composed:
     updated = [name for name in columns if name not in shape.key and name not in shape.always]
     sets = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in updated)
     return sql.SQL(
         "INSERT INTO {target} ({columns}) OVERRIDING SYSTEM VALUE SELECT {values} FROM {source} AS staged"
-        " CROSS JOIN LATERAL jsonb_populate_record(NULL::{target}, staged.doc::jsonb -> 'data') AS filled"
+        " CROSS JOIN LATERAL jsonb_populate_record(NULL::{target}, {row}) AS filled"
         " ON CONFLICT ({key}) DO {action}"
     ).format(
         target=target,
         columns=_names(columns),
         values=sql.SQL(", ").join(_value(name, shape) for name in columns),
         source=source,
+        row=row,
         key=_names(shape.key),
         action=sql.SQL("UPDATE SET {}").format(sets) if updated else sql.SQL("NOTHING"),
     )
 
 
-def _delete(target: sql.Identifier, shape: Shape, _columns: Sequence[str], source: sql.Composable) -> sql.Composed:
+def _delete(
+    target: sql.Identifier, shape: Shape, _columns: Sequence[str], source: sql.Composable, row: sql.Composable
+) -> sql.Composed:
     same = [sql.SQL("target.{} = {}").format(sql.Identifier(name), _value(name, shape)) for name in shape.key]
     return sql.SQL(
         "DELETE FROM {target} AS target USING {source} AS staged"
-        " CROSS JOIN LATERAL jsonb_populate_record(NULL::{target}, staged.doc::jsonb -> 'data') AS filled WHERE {same}"
-    ).format(target=target, source=source, same=sql.SQL(" AND ").join(same))
+        " CROSS JOIN LATERAL jsonb_populate_record(NULL::{target}, {row}) AS filled WHERE {same}"
+    ).format(target=target, source=source, row=row, same=sql.SQL(" AND ").join(same))
 
 
 def _value(name: str, shape: Shape) -> sql.Composed:

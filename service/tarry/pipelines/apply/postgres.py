@@ -27,6 +27,10 @@ from tarry.pipelines.apply.changes import PLACE, TABLE, Table, rejects
 from tarry.pipelines.apply.merge import Merge, Shape, catalog
 
 _LOCK: Final = 0x7461727270  # tells this lock from all others
+
+_LOCK_WAIT_MS: Final = 5_000
+"""How long it is waited for the lock: PostgreSQL releases it a moment after a run has closed its connection or died."""
+
 _DRIVER: Final = "org.postgresql.Driver"
 
 _TABLES: Final = (
@@ -44,7 +48,16 @@ CREATE TABLE IF NOT EXISTS {schema}.tarry_apply_rejects (
   job text NOT NULL, topic text NOT NULL, partition integer NOT NULL, "offset" bigint NOT NULL,
   "timestamp" timestamptz, key bytea, value bytea, reason text NOT NULL, detail text,
   rejected_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (job, topic, partition, "offset"))""",
+    """
+CREATE TABLE IF NOT EXISTS {schema}.tarry_apply_sources (
+  "table" text PRIMARY KEY, database text NOT NULL, since timestamptz NOT NULL DEFAULT now())""",
 )
+_SOURCES: Final = 'SELECT "table", database FROM {schema}.tarry_apply_sources WHERE "table" = ANY (%s)'
+_ADD_SOURCE: Final = """
+INSERT INTO {schema}.tarry_apply_sources ("table", database) VALUES (%s, %s) ON CONFLICT DO NOTHING"""
+_REJECTED: Final = 'SELECT topic, partition, "offset", "timestamp" FROM {schema}.tarry_apply_rejects WHERE job = %s'
+_NO_MORE_REJECTED: Final = """
+DELETE FROM {schema}.tarry_apply_rejects WHERE job = %s AND topic = %s AND partition = %s AND "offset" = %s"""
 # Each by the name that follows the prefix of a job's staging tables.
 _STAGING: Final = {
     "steps": """
@@ -90,6 +103,8 @@ class Postgres:
         schema: of the target's tables, and of those that the job makes for itself.
         jdbc: URL for Spark's writers; None: made of `conninfo`.
         ids_for_ms: how long the ids of records are known.
+        merge_databases: let tables of several databases that have one name go to one table.
+        zero_dates_as_null: whether MySQL's `0000-00-00` is null where a column holds dates.
 
     Raises:
         ConfigError: the URL for Spark's writers can't be made of `conninfo`.
@@ -97,8 +112,18 @@ class Postgres:
     """
 
     def __init__(
-        self, conninfo: str, job: str, *, schema: str = "public", jdbc: str | None = None, ids_for_ms: int = 604_800_000
+        self,
+        conninfo: str,
+        job: str,
+        *,
+        schema: str = "public",
+        jdbc: str | None = None,
+        ids_for_ms: int = 604_800_000,
+        merge_databases: bool = False,
+        zero_dates_as_null: bool = False,
     ) -> None:
+        self._merge_databases = merge_databases
+        self._zero_dates_as_null = zero_dates_as_null
         self._job = job
         self._schema = schema
         self._ids_for_ms = ids_for_ms
@@ -130,7 +155,7 @@ class Postgres:
         """The tables of the schema that have these names, whatever database the log has them in.
 
         Raises:
-            UsageError: one has no primary key.
+            UsageError: one has no primary key, or would hold the rows of two databases.
         """
         del spark
         with _told():
@@ -139,7 +164,24 @@ class Postgres:
         for (_, table), shape in self._tables.items():
             if not shape.key:
                 raise UsageError(f"the table {self._schema}.{table} has no primary key: leave it out with --tables")
-        return [Table(*name, True, list(shape.key), list(shape.columns)) for name, shape in self._tables.items()]
+        if not self._merge_databases:
+            self._refuse_two_databases()
+        return [
+            Table(*name, True, list(shape.key), list(shape.columns), shape.computed)
+            for name, shape in self._tables.items()
+        ]
+
+    def add_column(self, table: tuple[str, str], column: str) -> None:
+        """Add a column of text to a table, where it has none of that name."""
+        add = sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} text")
+        with _told():
+            self._connection.execute(add.format(sql.Identifier(self._schema, table[1]), sql.Identifier(column)))
+
+    def rejects(self, spark: SparkSession) -> DataFrame:
+        """The records that are kept as rejected: their places, and `timestamp`."""
+        with _told():
+            places = self._connection.execute(self._sql(_REJECTED), (self._job,)).fetchall()
+        return spark.createDataFrame(places, "topic string, partition int, offset long, timestamp timestamp")
 
     def known(self, ids: DataFrame) -> DataFrame:
         """Those ids that are recorded, each with its place."""
@@ -183,26 +225,59 @@ class Postgres:
         self._drop_staging()
         return outcome
 
+    def _refuse_two_databases(self) -> None:
+        """Refuse what would overwrite rows of another database, in this batch or one before, of any job."""
+        with _told():
+            known: dict[str, str] = dict(
+                self._connection.execute(self._sql(_SOURCES), ([table for _, table in self._tables],))
+            )
+        for database, table in self._tables:
+            if (other := known.setdefault(table, database)) != database:
+                raise UsageError(
+                    f"{other}.{table} and {database}.{table} would both go to {self._schema}.{table}, and overwrite"
+                    f" each other's rows: apply one database here, with --tables '{other}.*', and the other with a"
+                    " --schema and a --job of its own; or say --merge-databases if their keys never meet"
+                )
+
     def _merge(self, batch: Batch, staged: str, staged_rejects: str | None, staged_ids: str | None) -> Outcome:
         connection = self._connection
-        # 1. What is deferred is refused where it happens, not at the commit.
+        # 1. Whose the tables are: another job that begins at this moment is waited for, or waits.
+        with connection.cursor() as cursor:
+            cursor.executemany(self._sql(_ADD_SOURCE), sorted((table, database) for database, table in self._tables))
+        if not self._merge_databases:
+            self._refuse_two_databases()
+        # What is deferred is refused where it happens, not at the commit.
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         # 2. The rows.
-        merge = Merge(connection, sql.Identifier(self._schema, staged), self._schema, self._tables, batch.steps)
+        merge = Merge(
+            connection,
+            sql.Identifier(self._schema, staged),
+            self._schema,
+            self._tables,
+            batch.steps,
+            zero_dates_as_null=self._zero_dates_as_null,
+        )
         merge.run()
         # 3. What was rejected before, and now.
         of_reason = Counter(batch.rejected)
+        if batch.source.rejected is not None:
+            places = [(self._job, *row) for row in batch.source.rejected.select(*PLACE).collect()]
+            with connection.cursor() as cursor:
+                cursor.executemany(self._sql(_NO_MORE_REJECTED), places)
         if staged_rejects is not None:
             connection.execute(self._sql(_REJECT_STAGED, staged_rejects), (self._job,))
         if merge.refused:
             of_reason["refused"] = self._reject(batch, merge.refused)
+            batch.bound(of_reason)
         # 4. The ids.
         if staged_ids is not None:
             connection.execute(self._sql(_ADD_IDS, staged_ids), (self._job,))
         connection.execute(self._sql(_FORGET_IDS), (self._job, self._ids_for_ms))
         # 5. The offsets.
         with connection.cursor() as cursor:
-            cursor.executemany(self._sql(_ADVANCE), [(self._job, *place, end) for place, end in batch.ends.items()])
+            cursor.executemany(
+                self._sql(_ADVANCE), [(self._job, *place, end) for place, end in batch.source.ends.items()]
+            )
         return Outcome(merge.rows, of_reason)
 
     def _reject(self, batch: Batch, refused: Mapping[tuple[str, int, int], str]) -> int:
@@ -223,10 +298,12 @@ class Postgres:
         # What the log writes without a zone is UTC.
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET DateStyle = 'ISO'")
-        lock = connection.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, %s))", (self._prefix, _LOCK))
-        row = lock.fetchone()
-        if row is None or not row[0]:
-            raise UsageError(f"another run of the job {self._job} is at work on this database")
+        connection.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(_LOCK_WAIT_MS)))
+        try:
+            connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, %s))", (self._prefix, _LOCK))
+        except psycopg.errors.LockNotAvailable as exception:
+            raise UsageError(f"another run of the job {self._job} is at work on this database") from exception
+        connection.execute("RESET lock_timeout")
         for statement in _TABLES:
             connection.execute(self._sql(statement))
         self._drop_staging()

@@ -1,7 +1,8 @@
 """The job: reads what is needed, judges it, writes tables and the report, and leaves the rest to the next run."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import reduce
@@ -12,15 +13,17 @@ from pyspark.sql import functions as f
 
 from tarry.clock import Clock, SystemClock
 from tarry.core.intake_policy import IntakePolicy
+from tarry.headers import Outcome
 from tarry.kafka.place import Place
-from tarry.kafka.topics import RESULTS
+from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
 from tarry.pipelines.audit import capture, tables
 from tarry.pipelines.audit.judging import RESULTS_EXPIRED, Rules, judge
 from tarry.pipelines.audit.report import page
 from tarry.pipelines.audit.state import Carried, Position, Series
-from tarry.pipelines.audit.strays import Read, strays, told_apart
+from tarry.pipelines.audit.strays import Read, known_of, settled_again, strays, told_apart, vouched_for
 from tarry.pipelines.audit.summary import (
     Summary,
+    beside,
     findings,
     histogram,
     lateness,
@@ -29,6 +32,7 @@ from tarry.pipelines.audit.summary import (
     summarise,
 )
 from tarry.pipelines.audit.tables import SOURCE_PLACE
+from tarry.pipelines.faults import CARRIED
 from tarry.pipelines.files import Files
 from tarry.pipelines.topics import Topics
 
@@ -61,6 +65,7 @@ class Audit:
         span: only messages of a time, and no part of a series; None: on from where the last run ended.
         grace_ms: what has been due for so long should have been delivered.
         accepted_within_ms: how long after its timestamp a message has been read by the service.
+        max_late_ms: what is later is at fault; None: nothing is.
     """
 
     policies: Sequence[IntakePolicy]
@@ -69,6 +74,7 @@ class Audit:
     span: Span | None = None
     grace_ms: int = 60_000
     accepted_within_ms: int = 60_000
+    max_late_ms: int | None = None
 
     def run(
         self, spark: SparkSession, topics: Topics, on_progress: Callable[[str], None], clock: Clock | None = None
@@ -76,7 +82,8 @@ class Audit:
         """One run.
 
         Raises:
-            UsageError: a topic is missing, or was made anew; or a transaction stays open.
+            UsageError: a topic is missing, or was made anew; a transaction stays open; or the records at the targets
+                are not accounted for, one by one.
         """
         return _Run(self, spark, topics, on_progress, clock or SystemClock()).run()
 
@@ -92,6 +99,7 @@ class _Run:
         self._clock = clock
         self._intakes = [policy.topic for policy in audit.policies]
         self._results = [f"{intake}{RESULTS}" for intake in self._intakes]
+        self._dead = [f"{intake}{DEAD}" for intake in self._intakes]
 
     def run(self) -> Summary:
         series = None if self._audit.span else Series(self._spark, self._audit.state)
@@ -100,25 +108,31 @@ class _Run:
             horizon_ms, seen = self._read(before, keep)
             rules = self._rules(horizon_ms, seen)
             self._tell("judging")
-            every = judge(seen.accepted, seen.settled, seen.arrived, rules)
+            every = judge(seen.accepted, seen.settled, seen.arrived, rules, seen.told_later, seen.stubs)
             messages = self._write("messages", every.where(self._is_in_span()))
-            known = messages.select(*SOURCE_PLACE, "target")
-            if self._audit.span:
-                beside = seen.accepted.where(~self._is_in_span()).select(*SOURCE_PLACE, "target")
-                known = known.unionByName(beside)
-            found = keep(self._told_apart(strays(seen.arrived, known, seen.ranges.table(self._spark))))
-            self._write("findings", findings(messages, found))
+            known = self._known(messages, seen)
+            ranges = seen.ranges.table(self._spark)
+            found = strays(seen.arrived, known, ranges, seen.others)
+            if not self._audit.span:
+                fired = seen.settled.unionByName(seen.told_later).where(f.col("outcome") == str(Outcome.FIRED))
+                since_ms = max(rules.results_since.values(), default=-1)
+                found = vouched_for(found, fired, since_ms=since_ms, targets=seen.followed)
+            found = keep(self._told_apart(keep(found), ranges))
+            again = keep(settled_again(seen.settled, known, ranges))
+            self._write("findings", findings(messages, found, again))
             self._write("lateness", lateness(messages))
             summary = summarise(
                 messages,
-                {row.kind: row["count"] for row in found.groupBy("kind").count().collect()},
+                beside(found, again, seen.arrived.count()),
                 horizon_ms=horizon_ms,
                 carried=before.accepted.count() if before else 0,
                 unread=seen.unread,
+                is_late_judged=rules.max_late_ms is not None,
             )
+            summary.balance()
             self._report(summary, messages)
             if series:
-                series.save(_left(seen, messages))
+                series.save(_left(seen, messages, found))
         return summary
 
     def _read(self, before: Carried | None, keep: Callable[[DataFrame], DataFrame]) -> tuple[int, "_Seen"]:
@@ -126,71 +140,96 @@ class _Run:
         span = self._audit.span
         position = before.position if before else Position()
         topics, clock = self._topics, self._clock
-        names = [*self._intakes, *self._results]
+        names = [*self._intakes, *self._results, *self._dead]
         topics.places(names)
         # Ends first, in the order that `capture` tells; with the time of the first of them.
         horizon_ms = clock.now_ms() - self._audit.grace_ms
         ends = topics.ends(self._intakes)
-        ends |= topics.settled_ends(self._results)
+        ends |= topics.settled_ends([*self._results, *self._dead])
         if span:
             since_ms = capture.deliveries_since(span.from_ms)
             starts = capture.starts_since(topics, self._intakes, span.from_ms, ends)
-            starts |= capture.starts_since(topics, self._results, since_ms, ends)
+            starts |= capture.starts_since(topics, [*self._results, *self._dead], since_ms, ends)
         else:
             since_ms = None
-            reached = {**position.intakes, **position.results}
-            starts = capture.starts_onward(topics, names, reached, ends, may_be_new=False)
+            reached = {**position.intakes, **position.results, **position.dead}
+            starts = capture.starts_onward(topics, [*self._intakes, *self._results], reached, ends, may_be_new=False)
+            # Of these only the stubs are asked for, and those that were read are kept.
+            starts |= capture.starts_onward(topics, self._dead, reached, ends, may_be_new=True)
         accepted = keep(
             reduce(DataFrame.unionByName, [self._accepted(one, starts, ends) for one in self._audit.policies])
         )
         settled = keep(tables.settled(self._records(self._results, starts, ends)))
+        stubs = keep(tables.stubs(self._records(self._dead, starts, ends)))
         self._tell(f"{accepted.count():,} messages accepted, {settled.count():,} results")
 
-        targets = self._targets([accepted, settled, *([before.accepted] if before else [])])
+        # Carried messages have the target of now, their results that of then.
+        carried = [before.accepted, before.settled] if before else []
+        targets = self._targets([accepted, settled, *carried])
         there = sorted((targets | {topic for topic, _ in position.targets}) & topics.names())
+        # Apart from the others: an intake may be another one's target, and is read to this end as a target only.
         target_ends = topics.settled_ends(there)
-        ends |= target_ends
         if span:
-            starts |= capture.starts_since(topics, there, since_ms, target_ends)
+            target_starts = capture.starts_since(topics, there, since_ms, target_ends)
         else:
-            starts |= capture.starts_onward(topics, there, position.targets, target_ends, may_be_new=True)
-        arrived = keep(tables.arrived(self._records(there, starts, ends)))
+            target_starts = capture.starts_onward(topics, there, position.targets, target_ends, may_be_new=True)
+        arrived = keep(tables.arrived(self._records(there, target_starts, target_ends)))
         self._tell(f"{arrived.count():,} records at {len(there):,} targets")
+        # Whatever is there has been accepted below the first of these, and has its result below the second.
+        last = topics.ends(self._intakes)
+        told = {place: ends[place] for place in starts if place[0] in self._results}
+        told_later = keep(tables.settled(self._records(self._results, told, topics.settled_ends(self._results))))
 
-        firsts = topics.starts([*names, *there])
+        firsts = topics.starts([*self._intakes, *self._results, *there])
         of_intakes = [place for place in starts if place[0] in self._intakes]
-        lost = capture.trimmed(starts, firsts, {**position.intakes, **position.results, **position.targets})
+        of_results = {place: start for place, start in starts.items() if place[0] in self._results}
+        lost_results = capture.trimmed(of_results, firsts, position.results)
+        lost_arrivals = capture.trimmed(target_starts, firsts, position.targets)
         return horizon_ms, _Seen(
             accepted=_plus(accepted, before.accepted if before else None),
             settled=_plus(settled, before.settled if before else None),
             arrived=_plus(arrived, before.arrived if before else None),
+            told_later=told_later,
+            stubs=_plus(stubs, before.stubs if before else None),
             ranges=Read(
                 since={place: starts[place] for place in of_intakes} | dict(position.since),
-                starts={place: max(starts[place], firsts[place]) for place in of_intakes},
+                reached={place: starts[place] for place in of_intakes},
+                firsts=firsts,
                 ends=ends,
+                last=last,
             ),
             unread=sum(max(0, firsts[place] - starts[place]) for place in of_intakes),
             position=Position(
                 since={place: starts[place] for place in of_intakes} | dict(position.since),
                 intakes={place: end for place, end in ends.items() if place[0] in self._intakes},
                 results={place: end for place, end in ends.items() if place[0] in self._results},
+                dead={place: end for place, end in ends.items() if place[0] in self._dead},
                 targets={**position.targets, **target_ends},
             ),
-            since=self._complete_since(lost, settled, arrived),
+            since=capture.complete_since(lost_results | lost_arrivals, settled, arrived, now_ms=clock.now_ms()),
             gone=frozenset(targets - set(there)),
             compacted=frozenset(topics.compacted(there)),
+            partitions=_counts(target_ends, position.targets),
+            # In a first run the results are read from their beginning, as far as they are kept.
+            followed=frozenset(topic for topic, _ in position.targets) if position.intakes else frozenset(there),
+            others=_intakes(topics.names()) - set(self._intakes),
         )
 
-    def _told_apart(self, found: DataFrame) -> DataFrame:
+    def _known(self, messages: DataFrame, seen: "_Seen") -> DataFrame:
+        """The messages that were read, as `strays` asks for them."""
+        known = known_of(messages)
+        if not self._audit.span:
+            return known
+        return known.unionByName(known_of(seen.accepted.where(~self._is_in_span()), is_wanted=False))
+
+    def _told_apart(self, found: DataFrame, ranges: DataFrame) -> DataFrame:
         """Strays, for which the intakes are read once more where a message that was settled seems to come again."""
         again = found.where("kind = 'duplicate'").groupBy("intake", "partition")
-        ranges = again.agg(f.min("offset").alias("start"), (f.max("offset") + 1).alias("end")).collect()
-        if not ranges:
-            return found
-        starts = {(row["intake"], row["partition"]): row["start"] for row in ranges}
-        ends = {(row["intake"], row["partition"]): row["end"] for row in ranges}
-        settled = reduce(DataFrame.unionByName, [self._accepted(one, starts, ends) for one in self._audit.policies])
-        return told_apart(found, settled)
+        asked = again.agg(f.min("offset").alias("start"), (f.max("offset") + 1).alias("end")).collect()
+        starts = {(row["intake"], row["partition"]): row["start"] for row in asked}
+        ends = {(row["intake"], row["partition"]): row["end"] for row in asked}
+        settled = [self._accepted(one, starts, ends) for one in self._audit.policies]
+        return told_apart(found, reduce(DataFrame.unionByName, settled), ranges)
 
     def _accepted(self, policy: IntakePolicy, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> DataFrame:
         return tables.accepted(self._records([policy.topic], starts, ends), policy)
@@ -205,16 +244,6 @@ class _Run:
         names = reduce(DataFrame.unionByName, [one.select("target") for one in named]).distinct()
         return {row.target for row in names.collect() if row.target is not None}
 
-    def _complete_since(self, lost: set[Place], settled: DataFrame, arrived: DataFrame) -> dict[Place, int]:
-        """Of partitions that have lost records, the time of the oldest that is left; now, where none is."""
-        if not lost:
-            return {}
-        of_targets = arrived.groupBy("target", "target_partition").agg(f.min("arrived_ms"))
-        of_results = settled.groupBy(f.concat("intake", f.lit(RESULTS)), "partition").agg(f.min("at_ms"))
-        oldest = {(row[0], row[1]): row[2] for row in [*of_targets.collect(), *of_results.collect()]}
-        now_ms = self._clock.now_ms()
-        return {place: oldest.get(place, now_ms) for place in lost if place[0] not in self._intakes}
-
     def _rules(self, horizon_ms: int, seen: "_Seen") -> Rules:
         targets: dict[str, int] = {}
         results: dict[tuple[str, int], int] = {}
@@ -223,7 +252,16 @@ class _Run:
                 results[topic.removesuffix(RESULTS), partition] = since_ms
             else:
                 targets[topic] = max(since_ms, targets.get(topic, since_ms))
-        return Rules(horizon_ms, self._audit.accepted_within_ms, targets, results, seen.compacted, seen.gone)
+        return Rules(
+            horizon_ms,
+            self._audit.accepted_within_ms,
+            targets,
+            results,
+            seen.compacted,
+            seen.gone,
+            seen.partitions,
+            self._audit.max_late_ms,
+        )
 
     def _is_in_span(self) -> Column:
         span = self._audit.span or Span()
@@ -263,39 +301,71 @@ class _Seen:
 
     Args:
         accepted, settled, arrived: as in `tarry.pipelines.audit.tables`.
+        told_later: results behind those that were read, of what may have arrived.
+        stubs: those among the dead letters.
         ranges: what was read of the intakes.
         unread: how many offsets of them were deleted unread.
         position: how far it came.
         since: of partitions that have lost records, since when they are complete.
         gone, compacted: targets that do not exist, or may lose any record.
+        partitions: how many each target has, and had.
+        followed: targets of which no record is older than the results that were read.
+        others: intakes that are not looked at.
     """
 
     accepted: DataFrame
     settled: DataFrame
     arrived: DataFrame
+    told_later: DataFrame
+    stubs: DataFrame
     ranges: Read
     unread: int
     position: Position
     since: Mapping[Place, int]
     gone: frozenset[str]
     compacted: frozenset[str]
+    partitions: Mapping[str, set[int]]
+    followed: frozenset[str]
+    others: set[str]
 
 
-def _left(seen: _Seen, messages: DataFrame) -> Carried:
+def _left(seen: _Seen, messages: DataFrame, found: DataFrame) -> Carried:
     """What the next run needs: messages that are not settled, and what belongs to them or to later ones."""
     is_lost = f.col("fate").isin("lost", "still lost")
     # Of a target that has lost records it may come later too. Where results have expired it has been settled, if ever.
-    is_open = is_lost | ((f.col("fate") == "unjudged") & (f.col("reason") != RESULTS_EXPIRED))
-    accepted = messages.where((f.col("fate") == "waiting") | (is_open & ~f.col("has_result")))
-    accepted = accepted.withColumn("was_lost", is_lost)
-    places = accepted.select(*SOURCE_PLACE)
+    is_open = f.col("fate").isin("lost", "still lost", "stub") | (
+        (f.col("fate") == "unjudged") & (f.col("reason") != RESULTS_EXPIRED)
+    )
+    is_left = (f.col("fate") == "waiting") | (is_open & ~f.col("has_result"))
+    left = messages.where(is_left).withColumn("was_lost", is_lost | f.col("was_lost"))
+    places = left.select(*SOURCE_PLACE)
+    # As they were accepted: what the service says of them is carried beside them.
+    accepted = seen.accepted.drop("was_lost").join(left.select(*SOURCE_PLACE, "was_lost"), list(SOURCE_PLACE))
     ends = f.broadcast(seen.ranges.table(messages.sparkSession).select("intake", "partition", "end"))
 
     def needed(table: DataFrame) -> DataFrame:
         later = table.join(ends, ["intake", "partition"]).where(f.col("offset") >= f.col("end")).drop("end")
         return table.join(places, list(SOURCE_PLACE), "left_semi").unionByName(later)
 
-    return Carried(seen.position, accepted, needed(seen.settled), needed(seen.arrived))
+    waiting = left.where("fate = 'waiting'").select(*SOURCE_PLACE, "target")
+    arrived = seen.arrived.join(waiting, [*SOURCE_PLACE, "target"], "left_semi").unionByName(
+        found.where(f.col("kind") == CARRIED).select(*seen.arrived.columns)
+    )
+    return Carried(seen.position, accepted, needed(seen.settled), arrived, needed(seen.stubs))
+
+
+def _counts(*ends: Mapping[Place, int]) -> dict[str, set[int]]:
+    """How many partitions topics have, by several tables of their partitions."""
+    counts: dict[str, set[int]] = {}
+    for places in ends:
+        for topic, partitions in Counter(topic for topic, _ in places).items():
+            counts.setdefault(topic, set()).add(partitions)
+    return counts
+
+
+def _intakes(names: Collection[str]) -> set[str]:
+    """Those topics that are intakes, by what is beside them."""
+    return {name for name in names if f"{name}{RESULTS}" in names and f"{name}{JOURNAL}" in names}
 
 
 def _plus(table: DataFrame, more: DataFrame | None) -> DataFrame:

@@ -1,10 +1,14 @@
 """What became of every accepted message, and what is wrong with it.
 
 **Fates.** Each message has one: `delivered`, `dead`, `cancelled`, `repeated` (its result is `duplicate`), `lost`,
-`still lost` (an earlier run has said so), `waiting` (not due before the horizon: the next run judges it) or `unjudged`,
-where what would show it has been deleted; `reason` says more.
+`still lost` (an earlier run has said so), `stub` (a dead letter that fits nowhere holds it back), `waiting` (not due
+before the horizon: the next run judges it) or `unjudged`, where what would show it has been deleted; `reason` says
+more.
 
 **Faults.** Each message has any number of them, of the kinds in `tarry.pipelines.faults`.
+
+**Records.** Of the records at the target that name a message, the first is its delivery: `matched`, or counted under
+the last fault that it has; each further one is a duplicate. Those of a message that waits are carried to the next run.
 
 **Order.** Messages of one key, target partition and intake partition are a sequence, ranked by due time and then by
 offset. One that comes behind a greater one is out of order, if it was accepted before it was due. When the owner of a
@@ -12,11 +16,22 @@ partition had read a message is not written anywhere; but it reads in the order 
 a message at or behind its offset was delivered. And after so long a time as `accepted_within_ms` it has read it anyhow.
 Where neither was before the due time, the message is not judged.
 
+**Due time and target** are those that the record asks for. In an intake with a fixed delay or target it does not ask:
+what the configuration was when it was read, and whether its stamp was ahead of the service's clock, stands nowhere. So
+there those in the result count, and the delivery must be so. A record that is for another target, or due sooner, than
+the configuration of now says, is no fault, and counted apart from what is matched: `otherwise`. Where there is no
+result, the record at the target may be anybody's, and makes its message due no sooner than the configuration says.
+
+**Result and delivery** are written in one transaction. Results that were read after the targets show which deliveries
+have their result only behind what this run looks at: those messages wait for the next run. A message that was delivered
+and has no result at all was not delivered by the service, or its results have expired.
+
 Cost: a shuffle by place, two joins, and a sort for each of the windows, which spill to disk: by intake partition, by
 key, and by id.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,9 +40,13 @@ from pyspark.sql import functions as f
 
 from tarry.headers import Outcome
 from tarry.pipelines.audit.tables import SOURCE_PLACE
+from tarry.pipelines.faults import CARRIED, FAULTS, MATCHED, OTHERWISE
+from tarry.pipelines.murmur2 import positive_murmur2
 
 RESULTS_EXPIRED: Final = "results have expired"
 """Why a message is not judged that has no result, and may have had one."""
+
+_PARTITIONS: Final = "map<string, array<int>>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +60,8 @@ class Rules:
         results_since: the same of results, by intake and partition.
         compacted: targets that may lose any record.
         gone: targets that do not exist any more.
+        partitions: of targets, how many they have, and how many they had before: each number may have placed a key.
+        max_late_ms: what is later is at fault; None: nothing is.
     """
 
     horizon_ms: int
@@ -49,24 +70,38 @@ class Rules:
     results_since: Mapping[tuple[str, int], int] = field(default_factory=dict)
     compacted: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
+    partitions: Mapping[str, Collection[int]] = field(default_factory=dict)
+    max_late_ms: int | None = None
 
 
-def judge(accepted: DataFrame, settled: DataFrame, arrived: DataFrame, rules: Rules) -> DataFrame:
+def judge(
+    accepted: DataFrame,
+    settled: DataFrame,
+    arrived: DataFrame,
+    rules: Rules,
+    told_later: DataFrame | None = None,
+    stubs: DataFrame | None = None,
+) -> DataFrame:
     """One row for each accepted message: its fate and its faults.
 
     Columns: those of `accepted`, `due_ms` and `target` taken from what the service says where the headers are not
-    clear; fate, reason, faults (array of text); arrivals (count); of the first arrival arrived_ms, target_partition,
-    target_offset; again (the place of the last arrival, where there are several); ahead_offset (in the intake, of the
-    message that it came behind); lateness_ms; order (`judged`, `unjudged`, or null where there is none);
-    has_result.
+    clear, or the intake's configuration has said it; fate, reason, faults (array of text); arrivals (count); of the
+    first arrival arrived_ms, target_partition, target_offset; again (the place of the last arrival, where there are
+    several); ahead_offset (in the intake, of the message that it came behind); lateness_ms; order (`judged`,
+    `unjudged`, or null where there is none); has_result; results (count); record (what the first record at the target
+    is: `matched`, `otherwise`, `carried`, or a fault; null where there is none).
 
     Args:
         accepted: as in `tarry.pipelines.audit.tables`, and so the next two.
         settled: results.
         arrived: what targets hold.
         rules: by what.
+        told_later: the places of messages whose results stand behind those that were read, and not behind what was
+            read of the targets.
+        stubs: those among the dead letters.
     """
-    return _verdict(_placed(_joined(accepted, settled, arrived, rules), rules), rules)
+    messages = _awaiting(_held_back(_joined(accepted, settled, arrived, rules), stubs), told_later)
+    return _verdict(_placed(messages, rules), rules)
 
 
 def _joined(accepted: DataFrame, settled: DataFrame, arrived: DataFrame, rules: Rules) -> DataFrame:
@@ -82,9 +117,11 @@ def _joined(accepted: DataFrame, settled: DataFrame, arrived: DataFrame, rules: 
         f.max("at_ms").alias("said_at_ms"),
         f.max("id").alias("said_id"),
         f.lit(True).alias("has_result"),
+        f.count("*").alias("results"),
     )
     # What somebody has copied to another topic, headers and all, is no delivery: it is joined by the target as well.
-    first = f.struct("arrived_ms", "target_partition", "target_offset", "key", "value_hash", "id", "told_due_ms")
+    content = ("key", "value_hash", "id", "told_due_ms")
+    first = f.struct("arrived_ms", "target_partition", "target_offset", *content)
     came = (
         arrived.where(f.col("intake").isNotNull())
         .groupBy(*SOURCE_PLACE, "target")
@@ -92,17 +129,18 @@ def _joined(accepted: DataFrame, settled: DataFrame, arrived: DataFrame, rules: 
             f.count("*").alias("arrivals"),
             f.min(first).alias("first"),
             f.max(f.struct("arrived_ms", "target_partition", "target_offset")).alias("last"),
+            (~f.min(f.struct(*content)).eqNullSafe(f.max(f.struct(*content)))).alias("differ"),
         )
     )
-    told_due = f.coalesce(f.col("first.told_due_ms"), f.col("said_due_ms"))
-    # A fixed delay never lets a due time step back: it may be later than the timestamp says.
-    due = f.when(f.col("is_fixed"), f.greatest("own_due_ms", told_due)).otherwise(f.coalesce("own_due_ms", told_due))
+    sure_due = f.when(~f.col("is_fixed"), f.col("own_due_ms"))
+    sure_target = f.when(~_sure(f.col("is_target_fixed")), f.col("own_target"))
     return (
-        accepted.withColumnRenamed("due_ms", "own_due_ms")
+        accepted.withColumnsRenamed({"due_ms": "own_due_ms", "target": "own_target"})
         .join(said, list(SOURCE_PLACE), "left")
-        .withColumn("target", f.coalesce("target", "said_target"))
+        .withColumn("target", f.coalesce(sure_target, "said_target", "own_target"))
         .join(came, [*SOURCE_PLACE, "target"], "left")
-        .withColumn("due_ms", due)
+        # A record's word alone makes it due no sooner than the configuration says.
+        .withColumn("due_ms", f.coalesce(sure_due, "said_due_ms", f.greatest("own_due_ms", "first.told_due_ms")))
         .withColumn("arrivals", f.coalesce("arrivals", f.lit(0)))
         .withColumn("has_result", f.coalesce("has_result", f.lit(False)))
         .withColumn("is_early", _sure(f.col("first.arrived_ms") < f.col("due_ms")))
@@ -110,6 +148,32 @@ def _joined(accepted: DataFrame, settled: DataFrame, arrived: DataFrame, rules: 
             "is_judged",
             _sure(f.col("due_ms") < rules.horizon_ms) | _sure(f.col(f"is_{Outcome.DEAD}")) | f.col("is_early"),
         )
+    )
+
+
+def _held_back(messages: DataFrame, stubs: DataFrame | None) -> DataFrame:
+    """Messages with whether a stub alone says what became of them: they are judged, due or not."""
+    if stubs is None:
+        return messages.withColumns({"is_stub": f.lit(False), "stub_code": f.lit(None).cast("string")})
+    found = stubs.groupBy(*SOURCE_PLACE).agg(f.max(f.coalesce("code", f.lit(""))).alias("stub_code"))
+    return (
+        messages.join(found, list(SOURCE_PLACE), "left")
+        .withColumn("is_stub", f.col("stub_code").isNotNull() & ~f.col("has_result"))
+        .withColumn("is_judged", f.col("is_judged") | f.col("is_stub"))
+    )
+
+
+def _awaiting(messages: DataFrame, told_later: DataFrame | None) -> DataFrame:
+    """Messages, of which those are not judged yet whose result the next run reads."""
+    if told_later is None:
+        return messages.withColumn("is_told_later", f.lit(False))
+    later = told_later.select(*SOURCE_PLACE, f.lit(True).alias("is_told")).distinct()
+    told = ~f.col("has_result") & _sure(f.col("is_told"))
+    return (
+        messages.join(later, list(SOURCE_PLACE), "left")
+        .withColumn("is_told_later", told)
+        # Whether one with a fixed delay is early, that result says.
+        .withColumn("is_judged", f.col("is_judged") & (~told | (f.col("is_early") & ~f.col("is_fixed"))))
     )
 
 
@@ -158,26 +222,46 @@ def _verdict(messages: DataFrame, rules: Rules) -> DataFrame:
         .when(is_dead, "dead")
         .when(is_cancelled, "cancelled")
         .when(is_repeated, "repeated")
+        .when(f.col("is_stub"), "stub")
         .when(unjudged.isNotNull(), "unjudged")
         .when(f.col("was_lost"), "still lost")
         .otherwise("lost")
     )
     reason = (
         f.when(f.col("fate") == "dead", f.col("code"))
+        .when(f.col("fate") == "stub", f.col("stub_code"))
         .when(f.col("fate") == "unjudged", unjudged)
         .when(f.col("fate").isin("lost", "still lost"), f.when(is_fired, "fired").otherwise("no result"))
     )
-    faults = {
-        "lost": f.col("fate") == "lost",
-        "duplicate": (f.col("arrivals") > 1) | f.col("is_same") | (is_repeated & is_delivered),
+    is_expired = _sure(f.col("first.arrived_ms") <= results_since)
+    # What was sent too late to be on time is late from when it was sent. A stamp that is ahead is not when that was.
+    on_time_ms = f.when(f.col("is_fixed"), f.col("due_ms")).otherwise(f.greatest("due_ms", "timestamp_ms"))
+    lateness_ms = f.col("first.arrived_ms") - on_time_ms
+    # What is wrong with the first record at the target.
+    of_first = {
+        "duplicate": f.col("is_same") | (is_repeated & is_delivered),
         "early": f.col("is_early"),
         "order": f.col("is_overtaken"),
         "damaged": is_delivered & _is_damaged(),
+        "misplaced": is_delivered & _is_misplaced(rules.partitions),
+        "late": f.lit(False) if rules.max_late_ms is None else _sure(lateness_ms > rules.max_late_ms),
         "cancelled": is_cancelled & is_delivered,
+        "no-result": is_delivered & ~f.col("has_result") & ~f.col("is_told_later") & ~is_expired,
+        "settled-twice": is_delivered & _sure(f.col("results") > 1),
         "unexpected": is_dead & is_delivered,
     }
-    found = f.array_compact(f.array(*[f.when(is_found, kind) for kind, is_found in faults.items()]))
+    faults = of_first | {
+        "lost": f.col("fate") == "lost",
+        "duplicate": (f.col("arrivals") > 1) | of_first["duplicate"],
+        "damaged": of_first["damaged"] | _sure(f.col("differ")),
+        "settled-twice": _sure(f.col("results") > 1),
+    }
+    found = f.array_compact(f.array(*[f.when(faults[kind], kind) for kind in FAULTS]))
     none = f.array().cast("array<string>")
+    record = f.when(~f.col("is_judged"), CARRIED)
+    is_otherwise = (f.col("due_ms") < f.col("own_due_ms")) | (f.col("target") != f.col("own_target"))
+    for kind in [kind for kind in reversed(FAULTS) if kind in of_first]:
+        record = record.when(of_first[kind], kind)
     last = f.concat_ws("/", "target", *[f.col(f"last.{name}") for name in ("target_partition", "target_offset")])
     return (
         messages.withColumn("fate", fate)
@@ -190,7 +274,9 @@ def _verdict(messages: DataFrame, rules: Rules) -> DataFrame:
             f.coalesce("id", "said_id", "first.id").alias("id"),
             "due_ms",
             "target",
+            "asked_partition",
             "is_fixed",
+            "is_target_fixed",
             "was_lost",
             "fate",
             "reason",
@@ -201,26 +287,35 @@ def _verdict(messages: DataFrame, rules: Rules) -> DataFrame:
             "first.target_offset",
             f.when(f.col("arrivals") > 1, last).alias("again"),
             f.when(f.col("is_overtaken"), f.col("ahead.offset")).alias("ahead_offset"),
-            # What was sent too late to be on time is late from when it was sent.
-            (f.col("first.arrived_ms") - f.greatest("due_ms", "timestamp_ms")).alias("lateness_ms"),
+            lateness_ms.alias("lateness_ms"),
             f.when(f.col("is_judged"), f.col("order")).alias("order"),
             "has_result",
+            f.coalesce("results", f.lit(0)).alias("results"),
+            f.when(is_delivered, record.when(_sure(is_otherwise), OTHERWISE).otherwise(MATCHED)).alias("record"),
         )
     )
 
 
 def _is_damaged() -> Column:
     """Whether the first arrival is another message than the one that was sent."""
-    own_due, told_due = f.col("own_due_ms"), f.col("first.told_due_ms")
-    is_other_due = f.when(f.col("is_fixed"), told_due < own_due).otherwise(told_due != own_due)
     return (
         ~f.col("key").eqNullSafe(f.col("first.key"))
         | (f.col("value_hash") != f.col("first.value_hash"))
-        | told_due.isNull()
-        | _sure(is_other_due)
+        | ~f.col("first.told_due_ms").eqNullSafe(f.col("due_ms"))
         | f.col("first.id").isNull()
         | _sure(f.col("id") != f.col("first.id"))
     )
+
+
+def _is_misplaced(partitions: Mapping[str, Collection[int]]) -> Column:
+    """Whether the first arrival is at another partition than the one asked for, or that of its key.
+
+    What is not known, such as whether one was asked for, is no fault.
+    """
+    numbers = f.from_json(f.lit(json.dumps({of: sorted(each) for of, each in partitions.items()})), _PARTITIONS)
+    at, asked, hashed = f.col("first.target_partition"), f.col("asked_partition"), positive_murmur2(f.col("key"))
+    is_keys = f.exists(f.try_element_at(numbers, f.col("target")), lambda number: hashed % number == at)
+    return _sure(f.when(asked >= 0, asked != at).when(asked == -1, ~is_keys))
 
 
 def _looked_up(times: Mapping[tuple[Any, ...], int], *keys: str) -> Column:

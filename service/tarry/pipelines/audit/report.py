@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tarry.pipelines.audit import plots
 from tarry.pipelines.audit.summary import Summary
-from tarry.pipelines.faults import FAULTS
+from tarry.pipelines.faults import FAULTS, NO_FAULTS
 from tarry.units import format_instant
 
 _STYLE: Final = """
@@ -54,7 +54,7 @@ def page(
         verdict,
         f"<p>Messages that were due before {format_instant(summary.horizon_ms)} were judged.</p>",
         "<h2>Faults</h2>",
-        _table(("", "messages", ""), ((kind, summary.faults[kind], meaning) for kind, meaning in FAULTS.items())),
+        _table(("", "messages", ""), ((kind, count, FAULTS[kind]) for kind, count in summary.faults.items())),
         "<h2>Messages</h2>",
         _table(
             ("", "messages", ""),
@@ -64,8 +64,15 @@ def page(
                 *((f"unjudged: {why}", count, "") for why, count in summary.unjudged.items()),
                 ("order judged", summary.order["judged"], "accepted before it was due, so that it had a place"),
                 ("order not judged", summary.order["unjudged"], "perhaps accepted too late to have a place"),
-                ("elsewhere", summary.elsewhere, "records that somebody has copied to other topics"),
                 ("unread", summary.unread, "offsets of intakes that were deleted before they were read"),
+            ],
+        ),
+        "<h2>Records at the targets</h2>",
+        _table(
+            ("", "records", ""),
+            [
+                *((kind, count, (NO_FAULTS | FAULTS).get(kind, "")) for kind, count in summary.accounted.items()),
+                ("all", summary.records, "counted before anything was made of them: it is the sum"),
             ],
         ),
         "<h2>Lateness</h2>",
@@ -100,7 +107,7 @@ def page(
 
 
 def _fault(row: Mapping[str, Any]) -> tuple[object, ...]:
-    place = "/".join(str(row[name]) for name in ("intake", "partition", "offset"))
+    place = None if row["intake"] is None else "/".join(str(row[name]) for name in ("intake", "partition", "offset"))
     times = (None if row[name] is None else _instant(row[name]) for name in ("due_ms", "arrived_ms"))
     return (row["kind"], place, row["id"], row["target"], *times, row["at"], row["beside"], row["detail"])
 

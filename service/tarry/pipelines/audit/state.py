@@ -1,6 +1,6 @@
 """What one run of a series leaves to the next: how far it has read, and what it could not settle yet.
 
-A directory `STATE/000017` holds what run 17 left: three Parquet tables, and last of all `state.json`; one without that
+A directory `STATE/000017` holds what run 17 left: four Parquet tables, and last of all `state.json`; one without that
 file is of a run that was killed, and counts for nothing.
 """
 
@@ -13,11 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tarry.errors import UsageError
 from tarry.kafka.place import Place
-from tarry.pipelines.audit.tables import ACCEPTED, ARRIVED, SETTLED, columns_of
+from tarry.pipelines.audit.tables import ACCEPTED, ARRIVED, SETTLED, STUBS, columns_of
 from tarry.pipelines.files import Files
 
 _FILE: Final = "state.json"
-_TABLES: Final = {"accepted": ACCEPTED, "settled": SETTLED, "arrived": ARRIVED}
+_VERSION: Final = 2
+_TABLES: Final = {"accepted": ACCEPTED, "settled": SETTLED, "arrived": ARRIVED, "stubs": STUBS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +27,21 @@ class Position:
 
     Args:
         since: the first offset of the intakes that it has read.
-        intakes, results, targets: the offset behind the last of each partition.
+        intakes, results, dead, targets: the offset behind the last of each partition.
     """
 
     since: Mapping[Place, int] = field(default_factory=dict)
     intakes: Mapping[Place, int] = field(default_factory=dict)
     results: Mapping[Place, int] = field(default_factory=dict)
     targets: Mapping[Place, int] = field(default_factory=dict)
+    dead: Mapping[Place, int] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote."""
         read: dict[str, Any] = json.loads(text)
-        if read.pop("version") != 1:
-            raise UsageError("the state of the audit is of a later version of tarry")
+        if read.pop("version") != _VERSION:
+            raise UsageError("the state of the audit is of another version of tarry: name another --state")
         return cls(
             **{
                 name: {(topic, int(partition)): offset for topic, partition, offset in offsets}
@@ -50,8 +52,9 @@ class Position:
     def to_json(self) -> str:
         """As a text."""
         named = {"since": self.since, "intakes": self.intakes, "results": self.results, "targets": self.targets}
+        named["dead"] = self.dead
         lists = {name: [[*place, offset] for place, offset in offsets.items()] for name, offsets in named.items()}
-        return json.dumps({"version": 1, **lists})
+        return json.dumps({"version": _VERSION, **lists})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Carried:
     accepted: DataFrame
     settled: DataFrame
     arrived: DataFrame
+    stubs: DataFrame
 
 
 class Series:
@@ -91,6 +95,7 @@ class Series:
         number = self._last + 1
         at = self._at(number)
         tables = {"accepted": carried.accepted, "settled": carried.settled, "arrived": carried.arrived}
+        tables["stubs"] = carried.stubs
         for name, table in tables.items():
             table.select(*columns_of(_TABLES[name])).coalesce(4).write.mode("overwrite").parquet(f"{at}/{name}")
         self._files.write(f"{at}/{_FILE}", carried.position.to_json())

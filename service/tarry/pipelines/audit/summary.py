@@ -1,19 +1,23 @@
 """What an audit found, in figures: faults one by one, lateness, and counts."""
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from tarry.errors import UsageError
 from tarry.pipelines.audit.tables import SOURCE_PLACE
-from tarry.pipelines.faults import FAULTS
+from tarry.pipelines.faults import CARRIED, FAULTS, MATCHED, NO_FAULTS
 
 EDGES_MS: Final = tuple(mantissa * 10**power for power in range(8) for mantissa in (1, 2, 5))
 """Where the bars of the histogram end: 1 ms to 14 h, and what is later."""
 
 _MINUTE_MS: Final = 60_000
 _ACCURACY: Final = 10_000
+_LONGEST_SHOWN: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +29,12 @@ class Summary:
         accepted: messages that were looked at, those of earlier runs that had not been settled among them.
         carried: the latter.
         fates: how many of each.
-        faults: how many of each kind; every kind is there.
+        faults: how many of each kind; every kind is there, but `late` only where there is a limit.
+        records: how many there are at the targets.
+        accounted: what they are: `matched`, `carried`, or another of `tarry.pipelines.faults`, each counted once.
         dead: dead messages by code.
         unjudged: messages by what has been deleted.
         order: of messages with a key that arrived: how many were `judged`, and `unjudged`.
-        elsewhere: records that somebody has copied to other topics.
         unread: offsets of intakes that were deleted before any run had read them.
         lateness: count, p50_ms, p90_ms, p99_ms, max_ms; null where nothing arrived.
     """
@@ -39,10 +44,11 @@ class Summary:
     carried: int
     fates: dict[str, int]
     faults: dict[str, int]
+    records: int
+    accounted: dict[str, int]
     dead: dict[str, int]
     unjudged: dict[str, int]
     order: dict[str, int]
-    elsewhere: int
     unread: int
     lateness: dict[str, int | None] = field(default_factory=dict)
 
@@ -53,25 +59,46 @@ class Summary:
         parts += [f"{fate} {self.fates.get(fate, 0):,}" for fate in ("delivered", "dead", "waiting")]
         parts += [
             f"{fate} {self.fates[fate]:,}"
-            for fate in ("cancelled", "repeated", "still lost", "unjudged")
+            for fate in ("cancelled", "repeated", "stub", "still lost", "unjudged")
             if fate in self.fates
         ]
         names = {"cancelled": "cancelled but delivered"}
-        parts += [f"{names.get(kind, kind)} {self.faults[kind]:,}" for kind in FAULTS]
+        parts += [f"{names.get(kind, kind)} {count:,}" for kind, count in self.faults.items()]
         if self.unread:
             parts.append(f"deleted before they were read {self.unread:,}")
         return ", ".join(parts)
 
+    @property
+    def account(self) -> str:
+        """What the records at the targets are, in one line: a sum."""
+        always = (MATCHED, CARRIED)
+        parts = [f"{kind} {count:,}" for kind, count in self.accounted.items() if count or kind in always]
+        return f"{self.records:,} records at targets = {' + '.join(parts)}"
 
-def findings(messages: DataFrame, strays: DataFrame) -> DataFrame:
+    def balance(self) -> None:
+        """Check that each record at a target is accounted for, once.
+
+        Raises:
+            UsageError: the sum is another one.
+        """
+        if (total := sum(self.accounted.values())) != self.records:
+            raise UsageError(
+                f"nothing is concluded: there are {self.account}, which is {total:,}; were topics made anew or trimmed"
+                " meanwhile? Run it again, and if it says so again, report a bug"
+            )
+
+
+def findings(messages: DataFrame, strays: DataFrame, again: DataFrame) -> DataFrame:
     """One row for each fault.
 
     Columns: kind; intake, partition, offset, id, key, target, due_ms of the message; arrived_ms; at (the place at the
-    target) and beside (the place of the other arrival, or of the message that is ahead); detail.
+    target) and beside (the place of the other arrival, or of the message that is ahead, or what an unexpected record
+    says in `tarry-source`); detail.
 
     Args:
         messages: judged.
-        strays: as `tarry.pipelines.audit.strays` has them.
+        strays: as `told_apart` in `tarry.pipelines.audit.strays` has them.
+        again: results of messages that an earlier run has settled.
     """
     kind = f.col("kind")
     at = f.concat_ws("/", "target", "target_partition", "target_offset")
@@ -89,9 +116,13 @@ def findings(messages: DataFrame, strays: DataFrame) -> DataFrame:
         f.when(kind == "lost", f.col("reason"))
         .when((kind == "duplicate") & f.col("again").isNull(), "another message with this id was delivered")
         .when(kind == "unexpected", "it is dead")
+        .when(kind == "late", f.concat(f.col("lateness_ms").cast("string"), f.lit(" ms")))
+        .when(kind == "settled-twice", f.concat(f.col("results").cast("string"), f.lit(" results")))
         .alias("detail"),
     )
-    of_strays = strays.where(kind.isin(*FAULTS)).select(
+    faulty = strays.where(kind.isin(*FAULTS))
+    damaged = strays.where("is_damaged").withColumns({"kind": f.lit("damaged"), "detail": f.lit("a further copy")})
+    of_strays = faulty.unionByName(damaged).select(
         "kind",
         *SOURCE_PLACE,
         "id",
@@ -100,12 +131,21 @@ def findings(messages: DataFrame, strays: DataFrame) -> DataFrame:
         f.col("told_due_ms").alias("due_ms"),
         "arrived_ms",
         at.alias("at"),
-        f.lit(None).cast("string").alias("beside"),
-        f.when(kind == "duplicate", "an earlier run had settled it")
-        .otherwise("the intake holds no such message")
-        .alias("detail"),
+        f.when(f.col("kind") == "unexpected", f.substring("named", 1, _LONGEST_SHOWN)).alias("beside"),
+        "detail",
     )
-    return of_messages.unionByName(of_strays)
+    of_results = again.select(
+        f.lit("settled-twice").alias("kind"),
+        *SOURCE_PLACE,
+        "id",
+        f.lit(None).cast("binary").alias("key"),
+        "target",
+        "due_ms",
+        *[f.lit(None).cast(kind).alias(name) for name, kind in (("arrived_ms", "long"), ("at", "string"))],
+        f.lit(None).cast("string").alias("beside"),
+        f.lit("an earlier run had settled it").alias("detail"),
+    )
+    return of_messages.unionByName(of_strays).unionByName(of_results)
 
 
 def lateness(messages: DataFrame) -> DataFrame:
@@ -141,15 +181,47 @@ def histogram(messages: DataFrame) -> dict[int, int]:
     return {row.bar: row["count"] for row in _late(messages).groupBy(bar.alias("bar")).count().collect()}
 
 
-def summarise(messages: DataFrame, strays: dict[str, int], *, horizon_ms: int, carried: int, unread: int) -> Summary:
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What there is beside the messages, counted.
+
+    Args:
+        strays: records at targets, by kind.
+        damaged: how many of them are other messages than those that were sent.
+        again: results of messages that an earlier run has settled.
+        records: how many records there are at the targets, counted before anything was made of them.
+    """
+
+    strays: Mapping[str, int]
+    damaged: int
+    again: int
+    records: int
+
+
+def beside(strays: DataFrame, again: DataFrame, records: int) -> Beside:
+    """Count what there is beside the messages.
+
+    Args:
+        strays: as `told_apart` in `tarry.pipelines.audit.strays` has them.
+        again: results of messages that an earlier run has settled.
+        records: how many there are at the targets.
+    """
+    rows = strays.groupBy("kind").agg(f.count("*").alias("n"), f.count_if("is_damaged").alias("damaged")).collect()
+    return Beside({row.kind: row.n for row in rows}, sum(row.damaged for row in rows), again.count(), records)
+
+
+def summarise(
+    messages: DataFrame, there: Beside, *, horizon_ms: int, carried: int, unread: int, is_late_judged: bool = False
+) -> Summary:
     """Count.
 
     Args:
         messages: judged.
-        strays: how many of each kind.
+        there: what there is beside them.
         horizon_ms: as of the rules.
         carried: how many messages came from earlier runs.
         unread: how many offsets were deleted unread.
+        is_late_judged: whether there is a limit.
     """
     fates = messages.groupBy("fate", "reason").count().collect()
     faults = {
@@ -158,6 +230,9 @@ def summarise(messages: DataFrame, strays: dict[str, int], *, horizon_ms: int, c
     }
     order = {row.order: row["count"] for row in messages.where("order is not null").groupBy("order").count().collect()}
     (late,) = _late(messages).agg(*_percentiles()).collect()
+    faults["damaged"] = faults.get("damaged", 0) + there.damaged
+    faults["settled-twice"] = faults.get("settled-twice", 0) + there.again
+    kinds = [kind for kind in FAULTS if kind != "late" or is_late_judged]
     by_fate: dict[str, int] = {}
     for row in fates:
         by_fate[row.fate] = by_fate.get(row.fate, 0) + row["count"]
@@ -166,14 +241,32 @@ def summarise(messages: DataFrame, strays: dict[str, int], *, horizon_ms: int, c
         accepted=sum(by_fate.values()),
         carried=carried,
         fates=by_fate,
-        faults={kind: faults.get(kind, 0) + strays.get(kind, 0) for kind in FAULTS},
+        faults={kind: faults.get(kind, 0) + there.strays.get(kind, 0) for kind in kinds},
+        records=there.records,
+        accounted=_accounted(messages, there.strays),
         dead={str(row.reason): row["count"] for row in fates if row.fate == "dead"},
         unjudged={row.reason: row["count"] for row in fates if row.fate == "unjudged"},
         order={name: order.get(name, 0) for name in ("judged", "unjudged")},
-        elsewhere=strays.get("elsewhere", 0),
         unread=unread,
         lateness=_plain(late.asDict()),
     )
+
+
+def _accounted(messages: DataFrame, strays: Mapping[str, int]) -> dict[str, int]:
+    """What each record at a target is, by how many: counted from the messages, and beside them from the records."""
+    found = Counter(strays)
+    further = f.sum(f.col("arrivals") - 1).alias("further")
+    rows = messages.where("arrivals > 0").groupBy("record").agg(f.count("*").alias("first"), further).collect()
+    for row in rows:
+        found[row.record] += row.first
+        found[CARRIED if row.record == CARRIED else "duplicate"] += row.further
+    kinds = [
+        MATCHED,
+        CARRIED,
+        *(kind for kind in FAULTS if kind != "lost"),
+        *(kind for kind in NO_FAULTS if kind not in {MATCHED, CARRIED}),
+    ]
+    return {kind: found[kind] for kind in kinds} | {kind: n for kind, n in found.items() if kind not in kinds}
 
 
 def _late(messages: DataFrame) -> DataFrame:

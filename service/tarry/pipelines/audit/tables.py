@@ -1,4 +1,6 @@
-"""The three tables that an audit compares, read from records: what was accepted, what results say, what arrived.
+"""The four tables that an audit compares, read from records.
+
+What was accepted, what results say, which stubs the dead letters hold, and what arrived.
 
 They are narrow: of a value there is a hash only, so that nothing large is shuffled.
 """
@@ -8,19 +10,23 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from tarry.core.dialects import DIALECTS
 from tarry.core.intake_policy import IntakePolicy
-from tarry.headers import DUE_MS, ID, SOURCE
+from tarry.headers import DUE_MS, ERROR, ID, SOURCE, STUB
+from tarry.kafka.topics import DEAD
 from tarry.pipelines.archive import ENDS, results
-from tarry.pipelines.columns import epoch_ms, text_header
+from tarry.pipelines.columns import epoch_ms, has_header, header, text_header
 from tarry.pipelines.requests import requests
 
 ACCEPTED: Final = (
     "intake string, partition int, offset long, timestamp_ms long, key binary, value_hash long, id string, "
-    "due_ms long, target string, is_fixed boolean, was_lost boolean"
+    "due_ms long, target string, asked_partition int, is_fixed boolean, is_target_fixed boolean, was_lost boolean"
 )
-"""A message that an intake holds. Null in `id`, `due_ms`, `target`: its headers do not say for sure.
+"""A message that an intake holds. Null in `id`, `due_ms`, `target`, `asked_partition`: its headers do not say for sure.
 
-`is_fixed`: its intake has a fixed delay. `was_lost`: an earlier run has reported it as lost.
+`asked_partition` is -1 where the key decides. `is_fixed`, `is_target_fixed`: its intake has a fixed delay, and a fixed
+target: `due_ms` and `target` are those of the configuration when an audit first read it. `was_lost`: an
+earlier run has reported it as lost.
 """
 
 SETTLED: Final = (
@@ -29,14 +35,21 @@ SETTLED: Final = (
 )
 """A result that ends a message, under the place of the message in its intake."""
 
+STUBS: Final = "intake string, partition int, offset long, code string"
+"""A stub in place of a dead letter that is too large, under the place of the message in its intake."""
+
 ARRIVED: Final = (
     "target string, target_partition int, target_offset long, arrived_ms long, key binary, value_hash long, "
-    "id string, told_due_ms long, intake string, partition int, offset long"
+    "id string, told_due_ms long, named string, intake string, partition int, offset long"
 )
-"""A record at a target, with the place in an intake that it names: null where it was not delivered by the service."""
+"""A record at a target. `named` is what its `tarry-source` says, null where it has none; the place in an intake is null
+where that is none."""
+
+# Java's: its $ also stands before a last line feed.
+_PLACE: Final = r"^([a-zA-Z0-9._-]{1,249})/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
 
 SOURCE_PLACE: Final = ("intake", "partition", "offset")
-"""What the three are joined by: the place of a message in its intake."""
+"""What the four are joined by: the place of a message in its intake."""
 
 
 def columns_of(schema: str) -> list[str]:
@@ -59,12 +72,14 @@ def accepted(records: DataFrame, policy: IntakePolicy) -> DataFrame:
             "partition",
             "offset",
             "timestamp_ms",
-            "key",
+            _delivered_key(policy),
             _hash("value"),
             "id",
             "due_ms",
             "target",
+            f.col("target_partition").alias("asked_partition"),
             f.lit(policy.fixed_delay_ms is not None).alias("is_fixed"),
+            f.lit(policy.fixed_target is not None).alias("is_target_fixed"),
             f.lit(False).alias("was_lost"),
         )
     )
@@ -84,12 +99,32 @@ def settled(records: DataFrame) -> DataFrame:
     )
 
 
+def stubs(records: DataFrame) -> DataFrame:
+    """The stubs among dead letters, one row each.
+
+    Args:
+        records: of the topics of dead letters, a table of records.
+    """
+    # A dead letter has the headers of its message, whatever those say. A stub is of its own partition, without a value.
+    place = f.struct(*_place(text_header(SOURCE))).alias("place")
+    return (
+        records.where(has_header(STUB) & f.col("value").isNull())
+        .select("topic", "partition", place, text_header(ERROR).alias("code"))
+        .where(f.col("topic") == f.concat("place.intake", f.lit(DEAD)))
+        .where(f.col("partition") == f.col("place.partition"))
+        .select("place.*", "code")
+    )
+
+
 def arrived(records: DataFrame) -> DataFrame:
     """What targets hold, one row a record.
 
     Args:
         records: of the targets, a table of records.
     """
+    sources = f.filter("headers", lambda one: one["key"] == SOURCE)
+    # Of several the service has written none: it takes off what stands there before.
+    source = f.when(f.size(sources) == 1, text_header(SOURCE))
     return records.select(
         f.col("topic").alias("target"),
         f.col("partition").alias("target_partition"),
@@ -99,7 +134,8 @@ def arrived(records: DataFrame) -> DataFrame:
         _hash("value"),
         text_header(ID).alias("id"),
         text_header(DUE_MS).try_cast("long").alias("told_due_ms"),
-        *_place(text_header(SOURCE)),
+        f.when(has_header(SOURCE), f.coalesce(text_header(SOURCE), f.hex(header(SOURCE)), f.lit(""))).alias("named"),
+        *_place(source),
     )
 
 
@@ -108,12 +144,18 @@ def _hash(name: str) -> Column:
     return f.xxhash64(f.col(name)).alias("value_hash")
 
 
+def _delivered_key(policy: IntakePolicy) -> Column:
+    """The key that the target receives: a header, in some dialects."""
+    name = None if policy.dialect is None else DIALECTS[policy.dialect].key
+    return f.col("key") if name is None else header(name).alias("key")
+
+
 def _place(text: Column) -> list[Column]:
-    """`topic/partition/offset` as three columns, all null where it is no such text."""
-    parts = f.split(text, "/")
-    partition, offset = (f.get(parts, f.lit(at)).try_cast(kind) for at, kind in ((1, "int"), (2, "long")))
-    is_place = (f.size(parts) == 3) & partition.isNotNull() & offset.isNotNull()
+    """`topic/partition/offset` as three columns, all null where it is no such text as the service writes it."""
+    intake = f.regexp_extract(text, _PLACE, 1)
+    partition, offset = (f.regexp_extract(text, _PLACE, at).try_cast(kind) for at, kind in ((2, "int"), (3, "long")))
+    is_place = text.rlike(_PLACE) & partition.isNotNull() & offset.isNotNull()
     return [
         f.when(is_place, column).alias(name)
-        for name, column in (("intake", f.get(parts, f.lit(0))), ("partition", partition), ("offset", offset))
+        for name, column in (("intake", intake), ("partition", partition), ("offset", offset))
     ]

@@ -34,6 +34,11 @@ from tarry.pipelines.topics import Topics
 COLUMNS: Final = ("intake", "partition", "offset", "level", "id", "target", "due_ms", "key", "value", "headers")
 """What a table of waiting messages has: the place in the intake, the level (0: the intake), and the message."""
 
+_TYPES: Final = (
+    "intake string, partition int, offset long, level int, id string, target string, due_ms long, key binary, "
+    "value binary, headers array<struct<key: string, value: binary>>"
+)
+
 
 def waiting(
     spark: SparkSession,
@@ -101,9 +106,11 @@ def left(met: Iterable[DataFrame], results: DataFrame) -> DataFrame:
     # The newest place counts: of two levels the lower one, and of the intake and a level the level.
     newest = Window.partitionBy("partition", "offset").orderBy(f.col("level") == 0, "level")
     messages = union.where(~f.col("is_cancel")).withColumn("turn", f.row_number().over(newest)).where("turn = 1")
-    cancels = union.where("is_cancel").select("partition", "id", "due_ms").distinct()
     ended = results.where(f.col("outcome").isin(*archive.ENDS)).select("source").distinct()
     same = ["partition", "id", "due_ms"]
+    # A cancel takes what stands in front of it; what comes behind is a new message.
+    cancels = union.where("is_cancel").groupBy(*same).agg(f.max("offset").alias("cancel"))
+    messages = messages.join(cancels, same, "left").where("cancel is null or offset > cancel").drop("cancel")
     # A second one with the same id and due time will be told of as a duplicate.
     firsts = (
         messages.groupBy(*same).agg(f.min("offset").alias("first"), f.count("*").alias("n")).where("n > 1").drop("n")
@@ -111,11 +118,21 @@ def left(met: Iterable[DataFrame], results: DataFrame) -> DataFrame:
     return (
         messages.withColumn("source", place("intake"))
         .join(ended, "source", "left_anti")
-        .join(cancels, same, "left_anti")
         .join(firsts, same, "left")
         .where("first is null or offset = first")
         .select(*COLUMNS)
     )
+
+
+def refuse_bad(spark: SparkSession, where: str) -> None:
+    """Refuse what is no predicate, before anything is read.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    # Not from a list, for which Spark would start Python workers.
+    nothing = spark.range(0).select(f.from_json(f.lit("{}"), _TYPES).alias("message")).select("message.*")
+    selected(nothing, where)
 
 
 def selected(messages: DataFrame, where: str) -> DataFrame:

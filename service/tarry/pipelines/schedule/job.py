@@ -15,6 +15,7 @@ from threading import Event
 from typing import Any, Final
 
 from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -39,6 +40,7 @@ from tarry.pipelines.schedule.messages import (
 )
 from tarry.pipelines.schedule.state import JobState
 from tarry.pipelines.schedule.tables import Table, read_table
+from tarry.pipelines.streaming import reason
 from tarry.pipelines.topics import Topics
 
 SHARDS: Final = 1_024
@@ -118,7 +120,7 @@ def schedule(
             raise UsageError(f"there is no topic {intake}: `tarry serve` makes it")
         now_ms = clock.now_ms()
         rows = read_table(spark, plan.table)
-        rows = rows if plan.where is None else rows.where(plan.where)
+        rows = rows if plan.where is None else _chosen(rows, plan.where)
         # The base time is kept when the table and the expressions are known to fit each other.
         ask(rows, plan.asked, namespace_of(plan.job), now_ms)
         base_ms = state.base_ms(intake, now_ms if plan.base_ms is None else plan.base_ms)
@@ -171,6 +173,13 @@ def schedule(
         if summary["sent"] < total:
             summary["left"] = total - summary["sent"]
         return summary
+
+
+def _chosen(rows: DataFrame, where: str) -> DataFrame:
+    try:
+        return rows.where(where)
+    except PySparkException as error:
+        raise UsageError(f"--where: {reason(error)}") from error
 
 
 def sharded(judged: DataFrame, order: Sequence[str]) -> DataFrame:

@@ -22,12 +22,18 @@ from tarry.headers import DELIVER_AT, ID, NAMESPACE, REPLACED_HEADERS, REQUEST_H
 from tarry.pipelines.columns import uuid5
 from tarry.pipelines.schedule.due_times import due_after, due_at, one_of
 from tarry.pipelines.schedule.tables import UNREADABLE
+from tarry.pipelines.streaming import reason
 
 _VERDICTS: Final = "array<struct<target: string, code: string, detail: string, max_bytes: long, compacted: boolean>>"
 _TOPIC_NAME: Final = r"^[a-zA-Z0-9._-]{1,249}\z"
 _LEAST_EPOCH_MS: Final = 10**12
 # What SQL takes for a small integer (`5s`) or a floating-point number (`5d`), and whoever wrote it for a duration.
 _LIKE_A_DURATION: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?[sd]", re.IGNORECASE)
+# Spark's own formats end at milliseconds.
+_JSON: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 #: A batch of one record and its longest record header, after Kafka's own estimates.
 _RECORD_BYTES: Final = 61 + 21 + 15
 _HEADER_BYTES: Final = 10
@@ -105,7 +111,7 @@ def ask(rows: DataFrame, asked: Expressions, namespace: uuid.UUID, base_ms: int,
         UsageError: an expression does not fit the table.
     """
     columns = [f.col(f"`{name.replace('`', '``')}`") for name in rows.columns if name != UNREADABLE]
-    everything = f.to_json(f.struct(*columns), {"ignoreNullFields": "false"})
+    everything = f.to_json(f.struct(*columns), {**_JSON, "ignoreNullFields": "false"})
     row_key, kind = _evaluated(rows, "row-key", asked.row_key)
     read = rows.select(
         f.coalesce(f.col(UNREADABLE), everything).alias("row"),
@@ -330,7 +336,7 @@ def _evaluated(rows: DataFrame, option: str, text: str) -> tuple[Column, DataTyp
     try:
         selected = rows.select(f.expr(text).alias("it"))
     except AnalysisException as error:
-        said = str(error).splitlines()[0]
+        said = reason(error)
         hint = " (a topic by its name stands in quotes: \"'orders'\")" if option == "target" else ""
         raise UsageError(f"-{'' if option.startswith('H ') else '-'}{option}: {said}{hint}") from error
     plan = selected._jdf.queryExecution().analyzed()  # noqa: SLF001 (no other way to ask)
@@ -342,7 +348,7 @@ def _evaluated(rows: DataFrame, option: str, text: str) -> tuple[Column, DataTyp
 def _text(column: Column, kind: DataType) -> Column:
     if isinstance(kind, BinaryType):
         return f.hex(column)
-    return f.to_json(column) if isinstance(kind, StructType | ArrayType | MapType) else column.cast("string")
+    return f.to_json(column, _JSON) if isinstance(kind, StructType | ArrayType | MapType) else column.cast("string")
 
 
 def _bytes(column: Column, kind: DataType) -> Column:

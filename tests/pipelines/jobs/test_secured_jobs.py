@@ -46,6 +46,7 @@ def start(stack: ExitStack, directory: Path, config: ServeConfig, name: str, *ar
     return stack.enter_context(SparkJob(home, name, *arguments))
 
 
+@pytest.mark.exhaustive
 def test_jobs_do_their_work_with_the_documented_rights(secured: SecuredBroker, tmp_path: Path) -> None:
     plain = secured.broker.bootstrap_servers
     due_ms = SystemClock().now_ms()
