@@ -1,6 +1,6 @@
 """Runs by chance, each from a seed of its own that a failure names.
 
-The suite's worlds are the same each time, so that a change is judged by what it does; `make slow` looks at new ones.
+The suite's worlds are the same each time, so that a change is judged by what it does; `make test-all` has new ones.
 """
 
 import pytest
@@ -34,7 +34,7 @@ def test_worlds_that_were_broken_once_are_mended(broken: int) -> None:
     run(broken, 1)
 
 
-@pytest.mark.soak
+@pytest.mark.exhaustive
 def test_thousands_of_worlds_keep_all_promises(seed: int, soak_for_s: float) -> None:
     run(seed, round(soak_for_s * 5))
 

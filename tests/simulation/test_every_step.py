@@ -10,13 +10,17 @@ import pytest
 
 from tarry.testing.simulation import SHAPES, Shape, at_a_step, crash, crash_for_good, freeze, lose, nap, steps_of
 from tarry.testing.simulation.scenarios import Deed
+from tests.support.worlds import verify_all_kept
 
 BY_CHANCE = 8
+
+LEAST_JUDGED = 0.1
+"""Of all the runs of a test; of 28 worlds the least was 0.38."""
 
 Pick = Callable[[int, Shape], list[int]]
 
 
-@pytest.fixture(params=[pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.soak)])
+@pytest.fixture(params=[pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.exhaustive)])
 def pick(request: pytest.FixtureRequest) -> Pick:
     """Indices of the steps at which to disturb."""
 
@@ -34,19 +38,19 @@ def pick(request: pytest.FixtureRequest) -> Pick:
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.some_of("shape", 2)
+@pytest.mark.parametrize("shape", list(SHAPES.values()), ids=SHAPES.keys())
 @pytest.mark.parametrize("deed", [crash, crash_for_good, freeze, nap, lose], ids=lambda deed: deed.__name__)
 def test_a_process_disturbed_at_any_step_breaks_no_promise(seed: int, shape: Shape, deed: Deed, pick: Pick) -> None:
-    for index in pick(seed, shape):
-        outcome = at_a_step(seed, shape, index, deed)
-        assert outcome.report.is_clean, outcome
-        assert outcome.report.judged > 0, outcome
+    outcomes = [at_a_step(seed, shape, index, deed) for index in pick(seed, shape)]
+    verify_all_kept(outcomes, least_judged=LEAST_JUDGED)
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.some_of("shape", 2)
+@pytest.mark.parametrize("shape", list(SHAPES.values()), ids=SHAPES.keys())
 def test_a_second_crash_while_the_first_is_recovered_breaks_no_promise(seed: int, shape: Shape, pick: Pick) -> None:
     choose = random.Random(seed)
-    for index in pick(seed, shape):
-        outcome = at_a_step(seed, shape, index, crash, then=(choose.randrange(40), crash))
-        assert outcome.report.is_clean, outcome
+    second = [(index, (choose.randrange(40), crash)) for index in pick(seed, shape)]
+    outcomes = [at_a_step(seed, shape, index, crash, then=then) for index, then in second]
+    verify_all_kept(outcomes, least_judged=LEAST_JUDGED)

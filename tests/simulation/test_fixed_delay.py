@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from tarry.testing.simulation import SHAPES, Outcome, Report, Seen, Sent, Shape, World, at_a_step, steps_of
+from tarry.testing.simulation import SHAPES, Report, Seen, Sent, Shape, World, at_a_step, steps_of
 from tarry.testing.simulation.oracle import judge_log_order
 from tarry.testing.simulation.scenarios import SERVING_WITHIN_MS, Deed, crash, freeze, lose, serving
 from tarry.testing.simulation.world import SMALL_LEVELS
+from tests.support.worlds import serve, verify_all_kept, verify_kept
 
 DELAYS_MS = {"hot": 300, "one-level": 1_500, "two-levels": 3_000, "three-levels": 6_000}
 """By SMALL_LEVELS, whose levels reach two, four and eight seconds ahead."""
@@ -17,17 +18,13 @@ DEEDS: tuple[Deed, ...] = (crash, freeze, lose)
 
 BUDGET_BYTES = 40_000
 
+LEAST_JUDGED = 0.5
+"""Two judges count here, of a key's order and of the log's; in 200 worlds of three seeds the least was 0.97."""
+
 
 @pytest.fixture(params=list(DELAYS_MS))
 def shape(request: pytest.FixtureRequest) -> Shape:
     return Shape(geometry=SMALL_LEVELS, fixed_delay_ms=DELAYS_MS[request.param])
-
-
-def start(seed: int, shape: Shape) -> World:
-    world = World(seed, shape)
-    world.start()
-    assert world.run_until(lambda: serving(world), SERVING_WITHIN_MS)
-    return world
 
 
 def send_for_a_while(world: World, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -35,12 +32,6 @@ def send_for_a_while(world: World, meanwhile: Callable[[], None] = lambda: None)
         world.send(4)
         meanwhile()
         world.run(150)
-
-
-def verify_clean(world: World, what: str) -> None:
-    report = world.settle()
-    assert report.is_clean, Outcome(world.seed, world.shape, (what,), report, world.trace())
-    assert report.judged > len(world.sent) // 2
 
 
 def filed(world: World) -> set[int]:
@@ -56,15 +47,15 @@ def filed(world: World) -> set[int]:
 
 @pytest.mark.parametrize(("name", "levels"), [("hot", 0), ("one-level", 1), ("two-levels", 2), ("three-levels", 3)])
 def test_the_delays_of_these_tests_go_through_so_many_levels(seed: int, name: str, levels: int) -> None:
-    world = start(seed, Shape(geometry=SMALL_LEVELS, fixed_delay_ms=DELAYS_MS[name]))
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, fixed_delay_ms=DELAYS_MS[name]))
     send_for_a_while(world)
     assert filed(world) >= set(range(1, levels + 1))
     assert levels == 0 or max(filed(world)) == levels
-    verify_clean(world, "nothing")
+    verify_kept(world, "nothing", least_judged=LEAST_JUDGED)
 
 
 def test_the_order_is_the_logs_through_crashes(seed: int, shape: Shape) -> None:
-    world = start(seed, shape)
+    world = serve(seed, shape)
 
     def crash_sometimes() -> None:
         if world.random.random() < 0.15:
@@ -73,12 +64,12 @@ def test_the_order_is_the_logs_through_crashes(seed: int, shape: Shape) -> None:
                 world.crash(world.random.choice(running))
 
     send_for_a_while(world, crash_sometimes)
-    verify_clean(world, "crashes")
+    verify_kept(world, "crashes", least_judged=LEAST_JUDGED)
 
 
 def test_the_order_is_the_logs_where_its_time_steps_back(seed: int, shape: Shape) -> None:
     """Each time its leader moves, log-append time is by another clock; and a crash must not forget what it was."""
-    world = start(seed, shape)
+    world = serve(seed, shape)
 
     def move_the_leader() -> None:
         world.leader_behind_ms = world.random.choice((0, 0, 40, 900, 3_000))
@@ -86,11 +77,41 @@ def test_the_order_is_the_logs_where_its_time_steps_back(seed: int, shape: Shape
             world.crash(world.processes[0], back_after_ms=100)
 
     send_for_a_while(world, move_the_leader)
-    verify_clean(world, "leaders that move, and crashes")
+    verify_kept(world, "leaders that move, and crashes", least_judged=LEAST_JUDGED)
+
+
+def test_stamps_that_are_an_hour_ahead_delay_nobody_and_the_order_is_the_logs(seed: int, shape: Shape) -> None:
+    """A leader's clock is wrong for a moment, or for longer; and who takes over reads such stamps once more."""
+    world = serve(seed, shape)
+
+    def be_wrong() -> None:
+        world.leader_behind_ms = world.random.choice((0, 0, 0, -3_600_000))
+        if world.random.random() < 0.1:
+            world.crash(world.processes[0], back_after_ms=100)
+
+    send_for_a_while(world, be_wrong)
+    world.leader_behind_ms = 0
+    send_for_a_while(world)
+    verify_kept(world, "a leader whose clock is ahead, and crashes", least_judged=LEAST_JUDGED)
+
+
+@pytest.mark.no_cover
+def test_nothing_is_filed_with_a_time_that_who_takes_over_would_not_find_again() -> None:
+    """A delay at the edge of the hot window: some are held, and what stands behind them goes to buckets."""
+    for seed in range(16, 27):  # without the rule three of them are out of order
+        world = serve(seed, Shape(geometry=SMALL_LEVELS, fixed_delay_ms=700))
+        for _ in range(40):
+            world.send(4)
+            world.leader_behind_ms = world.random.choice((0, 0, 0, -3_600_000))
+            if world.random.random() < 0.15:
+                world.crash(world.processes[0], back_after_ms=100)
+            world.run(150)
+        world.leader_behind_ms = 0
+        verify_kept(world, "a leader whose clock is ahead, and crashes", least_judged=LEAST_JUDGED)
 
 
 def test_the_order_is_the_logs_where_the_services_clock_steps(seed: int, shape: Shape) -> None:
-    world = start(seed, shape)
+    world = serve(seed, shape)
 
     def step_the_clock() -> None:
         if world.random.random() < 0.15:
@@ -98,12 +119,37 @@ def test_the_order_is_the_logs_where_the_services_clock_steps(seed: int, shape: 
             world.touch(6_000)
 
     send_for_a_while(world, step_the_clock)
-    verify_clean(world, "a clock that steps")
+    verify_kept(world, "a clock that steps", least_judged=LEAST_JUDGED)
+
+
+@pytest.mark.parametrize("is_behind_at_first", [True, False], ids=["from-the-start", "set-back"])
+def test_nothing_is_early_when_a_clock_that_was_behind_is_set_right(
+    seed: int, shape: Shape, *, is_behind_at_first: bool
+) -> None:
+    """All stamps look far ahead to such a process; what it made of them stays when its clock is right again."""
+    world = World(seed, shape)
+    late_ms = 60_000
+
+    def set_clocks(ahead_ms: int) -> None:
+        for process in world.processes:
+            process.clock.ahead_ms = ahead_ms
+        world.touch(2 * late_ms)
+
+    if is_behind_at_first:
+        set_clocks(-late_ms)
+    world.start()
+    assert world.run_until(lambda: serving(world), SERVING_WITHIN_MS)
+    send_for_a_while(world)
+    set_clocks(-late_ms)
+    send_for_a_while(world)
+    set_clocks(0)
+    send_for_a_while(world)
+    verify_kept(world, "clocks that were behind", least_judged=LEAST_JUDGED)
 
 
 def test_the_order_is_the_logs_where_the_target_was_away(seed: int, shape: Shape) -> None:
     """For longer than a slot's turn round the ring: its two turns are one stretch then."""
-    world = start(seed, replace(shape, memory_budget_bytes=BUDGET_BYTES))
+    world = serve(seed, replace(shape, memory_budget_bytes=BUDGET_BYTES))
     send_for_a_while(world)
     world.take_away("orders")
     send_for_a_while(world)
@@ -112,20 +158,20 @@ def test_the_order_is_the_logs_where_the_target_was_away(seed: int, shape: Shape
     world.bring_back("orders")
     world.touch(20_000)
     send_for_a_while(world)
-    verify_clean(world, "a target that was away")
+    verify_kept(world, "a target that was away", least_judged=LEAST_JUDGED)
 
 
 def test_the_order_is_the_logs_where_buckets_are_larger_than_memory(seed: int, shape: Shape) -> None:
-    world = start(seed, replace(shape, memory_budget_bytes=BUDGET_BYTES, partitions=1, processes=1))
+    world = serve(seed, replace(shape, memory_budget_bytes=BUDGET_BYTES, partitions=1, processes=1))
     for _ in range(10):
         world.send(60)
         world.run(100)
     world.crash(world.processes[0])
-    verify_clean(world, "oversized buckets")
+    verify_kept(world, "oversized buckets", least_judged=LEAST_JUDGED)
 
 
 def test_the_order_is_the_logs_after_an_outage_longer_than_the_ring(seed: int, shape: Shape) -> None:
-    world = start(seed, replace(shape, memory_budget_bytes=BUDGET_BYTES))
+    world = serve(seed, replace(shape, memory_budget_bytes=BUDGET_BYTES))
     send_for_a_while(world)
     for process in world.processes:
         world.crash(process, back_after_ms=None)
@@ -137,12 +183,12 @@ def test_the_order_is_the_logs_after_an_outage_longer_than_the_ring(seed: int, s
     for process in world.processes:
         world.restart(process, 0)
     world.touch(20_000)
-    verify_clean(world, "away for a minute")
+    verify_kept(world, "away for a minute", least_judged=LEAST_JUDGED)
 
 
 def test_the_order_is_the_logs_where_the_groups_offsets_are_lost(seed: int, shape: Shape) -> None:
     """A copy of the checkpoint says up to when the records below it were due."""
-    world = start(seed, shape)
+    world = serve(seed, shape)
 
     def forget() -> None:
         world.leader_behind_ms = world.random.choice((0, 900, 3_000))
@@ -157,7 +203,7 @@ def test_the_order_is_the_logs_where_the_groups_offsets_are_lost(seed: int, shap
         world.restart(process, 0)
     world.touch(20_000)
     send_for_a_while(world)
-    verify_clean(world, "offsets that were lost")
+    verify_kept(world, "offsets that were lost", least_judged=LEAST_JUDGED)
 
 
 @pytest.mark.parametrize("deed", DEEDS)
@@ -165,9 +211,9 @@ def test_the_order_is_the_logs_whatever_step_is_disturbed(seed: int, shape: Shap
     """At a few steps of the run: all of them take too long for a suite."""
     disturbed = replace(SHAPES["consumer-static"], geometry=SMALL_LEVELS, fixed_delay_ms=shape.fixed_delay_ms)
     many = len(steps_of(seed, disturbed))
-    for index in range(seed % 13, many, max(1, many // 3)):
-        outcome = at_a_step(seed, disturbed, index, deed)
-        assert outcome.report.is_clean, outcome
+    indices = range(seed % 13, many, max(1, many // 3))
+    outcomes = [at_a_step(seed, disturbed, index, deed) for index in indices]
+    verify_all_kept(outcomes, least_judged=LEAST_JUDGED)
 
 
 def test_what_stands_out_of_the_logs_order_is_found() -> None:

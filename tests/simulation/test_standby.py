@@ -10,13 +10,17 @@ import pytest
 from tarry.core.checkpoint import Geometry
 from tarry.headers import DELAY_MS, ID, TARGET
 from tarry.testing.fake import Fate, Step
-from tarry.testing.simulation import SHAPES, Outcome, Process, Shape, World
+from tarry.testing.simulation import SHAPES, Process, Shape, World
 from tarry.testing.simulation.disturbances import SESSION_MS
 from tarry.testing.simulation.scenarios import serving
 from tarry.testing.simulation.world import LARGE_LEVELS, NO_LEVELS, SMALL_LEVELS
+from tests.support.worlds import serve, verify_kept
 
 CLASSIC = {name: shape for name, shape in SHAPES.items() if shape.protocol == "classic"}
 SEEDS = 20
+
+LEAST_JUDGED = 0.15
+"""Of sixty seeds the least was 0.31."""
 
 
 def told(world: World, name: str, since: int) -> list[tuple[str, list[int]]]:
@@ -30,9 +34,7 @@ def told(world: World, name: str, since: int) -> list[tuple[str, list[int]]]:
 
 def busy(seed: int, shape: Shape) -> World:
     """All partitions are served, and messages wait in all of them."""
-    world = World(seed, shape)
-    world.start()
-    assert world.run_until(lambda: serving(world), 30_000)
+    world = serve(seed, shape)
     world.send(60)
     world.run(1_500)
     return world
@@ -61,9 +63,7 @@ def test_what_is_given_back_goes_on_where_it_stood(
     events = told(world, "p0", since)
     assert ("resumed", kept) in events, "it had these all the time"
     assert sorted(place for event, [place, *_] in events if event == "taken_over") == sorted({0, 1, 2} - set(kept))
-    report = world.settle()
-    assert report.is_clean, Outcome(seed, shape, ["came and went"], report, world.trace())
-    assert report.judged > 0
+    verify_kept(world, "came and went", least_judged=LEAST_JUDGED)
 
 
 class AtRelease:
@@ -105,9 +105,7 @@ def test_what_somebody_else_had_meanwhile_is_taken_over_anew(seed: int) -> None:
         assert world.run_until(partial(serving, world), 60_000)
         [(event, _), *_] = told(world, "p0", frozen.over)
         assert event == "taken_over"
-        report = world.settle()
-        assert report.is_clean, Outcome(one, world.shape, ["frozen when it had released"], report, world.trace())
-        assert report.judged > 0
+        verify_kept(world, "frozen when it had released", least_judged=LEAST_JUDGED)
 
 
 def put(world: World, target: str, value: bytes, delay_ms: int = 0) -> None:
@@ -131,7 +129,7 @@ def test_what_a_process_of_our_own_name_had_meanwhile_is_taken_over_anew(seed: i
     put(world, "orders", b"holds the watermark", 3_600_000)
     world.run(3_000)
     assert {fields.get("target") for _, event, fields in world.events if event == "target_apart"} == {"five", "two"}
-    world.take_away("five")
+    world.take_away("five", markers_wait=False)  # or another id would go on, and the twin have other names than we
     put(world, "five", b"once")
     world.run(1_500)
 
@@ -187,5 +185,4 @@ def test_the_open_transaction_of_a_dead_owner_is_not_waited_for(seed: int) -> No
     assert "taken_over" in {event for event, _ in told(world, "p0", missed.over)}
     refused = [fields for handle, event, fields in world.events if (handle, event) == ("p0-1", "take_over_refused")]
     assert not [fields for fields in refused if "Timed out" in fields["reason"]]
-    report = world.settle()
-    assert report.is_clean, Outcome(seed, world.shape, ["crashed in its transaction"], report, world.trace())
+    verify_kept(world, "crashed in its transaction", least_judged=LEAST_JUDGED)

@@ -5,8 +5,16 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, Node, TopicPartition, TopicPartitionInfo, Uuid
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    Node,
+    TopicPartition,
+    TopicPartitionInfo,
+)
 from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._cluster import DescribeClusterResult
 from confluent_kafka.admin._config import ConfigEntry, ConfigResource
 from confluent_kafka.admin._group import ConsumerGroupDescription, MemberAssignment, MemberDescription
 from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec, TimestampSpec
@@ -16,6 +24,7 @@ from confluent_kafka.admin._topic import TopicDescription
 
 from tarry.testing.fake.metadata import ask_metadata
 from tarry.testing.fake.refusals import AnswerLost, Refused, Unanswered, failure
+from tarry.testing.fake.topics import BROKERS, CLUSTER_ID, PORT
 from tarry.testing.fake.wire import FOR_EVER_MS, Wire
 
 REQUEST_TIMEOUT_S = 60.0
@@ -64,11 +73,13 @@ class FakeAdmin:
 
     Args:
         wire: to the cluster.
+        address: of the broker that it comes to.
     """
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, address: str = "fake") -> None:
         self._wire = wire
         self._topics = wire.server.topics
+        self._knows_all = address == f"{BROKERS[2]}:{PORT}"
 
     def poll(self, timeout: float = -1) -> int:  # noqa: ARG002 - the client library's signature
         """Serve what the client has to say: nothing."""
@@ -111,16 +122,32 @@ class FakeAdmin:
 
         return self._ask("describe_configs", {one: one for one in resources}, describe, options)
 
+    def describe_cluster(self, **options: Any) -> Future[DescribeClusterResult]:
+        """The cluster's id, and its one broker."""
+
+        def describe(_nothing: None) -> DescribeClusterResult:
+            return DescribeClusterResult(_BROKER, [_BROKER], CLUSTER_ID)
+
+        return self._ask("describe_cluster", {None: None}, describe, options)[None]
+
     def describe_topics(self, topics: Any, **options: Any) -> dict[str, Future[TopicDescription]]:
         """Topics, and what we may do with them: everything."""
         may = [one for one in AclOperation if one not in {AclOperation.UNKNOWN, AclOperation.ANY}]
         given = may if options.get("include_authorized_operations") else None
 
         def describe(name: str) -> TopicDescription:
+            if name in self._topics.denied:
+                raise Refused(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+            if name in self._topics.hidden and not self._knows_all:
+                raise Refused(KafkaError.UNKNOWN_TOPIC_OR_PART)
             found = self._topics.of(name)
-            leader: Any = None if found.away else _BROKER
-            partitions = [TopicPartitionInfo(number, leader, [_BROKER], [_BROKER]) for number in range(len(found.logs))]
-            return TopicDescription(name, Uuid(0, 0), False, partitions, given)  # type: ignore[arg-type]  # a list's variance
+
+            def partition(number: int) -> TopicPartitionInfo:
+                leader: Any = None if number in found.away else _BROKER
+                return TopicPartitionInfo(number, leader, [_BROKER], [_BROKER] if leader else [])
+
+            partitions = [partition(number) for number in range(len(found.logs))]
+            return TopicDescription(name, found.id, False, partitions, given)  # type: ignore[arg-type]  # a list's variance
 
         return self._ask("describe_topics", {name: name for name in topics.topic_names}, describe, options)
 
@@ -186,6 +213,21 @@ class FakeAdmin:
             group.offsets.expire()
 
         return self._ask("delete_consumer_groups", {name: name for name in group_ids}, delete, options)
+
+    def alter_consumer_group_offsets(
+        self, requests: Sequence[ConsumerGroupTopicPartitions], **options: Any
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """Commit offsets for a group without members."""
+
+        def alter(request: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
+            group = self._wire.server.groups.of(request.group_id)
+            if not group.membership.is_empty:
+                raise Refused(KafkaError.UNKNOWN_MEMBER_ID)
+            wanted = request.topic_partitions or []
+            group.offsets.commit({(one.topic, one.partition): (one.offset, one.metadata or "") for one in wanted})
+            return request
+
+        return self._ask("alter_consumer_group_offsets", {one.group_id: one for one in requests}, alter, options)
 
     def _ask(
         self, call: str, asked: Mapping[Any, Asked], do: Callable[[Asked], Found], options: Mapping[str, Any]

@@ -65,9 +65,21 @@ class FakeBroker:
         """
         self._server.topics.make(name, partitions, {key.replace("_", "."): value for key, value in config.items()})
 
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and the offsets that groups have committed of it."""
+        self._server.topics.delete(name)
+
+    def truncate(self, topic: str, end: int, partition: int = 0) -> None:
+        """What a partition holds from an offset on is lost, as by an unclean election."""
+        self._server.topics.log((topic, partition)).truncate(end)
+
     def grow(self, name: str, partitions: int) -> None:
         """Add partitions to a topic, up to a number."""
         self._server.topics.grow(name, partitions)
+
+    def partitions(self, name: str) -> int:
+        """How many a topic has; 0 where there is none."""
+        return self._server.topics.count(name)
 
     def configure(self, name: str, **config: str) -> None:
         """Change properties of a topic, written with `_` for dots."""
@@ -87,32 +99,87 @@ class FakeBroker:
         topic: str,
         key: bytes | None,
         value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]] | None,
+        headers: Sequence[tuple[str | bytes, bytes | None]] | None,
         partition: int = 0,
         timestamp_ms: int | None = None,
+        *,
+        compressed: bool = False,
     ) -> int:
-        """Write a record outside of any transaction.
+        """Write a record outside of any transaction, as a batch of its own.
+
+        Args:
+            topic: which.
+            key: of the record.
+            value: of the record.
+            headers: of the record; a name that is not UTF-8 as bytes.
+            partition: of the topic.
+            timestamp_ms: of the record; None: now.
+            compressed: whether the batch is.
 
         Returns:
             Its offset.
+
+        Raises:
+            Refused: the topic does not take it.
         """
         now_ms = self._clock.now_ms()
         draft = Draft(key, value, list(headers or []) or None, now_ms if timestamp_ms is None else timestamp_ms)
         self._server.topics.log((topic, partition))
-        return self._server.topics.of(topic).append(partition, [draft], None, now_ms)
+        return self._server.topics.of(topic).append(partition, [draft], None, now_ms, compressed=compressed)
 
-    def take_away(self, topic: str, *, markers_wait: bool = False) -> None:
-        """Take a topic's leaders away: nothing is written to it or read from it.
+    def mend(self, topic: str, partition: int, offset: int, value: bytes) -> None:
+        """Put another value in the place of a record's, which nobody can do in Kafka."""
+        self._server.topics.log((topic, partition)).mend(offset, value)
+
+    def take_away(self, topic: str, partition: int | None = None, *, markers_wait: bool = False) -> None:
+        """Take leaders of a topic away: nothing is written to their partitions or read from them.
 
         Args:
             topic: which.
+            partition: which; None for all of them.
             markers_wait: whether markers of transactions wait for the leaders, as they do where all replicas are gone.
         """
-        self._server.topics.take_away(topic, markers_wait=markers_wait)
+        self._server.topics.take_away(topic, partition, markers_wait=markers_wait)
 
-    def bring_back(self, topic: str) -> None:
-        """Its leaders are back."""
-        self._server.topics.bring_back(topic)
+    def bring_back(self, topic: str, partition: int | None = None) -> None:
+        """The leader of a partition is back, or those of all."""
+        self._server.topics.bring_back(topic, partition)
+
+    def slow_down(self, topic: str, fetch_ms: int) -> None:
+        """Whoever fetches of a topic waits so long for each answer that brings anything, as if much more came."""
+        self._server.topics.of(topic).fetch_ms = fetch_ms
+
+    @property
+    def ending(self) -> list[str]:
+        """The transactional ids that nobody can go on with: their last transaction is decided, and not ended."""
+        return self._server.transactions.ending
+
+    def hide(self, topic: str, *, hidden: bool = True) -> None:
+        """The broker that clients come to first has lost touch with its controllers: it does not know a topic.
+
+        Args:
+            topic: which.
+            hidden: whether it is so from now on, or no longer.
+        """
+        (self._server.topics.hidden.add if hidden else self._server.topics.hidden.discard)(topic)
+
+    def deny(self, topic: str, *, denied: bool = True) -> None:
+        """The right to describe a topic is taken away from everybody; admin clients are refused it, and others are not.
+
+        Args:
+            topic: which.
+            denied: whether it is so from now on, or no longer.
+        """
+        (self._server.topics.denied.add if denied else self._server.topics.denied.discard)(topic)
+
+    def deny_offsets(self, topic: str, *, denied: bool = True) -> None:
+        """The right to read a topic is taken away, in so far as no consumer may commit an offset of it.
+
+        Args:
+            topic: which.
+            denied: whether it is so from now on, or no longer.
+        """
+        (self._server.topics.unreadable.add if denied else self._server.topics.unreadable.discard)(topic)
 
     # -- processes --------------------------------------------------------------------------------------------------
 
@@ -137,6 +204,10 @@ class FakeBroker:
             self._server.groups.look_again()
 
     # -- the cluster ------------------------------------------------------------------------------------------------
+
+    def throttle(self, bytes_per_s: int | None) -> None:
+        """Let the producers of each process write no more than so much (`producer_byte_rate`); None: as they like."""
+        self._server.quota.bytes_per_s = bytes_per_s
 
     def expire_offsets(self, group: str) -> None:
         """A group's committed offsets are gone."""

@@ -35,9 +35,9 @@ class FakeClients:
         """A producer."""
         return cast("Producer", FakeProducer(self._wire, properties))
 
-    def admin(self, properties: Properties) -> AdminClient:  # noqa: ARG002 - none of them matters here
+    def admin(self, properties: Properties) -> AdminClient:
         """An admin client."""
-        return cast("AdminClient", FakeAdmin(self._wire))
+        return cast("AdminClient", FakeAdmin(self._wire, str(properties.get("bootstrap.servers", ""))))
 
     def at_once(self, calls: Sequence[Callable[[], None]]) -> None:
         """Make calls one after the other.

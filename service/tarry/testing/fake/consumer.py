@@ -109,6 +109,8 @@ class FakeConsumer:
         group.membership.check(shown, transactional=False)
         for topic, _ in offsets:
             self._wire.server.topics.of(topic)
+            if topic in self._wire.server.topics.unreadable:
+                raise Refused(KafkaError.TOPIC_AUTHORIZATION_FAILED)
         group.offsets.commit(offsets)
 
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
@@ -171,7 +173,7 @@ class FakeConsumer:
         """Read these no more."""
         self._assigned_by_callback = True
         for one in partitions:
-            self._reading.cursors.pop((one.topic, one.partition), None)
+            self._reading.drop((one.topic, one.partition))
 
     def assignment(self) -> list[TopicPartition]:
         """What is read."""
@@ -227,7 +229,10 @@ class FakeConsumer:
             self._wire.try_in_background("fetch", lambda: None)
         except (Unanswered, AnswerLost):
             return []
-        return self._reading.take(self._wire.server.draw_fetched(most))
+        found = self._reading.take(self._wire.server.draw_fetched(most))
+        self._wire.clock.advance(self._reading.waited_ms(found))
+        self._wire.process.must_live()
+        return found
 
     def _place(self, partition: TopicPartition) -> Place:
         """The place of a partition that is assigned.

@@ -1,9 +1,11 @@
 """The log of one partition: records, markers of transactions, and what of it a reader may see."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
+from zlib import compress
 
-Headers = list[tuple[str, bytes | None]]
+Headers = list[tuple[str | bytes, bytes | None]]
+"""In their order; a name that is not UTF-8, as it may stand in a log, is bytes."""
 
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 12
@@ -50,6 +52,20 @@ class Draft:
         """About as many bytes as it takes in a batch, uncompressed."""
         size = RECORD_OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"")
         return size + sum(2 + len(name) + len(value or b"") for name, value in self.headers or ())
+
+    @property
+    def content(self) -> bytes:
+        """All that is in it, one behind the other."""
+        names = [(name if isinstance(name, bytes) else name.encode(), value) for name, value in self.headers or ()]
+        headers = b"".join(name + (value or b"") for name, value in names)
+        return (self.key or b"") + (self.value or b"") + headers
+
+
+def batch_bytes(drafts: list[Draft], *, compressed: bool) -> int:
+    """The size of a batch as the brokers see it: of one that is compressed, compressed."""
+    if compressed:
+        return BATCH_OVERHEAD_BYTES + len(compress(b"".join(draft.content for draft in drafts), 1))
+    return BATCH_OVERHEAD_BYTES + sum(draft.size for draft in drafts)
 
 
 @dataclass(slots=True)
@@ -142,6 +158,20 @@ class PartitionLog:
         self._deleted = [*self._deleted, *gone][-_DELETED_KEPT:]
         del self._entries[: len(gone)]
         self.start = max(self.start, below)
+
+    def mend(self, offset: int, value: bytes) -> None:
+        """Put another value in the place of a record's, if it is still there."""
+        if offset >= self.start:
+            self._changes.count += 1
+            entry = self._entries[offset - self.start]
+            entry.record = replace(entry.record, value=value)
+
+    def truncate(self, end: int) -> None:
+        """What stands from an offset on is lost; of open transactions too."""
+        self._changes.count += 1
+        del self._entries[max(0, end - self.start) :]
+        kept = {producer: [e for e in entries if e.record.offset < end] for producer, entries in self._open.items()}
+        self._open = {producer: entries for producer, entries in kept.items() if entries}
 
     def undelete(self) -> None:
         """What was deleted of late is there again: a broker notes the start of a log on disk once a minute alone."""

@@ -33,6 +33,8 @@ class Queued:
     report: Report | None
     since_ms: int
     stranded: bool = False
+    stamp_ms: int | None = None
+    """The log's own time, where it stamps."""
 
     @property
     def place(self) -> Place:
@@ -76,11 +78,26 @@ class Outbox:
         self._waiting.append(record)
         self._bytes += record.draft.size
 
-    def settle(self, records: list[Queued], error: KafkaError | None, first_offset: int = -1001) -> None:
-        """These are delivered, or failed; their reports wait to be served."""
+    def settle(
+        self,
+        records: list[Queued],
+        error: KafkaError | None,
+        first_offset: int = -1001,
+        stamp_ms: int | None = None,
+    ) -> None:
+        """These are delivered, or failed; their reports wait to be served.
+
+        Args:
+            records: which.
+            error: why they failed; None: they did not.
+            first_offset: of the first.
+            stamp_ms: the log's own time, where it stamps.
+        """
         gone = set(map(id, records))
         self.failures += len(records) if error is not None else 0
         self._waiting = [record for record in self._waiting if id(record) not in gone]
+        for record in records:
+            record.stamp_ms = stamp_ms
         self._reports.extend((record, error, first_offset + at) for at, record in enumerate(records))
 
     def serve(self) -> int:
@@ -108,6 +125,6 @@ def _message(record: Queued, error: KafkaError | None, offset: int) -> Any:
         offset=offset,
         key=draft.key,
         value=draft.value,
-        timestamp=(1, draft.timestamp_ms),
+        timestamp=(1, draft.timestamp_ms) if record.stamp_ms is None else (2, record.stamp_ms),
         **given,
     )

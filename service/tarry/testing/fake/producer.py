@@ -158,13 +158,13 @@ class FakeProducer:
         self,
         positions: list[TopicPartition],
         group_metadata: GroupMetadata,
-        timeout: float = -1,  # noqa: ARG002 - the client library's signature
+        timeout: float = -1,
     ) -> None:
         """Make offsets part of the transaction; refused where the member is no longer one of this generation."""
         if self._transacting.may_send:
             self._sender.send_some()
         offsets = {(one.topic, one.partition): (one.offset, one.metadata or "") for one in positions if one.offset >= 0}
-        self._transacting.send_offsets(offsets, group_metadata)
+        self._transacting.send_offsets(offsets, group_metadata, None if timeout < 0 else _ms(timeout))
 
     def commit_transaction(self, timeout: float = -1) -> None:
         """Send all that is queued, and commit."""

@@ -1,12 +1,13 @@
 """What a consumer reads: positions in assigned partitions, and what there is to be had at them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, Message
 
 from tarry.kafka.place import Place
-from tarry.testing.fake.log import PartitionLog, Record
+from tarry.testing.fake.log import Headers, PartitionLog, Record
 from tarry.testing.fake.topics import Topics
 
 Event = Any
@@ -47,6 +48,8 @@ class Reading:
         self._reset = reset
         self._looked_at = -1
         """How many changes there had been when there was nothing to be had."""
+        self._late: list[Event] = []
+        """What is still to be told of partitions that are read no more."""
         self.cursors: dict[Place, Cursor] = {}
         self.paused: set[Place] = set()
         """Of these nothing is wanted now; what is paused stays so when it is assigned anew."""
@@ -60,13 +63,21 @@ class Reading:
         changes = self._topics.changes.count
         if self._looked_at == changes:
             return False
-        found = any(self._has(place, cursor) for place, cursor in self.cursors.items())
+        found = bool(self._late) or any(self._has(place, cursor) for place, cursor in self.cursors.items())
         self._looked_at = -1 if found else changes
         return found
 
+    def drop(self, place: Place) -> None:
+        """Read a partition no more; that a fetch found it off the log is told all the same, whenever that is asked."""
+        cursor = self.cursors.pop(place, None)
+        if cursor is None or (log := self._log(place, cursor)) is None or self._reset != "error":
+            return
+        if not log.start <= cursor.next <= log.end:
+            self._late += self._fall_off(place, cursor, log)
+
     def take(self, most: int) -> list[Event]:
         """Hand out what is there, partition by partition; whoever came first comes last next time."""
-        found: list[Event] = []
+        found, self._late = self._late, []
         for place in list(self.cursors):
             if len(found) >= most:
                 break
@@ -77,9 +88,13 @@ class Reading:
                 self.cursors[place] = cursor
         return found
 
+    def waited_ms(self, found: Iterable[Event]) -> int:
+        """How long it took to fetch what was handed out."""
+        return max((self._topics.of(topic).fetch_ms for topic in {event.topic() for event in found}), default=0)
+
     def _log(self, place: Place, cursor: Cursor) -> PartitionLog | None:
         log = self._topics.find(place)
-        if log is None or place in self.paused or cursor.broken or self._topics.of(place[0]).away:
+        if log is None or place in self.paused or cursor.broken or self._topics.is_away(place):
             return None
         if cursor.next < 0:
             cursor.next = self._resolve(log, cursor.next)
@@ -111,7 +126,7 @@ class Reading:
         records, cursor.next = log.read(cursor.next, most, committed=self._committed)
         if records:
             cursor.consumed = records[-1].offset + 1
-            stamped = self._topics.of(place[0]).config["message.timestamp.type"] == "LogAppendTime"
+            stamped = self._topics.of(place[0]).stamps
             return [_message(place, record, 2 if stamped else 1) for record in records]
         if self._tell_ends and cursor.next == self._end(log) and cursor.told_end < cursor.next:
             cursor.told_end = cursor.next
@@ -127,16 +142,41 @@ class Reading:
         return []
 
 
+class _Unreadable(Message):
+    """A record with a header whose name is not UTF-8, as the client library hands it out.
+
+    It refuses the headers once, with the first such name in the cause; then the pairs of such names have a hole. What
+    must not touch a hole finds a pair without its name here.
+    """
+
+    raw: Headers
+    refused = False
+
+    def headers(self) -> Any:
+        if not self.refused:
+            self.refused = True
+            try:
+                _ = [name.decode() for name, _ in self.raw if isinstance(name, bytes)]
+            except UnicodeDecodeError as error:
+                raise SystemError("headers returned a result with an exception set") from error
+        return [(value,) if isinstance(name, bytes) else (name, value) for name, value in self.raw]
+
+
 def _message(place: Place, record: Record, stamp: int) -> Event:
-    return Message(
+    headers: Any = record.headers
+    is_readable = all(isinstance(name, str) for name, _ in headers or ())
+    message = (Message if is_readable else _Unreadable)(
         topic=place[0],
         partition=place[1],
         offset=record.offset,
         key=record.key,
         value=record.value,
-        headers=None if record.headers is None else list(record.headers),
+        headers=list(headers) if headers is not None and is_readable else None,
         timestamp=(stamp, record.timestamp_ms),
     )
+    if isinstance(message, _Unreadable):
+        message.raw = headers
+    return message
 
 
 def _event(place: Place, offset: int, error: KafkaError) -> Event:

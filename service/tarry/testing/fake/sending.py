@@ -7,6 +7,7 @@ from confluent_kafka import KafkaError
 
 from tarry.kafka.clients import Properties
 from tarry.kafka.place import Place
+from tarry.testing.fake.log import batch_bytes
 from tarry.testing.fake.outbox import Outbox, Queued
 from tarry.testing.fake.partitioner import choose
 from tarry.testing.fake.refusals import AnswerLost, Busy, Refused, Unanswered
@@ -53,6 +54,8 @@ class Sender:
         self._linger_ms = float(properties.get("linger.ms", LINGER_MS))
         self._batch_bytes = int(properties.get("batch.size", BATCH_BYTES))
         self._batch_records = int(properties.get("batch.num.messages", BATCH_RECORDS))
+        codec = properties.get("compression.type", properties.get("compression.codec", "none"))
+        self._compressed = codec != "none"
         self._gaps: set[Place] = set()
         self._announced: set[Place] = set()
         self.counts: dict[str, int] = {}
@@ -143,13 +146,14 @@ class Sender:
     def _send(self, place: Place) -> bool:
         """Send one batch of a partition; whether there may be more to send."""
         topic, partition = place
-        if partition < 0 or not self.counts.get(topic):
+        quota, process = self._wire.server.quota, self._wire.process.name
+        if partition < 0 or not self.counts.get(topic) or quota.holds(process):
             return False
         batch = self._batch(place)
         if not batch:
             return False
         topics = self._wire.server.topics
-        if topics.count(topic) and topics.of(topic).away:
+        if topics.is_away(place):
             self._announce(place)
             return False
         try:
@@ -162,7 +166,9 @@ class Sender:
         except Refused as refusal:
             self._take_refusal(refusal, place, batch)
         else:
-            self._outbox.settle(batch, None, first)
+            stamps = topics.of(topic).stamps
+            self._outbox.settle(batch, None, first, self._wire.clock.now_ms() if stamps else None)
+            quota.spend(process, batch_bytes([record.draft for record in batch], compressed=self._compressed))
         return True
 
     def _announce(self, place: Place) -> None:
@@ -195,7 +201,8 @@ class Sender:
         topics.log(place)
         producer = self._admit(place)
         now_ms = self._wire.clock.now_ms()
-        return topics.of(place[0]).append(place[1], [record.draft for record in batch], producer, now_ms)
+        drafts = [record.draft for record in batch]
+        return topics.of(place[0]).append(place[1], drafts, producer, now_ms, compressed=self._compressed)
 
     def _take_refusal(self, refusal: Refused, place: Place, batch: list[Queued]) -> None:
         if refusal.code in _NOT_OF_THE_BATCH:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from tarry.testing.fake.groups import Groups
 from tarry.testing.fake.process import Process
+from tarry.testing.fake.quota import Quota
 from tarry.testing.fake.steps import Hook
 from tarry.testing.fake.topics import Topics
 from tarry.testing.fake.transactions import Transactions
@@ -73,6 +74,7 @@ class Server:
         self._latency_ms = latency_ms
         self._fetch_most = fetch_most
         self._processes: dict[str, Process] = {}
+        self.quota = Quota(clock)
         self.topics = Topics(self._topic_changed)
         self.groups = Groups(clock, random, self.topics.count, lambda: self.running)
         self.transactions = Transactions(

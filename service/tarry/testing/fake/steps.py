@@ -7,10 +7,12 @@ from typing import Literal
 
 
 class Fate(Enum):
-    """What may happen to the answer of a request."""
+    """What may happen to a request, or to its answer."""
 
     LOSE_ANSWER = auto()
     """The cluster has done it, and the client never hears of it."""
+    WANT_ABORT = auto()
+    """The cluster does nothing, and answers that the transaction is to be aborted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,4 +33,8 @@ class Step:
 
 
 Hook = Callable[[Step], Fate | None]
-"""Is told of each step; may raise, let time pass, run other processes, or lose an answer in phase `after`."""
+"""Is told of each step.
+
+It may raise, let time pass, run other processes, and in phase `before` want a transaction aborted, or in phase `after`
+lose an answer.
+"""

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Uuid
 from confluent_kafka.admin._metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from tarry.kafka.place import Place
-from tarry.testing.fake.log import BATCH_OVERHEAD_BYTES, Changes, Draft, PartitionLog
+from tarry.testing.fake.log import Changes, Draft, PartitionLog, batch_bytes
 from tarry.testing.fake.refusals import Refused
 
 DEFAULTS = {
@@ -22,6 +23,13 @@ DEFAULTS = {
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _BROKER = 1
+_NAMESPACE = 0x7A11
+CLUSTER_ID = "simulated-cluster-id-1"
+
+BROKERS = {_BROKER: "fake", 2: "fake-2"}
+"""The second shows where the first does not know everything."""
+
+PORT = 9092
 
 
 class Topic:
@@ -32,18 +40,24 @@ class Topic:
         partitions: how many.
         config: Kafka's properties; the rest is Kafka's default.
         changes: counts those of its logs.
+        number: of its id: another one of the same name has another.
     """
 
-    def __init__(self, name: str, partitions: int, config: Mapping[str, str], changes: Changes) -> None:
+    def __init__(self, name: str, partitions: int, config: Mapping[str, str], changes: Changes, number: int) -> None:
         self.name = name
+        self.id = Uuid(_NAMESPACE, number)
         self.config = {**DEFAULTS, **config}
         self.logs = [PartitionLog(changes) for _ in range(partitions)]
-        self.away = False
-        """Whether its leaders are away."""
+        self.away: set[int] = set()
+        """Its partitions whose leaders are away."""
         self.markers_wait = False
         """Whether markers of transactions wait until they are back."""
+        self.fetch_ms = 0
+        """How long whoever fetches of it waits for what comes."""
 
-    def append(self, partition: int, drafts: list[Draft], producer: int | None, now_ms: int) -> int:
+    def append(
+        self, partition: int, drafts: list[Draft], producer: int | None, now_ms: int, *, compressed: bool = False
+    ) -> int:
         """Write a batch.
 
         Returns:
@@ -52,23 +66,23 @@ class Topic:
         Raises:
             Refused: as a whole.
         """
-        self._check(drafts, now_ms)
-        stamp_ms = now_ms if self._stamps else None
+        self._check(drafts, now_ms, batch_bytes(drafts, compressed=compressed))
+        stamp_ms = now_ms if self.stamps else None
         return self.logs[partition].append(drafts, producer, stamp_ms)
 
     @property
-    def _stamps(self) -> bool:
+    def stamps(self) -> bool:
+        """Whether it gives records a time of its own."""
         return self.config["message.timestamp.type"] == "LogAppendTime"
 
-    def _check(self, drafts: Sequence[Draft], now_ms: int) -> None:
-        size = BATCH_OVERHEAD_BYTES + sum(draft.size for draft in drafts)
+    def _check(self, drafts: Sequence[Draft], now_ms: int, size: int) -> None:
         if size > int(self.config["max.message.bytes"]):
             raise Refused(KafkaError.MSG_SIZE_TOO_LARGE)
         if "compact" in self.config["cleanup.policy"]:
             keyless = [at for at, draft in enumerate(drafts) if draft.key is None]
             if keyless:
                 raise Refused(KafkaError.INVALID_RECORD, keyless)
-        if not self._stamps:
+        if not self.stamps:
             latest_ms = now_ms + int(self.config["message.timestamp.after.max.ms"])
             ahead = [at for at, draft in enumerate(drafts) if draft.timestamp_ms > latest_ms]
             if ahead:
@@ -84,7 +98,14 @@ class Topics:
 
     def __init__(self, on_change: Callable[[str], None]) -> None:
         self._topics: dict[str, Topic] = {}
+        self._made = 0
         self._on_change = on_change
+        self.hidden: set[str] = set()
+        """Of which the one broker knows nothing that clients come to first; another one does."""
+        self.denied: set[str] = set()
+        """Which nobody may ask about."""
+        self.unreadable: set[str] = set()
+        """Which nobody may commit an offset of."""
         self.changes = Changes()
         """Counts whatever a reader might notice."""
 
@@ -100,7 +121,8 @@ class Topics:
             raise Refused(KafkaError.TOPIC_ALREADY_EXISTS)
         if partitions < 1:
             raise Refused(KafkaError.INVALID_PARTITIONS)
-        self._topics[name] = Topic(name, partitions, config, self.changes)
+        self._made += 1
+        self._topics[name] = Topic(name, partitions, config, self.changes, self._made)
         self._changed(name)
 
     def delete(self, name: str) -> None:
@@ -117,17 +139,27 @@ class Topics:
         topic.logs += [PartitionLog(self.changes) for _ in range(partitions - len(topic.logs))]
         self._changed(name)
 
-    def take_away(self, name: str, *, markers_wait: bool) -> None:
-        """Take a topic's leaders away."""
+    def take_away(self, name: str, partition: int | None, *, markers_wait: bool) -> None:
+        """Take the leader of a partition away, or those of all."""
         topic = self.of(name)
-        topic.away, topic.markers_wait = True, markers_wait
+        topic.away.update(range(len(topic.logs)) if partition is None else [partition])
+        topic.markers_wait = markers_wait
         self.changes.count += 1
 
-    def bring_back(self, name: str) -> None:
-        """A topic's leaders are back."""
+    def bring_back(self, name: str, partition: int | None) -> None:
+        """The leader of a partition is back, or those of all."""
         topic = self.of(name)
-        topic.away = topic.markers_wait = False
+        topic.away.difference_update(range(len(topic.logs)) if partition is None else [partition])
         self.changes.count += 1
+
+    def is_away(self, place: Place) -> bool:
+        """Whether there is such a topic, and the leader of this partition of it is away."""
+        topic = self._topics.get(place[0])
+        return topic is not None and place[1] in topic.away
+
+    def keeps_markers_waiting(self, place: Place) -> bool:
+        """Whether no marker of a transaction can be written to a partition now."""
+        return self.is_away(place) and self.of(place[0]).markers_wait
 
     def of(self, name: str) -> Topic:
         """A topic.
@@ -161,7 +193,8 @@ class Topics:
         Raises:
             Refused: it is not.
         """
-        if self.of(place[0]).away:
+        self.of(place[0])
+        if self.is_away(place):
             raise Refused(KafkaError.LEADER_NOT_AVAILABLE)
         return self.log(place)
 
@@ -178,9 +211,11 @@ class Topics:
     def metadata(self, name: str | None) -> ClusterMetadata:
         """What the cluster says of one topic, or of all."""
         found = ClusterMetadata()
-        broker = BrokerMetadata()
-        broker.id = _BROKER
-        found.brokers[_BROKER] = broker
+        found.cluster_id = CLUSTER_ID  # type: ignore[assignment]  # the stub has its first value's type
+        for number, host in BROKERS.items() if self.hidden else [(_BROKER, BROKERS[_BROKER])]:
+            broker: Any = BrokerMetadata()
+            broker.id, broker.host, broker.port = number, host, PORT
+            found.brokers[number] = broker
         found.controller_id = found.orig_broker_id = _BROKER
         for one in [name] if name is not None else list(self._topics):
             found.topics[one] = self._metadata_of(one)
@@ -201,10 +236,11 @@ class Topics:
         for number in range(len(topic.logs)):
             partition = PartitionMetadata()
             partition.id = number
-            partition.leader = -1 if topic.away else _BROKER
+            is_away = number in topic.away
+            partition.leader = -1 if is_away else _BROKER
             partition.replicas = [_BROKER]
-            partition.isrs = [] if topic.away else [_BROKER]
-            if topic.away:
+            partition.isrs = [] if is_away else [_BROKER]
+            if is_away:
                 partition.error = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
             found.partitions[number] = partition
         return found

@@ -126,7 +126,7 @@ class Transacting:
         self._wire.server.transactions.add(self._registered, places=[place])
         return self._registered.id
 
-    def send_offsets(self, offsets: dict[Place, OffsetMetadata], shown: GroupMetadata) -> None:
+    def send_offsets(self, offsets: dict[Place, OffsetMetadata], shown: GroupMetadata, timeout_ms: int | None) -> None:
         """Make offsets part of the open transaction, if who shows this is a member."""
         self.require(Stage.OPEN)
         self._requests += 1
@@ -139,10 +139,13 @@ class Transacting:
             group.offsets.commit(offsets, producer.id)
 
         try:
-            # librdkafka heeds no time-out while the group's coordinator does not answer (#5456).
-            self._wire.ask_until_answered("send_offsets", send, None, shown.group)
+            # librdkafka heeds no time-out while the group's coordinator does not answer (#5456), and does while the
+            # last transaction is not ended.
+            self._wire.ask_until_answered("send_offsets", send, None, shown.group, timeout_ms)
         except Refused as refusal:
             raise self.refuse(refusal, "send offsets to the transaction") from refusal
+        except Busy as busy:
+            raise failure(busy.code, "Failed to add offsets to transaction", retriable=True) from busy
 
     def end(self, timeout_ms: int, *, commit: bool) -> None:
         """Decide the open transaction; nothing is asked where the cluster never heard of it."""

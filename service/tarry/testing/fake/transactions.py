@@ -94,6 +94,11 @@ class Transactions:
         self._draw_lag_ms = draw_lag_ms
         self._transactions: dict[str, Transaction] = {}
 
+    @property
+    def ending(self) -> list[str]:
+        """The ids whose last transaction is decided, and not ended everywhere."""
+        return [name for name, found in self._transactions.items() if found.state is State.ENDING]
+
     def register(self, name: str, timeout_ms: int) -> Producer:
         """Give a producer the next epoch; abort what an earlier one left open.
 
@@ -198,7 +203,7 @@ class Transactions:
 
     def _mark_log(self, found: Transaction, place: Place, *, commit: bool) -> None:
         log = self._topics.find(place)
-        if not self._running() or (log is not None and self._topics.of(place[0]).markers_wait):
+        if not self._running() or self._topics.keeps_markers_waiting(place):
             self._later(RETRY_MS, partial(self._mark_log, found, place, commit=commit))
             return
         if log is not None:

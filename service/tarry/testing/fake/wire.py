@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, TypeVar
 
+from confluent_kafka import KafkaError
+
 from tarry.testing.fake.process import Process
 from tarry.testing.fake.refusals import AnswerLost, Busy, Refused, Unanswered
 from tarry.testing.fake.server import Server
@@ -50,7 +52,12 @@ class Wire:
             self._hurried_since_ms = None
 
     def ask(
-        self, call: str, do: Callable[[], Answer], timeout_ms: int | None = None, group: str | None = None
+        self,
+        call: str,
+        do: Callable[[], Answer],
+        timeout_ms: int | None = None,
+        group: str | None = None,
+        busy_ms: int | None = None,
     ) -> Answer:
         """Make a request and wait for its answer, moving the clock.
 
@@ -59,6 +66,7 @@ class Wire:
             do: what the cluster does.
             timeout_ms: how long to wait; None: for ever.
             group: whose coordinator it is for.
+            busy_ms: how long to ask again where the answer is: not yet; None: for the whole time-out.
 
         Raises:
             Refused: the answer.
@@ -70,14 +78,16 @@ class Wire:
         hurried_since_ms = self._hurried_since_ms
         begins_ms = self.clock.monotonic_ms() if hurried_since_ms is None else hurried_since_ms
         ends_ms = begins_ms + (FOR_EVER_MS if timeout_ms is None else timeout_ms)
-        self._step(call, "before")
+        fate = self._step(call, "before")
         self.clock.advance(self.server.draw_latency_ms())
+        if fate is Fate.WANT_ABORT:
+            raise Refused(KafkaError.TRANSACTION_ABORTABLE)
         while True:
             self._wait(lambda: self.server.answers(group), ends_ms, Unanswered())
             try:
                 answer, refusal = do(), None
             except Busy as busy:
-                self._wait(busy.over, ends_ms, busy)
+                self._wait(busy.over, ends_ms if busy_ms is None else begins_ms + busy_ms, busy)
                 continue
             except Refused as error:
                 refusal = error
@@ -89,12 +99,17 @@ class Wire:
         return answer
 
     def ask_until_answered(
-        self, call: str, do: Callable[[], Answer], timeout_ms: int | None = None, group: str | None = None
+        self,
+        call: str,
+        do: Callable[[], Answer],
+        timeout_ms: int | None = None,
+        group: str | None = None,
+        busy_ms: int | None = None,
     ) -> Answer:
         """Make a request that may be made again where its answer is lost; else as `ask`."""
         while True:
             try:
-                return self.ask(call, do, timeout_ms, group)
+                return self.ask(call, do, timeout_ms, group, busy_ms)
             except AnswerLost:
                 self.clock.advance(1)
 

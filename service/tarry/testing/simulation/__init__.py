@@ -1,7 +1,7 @@
 """Simulation of the service: processes, a cluster, senders and readers in one thread, with one seed for all chance."""
 
 from tarry.testing.simulation.disturbances import At, Chance, Recorder
-from tarry.testing.simulation.oracle import Report, Seen, Sent, judge
+from tarry.testing.simulation.oracle import Report, Seen, judge
 from tarry.testing.simulation.process import Crash, Disturbance, Process
 from tarry.testing.simulation.scenarios import (
     SHAPES,
@@ -15,6 +15,7 @@ from tarry.testing.simulation.scenarios import (
     nap,
     steps_of,
 )
+from tarry.testing.simulation.sent import Sent
 from tarry.testing.simulation.world import Shape, World
 
 __all__ = [

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tarry.testing.simulation.scenarios import by_chance
+from tarry.testing.simulation.scenarios import ALL_KINDS, by_chance
 
 app = typer.Typer(add_completion=False)
 
@@ -13,6 +13,9 @@ app = typer.Typer(add_completion=False)
 def hunt(
     seed: Annotated[int, typer.Option(help="Of the first run; each further one has the next.")] = 1,
     runs: Annotated[int, typer.Option(min=1, help="How many.")] = 100,
+    kind: Annotated[
+        list[str] | None, typer.Option(metavar="K", help="A kind of disturbance, as often as needed; by default all.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, the verdict alone.")] = False,
 ) -> None:
     """Run the service on a simulated cluster under random faults; end with 1 at the first broken promise.
@@ -20,11 +23,15 @@ def hunt(
     \b
     python -m tarry.testing.simulation --runs 1000
     python -m tarry.testing.simulation --seed 4711 --runs 1     # repeat one
+    python -m tarry.testing.simulation --kind leader --kind crash
     """  # noqa: D301 - typer's sign for "keep these lines"
     judged = 0
+    kinds = ALL_KINDS if kind is None else frozenset(kind)
+    if unknown := sorted(kinds - ALL_KINDS):
+        raise typer.BadParameter(f"no such kind: {unknown[0]}; there are {', '.join(sorted(ALL_KINDS))}")
     for number in range(runs):
         try:
-            outcome = by_chance(seed + number)
+            outcome = by_chance(seed + number, kinds=kinds)
         except Exception as error:
             typer.echo(f"seed {seed + number}\nan error {type(error).__name__}: {error}")
             raise

@@ -5,20 +5,28 @@ back. Between two steps a process changes nothing that others could see, so a cr
 since the last one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS
+from tarry.kafka.topics import DEAD, RESULTS
 from tarry.testing.fake import Fate, Step
 from tarry.testing.simulation.process import Process
-from tarry.testing.simulation.world import World
+from tarry.testing.simulation.world import INTAKE, LEADERLESS_MS, World, nothing
 
 QUIET = frozenset({"fetch"})
 """Calls that each turn makes and that change nothing at the cluster."""
 
+
+ENDING = frozenset({"send_offsets", "commit_transaction"})
+"""Calls that are answered by chance that their transaction is to be aborted."""
+
 SESSION_MS = 6_000
 CRASH_BACK_MS = (50, 2_000)
 NAP_MS = (20, 2_000)
+TIGHT_MS = 60_000
+"""What processes may write slowly may be late by so much."""
 FREEZE_MS = (SESSION_MS + 1_000, 45_000)
 
 
@@ -72,7 +80,7 @@ class Chance:
         world: where.
         most: disturbances of a run; the rest of it is calm.
         kinds: which of crash, nap, freeze, lose, stop, twin, ghost, jump, away, coordinator, expire,
-            undelete.
+            undelete, narrow, throttle, leader, foreign, anew, hide, behind.
     """
 
     world: World
@@ -80,12 +88,17 @@ class Chance:
     kinds: frozenset[str]
     done: list[str] = field(default_factory=list)
     """What was done, in order."""
+    _is_tight: bool = False
 
     def __call__(self, process: Process, step: Step) -> Fate | None:
         """Perhaps disturb a process at a step."""
         choose = self.world.random
         if step.call in QUIET or len(self.done) >= self.most:
             return None
+        if self._is_to_be_aborted(step):
+            self._note(f"{step.call} of {process.handle} is answered: abort")
+            self.world.touch()
+            return Fate.WANT_ABORT
         kind = choose.choice(("crash", "crash", "nap", "freeze", "lose", "lose"))
         if kind not in self.kinds or choose.random() > 0.02:
             return None
@@ -102,48 +115,139 @@ class Chance:
         self.world.pause_here(process, for_ms, frozen=kind == "freeze")
         return None
 
+    def _is_to_be_aborted(self, step: Step) -> bool:
+        aborts = self.world.shape.aborts
+        return aborts > 0 and step.phase == "before" and step.call in ENDING and self.world.random.random() < aborts
+
     def round(self) -> None:
         """Perhaps disturb the world between two rounds."""
         world, choose = self.world, self.world.random
         if len(self.done) >= self.most or choose.random() > 0.004:
             return
         kind = choose.choice(sorted(self.kinds))
-        if kind == "stop":
-            process = choose.choice(world.processes)
-            self._note(f"stop {process.handle}")
-            process.stop()
-            world.restart(process, choose.randint(*CRASH_BACK_MS))
-        elif kind == "twin" and len(world.processes) < 4:
-            other = choose.choice(world.processes)
-            self._note(f"twin of {other.handle}")
-            world.newcomer(f"p{len(world.processes)}", instance=other.instance)
-        elif kind == "ghost":
-            self._join_once_more(choose.choice(world.processes))
-        elif kind == "jump":
-            by_ms = choose.choice((-5_000, -900, -40, 40, 900, 5_000))
-            self._note(f"jump {by_ms} ms")
-            world.clock.jump(by_ms)
-        elif kind == "away":
-            self._away_or_back()
-        elif kind == "coordinator":
-            for_ms = choose.randint(200, 4_000)
-            self._note(f"coordinator away for {for_ms} ms")
-            world.broker.coordinator_away(world.group, for_ms)
-            world.touch(for_ms)
-        elif kind == "undelete":
-            self._note("what was deleted is back")
-            world.broker.undelete()
-        elif kind == "expire":
-            self._note("offsets expire")
-            world.broker.expire_offsets(world.group)
-            # Whose name is in no copy yet, and who crashes now, can't be fenced: the broker ends what it left open.
-            world.touch(TRANSACTION_TIMEOUT_MS)
+        if kind in self._of_the_world:
+            self._of_the_world[kind]()
         world.touch()
 
-    def _join_once_more(self, process: Process) -> None:
+    def _make_anew(self) -> None:
+        """Somebody deletes the intake and makes it anew while the service is down, and an operator mends it."""
+        world = self.world
+        if world.leaderless or world.held:
+            return  # to adopt an intake its logs must be there
+        self._note("the intake is made anew")
+        for process in world.processes:
+            world.crash(process, back_after_ms=None)
+        disturb, world.disturb = world.disturb, nothing
+        places = range(world.shape.partitions)
+        ends = [world.broker.end(INTAKE, partition) for partition in places]
+        world.make_anew("")
+        while any(world.broker.end(INTAKE, partition) <= ends[partition] for partition in places):
+            world.send(10)
+        if (line := world.until_refused()) is not None:
+            self._note(f"adopted: {line}")
+            world.adopt()
+        for process in world.processes:
+            if process.worker is None:
+                world.restart(process, 0)
+        world.disturb = disturb
+
+    @property
+    def _of_the_world(self) -> Mapping[str, Callable[[], None]]:
+        """Those kinds that are no step's business."""
+        return {
+            "stop": self._stop,
+            "twin": self._start_a_twin,
+            "ghost": self._join_once_more,
+            "jump": self._jump,
+            "behind": self._fall_behind,
+            "away": partial(self._begin_or_end, "away"),
+            "narrow": partial(self._begin_or_end, "narrow"),
+            "throttle": partial(self._begin_or_end, "throttle"),
+            "leader": self._lose_a_leader,
+            "foreign": self._put_foreign,
+            "coordinator": self._lose_the_coordinator,
+            "expire": self._expire,
+            "undelete": self._undelete,
+            "hide": self._hide,
+            "anew": self._make_anew,
+        }
+
+    def _stop(self) -> None:
+        process = self.world.random.choice(self.world.processes)
+        self._note(f"stop {process.handle}")
+        process.stop()
+        self.world.restart(process, self.world.random.randint(*CRASH_BACK_MS))
+
+    def _start_a_twin(self) -> None:
+        world = self.world
+        if len(world.processes) < 4:
+            other = world.random.choice(world.processes)
+            self._note(f"twin of {other.handle}")
+            world.newcomer(f"p{len(world.processes)}", instance=other.instance)
+
+    def _jump(self) -> None:
+        by_ms = self.world.random.choice((-5_000, -900, -40, 40, 900, 5_000))
+        self._note(f"jump {by_ms} ms")
+        self.world.clock.jump(by_ms)
+
+    def _fall_behind(self) -> None:
+        """The clock of one machine is set back, and right again; what counts from brokers' stamps must not mind."""
+        world, choose = self.world, self.world.random
+        process = choose.choice(world.processes)
+        if world.shape.fixed_delay_ms is None or process.clock.ahead_ms:
+            return
+        by_ms, for_ms = choose.choice((15_000, 60_000)), choose.randint(500, 4_000)
+        self._note(f"the clock of {process.handle} is {by_ms} ms behind for {for_ms} ms")
+        process.clock.ahead_ms = -by_ms
+        world.clock.call_at(world.clock.monotonic_ms() + for_ms, lambda: setattr(process.clock, "ahead_ms", 0))
+        world.touch(for_ms)
+
+    def _lose_the_coordinator(self) -> None:
+        world = self.world
+        for_ms = world.random.randint(200, 4_000)
+        self._note(f"coordinator away for {for_ms} ms")
+        world.broker.coordinator_away(world.group, for_ms)
+        world.touch(for_ms)
+
+    def _undelete(self) -> None:
+        self._note("what was deleted is back")
+        self.world.broker.undelete()
+
+    def _hide(self) -> None:
+        world, choose = self.world, self.world.random
+        topic, for_ms = choose.choice(world.shape.targets)[0], choose.choice((500, 2_000, 8_000))
+        if choose.random() < 0.5:  # one of ours: shorter than what is believed, and so would want somebody to mend it
+            topic, for_ms = choose.choice(world.own_logs())[0][0], min(for_ms, 2_000)
+        self._note(f"a broker does not know {topic} for {for_ms} ms")
+        world.hide(topic, for_ms)
+
+    def _expire(self) -> None:
+        self._note("offsets expire")
+        self.world.broker.expire_offsets(self.world.group)
+        # Whose name is in no copy yet, and who crashes now, can't be fenced: the broker ends what it left open.
+        self.world.touch(TRANSACTION_TIMEOUT_MS)
+
+    def _join_once_more(self) -> None:
+        process = self.world.random.choice(self.world.processes)
         if process.instance is not None and self.world.shape.protocol == "classic":
             self._note(f"{process.handle} joins once more, late")
             self.world.broker.join_once_more(self.world.group, process.instance)
+
+    def _lose_a_leader(self) -> None:
+        world = self.world
+        if not world.leaderless:
+            log, place = world.random.choice(world.own_logs())
+            for_ms = world.random.randint(*LEADERLESS_MS)
+            self._note(f"{log[0]}/{log[1]} has no leader for {for_ms} ms")
+            world.lose_leader(log, place, for_ms)
+
+    def _put_foreign(self) -> None:
+        world = self.world
+        place = (INTAKE, world.random.randrange(world.shape.partitions))
+        if place not in world.held:
+            for_ms = world.random.randint(*LEADERLESS_MS)
+            self._note(f"a foreign record in the journal of {place[1]}, mended after {for_ms} ms")
+            world.put_foreign(place, for_ms)
 
     def _away_or_back(self) -> None:
         world = self.world
@@ -154,6 +258,26 @@ class Chance:
         else:
             self._note(f"{topic} goes away")
             world.take_away(topic)
+
+    def _begin_or_end(self, kind: str) -> None:
+        """What lasts: a target is away, topics take small batches alone, processes write slowly."""
+        world, choose = self.world, self.world.random
+        if kind == "away":
+            self._away_or_back()
+            return
+        if self._is_tight:
+            self._note("topics and processes take as much as ever")
+            world.widen()
+        elif kind == "narrow":
+            suffix = choose.choice((DEAD, RESULTS))
+            self._note(f"{suffix} takes little at a time")
+            world.narrow(suffix, 2_000)
+        else:
+            bytes_per_s = choose.choice((10_000, 50_000))
+            self._note(f"{bytes_per_s} bytes a second")
+            world.broker.throttle(bytes_per_s)
+            world.touch(TIGHT_MS)
+        self._is_tight = not self._is_tight
 
     def _note(self, text: str) -> None:
         self.done.append(f"{self.world.clock.monotonic_ms()}: {text}")

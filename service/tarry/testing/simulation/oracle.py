@@ -6,63 +6,15 @@ and how far each target's log reached at that moment. So the order of every mess
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 
-from tarry.headers import Outcome
 from tarry.kafka.place import Place
+from tarry.testing.simulation.likes import OF_CANCELS, SETTLED, Likes, Told
+from tarry.testing.simulation.sent import Sent, SentCancel
 
 EXAMPLES = 6
-
-_OF_CANCELS = frozenset({Outcome.CANCEL_FILED, Outcome.CANCEL_TOO_LATE})
-
-
-@dataclass(slots=True)
-class Sent:
-    """A message in the intake.
-
-    Attributes:
-        id: of the message.
-        place: the intake's partition.
-        offset: in it.
-        key: of the message, or None.
-        target: where it is to arrive; None for one that can only become a dead letter.
-        due_ms: wall time.
-        value: of the message.
-        ends: how far the logs of the targets reached when its owner had read it in time; None while it has not.
-    """
-
-    id: bytes
-    place: Place
-    offset: int
-    key: bytes | None
-    target: str | None
-    due_ms: int
-    value: bytes
-    ends: Mapping[Place, int] | None = None
-
-
-@dataclass(slots=True)
-class SentCancel:
-    """A cancel in the intake.
-
-    Attributes:
-        place: the intake's partition.
-        offset: in it.
-        message: what it is for.
-        in_time: whether the owner had read it, and its message, before that was due.
-    """
-
-    place: Place
-    offset: int
-    message: Sent
-    in_time: bool = False
-
-    @property
-    def source(self) -> str:
-        """As results name it."""
-        return f"{self.place[0]}/{self.place[1]}/{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +29,7 @@ class Seen:
         wall_ms: the latest wall time by when it was seen; a clock that steps back makes nothing early.
         at_ms: when it was seen, monotonic time.
         value: of the record.
+        source: of a delivery: where its message stands in the intake.
     """
 
     id: bytes
@@ -86,6 +39,7 @@ class Seen:
     wall_ms: int
     at_ms: int
     value: bytes | None
+    source: str = ""
 
 
 @dataclass(slots=True)
@@ -115,6 +69,7 @@ def judge(
     delivered: Iterable[Seen],
     dead: Iterable[Seen],
     results: Iterable[Seen],
+    repeated: AbstractSet[bytes] = frozenset(),
 ) -> Report:
     """Compare.
 
@@ -124,49 +79,41 @@ def judge(
         delivered: records of all targets.
         dead: dead letters.
         results: results; their `id` is the record's key.
+        repeated: ids of messages that may come more than once, because their intake was adopted.
     """
     report = Report()
-    by_id = {message.id: message for message in sent}
-    report.sent = len(by_id)
-    arrivals = _by_id(delivered)
-    letters = _by_id(dead)
-    outcomes = [json.loads(one.value or b"") for one in results]
-    of_messages = Counter(one["id"].encode() for one in outcomes if one["outcome"] not in _OF_CANCELS)
-    cancelled = {one["id"].encode() for one in outcomes if one["outcome"] == Outcome.CANCELLED}
-    _judge_cancels(report, cancels, outcomes, cancelled)
-    for message in by_id.values():
-        meant, other = (arrivals, letters) if message.target is not None else (letters, arrivals)
-        _count(report, message, len(meant.get(message.id, ())) + (message.id in cancelled), "")
-        _count(report, message, of_messages[message.id], " (its result)")
-        if message.id in other:
+    by_source = {message.source: message for message in sent}
+    report.sent = len(by_source)
+    by_value = {message.value: message.source for message in by_source.values()}
+    arrivals = _by_source(delivered)
+    # A dead letter does not say where it stood, but no two messages have the same value.
+    letters = _by_source(replace(one, source=by_value.get(one.value or b"", "")) for one in dead)
+    told = [Told(json.loads(one.value or b""), one.offset) for one in results]
+    of_messages = Counter(one.source for one in told if one.outcome not in OF_CANCELS)
+    settled = {one.source for one in told if one.outcome in SETTLED}
+    likes = Likes(by_source.values(), told, {*arrivals, *letters})
+    for kind, fault in [*likes.faults_of_cancels(cancels), *likes.faults_of_duplicates(cancels, repeated)]:
+        report.faults[kind].append(fault)
+    for message in by_source.values():
+        at_target, in_letters = arrivals.get(message.source, []), letters.get(message.source, [])
+        meant, other = (at_target, in_letters) if message.target is not None else (in_letters, at_target)
+        arrived = len(meant) + (message.source in settled)
+        for times, what in ((arrived, ""), (of_messages[message.source], " (its result)")):
+            _count(report, message, min(times, 1) if message.id in repeated else times, what)
+        if other:
             report.faults["misdirected"].append(f"{message}")
-        for one in meant.get(message.id, ()):
+        for one in meant:
             _judge_one(report, message, one)
-    for strange in arrivals.keys() - by_id.keys():
+    for strange in arrivals.keys() - by_source.keys():
         report.faults["unexpected"].append(f"{strange!r}")
-    _judge_order(report, by_id, arrivals)
+    _judge_order(report, by_source, arrivals)
     return report
 
 
-def _judge_cancels(
-    report: Report, cancels: Sequence[SentCancel], outcomes: Sequence[dict[str, Any]], cancelled: Container[bytes]
-) -> None:
-    """Each has one definite outcome; and one that was read in time has won."""
-    definite = Counter(
-        one["cancel_source"] for one in outcomes if one["outcome"] in {Outcome.CANCELLED, Outcome.CANCEL_TOO_LATE}
-    )
-    filed = Counter(one["cancel_source"] for one in outcomes if one["outcome"] == Outcome.CANCEL_FILED)
-    for cancel in cancels:
-        if definite[cancel.source] != 1 or filed[cancel.source] > 1:
-            report.faults["indefinite"].append(f"{definite[cancel.source]} outcomes of {cancel}")
-        if cancel.in_time and cancel.message.id not in cancelled:
-            report.faults["not cancelled"].append(f"{cancel}")
-
-
-def _by_id(seen: Iterable[Seen]) -> dict[bytes, list[Seen]]:
-    found: dict[bytes, list[Seen]] = {}
+def _by_source(seen: Iterable[Seen]) -> dict[str, list[Seen]]:
+    found: dict[str, list[Seen]] = {}
     for one in seen:
-        found.setdefault(one.id, []).append(one)
+        found.setdefault(one.source, []).append(one)
     return found
 
 
@@ -184,7 +131,7 @@ def _judge_one(report: Report, message: Sent, one: Seen) -> None:
         report.faults["damaged"].append(f"{message} at {one}")
 
 
-def _judge_order(report: Report, sent: Mapping[bytes, Sent], arrivals: Mapping[bytes, list[Seen]]) -> None:
+def _judge_order(report: Report, sent: Mapping[str, Sent], arrivals: Mapping[str, list[Seen]]) -> None:
     """Each message read in time stands before all that rank behind it and were written after it was read."""
     lines: dict[tuple[bytes | None, Place, Place], list[tuple[int, Sent]]] = defaultdict(list)
     for name, seen in arrivals.items():
@@ -206,7 +153,13 @@ def _rank(message: Sent) -> tuple[int, int]:
     return message.due_ms, message.offset
 
 
-def judge_log_order(report: Report, sent: Iterable[Sent], delivered: Iterable[Seen], counts: Mapping[str, int]) -> None:
+def judge_log_order(
+    report: Report,
+    sent: Iterable[Sent],
+    delivered: Iterable[Seen],
+    counts: Mapping[str, int],
+    repeated: AbstractSet[bytes] = frozenset(),
+) -> None:
     """Judge an intake with a fixed delay: in a target's partition the order is that of the intake's, without exception.
 
     Args:
@@ -214,12 +167,13 @@ def judge_log_order(report: Report, sent: Iterable[Sent], delivered: Iterable[Se
         sent: all messages that were acknowledged.
         delivered: records of all targets.
         counts: how many partitions each target has.
+        repeated: ids of messages that may come once more, behind later ones.
     """
     by_id = {message.id: message for message in sent}
     last: dict[tuple[Place, Place], Sent] = {}
     for one in sorted(delivered, key=lambda seen: (seen.place, seen.offset)):
         message = by_id.get(one.id)
-        if message is None:
+        if message is None or one.id in repeated:
             continue  # unexpected, and said so
         if message.key is None and one.place[1] != message.place[1] % counts[one.place[0]]:
             report.faults["misdirected"].append(f"without a key, and at {one.place}: {message}")

@@ -10,13 +10,40 @@ from tarry.core.partition import PartitionState
 from tarry.errors import TarryError
 from tarry.kafka.place import Place
 from tarry.kafka.settings import Cluster
+from tarry.metrics.tally import Tally
 from tarry.testing.fake import FakeBroker, Fate, Step
 from tarry.worker import Plan, Worker
 from tarry.worker.plan import IntakePlan
+from tarry.worker.pulse import Health
 
 
 class Crash(BaseException):
     """kill -9: the process's stack is gone. Raised through the service's own code, which must not catch it."""
+
+
+@dataclass(slots=True)
+class OwnClock:
+    """The clock of one machine.
+
+    Attributes:
+        clock: of the world.
+        ahead_ms: how far its wall time is ahead of that.
+    """
+
+    clock: Clock
+    ahead_ms: int = 0
+
+    def now_ms(self) -> int:
+        """Wall time."""
+        return self.clock.now_ms() + self.ahead_ms
+
+    def monotonic_ms(self) -> int:
+        """The world's."""
+        return self.clock.monotonic_ms()
+
+    def sleep(self, seconds: float) -> None:
+        """Let the world's time pass."""
+        self.clock.sleep(seconds)
 
 
 Disturbance = Callable[["Process", Step], Fate | None]
@@ -33,8 +60,10 @@ class Role:
         group: the consumer group.
         protocol: of the group.
         intakes: by topic.
+        tick_ms: of the wheel.
         most: messages a transaction.
         memory_budget_bytes: for messages held.
+        max_poll_ms: how long a process may not look at the group.
     """
 
     broker: FakeBroker
@@ -42,8 +71,10 @@ class Role:
     group: str
     protocol: Literal["classic", "consumer"]
     intakes: Mapping[str, IntakePlan]
+    tick_ms: int
     most: int
     memory_budget_bytes: int
+    max_poll_ms: int
 
 
 @dataclass(slots=True)
@@ -68,6 +99,14 @@ class Process:
     worker: Worker | None = None
     errors: list[TarryError] = field(default_factory=list)
     """What ended it by itself."""
+    health: Health | None = None
+    """What it said of itself last."""
+    tally: Tally = field(default_factory=Tally)
+    clock: OwnClock = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Set its clock by the world's."""
+        self.clock = OwnClock(self.role.clock)
 
     @property
     def handle(self) -> str:
@@ -79,6 +118,11 @@ class Process:
         """The partitions that it has taken over."""
         return self.worker.look().states if self.worker is not None else {}
 
+    @property
+    def quarantined(self) -> Mapping[Place, str]:
+        """The partitions that only a person can mend, and why."""
+        return self.worker.look().aside.quarantined if self.worker is not None else {}
+
     def start(self) -> None:
         """Begin a life."""
         self.life += 1
@@ -87,16 +131,21 @@ class Process:
         plan = Plan(
             cluster=cluster,
             group=role.group,
-            member=cluster.member(role.group, role.protocol, self.instance),
+            member={
+                **cluster.member(role.group, role.protocol, self.instance),
+                "max.poll.interval.ms": role.max_poll_ms,
+            },
             name=f"{role.group}.{self.instance or self.handle}",
             intakes=role.intakes,
-            tick_ms=1,
+            tick_ms=role.tick_ms,
             wheel_size=64,
             memory_budget_bytes=role.memory_budget_bytes,
             interval_ms=5,
             most=role.most,
+            sum_up_after=10,
         )
-        self.worker = Worker(plan, role.clock, lambda: False, self._say)
+        brokers_ms = role.clock.now_ms() - role.clock.monotonic_ms()
+        self.worker = Worker(plan, self.clock, lambda: False, self._say, self.tally, self._note, brokers_ms=brokers_ms)
 
     def turn(self) -> None:
         """Go once around the loop; the process may be gone when this returns."""
@@ -114,6 +163,9 @@ class Process:
         """End as by kill -9, from within a step or between two turns."""
         self.role.broker.kill(self.handle)
         self.worker = None
+
+    def _note(self, health: Health) -> None:
+        self.health = health
 
     def _run(self, do: Callable[[], None]) -> None:
         try:

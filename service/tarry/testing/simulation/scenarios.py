@@ -19,8 +19,30 @@ SHAPES: Final = {
 }
 SERVING_WITHIN_MS: Final = 30_000
 ALL_KINDS: Final = frozenset(
-    {"crash", "nap", "freeze", "lose", "stop", "twin", "ghost", "jump", "away", "coordinator", "expire", "undelete"}
+    {
+        "crash",
+        "nap",
+        "freeze",
+        "lose",
+        "stop",
+        "twin",
+        "ghost",
+        "jump",
+        "away",
+        "coordinator",
+        "expire",
+        "undelete",
+        "hide",
+        "narrow",
+        "throttle",
+        "leader",
+        "foreign",
+        "anew",
+        "behind",
+    }
 )
+CLOCKS: Final = frozenset({"jump", "behind"})
+"""Those that change a clock."""
 FAR_IN_MS: Final = 70_000
 """By then copies of checkpoints have been written, and journals trimmed."""
 
@@ -119,29 +141,17 @@ def at_a_step(seed: int, shape: Shape, index: int, deed: Deed, then: tuple[int, 
 def by_chance(seed: int, *, kinds: frozenset[str] = ALL_KINDS) -> Outcome:
     """A run in which everything is chosen by its seed: the world, the load, and up to eight disturbances."""
     choose = random.Random(seed)
-    marker_lag_ms = choose.choice(((0, 0), (0, 30), (0, 900)))
-    shape = replace(
-        choose.choice(list(SHAPES.values())),
-        partitions=choose.randint(1, 3),
-        processes=choose.randint(1, 3),
-        marker_lag_ms=marker_lag_ms,
-        latency_ms=choose.choice(((0, 0), (0, 3))),
-        memory_budget_bytes=choose.choice((1 << 30, 1 << 30, 60_000)),
-        cancels=choose.choice((0.0, 0.2)),
-        geometry=choose.choice((NO_LEVELS, SMALL_LEVELS if marker_lag_ms[1] < 500 else LARGE_LEVELS)),
-        # Ten messages in nearly a second, or a bucket, would be a backlog that has no end in time, by nobody's fault.
-        most=choose.choice((10, 50, 1_000) if marker_lag_ms[1] < 500 else (50, 1_000)),
-    )
-    is_fixed = seed % 5 == 0
-    if is_fixed:
-        # Through none of the levels, one, two or three; and there nothing can be cancelled.
-        delay_ms = choose.choice((300, 1_500, 3_000, 6_000))
-        # Each message may be filed three times: with ten at a time there would be a backlog that has no end.
-        shape = replace(shape, fixed_delay_ms=delay_ms, cancels=0.0, most=max(50, shape.most))
+    shape = _shape_by_chance(choose, seed)
+    is_long, is_fixed = shape.journal_fetch_ms > 0, shape.fixed_delay_ms is not None
     world = World(seed, shape)
-    if "jump" in kinds and "away" in kinds:
+    if not kinds.isdisjoint(CLOCKS) and "away" in kinds:
         # With both there is no one order that could be promised: what is parked was due by another clock.
-        kinds -= {choose.choice(("jump", "away"))}
+        kinds -= choose.choice((CLOCKS, {"away", "hide"}))
+    if is_long:
+        # What is parked keeps the low watermark, and so the journal is read from there. Twins take it from each other
+        # before it is read.
+        kinds -= {"jump", "away", "twin"}
+        world.take_away("bills")
     chance = Chance(world, choose.randint(1, 8), kinds)
     world.disturb = chance
     world.start()
@@ -160,6 +170,40 @@ def serving(world: World) -> bool:
     """Whether every partition is served by a process that runs."""
     served = {place for process in world.processes for place, state in process.states.items() if not state.replaying}
     return len(served) == world.shape.partitions
+
+
+def _shape_by_chance(choose: random.Random, seed: int) -> Shape:
+    """What has no draw of its own goes by the seed, so that worlds which were recorded stay as they are."""
+    marker_lag_ms = choose.choice(((0, 0), (0, 30), (0, 900)))
+    shape = replace(
+        choose.choice(list(SHAPES.values())),
+        partitions=choose.randint(1, 3),
+        processes=choose.randint(1, 3),
+        marker_lag_ms=marker_lag_ms,
+        latency_ms=choose.choice(((0, 0), (0, 3))),
+        memory_budget_bytes=choose.choice((1 << 30, 1 << 30, 60_000)),
+        cancels=choose.choice((0.0, 0.2)),
+        large=choose.choice((0.0, 0.0, 0.5)),
+        geometry=choose.choice((NO_LEVELS, SMALL_LEVELS if marker_lag_ms[1] < 500 else LARGE_LEVELS)),
+        # Ten messages in nearly a second, or a bucket, would be a backlog that has no end in time, by nobody's fault.
+        most=choose.choice((10, 50, 1_000) if marker_lag_ms[1] < 500 else (50, 1_000)),
+    )
+    if seed % 4 == 0:
+        # A take-over in the middle of a run is longer than the group waits for a member that does not poll.
+        # Each fetch holds up all processes, which share one thread: three of them must take less than that.
+        shape = replace(shape, journal_fetch_ms=1_400, max_poll_ms=6_000)
+    if seed % 3 == 0:
+        shape = replace(shape, cancels=0.3, again=0.3)
+    if seed % 7 == 0:
+        shape = replace(shape, tick_ms=10)
+    if seed % 11 == 0:
+        shape = replace(shape, aborts=0.05)
+    if seed % 5 == 0:
+        # Through none of the levels, one, two or three; and there nothing can be cancelled.
+        delay_ms = choose.choice((300, 1_500, 3_000, 6_000))
+        # Each message may be filed three times: with ten at a time there would be a backlog that has no end.
+        shape = replace(shape, fixed_delay_ms=delay_ms, cancels=0.0, again=0.0, most=max(50, shape.most))
+    return shape
 
 
 def _play(world: World) -> None:

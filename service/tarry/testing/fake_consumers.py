@@ -1,0 +1,127 @@
+"""Consumers with ordered retry on a fake service: the client's own loop, in the test's thread, on the manual clock."""
+
+import asyncio
+import random
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from tarry.client.retry.consumer import RetryingConsumer
+from tarry.client.retry.handling import HandlerTransaction, Handling, Running
+from tarry.client.retry.missing import LOOK_EVERY_MS
+from tarry.client.retry.session import Pace, Session
+from tarry.core.retry.message import RetryMessage
+from tarry.testing.fake import FakeBroker
+from tarry.testing.manual_clock import ManualClock
+
+_YEAR_MS = 365 * 86_400_000
+_NO_WAIT = Pace(read_wait_s=0.0, poll_interval_ms=_YEAR_MS)
+"""A month may pass between two turns."""
+
+_JOINING_MS = 100
+
+
+class FakeConsumers:
+    """Those that were started.
+
+    Args:
+        broker: the cluster.
+        clock: of everything.
+    """
+
+    def __init__(self, broker: FakeBroker, clock: ManualClock) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._sessions: list[tuple[RetryingConsumer, Session]] = []
+        self._started = 0
+
+    def start(self, consumer: RetryingConsumer) -> None:
+        """Have a consumer join its group.
+
+        Raises:
+            UsageError: a topic is missing or is not as it must be, or the intake is unfit.
+        """
+        self._started += 1
+        session = consumer.join(
+            self._broker.clients(f"consumer-{self._started}"),
+            self._clock,
+            _AtOnce(consumer.handler),
+            random.Random(self._started),
+            _NO_WAIT,
+        )
+        self._sessions.append((consumer, session))
+
+    def turn(self) -> None:
+        """Have each go round once; what ends one is raised, and it is gone."""
+        for one in list(self._sessions):
+            _, session = one
+            try:
+                session.turn()
+            except BaseException:
+                self._sessions.remove(one)
+                session.abandon()
+                raise
+            if session.is_over:
+                self._sessions.remove(one)
+                session.leave()
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether each partition of each topic that is consumed has a consumer."""
+        owned: dict[tuple[str, str], set[int]] = {}
+        for consumer, session in self._sessions:
+            names = consumer.names
+            owned.setdefault((names.topic, names.group), set()).update(session.loop.owned)
+        return all(len(numbers) == self._broker.partitions(topic) for (topic, _), numbers in owned.items())
+
+    @property
+    def are_quiet(self) -> bool:
+        """Whether each has read what is there."""
+        return self.all_joined and all(
+            position == self._broker.end(topic, number)
+            for _, session in self._sessions
+            for number, partition in session.loop.owned.items()
+            for topic, position in partition.positions.items()
+        )
+
+    def seen(self) -> list[int]:
+        """What grows with all that they do."""
+        return [
+            position
+            for _, session in self._sessions
+            for partition in session.loop.owned.values()
+            for position in partition.positions.values()
+        ]
+
+    def wait_ms(self, longest_ms: int) -> int:
+        """How long until one may have something to do by itself, at most so long."""
+        if not self.all_joined:
+            return min(longest_ms, _JOINING_MS)
+        in_trouble = any(
+            len(partition.convoys) for _, session in self._sessions for partition in session.loop.owned.values()
+        )
+        return min(longest_ms, LOOK_EVERY_MS) if in_trouble else longest_ms
+
+
+class _AtOnce(Handling):
+    """Runs a function in the thread that asks, and waits for a coroutine, which has an event loop of its own."""
+
+    def start(self, message: RetryMessage) -> Running:
+        """Handle a message."""
+        return self.running(message, _done)
+
+    def _run(self, message: RetryMessage, transaction: HandlerTransaction) -> None:
+        if not self.is_coroutine:
+            super()._run(message, transaction)
+            return
+        with ThreadPoolExecutor(1) as pool:  # the test may run in an event loop itself
+            pool.submit(asyncio.run, self.handler(message, transaction)).result()
+
+
+def _done(call: object, *arguments: object) -> "Future[None]":
+    future: Future[None] = Future()
+    try:
+        call(*arguments)  # type: ignore[operator]
+    except BaseException as error:  # noqa: BLE001 - it is for who looks at it
+        future.set_exception(error)
+    else:
+        future.set_result(None)
+    return future

@@ -1,0 +1,180 @@
+"""The faces of the client's producers on a fake service: what `DelayedProducer` and `AsyncDelayedProducer` can do.
+
+Nothing is waited for: what is sent is in the intake when the call returns.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Final, Self
+from uuid import UUID
+
+from tarry.client.receipt import CancelReceipt, DelayedMessage, MessageHeaders, Receipt, RescheduleReceipt
+from tarry.client.record import IntakeRecord, to_cancel, to_handle, to_record
+from tarry.client.rescheduling import refuse_itself
+from tarry.handle import Handle
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TICK_MS: Final = 1
+
+
+class FakeSending(ABC):
+    """Takes the calls of a `DelayedProducer`."""
+
+    intake: str
+    """Its topic."""
+
+    @property
+    def aio(self) -> "AsyncFakeSending":
+        """The same for coroutines: it takes the calls of an `AsyncDelayedProducer`."""
+        return AsyncFakeSending(self)
+
+    def send(
+        self,
+        target: str,
+        value: str | bytes | None,
+        key: str | bytes | None = None,
+        *,
+        delay: timedelta | None = None,
+        at: datetime | None = None,
+        id: UUID | str | bytes | None = None,  # noqa: A002 - as in `DelayedProducer.send`
+        headers: MessageHeaders | None = None,
+        partition: int | None = None,
+    ) -> Receipt:
+        """Send a message, as `DelayedProducer.send` does.
+
+        Raises:
+            HeaderError: it could never be delivered.
+        """
+        receipt = self._sent(DelayedMessage(target, value, key, delay, at, id, headers, partition))
+        self._settle()
+        return receipt
+
+    def send_many(self, messages: Iterable[DelayedMessage]) -> Iterator[Receipt]:
+        """Send messages as receipts are taken, as `DelayedProducer.send_many` does.
+
+        Raises:
+            HeaderError: as `send`.
+        """
+        for message in messages:
+            receipt = self._sent(message)
+            self._settle()
+            yield receipt
+
+    def cancel(self, handle: Handle | str) -> CancelReceipt:
+        """Ask for a message to be cancelled, as `DelayedProducer.cancel` does.
+
+        Raises:
+            HeaderError: it is no handle, or one of another intake.
+        """
+        receipt = self._cancelled(self._own(handle))
+        self._settle()
+        return receipt
+
+    def reschedule(self, handle: Handle | str, message: DelayedMessage) -> RescheduleReceipt:
+        """Cancel a message and send another in its place, as `DelayedProducer.reschedule` does.
+
+        Raises:
+            HeaderError: no handle; a message that could never be delivered; or one with the same id and due time.
+        """
+        parsed = self._own(handle)
+        refuse_itself(parsed, message, self._now_ms(), _TICK_MS)
+        cancelled = self._cancelled(parsed)
+        sent = self._sent(message)
+        self._settle()
+        return RescheduleReceipt(sent, cancelled)
+
+    def close(self) -> None:  # noqa: B027 - nothing is on its way, and the service goes on
+        """Do nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _sent(self, message: DelayedMessage) -> Receipt:
+        now_ms = self._now_ms()
+        record = to_record(message, now_ms)
+        partition, offset = self._append(record, None)
+        due_ms = record.due_ms(now_ms, _TICK_MS)
+        handle = Handle(self.intake, partition, due_ms, record.id)
+        return Receipt(record.id, handle, _EPOCH + timedelta(milliseconds=due_ms), offset)
+
+    def _cancelled(self, handle: Handle) -> CancelReceipt:
+        _, offset = self._append(to_cancel(handle), handle.partition)
+        return CancelReceipt(handle, offset)
+
+    def _own(self, handle: Handle | str) -> Handle:
+        return to_handle(handle, self.intake)
+
+    @abstractmethod
+    def _now_ms(self) -> int:
+        """Wall time."""
+
+    @abstractmethod
+    def _append(self, record: IntakeRecord, partition: int | None) -> tuple[int, int]:
+        """Put a record into the intake; its partition and its offset.
+
+        Args:
+            record: what.
+            partition: where; None: by its key.
+        """
+
+    @abstractmethod
+    def _settle(self) -> None:
+        """Let the service go round until there is nothing to do at this moment."""
+
+
+class AsyncFakeSending:
+    """Takes the calls of an `AsyncDelayedProducer`.
+
+    Args:
+        sending: does it.
+    """
+
+    def __init__(self, sending: FakeSending) -> None:
+        self._sending = sending
+
+    async def send(
+        self,
+        target: str,
+        value: str | bytes | None,
+        key: str | bytes | None = None,
+        *,
+        delay: timedelta | None = None,
+        at: datetime | None = None,
+        id: UUID | str | bytes | None = None,  # noqa: A002 - as in `AsyncDelayedProducer.send`
+        headers: MessageHeaders | None = None,
+        partition: int | None = None,
+    ) -> Receipt:
+        """Send a message, as `AsyncDelayedProducer.send` does."""
+        return self._sending.send(target, value, key, delay=delay, at=at, id=id, headers=headers, partition=partition)
+
+    async def cancel(self, handle: Handle | str) -> CancelReceipt:
+        """Ask for a message to be cancelled, as `AsyncDelayedProducer.cancel` does."""
+        return self._sending.cancel(handle)
+
+    async def reschedule(self, handle: Handle | str, message: DelayedMessage) -> RescheduleReceipt:
+        """Cancel a message and send another in its place, as `AsyncDelayedProducer.reschedule` does."""
+        return self._sending.reschedule(handle, message)
+
+    async def close(self) -> None:
+        """Do nothing: nothing is on its way, and the service goes on."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

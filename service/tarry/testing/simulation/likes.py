@@ -1,0 +1,114 @@
+"""The judge of messages that have one id and due time, and of their cancels.
+
+Each cancel has one definite answer, and a true one. What stands in front of a cancel that was read in time is not
+delivered; and nothing is delivered after a cancel behind it was answered `cancelled`, but for what waits for its target
+for longer than it is known. What is called a duplicate has
+one like it that left, or that was cancelled by what stands behind both. And of two that nobody cancelled, the second of
+which was read before they were due, or later while its owner knew the first, one is delivered.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tarry.headers import Outcome
+from tarry.testing.simulation.sent import Name, Sent, SentCancel
+
+OF_CANCELS = frozenset({Outcome.CANCEL_FILED, Outcome.CANCEL_TOO_LATE})
+SETTLED = frozenset({Outcome.CANCELLED, Outcome.DUPLICATE})
+"""What messages have that are not delivered, nor dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A result.
+
+    Attributes:
+        of: what it says.
+        offset: where it stands among the results of its partition.
+    """
+
+    of: Mapping[str, Any]
+    offset: int
+
+    @property
+    def outcome(self) -> str:
+        """What has become of it."""
+        return str(self.of["outcome"])
+
+    @property
+    def source(self) -> str:
+        """Where the message stands in the intake; where there is none, the cancel."""
+        return str(self.of["source"])
+
+    @property
+    def cancelled_by(self) -> int:
+        """The offset of what cancelled it; -1 where nothing did."""
+        return int(self.of.get("cancel_source", "-1").rpartition("/")[2])
+
+
+class Likes:
+    """What was sent of each id and due time, and what has become of it.
+
+    Args:
+        sent: all messages.
+        told: all results.
+        left: where those stand in the intake that were delivered, or are dead.
+    """
+
+    def __init__(self, sent: Iterable[Sent], told: Sequence[Told], left: Container[str]) -> None:
+        self._told = told
+        self._left = left
+        self._by_name: dict[Name, list[Sent]] = defaultdict(list)
+        for message in sent:
+            self._by_name[message.name].append(message)
+
+    def faults_of_cancels(self, cancels: Iterable[SentCancel]) -> Iterator[tuple[str, str]]:
+        """What is wrong with answers, by kind."""
+        answers: dict[str, list[Told]] = defaultdict(list)
+        for one in self._told:
+            if one.outcome in {Outcome.CANCELLED, Outcome.CANCEL_TOO_LATE}:
+                answers[one.of["cancel_source"]].append(one)
+        filed = Counter(one.of["cancel_source"] for one in self._told if one.outcome == Outcome.CANCEL_FILED)
+        fired = {one.source: one.offset for one in self._told if one.outcome == Outcome.FIRED}
+        for cancel in cancels:
+            of_it = answers[cancel.source]
+            if len(of_it) != 1 or filed[cancel.source] > 1:
+                yield "indefinite", f"{len(of_it)} outcomes of {cancel}"
+            for message in self._by_name[cancel.message.name]:
+                if message.offset > cancel.offset or message.source not in fired:
+                    continue
+                if cancel.in_time:
+                    yield "not cancelled", f"{message}, by {cancel}"
+                # A delivery and its result are in one transaction: what was told first was there first.
+                lies = (one.outcome == Outcome.CANCELLED and fired[message.source] > one.offset for one in of_it)
+                if cancel.may_know and any(lies):
+                    yield "cancelled, and delivered", f"{message}, by {cancel}"
+
+    def faults_of_duplicates(
+        self, cancels: Iterable[SentCancel], repeated: Container[bytes]
+    ) -> Iterator[tuple[str, str]]:
+        """What is wrong with duplicates, by kind."""
+        cancelled = {cancel.message.name for cancel in cancels}
+        fired = {one.source for one in self._told if one.outcome == Outcome.FIRED}
+        for name, likes in self._by_name.items():
+            both = sorted((one for one in likes if one.source in fired), key=lambda one: one.offset)
+            if (
+                name not in cancelled
+                and name[1] not in repeated
+                and any(one.in_time or one.was_known for one in both[1:])
+            ):
+                yield "twice", f"both of two that are alike: {both}"
+        settled = {one.source: one for one in self._told if one.outcome in SETTLED}
+        for likes in self._by_name.values():
+            for message in likes:
+                result = settled.get(message.source)
+                if result is None or result.outcome != Outcome.DUPLICATE:
+                    continue
+                if message.source in self._left:
+                    continue  # that was itself, come once more
+                others = [one.source for one in likes if one is not message]
+                is_taken = any(settled[one].cancelled_by > message.offset for one in others if one in settled)
+                if not is_taken and not any(one in self._left for one in others):
+                    yield "lost", f"a duplicate of nothing: {message}"

@@ -1,0 +1,178 @@
+"""What stops one partition stops that one alone: a log of its own without a leader, or one that only a person mends."""
+
+from dataclasses import replace
+
+import pytest
+
+from tarry.kafka.own_logs import SURE_AFTER_MS
+from tarry.kafka.place import Place
+from tarry.metrics.families import QUARANTINED
+from tarry.testing.simulation import SHAPES, Shape, World
+from tarry.testing.simulation.scenarios import serving
+from tarry.testing.simulation.world import SMALL_LEVELS
+from tarry.worker.aside import TRY_EVERY_MS
+from tests.support.worlds import verify_kept
+
+AWAY_MS = 40_000
+
+LEAST_JUDGED = 0.1
+"""In thirty worlds the least was 0.43."""
+
+LEAST_JUDGED_LATE = 0.02
+"""Most is overdue before it can be read; of 25 seeds the least was 0.08."""
+
+LOGS = ["in.results", "in.journal", "in.dead", "in.wheel-1", "in.wheel-3"]
+
+
+def keep_sending(world: World, for_ms: int) -> None:
+    for _ in range(for_ms // 500):
+        world.send(3, longest_ms=1_500)
+        world.run(500)
+
+
+def unseen_of(world: World, place: Place) -> int:
+    """Messages of a partition that are due and have not arrived."""
+    now_ms = world.clock.now_ms()
+    return sum(message.place == place and message.due_ms < now_ms - 5_000 for message in world.unseen())
+
+
+def events(world: World, name: str) -> list[tuple[str, int]]:
+    return [(fields["topic"], fields["partition"]) for _, event, fields in world.events if event == name]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("topic", LOGS)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_one_log_without_a_leader_stops_its_own_partition_alone(
+    seed: int, shape: Shape, topic: str, processes: int
+) -> None:
+    world = World(seed, replace(shape, geometry=SMALL_LEVELS, processes=processes, partitions=3, poison=0.2))
+    world.start()
+    assert world.run_until(lambda: serving(world), 30_000)
+    keep_sending(world, 3_000)
+    log, place = next((log, place) for log, place in world.own_logs() if log[0] == topic and place[1] == 1)
+    world.lose_leader(log, place, AWAY_MS)
+    keep_sending(world, AWAY_MS - 1_000)
+    assert events(world, "partition_waits") == [place]
+    assert [unseen_of(world, other) for other in (("in", 0), ("in", 2))] == [0, 0]
+    keep_sending(world, 10_000)
+    assert events(world, "partition_back") == [place]
+    verify_kept(world, f"{log} away", least_judged=LEAST_JUDGED)
+
+
+def test_a_process_that_starts_while_a_log_has_no_leader_serves_all_other_partitions(seed: int) -> None:
+    world = World(seed, Shape(partitions=3, processes=1))
+    world.lose_leader(("in.journal", 2), ("in", 2), AWAY_MS)
+    world.start()
+    keep_sending(world, 20_000)
+    assert [unseen_of(world, ("in", partition)) for partition in (0, 1)] == [0, 0]
+    verify_kept(world, "journal away from the start", least_judged=LEAST_JUDGED)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_a_record_that_is_not_ours_in_a_journal_stops_its_own_partition_alone_until_it_is_gone(
+    seed: int, shape: Shape
+) -> None:
+    world = World(seed, replace(shape, partitions=3))
+    world.start()
+    assert world.run_until(lambda: serving(world), 30_000)
+    keep_sending(world, 2_000)
+    world.put_foreign(("in", 1), 20_000)
+    for process in world.processes:
+        world.crash(process)
+    keep_sending(world, 19_000)
+    assert set(events(world, "partition_quarantined")) == {("in", 1)}
+    healths = [process.health for process in world.processes if process.health is not None]
+    assert all(health.ready for health in healths), healths
+    [said] = [line for health in healths for line in health.why.splitlines()]
+    assert said.startswith("in/1 is quarantined: ")
+    gauges = [key for process in world.processes for key in process.tally.snapshot().gauges]
+    assert [key for key in gauges if key[0] == QUARANTINED.name] == [(QUARANTINED.name, "in", "1")]
+    assert all(process.errors == [] for process in world.processes)
+    assert [unseen_of(world, ("in", partition)) for partition in (0, 2)] == [0, 0]
+    assert unseen_of(world, ("in", 1)) > 0
+    world.run(TRY_EVERY_MS + 5_000)
+    assert ("in", 1) in events(world, "partition_back")
+    verify_kept(world, "a foreign record", least_judged=LEAST_JUDGED)
+
+
+def test_a_broker_that_does_not_know_a_topic_of_ours_for_a_moment_condemns_nothing(seed: int) -> None:
+    world = World(seed, Shape(partitions=3, processes=1))
+    world.start()
+    assert world.run_until(lambda: serving(world), 30_000)
+    keep_sending(world, 1_000)
+    world.hide("in.journal", SURE_AFTER_MS - 500)
+    keep_sending(world, 20_000)
+    assert set(events(world, "partition_waits")) == {("in", 0), ("in", 1), ("in", 2)}
+    assert events(world, "partition_quarantined") == []
+    verify_kept(world, "a broker that knows no journal", least_judged=LEAST_JUDGED)
+
+
+def test_a_topic_of_ours_that_stays_unknown_has_its_partitions_quarantined(seed: int) -> None:
+    world = World(seed, Shape(partitions=2, processes=1))
+    world.start()
+    assert world.run_until(lambda: serving(world), 30_000)
+    world.hide("in.journal", 2 * SURE_AFTER_MS)
+    keep_sending(world, 10_000)
+    assert set(events(world, "partition_quarantined")) == {("in", 0), ("in", 1)}
+    keep_sending(world, TRY_EVERY_MS)
+    assert set(events(world, "partition_back")) == {("in", 0), ("in", 1)}
+
+
+@pytest.mark.parametrize("is_serving", [True, False], ids=["serving", "starting"])
+def test_a_topic_of_ours_that_may_not_be_asked_about_has_its_partitions_quarantined_and_nothing_begins_anew(
+    seed: int, is_serving: bool
+) -> None:
+    world = World(seed, Shape(partitions=2, processes=1))
+    if not is_serving:
+        world.broker.deny("in.results")
+    world.start()
+    if is_serving:
+        assert world.run_until(lambda: serving(world), 30_000)
+        world.broker.deny("in.results")
+    world.held.update({("in", 0), ("in", 1)})
+    keep_sending(world, 10_000)
+    assert set(events(world, "partition_quarantined")) == {("in", 0), ("in", 1)}
+    why = "rights are missing: DESCRIBE on topic in.results (docs/security.md lists all that is needed)"
+    assert set(world.processes[0].quarantined.values()) == {why}
+    assert not any(event == "begin_anew" for _, event, _ in world.events)
+    world.broker.deny("in.results", denied=False)
+    world.run(TRY_EVERY_MS + 5_000)
+    assert set(events(world, "partition_back")) == {("in", 0), ("in", 1)}
+    world.held.clear()
+    world.touch()
+    keep_sending(world, 2_000)
+    verify_kept(world, "a right that was taken away", least_judged=LEAST_JUDGED if is_serving else LEAST_JUDGED_LATE)
+
+
+@pytest.mark.parametrize("topic", ["in.journal", "in"])
+def test_a_topic_of_ours_that_may_not_be_read_any_more_has_its_partitions_quarantined_when_they_are_taken_over(
+    seed: int, topic: str
+) -> None:
+    world = World(seed, Shape(partitions=2, processes=1))
+    world.broker.deny_offsets(topic)
+    world.start()
+    world.run(5_000)
+    assert set(events(world, "partition_quarantined")) == {("in", 0), ("in", 1)}
+    [process] = world.processes
+    assert all("authorization" in why and "docs/security.md" in why for why in process.quarantined.values())
+    assert not any(event == "begin_anew" for _, event, _ in world.events)
+    world.broker.deny_offsets(topic, denied=False)
+    world.run(TRY_EVERY_MS + 5_000)
+    assert set(events(world, "partition_back")) == {("in", 0), ("in", 1)}
+    keep_sending(world, 2_000)
+    verify_kept(world, "a right that was taken away", least_judged=LEAST_JUDGED)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_partitions_that_an_intake_got_under_a_running_service_stop_no_other(seed: int, shape: Shape) -> None:
+    world = World(seed, replace(shape, partitions=2))
+    world.start()
+    assert world.run_until(lambda: serving(world), 30_000)
+    keep_sending(world, 1_000)
+    world.broker.grow("in", 3)
+    keep_sending(world, 20_000)
+    assert set(events(world, "partition_quarantined")) == {("in", 2)}
+    assert all(process.errors == [] for process in world.processes)
+    assert [unseen_of(world, ("in", partition)) for partition in (0, 1)] == [0, 0]
+    verify_kept(world, "an intake that grew", least_judged=LEAST_JUDGED)
