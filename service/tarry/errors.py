@@ -4,6 +4,7 @@ TarryError
 ├── ConfigError        a setting is wrong: one line that names it, exit 2
 ├── HeaderError        a value given to the client library cannot be sent (a bad *record* is data, not an error)
 ├── UsageError         a command cannot do what it was asked: one line, exit 1
+│   └── LogError           one partition of a topic of ours is not as it must be, and only somebody can mend it
 └── BrokerError        Kafka said no; `code` keeps librdkafka's name of the error
     ├── RetriableError    the same call may go through later
     │   ├── RejoinError           this process is no member: join anew
@@ -32,6 +33,19 @@ class HeaderError(TarryError):
 
 class UsageError(TarryError):
     """A command cannot do what it was asked."""
+
+
+class LogError(UsageError):
+    """A partition of an intake, or of a topic beside it, is not as it must be: its intake partition can't be served.
+
+    Args:
+        text: one line for people.
+        log: topic and partition.
+    """
+
+    def __init__(self, text: str, log: tuple[str, int]) -> None:
+        super().__init__(text)
+        self.log = log
 
 
 class BrokerError(TarryError):

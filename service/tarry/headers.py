@@ -24,6 +24,9 @@ SOURCE = "tarry-source"
 ERROR = "tarry-error"
 ERROR_DETAIL = "tarry-error-detail"
 
+# A stub, in place of a dead letter that is too large: where its record stands. `ID` and `SOURCE` are there too.
+STUB = "tarry-stub"
+
 #: The id of a message after CloudEvents' Kafka binding; it travels on untouched.
 CLOUDEVENTS_ID = "ce_id"
 
@@ -46,7 +49,7 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 #: Kafka's limit on a topic's name, in characters.
 MAX_TOPIC_LENGTH = 249
 
-_INTERNAL_TOPIC = re.compile(r"(.+)\.(?:results|journal|dead|wheel-[0-9]+)")
+_INTERNAL_TOPIC = re.compile(r"(.+)\.(?:results|journal|dead|status|wheel-[0-9]+)")
 
 
 class ErrorCode(StrEnum):

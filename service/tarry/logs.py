@@ -4,18 +4,13 @@ Event names are constants; what varies stands in fields. Never a payload, and no
 """
 
 import logging
-import re
 import sys
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Final, Literal
 
 import structlog
 
-AGAIN_AFTER_S = 10.0
-"""How soon a line of the client library that differs in numbers alone may come again."""
-
-MOST_KINDS = 1_000
-
-_VARYING = re.compile(r"[0-9]+")
+from tarry.library_log import library_log
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -43,34 +38,43 @@ def configure(level: Level = "info", **fields: object) -> Any:
         cache_logger_on_first_use=True,
     )
     logger = structlog.get_logger(**fields)
-    library = logging.getLogger("librdkafka")
+    library = library_log()
     library.handlers = [_Forward(logger)]
     library.setLevel(numeric)
     library.propagate = False
     return logger
 
 
-class _Forward(logging.Handler):
-    """The client library's own lines, in our form; a line that comes again and again is thinned out.
+_ERRORS: Final = frozenset({"partition_quarantined", "clock_ahead"})
+_WARNINGS: Final = frozenset({"partition_waits", "clock_stepped", "clock_not_compared", "dead_letter_refused"})
 
-    Where a broker is away, each client says so of each of its connections, several times a second.
+
+def speaker(logger: Any) -> Callable[..., None]:
+    """What takes an event's name and fields: logged at the level that it deserves, mostly info.
+
+    Args:
+        logger: from `configure`.
     """
+
+    def say(event: str, **fields: object) -> None:
+        if event in _ERRORS:
+            logger.error(event, **fields)
+        elif event in _WARNINGS:
+            logger.warning(event, **fields)
+        else:
+            logger.info(event, **fields)
+
+    return say
+
+
+class _Forward(logging.Handler):
+    """The client library's own lines, in our form."""
 
     def __init__(self, logger: Any) -> None:
         super().__init__()
         self._logger = logger
-        self._said: dict[str, tuple[float, int]] = {}
-        """When each kind of line was forwarded last, and how many of it were left out since."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        kind = _VARYING.sub("", text)
-        last_s, left_out = self._said.get(kind, (-AGAIN_AFTER_S, 0))
-        if record.created - last_s < AGAIN_AFTER_S:
-            self._said[kind] = (last_s, left_out + 1)
-            return
-        if len(self._said) >= MOST_KINDS:
-            self._said.clear()
-        self._said[kind] = (record.created, 0)
+        left_out = getattr(record, "left_out", 0)
         more = {"left_out": left_out} if left_out else {}
-        self._logger.log(record.levelno, "librdkafka", text=text, **more)
+        self._logger.log(record.levelno, "librdkafka", text=record.getMessage(), **more)

@@ -6,7 +6,14 @@ from typing import Annotated
 import typer
 
 from tarry.cli.looking import configured
-from tarry.cli.options import ConfigOption, JsonOption, ServersOption, value_of
+from tarry.cli.options import (
+    ConfigOption,
+    HandleIntakeOption,
+    JsonOption,
+    ServersOption,
+    refuse_other_intakes,
+    value_of,
+)
 from tarry.client import CancelReceipt, DelayedProducer, OutcomeReader
 from tarry.config import Config
 from tarry.errors import UsageError
@@ -21,6 +28,7 @@ def cancel(
     *,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the definite outcome, and print it.")] = False,
     timeout: Annotated[str, typer.Option(metavar="30s", help="How long --wait waits: 500ms, 30s, 1h.")] = "30s",
+    intake: HandleIntakeOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
     bootstrap_servers: ServersOption = None,
@@ -31,13 +39,15 @@ def cancel(
     delivered. With --wait it then prints what the service says: `cancelled`, or `cancel-too-late`. A message that is
     still beyond the hot window is cancelled shortly before it is due: until then the answer is `cancel-filed`.
 
-    Exits with 1 if it was too late, or the time of --wait is over; with 2 if the handle is none.
+    Exits with 1 if it was too late, the time of --wait is over, or the handle is of an intake that is neither
+    configured nor named by --intake; with 2 if the handle is none.
 
     Example: tarry cancel 1.tarry.delayed.2.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21 --wait
     """
     wanted = Handle.parse(handle)
     timeout_ms = value_of("--timeout", parse_duration_ms, timeout)
     settings, cluster = configured(config, bootstrap_servers)
+    refuse_other_intakes(wanted, settings, intake)
     _refuse_fixed_delay(settings, wanted.topic)
     if not wait:
         _send(cluster, wanted, as_json=as_json)

@@ -3,12 +3,14 @@
 Exit codes: 0 done, 1 failed, 2 usage or configuration. Errors go to stderr in one line; `--debug` shows where from.
 """
 
+import os
 import sys
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.exceptions import TyperException
+from typer.main import get_command
 
 from tarry import __version__
 from tarry.cli.broker import broker
@@ -23,10 +25,13 @@ from tarry.cli.serve import serve
 from tarry.cli.spark import app as spark
 from tarry.cli.status import status
 from tarry.cli.topics import topics
-from tarry.errors import ConfigError, HeaderError, TarryError
+from tarry.config import DEFAULT_PATH, is_configured
+from tarry.errors import BrokerError, ConfigError, HeaderError, TarryError
 from tarry.logs import Level
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+_SERVERS: Final = "--bootstrap-servers"
 
 app = typer.Typer(
     name="tarry",
@@ -70,6 +75,23 @@ for command in (broker, serve, send, status, cancel, pending, redrive, topics, c
 app.add_typer(spark)
 
 
+def _whence(error: TarryError, words: list[str]) -> str:
+    """Where Kafka's address is from, if it is nobody's: what went wrong may be no more than that."""
+    is_given = any(word.startswith(("--config", _SERVERS)) for word in words)
+    if not isinstance(error, BrokerError) or is_given or is_configured(os.environ):
+        return ""
+    missing = f", and no {_SERVERS}" if _takes(words, _SERVERS) else ""
+    return f" (no {DEFAULT_PATH} here{missing}: the address is the default)"
+
+
+def _takes(words: list[str], option: str) -> bool:
+    """Whether the command that is asked for has an option."""
+    command: Any = get_command(app)
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+    return any(option in parameter.opts for parameter in command.params)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and end the process."""
     words = sys.argv[1:] if arguments is None else arguments
@@ -85,6 +107,6 @@ def main(arguments: list[str] | None = None) -> None:
     except TarryError as error:
         if "--debug" in words:
             raise
-        typer.echo(f"tarry: {error}", err=True)
+        typer.echo(f"tarry: {error}{_whence(error, words)}", err=True)
         sys.exit(USAGE if isinstance(error, ConfigError | HeaderError) else FAILED)
     sys.exit(code if isinstance(code, int) else 0)

@@ -8,6 +8,7 @@ import typer
 
 from tarry.config import Config
 from tarry.errors import UsageError
+from tarry.handle import Handle
 from tarry.units import parse_duration_ms
 
 _Read = TypeVar("_Read")
@@ -53,6 +54,28 @@ def signed_duration_ms(text: str) -> int:
     """
     sign = -1 if text.startswith("-") else 1
     return sign * more_than_nothing_ms(text.removeprefix("-"))
+
+
+HandleIntakeOption = Annotated[
+    str | None,
+    typer.Option("--intake", metavar="I", help="The intake that the handle is of; by default one that is configured."),
+]
+
+
+def refuse_other_intakes(handle: Handle, settings: Config, intake: str | None) -> None:
+    """Refuse a handle that is of another topic: it may come from anybody, and name any.
+
+    Args:
+        handle: which.
+        settings: the configuration.
+        intake: the one that is meant; None: any that is configured.
+
+    Raises:
+        UsageError: it is not of that intake.
+    """
+    known = [one.topic for one in settings.intakes] if intake is None else [intake]
+    if handle.topic not in known:
+        raise UsageError(f"the handle is of {handle.topic}, and not of {', '.join(known)}: name its intake by --intake")
 
 
 def default_intake(settings: Config) -> str:

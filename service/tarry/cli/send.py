@@ -41,6 +41,9 @@ def send(
     id_: Annotated[
         str | None, typer.Option("--id", metavar="UUID", help="The message's id; by default random.")
     ] = None,
+    partition: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="The target's partition; by default by the key.")
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", metavar="K=V", help="A header, as often as needed.")
     ] = None,
@@ -59,14 +62,14 @@ def send(
     Prints, once the broker has acknowledged, a receipt as a line of JSON: id, handle, due, due_ms, intake, partition,
     offset. With --wait it then prints the outcome as the service wrote it, and exits with 1 if that is `dead`.
 
-    A line of a file is an object with the fields target, value, key, delay or at, id, headers: texts, written as the
-    options are; headers an object of texts. A value or key of null is Kafka's null; a missing value is empty. A bad
-    line ends the command; what stands before it is sent, as the receipts say.
+    A line of a file is an object with the fields target, value, key, delay or at, id, partition, headers: texts,
+    written as the options are; partition a number, headers an object of texts. A value or key of null is Kafka's null;
+    a missing value is empty. A bad line ends the command; what stands before it is sent, as the receipts say.
 
     Example: tarry send orders '{"order": 17}' --key 17 --delay 15m
     """
     if file is not None:
-        _refuse_beside_file(target, value, delay, at, key, id_, header, wait)
+        _refuse_beside_file(target, value, delay, at, key, id_, partition, header, wait)
     settings, cluster = configured(config, bootstrap_servers)
     chosen_intake = intake or default_intake(settings)
     _refuse_other_headers(settings, chosen_intake)
@@ -76,7 +79,7 @@ def send(
         with producer:
             _send_file(producer, file)
         return
-    message = _message(target, value, delay, at, key, id_, header)
+    message = _message(target, value, delay, at, key, id_, partition, header)
     with producer:
         if not wait:
             _print_receipt(_send_one(producer, message))
@@ -92,7 +95,7 @@ def send(
 
 def _refuse_beside_file(*others: object) -> None:
     """A file brings everything."""
-    if any(other not in {None, False} for other in others):
+    if any(other is not None and other is not False for other in others):
         raise typer.BadParameter("--file stands without TARGET, VALUE and the options of one message")
 
 
@@ -115,6 +118,7 @@ def _message(
     at: str | None,
     key: str | None,
     id_: str | None,
+    partition: int | None,
     header: list[str] | None,
 ) -> DelayedMessage:
     """The one message of the command line."""
@@ -136,6 +140,7 @@ def _message(
         None if at is None else value_of("--at", read_time, at),
         id_,
         pairs,
+        partition,
     )
 
 

@@ -1,7 +1,8 @@
 """Files of messages: one JSON object a line, with the fields of `tarry send`.
 
-`target`, `value`, `key`, `delay` or `at`, `id`, `headers`: texts, written as the command's options are; `headers` an
-object of texts. A value, key or header of null is Kafka's null; a missing value is empty, a missing key null.
+`target`, `value`, `key`, `delay` or `at`, `id`, `partition`, `headers`: texts, written as the command's options are;
+`partition` a number, `headers` an object of texts. A value, key or header of null is Kafka's null; a missing value is
+empty, a missing key null.
 """
 
 import json
@@ -16,7 +17,7 @@ from tarry.units import MAX_EPOCH_MS, parse_duration_ms, parse_instant_ms
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Read = TypeVar("_Read")
-_FIELDS = ("target", "value", "key", "delay", "at", "id", "headers")
+_FIELDS = ("target", "value", "key", "delay", "at", "id", "partition", "headers")
 
 
 def read_delay(text: str) -> timedelta:
@@ -111,6 +112,7 @@ def to_message(fields: object) -> DelayedMessage:
         None if at is None else _named("at", read_time, at),
         _text(fields, "id", None),
         _headers(fields),
+        fields.get("partition"),
     )
 
 

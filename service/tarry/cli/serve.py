@@ -20,7 +20,7 @@ def serve(
         bool,
         typer.Option(
             "--adopt",
-            help="Deliver all that an intake holds where nothing is known of it: a topic that was there before.",
+            help="Deliver all that an intake holds where nobody knows what of it is done: one of before, or made anew.",
         ),
     ] = False,
 ) -> None:

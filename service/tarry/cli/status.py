@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from tarry.cli.looking import configured, instants, onlooker, policy
-from tarry.cli.options import ConfigOption, JsonOption, ServersOption
+from tarry.cli.options import ConfigOption, HandleIntakeOption, JsonOption, ServersOption, refuse_other_intakes
 from tarry.clock import SystemClock
 from tarry.handle import Handle
 from tarry.headers import Outcome
@@ -17,6 +17,7 @@ from tarry.units import format_duration, format_instant
 def status(
     handle: Annotated[str, typer.Argument(help="The message's handle, from its receipt.", show_default=False)],
     *,
+    intake: HandleIntakeOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
     bootstrap_servers: ServersOption = None,
@@ -33,6 +34,7 @@ def status(
     """
     wanted = Handle.parse(handle)
     settings, cluster = configured(config, bootstrap_servers)
+    refuse_other_intakes(wanted, settings, intake)
     with onlooker(settings, cluster) as looking:
         found = find(looking, wanted, policy(settings, wanted.topic))
     line = json.dumps(_fields(wanted, found)) if as_json else _text(wanted, found, SystemClock().now_ms())

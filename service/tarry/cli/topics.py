@@ -27,9 +27,11 @@ def topics(
     settings = load(config, os.environ)
     logs.configure(context.obj.log_level if context.obj else "info")
 
-    def report(_event: str, **said: Any) -> None:
-        for name in said["topics"]:
-            typer.echo(f"made  {name}")
+    def report(event: str, **said: Any) -> None:
+        if event == "status_topic_unfit":
+            typer.echo(f"note  {said['reason']}; the service does without, and clients cannot ask what it accepts")
+        if event == "topic_made":
+            typer.echo(f"made  {said['topic']}")
 
     app.prepare(settings, adopt=False, on_event=report)
     for intake in settings.intakes:

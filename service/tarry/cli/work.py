@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     orders: app.Orders = pickle.loads(channel.orders())  # noqa: S301 (from our own parent, by a socket that is ours alone)
     logger = logs.configure(orders.log_level, process=orders.index)
     try:
-        app.work(orders, channel, logger.info)
+        app.work(orders, channel, logs.speaker(logger))
     except (UsageError, ConfigError, MembershipLostError) as error:
         logger.debug("process_refused", reason=str(error), exc_info=True)
         channel.refuse(Refused(str(error), isinstance(error, ConfigError)))

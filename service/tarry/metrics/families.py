@@ -56,6 +56,12 @@ FILED: Final = Family(
 DEAD: Final = Family(
     "tarry_dead_messages", "Messages written to the intake's dead letters.", "counter", ("intake", "code")
 )
+REFUSED_LETTERS: Final = Family(
+    "tarry_refused_letters",
+    "Messages whose dead letter its topic refuses, even compressed: they wait where they stand for a higher limit.",
+    "gauge",
+    ("intake",),
+)
 WAITING: Final = Family("tarry_waiting_messages", "Messages held in memory until they are due.", "gauge", ("intake",))
 IN_BUCKETS: Final = Family(
     "tarry_bucket_messages",
@@ -115,14 +121,34 @@ TAKEOVER_SECONDS: Final = Family(
     (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0),
 )
 ASSIGNED: Final = Family("tarry_assigned_partitions", "Partitions that the group gave it.", "gauge", ("process",))
+QUARANTINED: Final = Family(
+    "tarry_quarantined_partitions",
+    "1 for each partition that is not served until somebody mends it; the log and /readyz say why.",
+    "gauge",
+    ("intake", "partition"),
+)
+WITHOUT_LEADER: Final = Family(
+    "tarry_waiting_partitions",
+    "1 for each partition that waits for a log of its own: no leader, or not known; the log and /readyz say which.",
+    "gauge",
+    ("intake", "partition"),
+)
 REPLAYING: Final = Family(
     "tarry_replaying_partitions",
     "Partitions of it that are being taken over or replayed, and do not fire yet.",
     "gauge",
     ("process",),
 )
-HELD_BYTES: Final = Family("tarry_held_bytes", "Memory of the messages held.", "gauge", ("process",))
+HELD_BYTES: Final = Family(
+    "tarry_held_bytes", "Memory of the messages held, and of what is known of others.", "gauge", ("process",)
+)
 BUDGET_BYTES: Final = Family("tarry_memory_budget_bytes", "Memory that messages held may take.", "gauge", ("process",))
+CLOCK_AHEAD: Final = Family(
+    "tarry_clock_ahead_seconds",
+    "How far the machine's clock is ahead of the time that the process goes by; 0 where it follows that clock.",
+    "gauge",
+    ("process",),
+)
 UP: Final = Family("tarry_process_up", "Whether the process lives and was heard of in time.", "gauge", ("process",))
 RESTARTS: Final = Family("tarry_process_restarts", "Times that processes were started anew.", "counter")
 HANGS: Final = Family("tarry_process_hangs", "Times that processes were killed because they hung.", "counter")
@@ -133,6 +159,7 @@ FAMILIES: Final = (
     FILED,
     FIRED,
     DEAD,
+    REFUSED_LETTERS,
     WAITING,
     IN_BUCKETS,
     UNEMPTIED,
@@ -146,9 +173,12 @@ FAMILIES: Final = (
     TAKEOVERS,
     TAKEOVER_SECONDS,
     ASSIGNED,
+    QUARANTINED,
+    WITHOUT_LEADER,
     REPLAYING,
     HELD_BYTES,
     BUDGET_BYTES,
+    CLOCK_AHEAD,
     UP,
     RESTARTS,
     HANGS,

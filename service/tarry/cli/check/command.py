@@ -22,8 +22,9 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.admin._resource import ResourceType
 
-from tarry.app import cluster_of, geometry_of
+from tarry.app import cluster_of, geometry_of, refuse_long_checkpoints
 from tarry.cli.check.finding import ANSWER_WITHIN_S, FAIL, NOTE, OK, Finding
+from tarry.cli.check.partitions import unserved
 from tarry.cli.check.rights import rights
 from tarry.cli.check.upkeep import left_behind, short_of_copies, slow_to_notice
 from tarry.cli.check.wheel import refusals
@@ -33,9 +34,11 @@ from tarry.config.sources import DEFAULT_PATH, PATH_VARIABLE
 from tarry.core.checkpoint import LIMIT, Geometry
 from tarry.errors import BrokerError, ConfigError, TarryError
 from tarry.kafka.errors import error_of
+from tarry.kafka.intake_topics import Checked, check_status
 from tarry.kafka.intake_topics import check as check_topics
+from tarry.kafka.partition_logs import logs_of
 from tarry.kafka.rights import DENIED
-from tarry.kafka.topics import DEAD, TopicAdmin
+from tarry.kafka.topics import DEAD, STATUS, TopicAdmin
 
 METADATA_LIMIT, AUTHORIZER = "offset.metadata.max.bytes", "authorizer.class.name"
 
@@ -53,6 +56,7 @@ def check(
     """
     try:
         settings = load(config, os.environ)
+        refuse_long_checkpoints(settings)
         admin, complaints = _connect(settings)
     except ConfigError as error:
         if context.obj is not None and context.obj.debug:
@@ -100,9 +104,13 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
         open_to_all = has is not None and has.get(AUTHORIZER) == ""
     there: set[str] = set(cluster.topics)
     for intake in settings.intakes:
-        yield from _topics(admin, intake, geometry_of(settings, intake), brokers)
+        geometry = geometry_of(settings, intake)
+        yield from _topics(admin, intake, geometry, brokers)
         if intake.topic in there:
             yield from _wheel(settings, intake)
+        # Of a topic that is missing is told above: partitions need not tell of it again.
+        if there.issuperset(log for log, _ in logs_of((intake.topic, 0), geometry)):
+            yield from _partitions(settings, admin, intake, len(cluster.topics[intake.topic].partitions))
         if intake.target is not None and intake.target not in there:
             yield Finding(
                 FAIL,
@@ -184,20 +192,47 @@ def _topics(admin: AdminClient, intake: Intake, geometry: Geometry, brokers: int
     except BrokerError as error:
         yield Finding(FAIL, f"topic {name}: {error}")
         return
+    yield from _of_intake(name, checked, intake.replication, brokers)
+    yield from _status(admin, intake)
+
+
+def _status(admin: AdminClient, intake: Intake) -> Iterator[Finding]:
+    """The topic in which clients can read what the intake accepts: the service does without."""
+    without = "the service does without: clients cannot ask what it accepts, nor the service the brokers for their time"
+    try:
+        one = check_status(TopicAdmin(admin), intake.topic, intake.replication)
+    except BrokerError as error:
+        yield Finding(NOTE, f"topic {intake.topic}{STATUS}: {error}; {without}")
+        return
+    topic = one.topic.name
+    if one.faults:
+        yield from (
+            Finding(NOTE, f"topic {topic}: {fault.removeprefix(f'{topic} ')}; {without}") for fault in one.faults
+        )
+    elif one.exists:
+        yield Finding(OK, f"topic {topic}: 1 partition, as it must be")
+    else:
+        yield Finding(
+            OK, f"topic {topic}: not there; `tarry serve` would make it (1 partition, replication {intake.replication})"
+        )
+
+
+def _of_intake(name: str, checked: list[Checked], replication: int, brokers: int) -> Iterator[Finding]:
+    """One line for each topic that is right, and one for each fault."""
     for one in sorted(checked, key=lambda one: one.topic.name != name):  # the intake first, the others as they come
         topic, partitions = one.topic.name, _counted(one.topic.partitions, "partition")
         if one.faults:
             yield from (Finding(FAIL, f"topic {topic}: {fault.removeprefix(f'{topic} ')}") for fault in one.faults)
         elif one.exists:
             yield Finding(OK, f"topic {topic}: {partitions}, as it must be")
-        elif intake.replication > brokers:
+        elif replication > brokers:
             yield Finding(
                 FAIL,
-                f"topic {topic}: not there, and cannot be made: replication = {intake.replication}, "
+                f"topic {topic}: not there, and cannot be made: replication = {replication}, "
                 f"and there is {_counted(brokers, 'broker')}",
             )
         else:
-            shape = f"{partitions}, replication {intake.replication}"
+            shape = f"{partitions}, replication {replication}"
             yield Finding(OK, f"topic {topic}: not there; `tarry serve` would make it ({shape})")
 
 
@@ -208,6 +243,15 @@ def _wheel(settings: Config, intake: Intake) -> Iterator[Finding]:
             yield Finding(FAIL, f"overflow wheel: {refusal}")
     except TarryError as error:
         yield Finding(NOTE, f"overflow wheel of {intake.topic}: its shape could not be asked for: {error}")
+
+
+def _partitions(settings: Config, admin: AdminClient, intake: Intake, partitions: int) -> Iterator[Finding]:
+    """Partitions that the service would set aside; nothing where all is well."""
+    try:
+        for line in unserved(settings, cluster_of(settings), admin, intake, partitions):
+            yield Finding(FAIL, f"partition {line}")
+    except TarryError as error:
+        yield Finding(NOTE, f"partitions of {intake.topic}: whether all can be served could not be told: {error}")
 
 
 def _upkeep(settings: Config, cluster: ClusterMetadata) -> Iterator[Finding]:

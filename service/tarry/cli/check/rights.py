@@ -52,7 +52,8 @@ def _topic_rights(admin: AdminClient, needed: Mapping[str, Rights]) -> Iterator[
         if lacking & must:
             yield Finding(FAIL, f"ACLs of topic {topic}: {names(lacking)} needed, and not granted")
         elif lacking:
-            yield Finding(NOTE, f"ACLs of topic {topic}: without {names(lacking)} what is done stays in it for ever")
+            lost = "what is done stays in it for ever" if must else "clients cannot ask what the intake accepts"
+            yield Finding(NOTE, f"ACLs of topic {topic}: without {names(lacking)} {lost}")
         else:
             yield Finding(OK, f"ACLs of topic {topic}: {names(must | should)}")
 

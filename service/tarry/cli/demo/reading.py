@@ -11,6 +11,7 @@ from tarry.clock import Clock
 from tarry.errors import TarryError
 from tarry.headers import ID
 from tarry.kafka.errors import group_errors, translate_group
+from tarry.kafka.record_headers import headers_of
 from tarry.kafka.settings import Cluster
 
 _POLL_S: Final = 0.05
@@ -80,8 +81,8 @@ class Reader(threading.Thread):
         seen_ms = self._clock.now_ms()
         error = record.error()
         if error is None:
-            ids = [value for name, value in record.headers() or [] if name == ID]
-            self._on_arrival(Arrival(ids[0].decode() if ids else "", record.timestamp()[1], seen_ms))
+            ids = [value for name, value in headers_of(record) if name == ID]
+            self._on_arrival(Arrival((ids[0] or b"").decode() if ids else "", record.timestamp()[1], seen_ms))
             self._reached[record.partition()] = record.offset() + 1
         elif error.code() == KafkaError._PARTITION_EOF:
             self._reached[record.partition()] = record.offset()

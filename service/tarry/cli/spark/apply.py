@@ -1,5 +1,6 @@
 """`tarry spark apply`."""
 
+import json
 from contextlib import ExitStack
 from enum import StrEnum
 from importlib.util import find_spec
@@ -10,11 +11,19 @@ import typer
 from tarry.cli.options import more_than_nothing_ms, value_of
 from tarry.cli.spark.job import EveryOption, Session, job, with_session
 from tarry.errors import ConfigError, UsageError
+from tarry.pipelines.unknown_column import OnUnknownColumn
 from tarry.stderr import tell
 from tarry.units import parse_duration_ms
 
 if TYPE_CHECKING:
-    from tarry.pipelines.apply.batch import Target
+    from tarry.pipelines.apply.batch import Target, Total
+
+
+class ZeroDates(StrEnum):
+    """What MySQL's zero dates become."""
+
+    REJECT = "reject"
+    NULL = "null"
 
 
 class To(StrEnum):
@@ -53,18 +62,39 @@ def apply(
     ] = None,
     ids_for: Annotated[str, typer.Option(metavar="7d", help="How long the ids of records are known.")] = "7d",
     batch: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many records at once.")] = 100_000,
+    on_unknown_column: Annotated[
+        OnUnknownColumn,
+        typer.Option(help="A column that the log has and the table has not: end, leave it out, or add it as text."),
+    ] = OnUnknownColumn.FAIL,
+    zero_dates: Annotated[
+        ZeroDates, typer.Option(help="MySQL's 0000-00-00 in a column of dates: reject the record, or take it for null.")
+    ] = ZeroDates.REJECT,
+    merge_databases: Annotated[
+        bool,
+        typer.Option("--merge-databases", help="Let tables of one name of several databases go to one of PostgreSQL."),
+    ] = False,
+    max_rejects: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="End where more records are rejected than that.")
+    ] = None,
+    rejected: Annotated[
+        bool, typer.Option("--rejected", help="Apply what was rejected again, and what followed it, and end.")
+    ] = False,
     every: EveryOption = None,
     session: Session,
 ) -> None:
     """Apply a change log to the tables that it tells of, each row in order, each change once.
 
     Change records as Maxwell writes them for MySQL, in PostgreSQL or Delta tables that exist. A run that was killed is
-    made good by the next one. What can't be applied is kept in tarry_apply_rejects, or the lake's tarry_apply/rejects.
+    made good by the next one. What can't be applied is kept in tarry_apply_rejects, or the lake's tarry_apply/rejects:
+    mend the cause and apply it again with --rejected. A JSON summary goes to stdout.
 
     Examples:
       tarry spark apply --topic maxwell --to postgres --conninfo postgresql://me@db/shop --checkpoint /var/apply
       tarry spark apply --topic maxwell --to lake --lake /lake --key shop.orders=id --every 10s
+      tarry spark apply --topic maxwell --to lake --lake /lake --key shop.orders=id --rejected
     """
+    if rejected and every is not None:
+        raise ConfigError("--rejected ends by itself: leave out --every")
     job_name = name or "+".join(topic)
     ids_for_ms = value_of("--ids-for", parse_duration_ms, ids_for)
     every_ms = None if every is None else value_of("--every", more_than_nothing_ms, every)
@@ -77,30 +107,49 @@ def apply(
     elif lake is None:
         raise ConfigError("--to lake needs --lake")
     with (
-        job("apply", session) as running,
+        job("apply", session, lambda _config: topic) as running,
         ExitStack() as until_the_end,
     ):
+        from tarry.pipelines.apply import Rules
+        from tarry.pipelines.apply import job as jobs
+
+        as_null = zero_dates is ZeroDates.NULL
         target: Target
         if lake is not None and to is To.LAKE:
             from tarry.pipelines.apply.lake import Lake
 
-            target = Lake(running.spark, lake, job_name, keys, ids_for_ms=ids_for_ms)
+            target = Lake(running.spark, lake, job_name, keys, ids_for_ms=ids_for_ms, zero_dates_as_null=as_null)
         else:
             from tarry.pipelines.apply.postgres import Postgres
 
-            opened = Postgres(conninfo, job_name, schema=schema, jdbc=jdbc, ids_for_ms=ids_for_ms)
+            opened = Postgres(
+                conninfo,
+                job_name,
+                schema=schema,
+                jdbc=jdbc,
+                ids_for_ms=ids_for_ms,
+                merge_databases=merge_databases,
+                zero_dates_as_null=as_null,
+            )
             target = until_the_end.enter_context(opened)
-        from tarry.pipelines.apply.job import apply as run
 
-        run(
+        def say(total: "Total") -> None:
+            typer.echo(json.dumps({"job": job_name, **total.summary()}))
+
+        rules = Rules(tables or ["*"], on_unknown_column, max_rejects)
+        if rejected:
+            say(jobs.apply_rejected(running.spark, running.topics, topic, target, rules=rules, on_progress=tell))
+            return
+        jobs.apply(
             running.topics,
             topic,
             target,
             checkpoint or f"{str(lake).rstrip('/')}/_checkpoints/apply-{job_name}",
-            tables=tables or ["*"],
+            rules=rules,
             rows_a_batch=batch,
             every_ms=every_ms,
             on_progress=tell,
+            on_end=say,
         )
 
 

@@ -1,11 +1,13 @@
 """`tarry spark archive`."""
 
+import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from tarry.cli.options import more_than_nothing_ms, value_of
-from tarry.cli.spark.job import EveryOption, Session, job, with_session
+from tarry.cli.spark.job import EveryOption, Session, job, named_or_all, of_intakes, with_session
 from tarry.stderr import tell
 
 
@@ -27,22 +29,23 @@ def archive(
     """Keep results and dead letters as Delta tables, by the hour, each record once.
 
     Adds what is new since the last run to the tables `results` and `dead` of the lake. A run that was killed is made
-    good by the next one.
+    good by the next one. A JSON summary goes to stdout.
 
     Examples:
       tarry spark archive --lake /lake/tarry
       tarry spark archive --lake s3a://lake/tarry --every 1m --master spark://spark:7077
     """
     every_ms = None if every is None else value_of("--every", more_than_nothing_ms, every)
-    with job("archive", session) as running:
+    with job("archive", session, of_intakes(intake)) as running:
         from tarry.pipelines.archive import archive as run
 
-        run(
+        done = run(
             running.spark,
             running.topics,
-            intake or [one.topic for one in running.config.intakes],
+            named_or_all(running.config, intake),
             lake,
             every_ms=every_ms,
             may_be_trimmed=skip_lost,
             on_progress=tell,
         )
+        typer.echo(json.dumps({name: asdict(table) for name, table in done.items()}))

@@ -8,10 +8,14 @@ import typer
 
 from tarry.cli.looking import policy
 from tarry.cli.options import value_of
-from tarry.cli.spark.job import Session, job, with_session
-from tarry.pipelines.faults import FAULTS
+from tarry.cli.spark.job import Session, job, named_or_all, of_intakes, with_session
+from tarry.errors import ConfigError
+from tarry.pipelines.faults import CARRIED, FAULTS, MATCHED, NO_FAULTS
 from tarry.stderr import tell
 from tarry.units import parse_duration_ms, parse_instant_ms
+
+_OF_RECORDS = [kind for kind in NO_FAULTS if kind not in {MATCHED, CARRIED}]
+"""What a record at a target may be besides, and no fault where nobody says so."""
 
 
 @with_session
@@ -43,9 +47,15 @@ def audit(
         str,
         typer.Option(metavar="60s", help="How long after it was sent the service has read a message, for its order."),
     ] = "60s",
+    max_late: Annotated[
+        str | None, typer.Option(metavar="5s", help="What arrives later than so long after its due time is a fault.")
+    ] = None,
     fail_on: Annotated[
         str | None,
-        typer.Option(metavar="KINDS", help=f"Exit with 1 on any of these faults: {','.join(FAULTS)}."),
+        typer.Option(
+            metavar="KINDS",
+            help=f"Exit with 1 on any of these faults: {','.join(FAULTS)}; or records: {','.join(_OF_RECORDS)}.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")] = False,
     session: Session,
@@ -61,14 +71,17 @@ def audit(
       tarry spark audit --out /tmp/yesterday --from 2030-01-30T00:00:00Z --to 2030-01-31T00:00:00Z
     """
     wanted = _kinds(fail_on)
+    max_late_ms = None if max_late is None else value_of("--max-late", parse_duration_ms, max_late)
+    if "late" in wanted and max_late_ms is None:
+        raise ConfigError("--fail-on late needs --max-late, such as --max-late 5s")
     grace_ms = value_of("--grace", parse_duration_ms, grace)
     within_ms = value_of("--accepted-within", parse_duration_ms, accepted_within)
     from_ms = None if from_ is None else value_of("--from", parse_instant_ms, from_)
     to_ms = None if to is None else value_of("--to", parse_instant_ms, to)
-    with job("audit", session) as running:
+    with job("audit", session, of_intakes(intake)) as running:
         from tarry.pipelines.audit import Audit, Span
 
-        names = intake or [one.topic for one in running.config.intakes]
+        names = list(dict.fromkeys(named_or_all(running.config, intake)))
         summary = Audit(
             policies=[policy(running.config, name) for name in names],
             out=out,
@@ -76,15 +89,16 @@ def audit(
             span=None if from_ms is None and to_ms is None else Span(from_ms, to_ms),
             grace_ms=grace_ms,
             accepted_within_ms=within_ms,
+            max_late_ms=max_late_ms,
         ).run(running.spark, running.topics, tell)
-    typer.echo(json.dumps(asdict(summary)) if as_json else summary.line)
-    if any(summary.faults[kind] for kind in wanted):
+    typer.echo(json.dumps(asdict(summary)) if as_json else f"{summary.line}\n{summary.account}")
+    if any((summary.accounted | summary.faults)[kind] for kind in wanted):
         raise typer.Exit(1)
 
 
 def _kinds(text: str | None) -> list[str]:
     kinds = [kind.strip() for kind in text.split(",")] if text else []
     for kind in kinds:
-        if kind not in FAULTS:
-            raise typer.BadParameter(f"--fail-on: {kind} is none of {', '.join(FAULTS)}")
+        if kind not in {*FAULTS, *_OF_RECORDS}:
+            raise typer.BadParameter(f"--fail-on: {kind} is none of {', '.join((*FAULTS, *_OF_RECORDS))}")
     return kinds

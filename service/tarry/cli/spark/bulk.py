@@ -8,13 +8,15 @@ import typer
 
 from tarry.cli.looking import configured, policy
 from tarry.cli.options import signed_duration_ms, value_of
-from tarry.cli.spark.job import Job, Session, job, with_session
+from tarry.cli.spark.job import Job, Session, job, with_results, with_session
 from tarry.clock import SystemClock
 from tarry.errors import ConfigError, UsageError
 from tarry.stderr import tell
 from tarry.units import format_duration, format_instant, parse_duration_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tarry.config import Config
     from tarry.core.intake_policy import IntakePolicy
     from tarry.pipelines.backlog.plan import Action, Summary
@@ -83,7 +85,7 @@ def shift(
     wait_ms = value_of("--wait", parse_duration_ms, wait)
     wanted = Wanted("shift", where, by_ms, plan, intake, margin_ms, at_once, wait_ms, run)
     _check(wanted, session)
-    with job("shift", session) as running:
+    with job("shift", session, _topics(intake)) as running:
         _work(running, wanted)
 
 
@@ -111,7 +113,7 @@ def cancel(
     wait_ms = value_of("--wait", parse_duration_ms, wait)
     wanted = Wanted("cancel", where, 0, plan, intake, margin_ms, at_once, wait_ms, run)
     _check(wanted, session)
-    with job("cancel", session) as running:
+    with job("cancel", session, _topics(intake)) as running:
         _work(running, wanted)
 
 
@@ -140,8 +142,9 @@ def _work(running: Job, wanted: Wanted) -> None:
 def _plan(running: Job, wanted: Wanted, accepts: "IntakePolicy", where: str) -> None:
     """Find the messages, say which, and write the plan, where there is a place for it."""
     from tarry.pipelines.backlog import plan as planning
-    from tarry.pipelines.backlog.waiting import selected, waiting
+    from tarry.pipelines.backlog.waiting import refuse_bad, selected, waiting
 
+    refuse_bad(running.spark, where)
     if wanted.path is not None:
         planning.refuse_existing(running.spark, wanted.path)
     now_ms = SystemClock().now_ms()
@@ -189,6 +192,11 @@ def _run(running: Job, wanted: Wanted, accepts: "IntakePolicy", path: str) -> No
         raise UsageError(f"{done.too_late:,} cancels came too late: those messages {outcome}")
     if done.refused:
         raise UsageError(f"{done.refused:,} cancels are dead letters")
+
+
+def _topics(wanted: str | None) -> "Callable[[Config], list[str]]":
+    """What must be there before Spark starts."""
+    return lambda settings: with_results([_intake(settings, wanted)])
 
 
 def _intake(settings: "Config", wanted: str | None) -> str:

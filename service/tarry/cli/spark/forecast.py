@@ -9,7 +9,7 @@ import typer
 
 from tarry.cli.looking import policy
 from tarry.cli.options import JsonOption, more_than_nothing_ms, value_of
-from tarry.cli.spark.job import Session, job, with_session
+from tarry.cli.spark.job import Session, job, named_or_all, of_intakes, with_session
 from tarry.clock import SystemClock
 from tarry.errors import ConfigError
 from tarry.stderr import tell
@@ -45,14 +45,16 @@ def forecast(
     step_ms = None if step is None else value_of("--step", more_than_nothing_ms, step)
     if out is not None and Path(out).exists():
         raise ConfigError(f"--out: {out} is there already")
-    with job("forecast", session) as running:
+    with job("forecast", session, of_intakes(intake)) as running:
         from tarry.pipelines.backlog import forecast as counting
-        from tarry.pipelines.backlog.waiting import selected, waiting
+        from tarry.pipelines.backlog.waiting import refuse_bad, selected, waiting
 
         settings = running.config
+        if where is not None:
+            refuse_bad(running.spark, where)
         now_ms = SystemClock().now_ms()
         found = None
-        for topic in intake or [one.topic for one in settings.intakes]:
+        for topic in named_or_all(settings, intake):
             one = waiting(
                 running.spark, running.topics, settings.service.group, policy(settings, topic), on_progress=tell
             )

@@ -4,7 +4,7 @@ import functools
 import importlib.util
 import inspect
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -15,6 +15,7 @@ from tarry.cli.looking import configured
 from tarry.cli.options import ConfigOption, ServersOption
 from tarry.config import Config
 from tarry.errors import ConfigError, UsageError
+from tarry.kafka.topics import RESULTS
 from tarry.stderr import tell
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ EveryOption = Annotated[
 
 
 class Session(NamedTuple):
-    """What was asked for of the session; each field is an option of every job."""
+    """What was asked for of the session; each field but the last is an option of every job."""
 
     master: Annotated[
         str | None, typer.Option(metavar="M", help="Spark's master; by default local[2]; under spark-submit its own.")
@@ -43,6 +44,8 @@ class Session(NamedTuple):
     ] = None
     config: ConfigOption = None
     bootstrap_servers: ServersOption = None
+    is_debug: bool = False
+    """No option of the job's: `--debug` stands before the command."""
 
 
 def with_session(command: Callable[..., None]) -> Callable[..., None]:
@@ -51,17 +54,20 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
     Args:
         command: takes them as one value, `session`; its own parameters are its own options.
     """
-    options = inspect.signature(Session).parameters
+    options = {name: each for name, each in inspect.signature(Session).parameters.items() if name != "is_debug"}
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     own = [each for name, each in inspect.signature(command).parameters.items() if name != "session"]
     behind = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options.values()]
 
     @functools.wraps(command)
-    def run(**given: object) -> None:
-        session = Session._make(given.pop(name) for name in options)
+    def run(context: typer.Context, **given: object) -> None:
+        asked = [given.pop(name) for name in options]
+        session = Session._make([*asked, context.obj is not None and context.obj.debug])
         command(session=session, **given)
 
-    run.__signature__ = inspect.Signature([*own, *behind])  # type: ignore[attr-defined]  # what Typer reads
-    run.__annotations__ = {each.name: each.annotation for each in (*own, *behind)}
+    parameters = [*own, *behind, context]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
 
 
@@ -73,37 +79,56 @@ class Job(NamedTuple):
     config: Config
 
 
+def with_results(intakes: Iterable[str]) -> list[str]:
+    """Intakes, and the topics of their results."""
+    return [name for intake in intakes for name in (intake, f"{intake}{RESULTS}")]
+
+
+def named_or_all(config: Config, intakes: Sequence[str] | None) -> list[str]:
+    """The intakes that were named, or all that are configured."""
+    return list(intakes or [one.topic for one in config.intakes])
+
+
+def of_intakes(intakes: Sequence[str] | None) -> Callable[[Config], list[str]]:
+    """What a job needs that looks at some intakes, or at all that are configured."""
+    return lambda config: with_results(named_or_all(config, intakes))
+
+
 @contextmanager
-def job(name: str, asked: Session) -> Iterator[Job]:
+def job(name: str, asked: Session, needed: Callable[[Config], Iterable[str]]) -> Iterator[Job]:
     """A session, and the cluster that is configured; SIGTERM ends it as Ctrl-C does.
 
     Args:
         name: the job's.
         asked: its options.
+        needed: the topics without which it can't begin: looked for before Spark starts, which takes a while.
 
     Raises:
-        UsageError: no PySpark, or Spark failed.
+        UsageError: no PySpark, a topic is missing, or Spark failed.
+        BrokerError: no answer.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise UsageError("the jobs of tarry spark need PySpark: pip install 'tarry[pipelines]'")
-    from pyspark.errors import PySparkException
-
     from tarry.pipelines.session import session
-    from tarry.pipelines.streaming import reason
-    from tarry.pipelines.topics import Topics
+    from tarry.pipelines.streaming import FAILURES, reason
+    from tarry.pipelines.topics import Topics, refuse_missing
 
     settings, cluster = configured(asked.config, asked.bootstrap_servers)
     properties = pairs("--kafka-option", asked.kafka_option)
+    conf = pairs("--conf", asked.conf)
+    refuse_missing(cluster, needed(settings))
     ending = _Ending()
     ending.listen()
     try:
-        conf = pairs("--conf", asked.conf)
-        with session(name, asked.master, conf, tell) as spark, Topics(spark, cluster, properties) as topics:
+        with (
+            session(name, asked.master, conf, tell, shows_log=asked.is_debug) as spark,
+            Topics(spark, cluster, properties) as topics,
+        ):
             ending.listen()  # again: what Spark does at Ctrl-C asks Java in the middle of a question
             yield Job(spark, topics, settings)
     except Exception as error:
         ending.end_if_asked()
-        if isinstance(error, PySparkException):
+        if isinstance(error, FAILURES):
             raise UsageError(reason(error)) from error
         raise
 

@@ -11,7 +11,7 @@ import typer
 
 from tarry.cli.looking import policy
 from tarry.cli.options import default_intake, value_of
-from tarry.cli.spark.job import Session, job, pairs, with_session
+from tarry.cli.spark.job import Session, job, pairs, with_results, with_session
 from tarry.clock import SystemClock
 from tarry.stderr import tell
 from tarry.supervisor import handled
@@ -113,7 +113,7 @@ def schedule(
     spread_ms = value_of("--spread", parse_duration_ms, spread)
     base_ms = None if base is None else value_of("--base", parse_instant_ms, base)
     with (
-        job("schedule", session) as running,
+        job("schedule", session, lambda config: with_results([intake or default_intake(config)])) as running,
         _ending_between_slices() as (stop, ended_by),
     ):
         plan = Plan(
