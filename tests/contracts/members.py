@@ -161,8 +161,8 @@ class Group:
             for member in members:
                 member.poll()
 
-    def asked(self, partition: int = 0) -> tuple[int, str]:
-        """What the group has committed last: offset and metadata."""
-        [found] = self.asker.committed([TopicPartition(self.topic, partition)], 10.0)
+    def asked(self, partition: int = 0, topic: str | None = None) -> tuple[int, str]:
+        """What the group has committed last, of its own topic or another: offset and metadata."""
+        [found] = self.asker.committed([TopicPartition(topic or self.topic, partition)], 10.0)
         assert found.error is None
         return found.offset, found.metadata or ""

@@ -92,6 +92,16 @@ class Reading:
         self._kafka.until(there, f"an end of {topic}/{partition} at {end}; read {self.values}, ends {self.ends}")
         return self.values
 
+    def until_values(self, count: int) -> list[bytes | None]:
+        """Read until so many records have come: where an aborted transaction may move the end, once more."""
+
+        def there() -> bool:
+            self.look()
+            return len(self.records) >= count
+
+        self._kafka.until(there, f"{count} records")
+        return self.values
+
     def until_error(self) -> KafkaError:
         """Read until an error comes that is no end of a partition."""
 

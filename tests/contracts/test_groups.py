@@ -1,10 +1,14 @@
 """Who owns what in a group, in which order its members are told, and whose commits it takes."""
 
+from collections.abc import Sequence
+
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from tarry.errors import AbortableError, RetriableError
 from tarry.kafka.errors import translate, translate_group
+from tarry.kafka.membership import Membership
+from tarry.kafka.place import Place
 from tests.contracts.members import Group, Member
 from tests.contracts.steps import CALL_S, commit, refused
 from tests.support.contract import Kafka
@@ -122,7 +126,9 @@ def test_a_member_commits_offsets_with_metadata(group: Group) -> None:
 
 
 def test_a_member_may_commit_offsets_of_topics_that_it_does_not_subscribe_to(group: Group, kafka: Kafka) -> None:
-    group.joined().commit(7, topic=kafka.make_topic())
+    another = kafka.make_topic()
+    group.joined().commit(7, topic=another)
+    assert group.asked(topic=another)[0] == 7
 
 
 def test_a_member_may_commit_offsets_of_partitions_that_others_own(group: Group) -> None:
@@ -203,3 +209,36 @@ def test_offsets_in_a_transaction_by_a_stranger_are_taken_by_classic_groups_alon
         assert member.committed()[0] == 7
     else:
         assert refused(_send, kafka, offset, stranger).code() == KafkaError.UNKNOWN_MEMBER_ID
+
+
+class _Nobody:
+    """Is told of partitions, and does nothing with them."""
+
+    def __init__(self) -> None:
+        self.owned: list[Place] = []
+
+    def assigned(self, places: Sequence[Place]) -> None:
+        self.owned += places
+
+    def revoked(self, places: Sequence[Place]) -> None:
+        self.owned = [place for place in self.owned if place not in places]
+
+    lost = revoked
+
+
+def test_our_own_member_shows_a_transaction_no_metadata_of_a_stranger(group: Group, kafka: Kafka) -> None:
+    properties = kafka.cluster.member(group.name, group.protocol, None)
+    membership = Membership(kafka.cluster.clients, properties, [group.topic], lambda _text: None)
+    told = _Nobody()
+    membership.join(told)
+    kafka.at_the_end(membership.close)
+    with pytest.raises(AbortableError, match="no member of group"):
+        membership.metadata()
+
+    def has_all() -> bool:
+        membership.poll()
+        return len(told.owned) == 2
+
+    kafka.until(has_all, "it has all partitions")
+    _send(kafka, TopicPartition(group.topic, 0, 7), membership.metadata())
+    kafka.until(lambda: group.asked()[0] == 7, "the offset is there")

@@ -71,6 +71,29 @@ def test_a_reader_below_the_start_is_told_that_it_is_off_the_log(kafka: Kafka, t
     assert Reading(kafka, {(topic, 0): 100}).until_end(topic, MANY + 1) == values[100:]
 
 
+def test_that_it_was_off_the_log_is_told_after_it_reads_elsewhere_with_the_offset_where_it_was(
+    kafka: Kafka, topic: str
+) -> None:
+    _many(kafka, topic)
+    trim = kafka.offsets.trim({(topic, 0): 100})
+    kafka.until(lambda: trim.done, "the records are deleted")
+    reading = Reading(kafka, {(topic, 0): 50})
+
+    def is_told() -> bool:
+        # A question takes as long as a fetch that was sent before it.
+        reading.consumer.get_watermark_offsets(TopicPartition(topic, 0), CALL_S)
+        reading.shut((topic, 0))
+        reading.open({(topic, 0): 150})
+        found = [(record.error(), record.offset()) for record in reading.consumer.consume(1_000, 0.5)]
+        reading.shut((topic, 0))
+        reading.open({(topic, 0): 50})
+        return any(
+            error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET and at == 50 for error, at in found
+        )
+
+    kafka.until(is_told, "an error of where it was before")
+
+
 def test_a_pause_loses_nothing_and_repeats_nothing(kafka: Kafka, topic: str) -> None:
     values = _many(kafka, topic)
     reading = Reading(kafka, {(topic, 0): 0})

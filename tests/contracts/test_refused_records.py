@@ -243,3 +243,13 @@ def test_deliveries_are_reported_only_where_they_failed(kafka: Kafka, topic: str
     producer.produce(topic, b"a", partition=0, on_delivery=reports)
     producer.commit_transaction(CALL_S)
     assert reports == []
+
+
+def test_a_limit_is_on_the_batch_as_it_is_compressed(kafka: Kafka) -> None:
+    topic = kafka.make_topic(1, max_message_bytes=LIMIT)
+    commit(kafka.producer(compression_type="zstd"), topic, b"x" * 20 * LIMIT)
+    plain = kafka.producer()
+    error = refused(commit, plain, topic, b"x" * 20 * LIMIT)
+    assert error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+    plain.abort_transaction(CALL_S)
+    assert Reading(kafka, {(topic, 0): 0}).until_values(1) == [b"x" * 20 * LIMIT]

@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tarry.app import geometry_of
 from tarry.config import Config
+from tests.support.brokers import wait_until
 from tests.support.chaos import Watch
 from tests.support.checker import Report, all_accepted, check
 from tests.support.dying import Step
@@ -25,6 +26,8 @@ from tests.support.secured import DOORS, SecuredBroker
 from tests.support.workload import Target, Workload, accepted_as_seen
 
 PARTITIONS: Final = 4
+TAKE_OVER_S: Final = 10.0
+"""By then others fire what a process had that is gone."""
 NOTHING: Final[dict[str, Sequence[str]]] = {"<intake>": (), "<level>": (), "<target>": (), "<group>": ()}
 """For no row of the table of rights a name."""
 
@@ -148,6 +151,24 @@ def rights_of(config: ServeConfig, targets: Sequence[str]) -> list[Grant]:
         "<group>": [settings.service.group],
     }
     return [*documented(SERVICE, names), *documented(MAKER, names)]
+
+
+def places_of(serve: Serve) -> list[str]:
+    """What it serves, by its last word on that."""
+    partitions: list[str] = serve.events("serving")[-1]["partitions"]
+    return partitions
+
+
+def wait_shared(lab: Lab, services: Sequence[Serve]) -> None:
+    """Wait until each partition is served, and each service serves some."""
+
+    def is_shared() -> bool:
+        if not all(serve.events("serving") for serve in services):
+            return False
+        served = sorted(place for serve in services for place in places_of(serve))
+        return served == [f"{lab.intake}/{partition}" for partition in range(PARTITIONS)]
+
+    wait_until(is_shared, "all partitions are served, by all services", 60.0)
 
 
 def verdict(

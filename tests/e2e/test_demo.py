@@ -105,6 +105,7 @@ def test_the_demo_ends_by_itself_with_nothing_lost_and_nothing_left(run_demo: Ca
     assert list(demo.temporary.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_an_interrupted_demo_sums_up_and_leaves_nothing(run_demo: Callable[..., Demo], number: signal.Signals) -> None:
     demo = run_demo("--for", "10m")
@@ -120,6 +121,7 @@ def test_an_interrupted_demo_sums_up_and_leaves_nothing(run_demo: Callable[..., 
     assert list(demo.temporary.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 def test_a_killed_demo_leaves_nothing(run_demo: Callable[..., Demo]) -> None:
     demo = run_demo("--for", "10m")
     pids = demo.wait_delivering()

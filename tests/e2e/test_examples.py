@@ -59,6 +59,7 @@ def test_an_order_ships_only_after_its_payment_that_failed_three_times(serve: Ca
     assert lines.index("order-1 pay: done, attempt 4") < lines.index("order-1 ship: done, attempt 1")
 
 
+@pytest.mark.exhaustive
 def test_a_retry_topic_brings_back_what_failed_until_it_is_done(serve: Callable[..., LiveService]) -> None:
     lines = example("retry_topic", serve(delay="1s", target="{name}.orders"))
     done = {found[1]: (int(found[2]), float(found[3])) for found in map(DONE.fullmatch, lines) if found}
@@ -68,6 +69,7 @@ def test_a_retry_topic_brings_back_what_failed_until_it_is_done(serve: Callable[
     assert sum(line.endswith("fails") for line in lines) == 3
 
 
+@pytest.mark.exhaustive
 def test_timeouts_of_unpaid_orders_take_a_query_each_and_polling_takes_more(serve: Callable[..., LiveService]) -> None:
     lines = example("unpaid_orders", serve())
     found = {match[1]: [int(number) for number in match.groups()[1:]] for match in map(SHOP.fullmatch, lines) if match}
@@ -76,8 +78,7 @@ def test_timeouts_of_unpaid_orders_take_a_query_each_and_polling_takes_more(serv
     assert polled[:2] == told[:2] == [6, 24]
     assert told[2] == 6
     assert polled[2] >= 8  # it asked every half a second for four seconds, and would for as long as there may be orders
-    assert polled[4] >= 0
-    assert told[4] >= 0
+    assert min(polled[4], told[4]) >= 0, "none is given up before its time is over"
 
 
 @pytest.fixture
@@ -128,5 +129,5 @@ def test_kcat_sends_messages_that_arrive_later(serve: Callable[..., LiveService]
 DONE = re.compile(r"(order-\d): done, attempt (\d), after ([\d.]+) s")
 SHOP = re.compile(
     r"(\w+): (\d+) of (\d+) orders given up, (\d+) queries, "
-    r"late by \d+ ms on average, (\d+) ms at most, (\d+) ms at least"
+    r"late by -?\d+ ms on average, (-?\d+) ms at most, (-?\d+) ms at least"
 )

@@ -16,6 +16,7 @@ from tarry.testing import Fault
 from tests.e2e.conftest import Lab, verdict
 from tests.support.brokers import wait_until
 from tests.support.chaos import ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, Wire, proxied_broker
+from tests.support.checker import LEAST_JUDGED_OF_FAULTS
 from tests.support.workload import Flow, Target
 
 PER_S = 500
@@ -23,6 +24,7 @@ LONGEST_S = 120.0
 """A call of the client library that hangs costs a minute, until the supervisor ends the process."""
 
 
+@pytest.mark.exhaustive
 def test_offsets_can_be_asked_for_again_after_the_broker_was_killed(
     embedded_broker: EmbeddedBroker, make_lab: Callable[[str], Lab]
 ) -> None:
@@ -44,7 +46,7 @@ def test_offsets_can_be_asked_for_again_after_the_broker_was_killed(
         offsets.close()
 
 
-@pytest.mark.parametrize("group_protocol", [pytest.param("classic", marks=pytest.mark.soak), "consumer"])
+@pytest.mark.parametrize("group_protocol", [pytest.param("classic", marks=pytest.mark.exhaustive), "consumer"])
 def test_a_broker_that_is_killed_and_one_that_is_restarted_cost_time_and_no_message(
     embedded_broker: EmbeddedBroker, make_lab: Callable[[str], Lab], group_protocol: str, tell: Callable[[str], None]
 ) -> None:
@@ -64,12 +66,13 @@ def test_a_broker_that_is_killed_and_one_that_is_restarted_cost_time_and_no_mess
             embedded_broker.restart()
     tell(f"{group_protocol}: all fires again {watch.took_s} s after the broker was killed, restarted")
     report = verdict(workload, reader, [serve])
-    report.assert_kept()
+    report.assert_kept(LEAST_JUDGED_OF_FAULTS)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("api_key", "stalled_s"),
-    [pytest.param(TXN_OFFSET_COMMIT, 4.0, marks=pytest.mark.soak), (ADD_OFFSETS_TO_TXN, 8.0)],
+    [pytest.param(TXN_OFFSET_COMMIT, 4.0, marks=pytest.mark.exhaustive), (ADD_OFFSETS_TO_TXN, 8.0)],
     ids=["within-the-session", "beyond-the-session"],
 )
 def test_a_coordinator_that_is_away_as_offsets_are_sent_costs_time_and_no_message(
@@ -98,10 +101,11 @@ def test_a_coordinator_that_is_away_as_offsets_are_sent_costs_time_and_no_messag
                 proxy.resume()
         tell(f"coordinator away for {stalled_s:g} s: all fires again after {watch.took_s} s")
         report = verdict(workload, reader, [serve])
-    report.assert_kept()
+    report.assert_kept(LEAST_JUDGED_OF_FAULTS)
 
 
-@pytest.mark.parametrize("group_protocol", ["classic", pytest.param("consumer", marks=pytest.mark.soak)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("group_protocol", ["classic", pytest.param("consumer", marks=pytest.mark.exhaustive)])
 def test_connections_that_end_stall_and_slow_down_at_random_cost_time_and_no_message(
     start_embedded_broker: Callable[..., EmbeddedBroker],
     make_lab: Callable[[str], Lab],
@@ -123,4 +127,4 @@ def test_connections_that_end_stall_and_slow_down_at_random_cost_time_and_no_mes
                 harms = [wire.harm() for _ in range(8)]
         tell(f"{group_protocol}: {', '.join(harms)}; {proxy.struck} requests cut")
         report = verdict(workload, reader, services)
-    report.assert_kept()
+    report.assert_kept(LEAST_JUDGED_OF_FAULTS)

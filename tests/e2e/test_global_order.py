@@ -9,13 +9,12 @@ from collections.abc import Sequence
 import pytest
 
 from tests.e2e.conftest import Lab, verdict
-from tests.e2e.test_crashes import pause
 from tests.support.brokers import wait_until
+from tests.support.chaos import pause
 from tests.support.processes import Serve
-from tests.support.workload import Sending, Target
+from tests.support.workload import Flow, Target
 
-MESSAGES = 8_000
-SENT_OVER_S = 24.0
+PER_S = 400
 OWNED_WITHIN_S = 30.0
 
 
@@ -29,6 +28,7 @@ def owner_of(services: Sequence[Serve]) -> Serve:
     return owners()[0]
 
 
+@pytest.mark.some_of("group_protocol")
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
 def test_one_partition_keeps_one_order_over_all_keys_when_who_serves_it_is_killed(
     lab: Lab, group_protocol: str
@@ -41,15 +41,13 @@ def test_one_partition_keeps_one_order_over_all_keys_when_who_serves_it_is_kille
     owner_of(services).wait_serving()
     reader = lab.read()
     workload = lab.workload(1, keys=200, delays_ms=(200, 6_000))
-    with Sending(workload, MESSAGES, SENT_OVER_S) as sending:
+    with Flow(workload, PER_S):
         for _ in range(2):
             pause(choose, 1.0, 3.0)
             victim = owner_of(services)
             victim.kill()
             survivor = next(serve for serve in services if serve is not victim)
             owner_of([survivor]).wait_serving()
-            assert sending.is_going_on
             victim.start()
     report = verdict(workload, reader, services, across_keys=True)
-    report.assert_kept()
-    assert report.judged > MESSAGES / 2
+    report.assert_kept(0.5)

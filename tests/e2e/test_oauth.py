@@ -119,6 +119,7 @@ def start_embedded_broker() -> Iterator[Callable[..., EmbeddedBroker]]:
         yield start
 
 
+@pytest.mark.exhaustive
 def test_tokens_let_the_service_in_and_are_renewed_while_it_works(
     start_embedded_broker: Callable[..., EmbeddedBroker], provider: Provider, tmp_path: Path
 ) -> None:

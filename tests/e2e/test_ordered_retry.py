@@ -64,6 +64,7 @@ def healthy_ms(done: list[Done]) -> tuple[float, float]:
     return took_ms[49], took_ms[98]
 
 
+@pytest.mark.some_of("group_protocol")
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
 def test_a_message_that_fails_holds_up_its_key_and_no_other(lab: Lab, tmp_path: Path, group_protocol: str) -> None:
     choose = random.Random(lab.seed)
@@ -110,7 +111,7 @@ def test_consumers_and_a_service_that_are_killed_break_no_order_and_double_nothi
     assert any(one.task.failures for one in done)
 
 
-@pytest.mark.soak
+@pytest.mark.exhaustive
 def test_what_fails_delays_no_other_key_also_where_consumers_and_a_service_are_killed(
     bootstrap: str, make_lab: Callable[[str], Lab], tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
@@ -126,6 +127,7 @@ def test_what_fails_delays_no_other_key_also_where_consumers_and_a_service_are_k
     assert took_ms[0.05] <= 2 * took_ms[0.0]
 
 
+@pytest.mark.exhaustive
 def test_a_head_that_is_cancelled_on_its_way_holds_up_its_key_no_longer_than_it_is_waited_for(
     lab: Lab, tmp_path: Path
 ) -> None:
@@ -149,6 +151,7 @@ def test_a_head_that_is_cancelled_on_its_way_holds_up_its_key_no_longer_than_it_
     assert (headers[ERROR], headers[ERROR_DETAIL]) == (b"never-came-back", b"cancelled")
 
 
+@pytest.mark.exhaustive
 def test_a_long_convoy_makes_its_partition_wait_and_goes_on(lab: Lab, tmp_path: Path) -> None:
     lab.serve().start().wait_serving()
     config = config_of(lab, first_ms=1_000, max_convoy=500)
@@ -161,6 +164,7 @@ def test_a_long_convoy_makes_its_partition_wait_and_goes_on(lab: Lab, tmp_path: 
     in_order_and_once(sent, all_done(lab.bootstrap, config.out))
 
 
+@pytest.mark.exhaustive
 def test_a_key_that_stops_goes_on_when_its_dead_letters_are_sent_again(lab: Lab, tmp_path: Path) -> None:
     lab.serve().start().wait_serving()
     mended = tmp_path / "mended"

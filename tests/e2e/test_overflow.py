@@ -9,13 +9,14 @@ import random
 import pytest
 
 from tests.e2e.conftest import Lab, verdict
-from tests.e2e.test_crashes import kill_and_start
 from tests.support.buckets import SMALL_WHEEL, wait_empty, waiting_in_buckets
+from tests.support.chaos import kill_and_start
 from tests.support.workload import Sending
 
 DELAYS_MS = (200, 30_000)
 
 
+@pytest.mark.some_of("group_protocol")
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
 def test_messages_through_three_levels_arrive_once_in_order_and_nothing_stays_behind(
     lab: Lab, group_protocol: str
@@ -32,6 +33,7 @@ def test_messages_through_three_levels_arrive_once_in_order_and_nothing_stays_be
     report.assert_kept()
 
 
+@pytest.mark.exhaustive
 def test_a_worker_killed_again_and_again_while_buckets_turn_delivers_all_once_in_order(lab: Lab) -> None:
     serve = lab.serve(instance="only", **SMALL_WHEEL).start()
     serve.wait_serving()
@@ -44,6 +46,7 @@ def test_a_worker_killed_again_and_again_while_buckets_turn_delivers_all_once_in
     report.assert_kept()
 
 
+@pytest.mark.exhaustive
 def test_a_service_that_moves_to_another_group_goes_on_where_a_dead_one_was(lab: Lab) -> None:
     before = lab.serve(group_protocol="consumer", **SMALL_WHEEL).start()
     before.wait_serving()

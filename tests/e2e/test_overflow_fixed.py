@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from confluent_kafka import Producer
 
-from tests.e2e.conftest import PARTITIONS, Lab
-from tests.e2e.test_faults_transactions import wait_shared
+from tests.e2e.conftest import PARTITIONS, Lab, wait_shared
 from tests.support.brokers import wait_until
 from tests.support.buckets import QUICK_WHEEL, waiting_in_buckets
 from tests.support.checker import digest

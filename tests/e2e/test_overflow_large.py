@@ -15,6 +15,7 @@ from tests.e2e.conftest import Lab, verdict
 from tests.support.brokers import wait_until
 from tests.support.buckets import QUICK_WHEEL, wait_empty, waiting_in_buckets
 from tests.support.chaos import now_ms
+from tests.support.checker import ALL_WITH_A_KEY
 from tests.support.dying import MOST_HELD
 from tests.support.fate import STRUCK
 from tests.support.workload import Sending
@@ -35,6 +36,7 @@ DEAD_WITHIN_S = 30.0
 DELIVERED_WITHIN_S = 60.0
 
 
+@pytest.mark.some_of("width_ms")
 @pytest.mark.parametrize("width_ms", [1_000, 1], ids=["in-one-bucket", "in-one-millisecond"])
 def test_more_than_memory_is_delivered_in_order_within_the_budget_through_deaths_between_passes(
     lab: Lab, width_ms: int, tell: Callable[[str], None]
@@ -61,14 +63,17 @@ def test_more_than_memory_is_delivered_in_order_within_the_budget_through_deaths
     arrived = len(reader.poll())
     wait_empty(lab.bootstrap, lab.intake, workload, reader, DELIVERED_WITHIN_S)
     report = verdict(workload, reader, [last], all_read_before=True)
-    report.assert_kept()
-    most_bytes = [max((each["held_bytes"] for each in serve.events(MOST_HELD)), default=0) for serve in lives]
+    report.assert_kept(ALL_WITH_A_KEY)
+    most_bytes = [max(each["held_bytes"] for each in serve.events(MOST_HELD)) for serve in lives]
     most = ", ".join(f"{held / 2**20:.0f}" for held in most_bytes)
     tell(f"{arrived} came before the last process served; held at most {most} of {BUDGET_BYTES / 2**20:.0f} MiB")
-    # What is read at once, up to 5,000 messages, may be more than there is room for: here nearly a budget.
-    assert max(most_bytes) < 2.25 * BUDGET_BYTES
+    # The first also reads the intake: up to 5,000 messages at once, which may be more than there is room for.
+    assert most_bytes[0] < 2.25 * BUDGET_BYTES
+    # The others read buckets alone, which take half of the budget, and what comes in a turn.
+    assert max(most_bytes[1:]) < BUDGET_BYTES
 
 
+@pytest.mark.exhaustive
 def test_a_bucket_of_far_longer_messages_than_others_is_delivered_in_order_within_the_budget(
     lab: Lab, tell: Callable[[str], None]
 ) -> None:
@@ -89,7 +94,8 @@ def test_a_bucket_of_far_longer_messages_than_others_is_delivered_in_order_withi
     drains.wait_serving()
     assert now_ms() < due_ms - 2 * WIDTH_MS, "all was read before any of it was due"
     wait_empty(lab.bootstrap, lab.intake, workload, reader, DELIVERED_WITHIN_S)
-    verdict(workload, reader, [drains], all_read_before=True).assert_kept()
+    verdict(workload, reader, [drains], all_read_before=True).assert_kept(ALL_WITH_A_KEY)
     most_bytes = max(each["held_bytes"] for each in drains.events(MOST_HELD))
     tell(f"held at most {most_bytes / 2**20:.0f} of {BUDGET_BYTES / 2**20:.0f} MiB")
-    assert most_bytes < BUDGET_BYTES
+    # A slot that is read whole takes half of the budget at most; with all of it 13 of 16 MiB were held, and not 6.
+    assert most_bytes < 0.625 * BUDGET_BYTES

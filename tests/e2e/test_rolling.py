@@ -63,14 +63,15 @@ def roll(lab: Lab, per_s: int, seconds: float, settings: dict[str, str], tell: C
     tell(f"rolled in {rolled_ms - first_ms:,} ms at {per_s:,} msg/s, {settings}: longest pauses {pauses_ms}; {report}")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
 def test_two_services_are_replaced_one_after_the_other(
     lab: Lab, tell: Callable[[str], None], group_protocol: str
 ) -> None:
-    roll(lab, 1_000, 25.0, {"group_protocol": group_protocol}, tell)
+    roll(lab, 1_000, 40.0, {"group_protocol": group_protocol}, tell)
 
 
-@pytest.mark.soak
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
 def test_two_services_are_replaced_at_5000_a_second(lab: Lab, tell: Callable[[str], None], group_protocol: str) -> None:
     roll(lab, 5_000, 60.0, {"group_protocol": group_protocol}, tell)

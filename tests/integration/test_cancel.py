@@ -18,6 +18,7 @@ DELAYS_S = (1.5, 5, 12, 25)
 """In memory, and in levels 1, 2 and 3, whose buckets take 1, 3 and 9 s."""
 
 
+@pytest.mark.some_of("at_once")
 @pytest.mark.parametrize("at_once", [False, True])
 def test_a_cancel_wins_wherever_its_message_waits_and_its_outcome_is_told(
     bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path, *, at_once: bool

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from confluent_kafka import OFFSET_BEGINNING, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt
+from tarry.clock import SystemClock
+from tarry.devbroker import EmbeddedBroker
 from tarry.devbroker.ports import HOST, free_port
 from tarry.errors import BrokerError, FatalError, HeaderError, RetriableError, UsageError
 from tarry.handle import Handle
@@ -113,19 +115,38 @@ def test_a_record_that_only_the_broker_finds_too_large_is_refused(bootstrap: str
 def test_an_intake_that_is_not_there_is_refused_and_not_made(bootstrap: str, topic_name: str) -> None:
     with (
         DelayedProducer(bootstrap, topic_name, timeout_s=20) as producer,
-        pytest.raises(BrokerError, match="could not send") as refusal,
+        pytest.raises(BrokerError, match=f"^there is no topic {topic_name}: has `tarry serve` made it") as refusal,
     ):
         producer.send("orders", b"v", delay=_SECOND)
-    assert refusal.value.code in {"_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"}
+    assert refusal.value.code == "UNKNOWN_TOPIC_OR_PART"
     assert topic_name not in AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=5).topics
 
 
-def test_without_a_broker_the_wait_ends_with_a_line_that_says_it_may_be_there() -> None:
-    with (
-        DelayedProducer("127.0.0.1:1", timeout_s=0.5) as producer,
-        pytest.raises(RetriableError, match=r"not acknowledged in time; it may or may not"),
-    ):
+@pytest.mark.some_of("servers")
+@pytest.mark.parametrize(
+    ("servers", "cause"), [("127.0.0.1:1", "Connection refused"), ("no-such-host.invalid:9092", "resolve")]
+)
+def test_a_wrong_address_is_named_with_its_cause_soon(servers: str, cause: str) -> None:
+    clock = SystemClock()
+    began_ms = clock.monotonic_ms()
+    says = f"^could not reach Kafka at {servers}: .*{cause}.*; nothing was ever connected$"
+    with DelayedProducer(servers) as producer, pytest.raises(RetriableError, match=says):
         producer.send("orders", b"v", delay=_SECOND)
+    with pytest.raises(RetriableError, match=says):
+        OutcomeReader(servers)
+    assert clock.monotonic_ms() - began_ms < 25_000
+
+
+def test_once_it_was_connected_the_wait_ends_with_a_line_that_says_it_may_be_there(
+    start_embedded_broker: Callable[[], EmbeddedBroker], topic_name: str
+) -> None:
+    broker = start_embedded_broker()
+    intake = make_topic(broker.bootstrap_servers, topic_name)
+    with DelayedProducer(broker.bootstrap_servers, intake, timeout_s=2) as producer:
+        producer.send("orders", b"v", delay=_SECOND)
+        broker.kill()
+        with pytest.raises(RetriableError, match=r"not acknowledged in time; it may or may not"):
+            producer.send("orders", b"v", delay=_SECOND)
 
 
 def _result(receipt: Receipt, outcome: str, **more: str) -> bytes:
@@ -270,5 +291,6 @@ def test_the_command_without_a_broker_says_so_in_one_line(tmp_path: Path) -> Non
     servers = ("--bootstrap-servers", f"{HOST}:{free_port()}")
     said = tarry("send", "orders", "v", "--delay", "5s", *servers, cwd=tmp_path)
     assert (said.code, said.out) == (1, "")
-    text = "could not send to tarry.delayed: not acknowledged in time; it may or may not be there"
-    assert said.err == f"tarry: {text}\n"
+    assert said.err.startswith(f"tarry: could not reach Kafka at {servers[1]}: ")
+    assert said.err.endswith("; nothing was ever connected\n")
+    assert said.err.count("\n") == 1

@@ -1,8 +1,6 @@
 """What other schedulers' producers send arrives through a real broker as those schedulers deliver it."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import pytest
@@ -11,12 +9,6 @@ from tarry.core.intake_policy import IntakePolicy
 from tarry.core.request_reader import Header, RequestReader
 from tarry.worker.plan import IntakePlan
 from tests.support.stage import GEOMETRY, Stage
-
-
-@pytest.fixture
-def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
-    with ExitStack() as until_the_end:
-        yield Stage(bootstrap, unique_name("dialect"), 1, until_the_end)
 
 
 def _headers(dialect: str, due_s: int, target: str) -> list[Header]:

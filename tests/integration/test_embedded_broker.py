@@ -114,11 +114,18 @@ def java_on_port(port: int) -> int:
     pytest.fail(f"no Java serves port {port}")
 
 
+def voters_of(broker: EmbeddedBroker) -> str:
+    """The controllers, as the broker's configuration names them."""
+    properties = (broker.data / "server.properties").read_text(encoding="utf-8")
+    return properties.partition("controller.quorum.voters=")[2].splitlines()[0]
+
+
+@pytest.mark.exhaustive
 def test_a_killed_broker_comes_back_on_the_same_port_with_what_it_had(
     embedded_broker: EmbeddedBroker, topic_name: str
 ) -> None:
     servers, pid = embedded_broker.bootstrap_servers, embedded_broker.pid
-    before = cluster_id(servers)
+    before, voters = cluster_id(servers), voters_of(embedded_broker)
     create(servers, topic_name)
     produce(servers, topic_name, b"kept")
     embedded_broker.kill()
@@ -128,6 +135,7 @@ def test_a_killed_broker_comes_back_on_the_same_port_with_what_it_had(
     assert embedded_broker.bootstrap_servers == servers
     assert embedded_broker.pid != pid
     assert cluster_id(servers) == before
+    assert voters_of(embedded_broker) == voters, "a further broker would look for its controller in vain"
     assert read_first(servers, topic_name) == b"kept"
 
 
@@ -146,6 +154,7 @@ def test_a_second_start_on_the_same_data_keeps_topics_and_cluster(
     assert read_first(second.bootstrap_servers, topic_name) == b"kept"
 
 
+@pytest.mark.exhaustive
 def test_two_brokers_at_once_are_two_clusters_and_temporary_data_goes_with_them() -> None:
     brokers = [EmbeddedBroker(), EmbeddedBroker()]
     with ThreadPoolExecutor() as pool:
@@ -203,6 +212,7 @@ def test_a_property_that_kafka_refuses_is_named_and_nothing_is_left(tmp_path: Pa
     assert not broker.running
 
 
+@pytest.mark.exhaustive
 def test_listeners_can_be_added(start_embedded_broker: Callable[..., EmbeddedBroker]) -> None:
     second = f"{HOST}:{free_port()}"
     broker = start_embedded_broker(
@@ -225,6 +235,7 @@ def test_a_parent_killed_with_kill_9_leaves_no_java_and_no_temporary_data() -> N
         wait_until(lambda: not data.exists(), "the temporary data is removed")
 
 
+@pytest.mark.some_of("number")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_says_where_it_listens_and_a_signal_ends_it_with_exit_0(number: signal.Signals) -> None:
     with python(COMMAND) as command:
@@ -238,6 +249,7 @@ def test_the_command_says_where_it_listens_and_a_signal_ends_it_with_exit_0(numb
         assert not is_alive(pid)
 
 
+@pytest.mark.exhaustive
 def test_the_command_ends_with_exit_1_and_a_line_when_java_dies(tmp_path: Path) -> None:
     with python(COMMAND, "--data", str(tmp_path)) as command:
         port = int(first_line(command).strip().rpartition(":")[2])

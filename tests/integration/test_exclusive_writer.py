@@ -176,6 +176,7 @@ def test_a_zombie_whose_write_never_left_it_shuts_nobody_out(lab: Lab) -> None:
     assert lab.values() == [b"1", b"2", b"3"]
 
 
+@pytest.mark.some_of("fault")
 @pytest.mark.parametrize(
     ("fault", "expected"), [(Fault.LOSE_RESPONSE, b"2"), (Fault.LOSE_REQUEST, b"1")], ids=["done", "not-done"]
 )
@@ -357,6 +358,7 @@ def test_another_ones_open_transaction_hides_nothing_that_was_committed_before_i
         stranger.abort()
 
 
+@pytest.mark.some_of("steps")
 @pytest.mark.parametrize("steps", [("begun", "produced", "committing"), ("committed", "produced", "committed")])
 def test_a_source_that_resumes_loses_and_repeats_nothing_through_kill_9(lab: Lab, steps: tuple[Step, ...]) -> None:
     bootstrap, count = lab.stage.cluster.bootstrap_servers, 2_000

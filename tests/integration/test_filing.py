@@ -5,7 +5,7 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,18 +20,14 @@ from tests.support.stage import Inbox, Stage, inbox
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
+pytestmark = pytest.mark.stage(partitions=2)
+
 LIMIT = 20_000
 LARGE = 2 * LIMIT
 """Of random bytes: compressed it is as large."""
 
 FAR_MS = 13_000
 """Goes through three levels."""
-
-
-@pytest.fixture
-def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
-    with ExitStack() as until_the_end:
-        yield Stage(bootstrap, unique_name("filing"), 2, until_the_end)
 
 
 @pytest.fixture
@@ -90,6 +86,8 @@ def headers_of(record: "Message[Any, Any]") -> list[tuple[str, bytes]]:
     return list(headers)
 
 
+@pytest.mark.some_of("killed")
+@pytest.mark.some_of("narrow")
 @pytest.mark.parametrize("killed", [False, True], ids=["in one life", "killed in between"])
 @pytest.mark.parametrize("narrow", ["all", "the first"])
 def test_what_a_level_refuses_for_its_size_is_dead_and_the_others_are_filed(

@@ -1,17 +1,18 @@
 """A client library without room for more records inside a transaction: it takes longer, and nothing else changes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Producer
 
 from tarry.kafka.clients import LibraryClients, Properties
 from tarry.kafka.settings import Cluster
 from tarry.kafka.transaction import Transactor
+from tests.support.ignoring import ignore
 from tests.support.stage import Record, Stage
+
+pytestmark = pytest.mark.stage(partitions=2)
 
 ROOM = 10
 MANY = 400
@@ -54,22 +55,12 @@ class NarrowClients(LibraryClients):
 
 
 @pytest.fixture
-def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
-    with ExitStack() as until_the_end:
-        yield Stage(bootstrap, unique_name("narrow"), 2, until_the_end)
-
-
-@pytest.fixture
 def narrow() -> NarrowClients:
     return NarrowClients()
 
 
 def cluster_of(stage: Stage, narrow: NarrowClients) -> Cluster:
     return Cluster(stage.cluster.bootstrap_servers, {}, narrow)
-
-
-def ignore(_error: KafkaError | None, _record: Any) -> None:
-    """What a delivery report says, the commit says as well."""
 
 
 def request(target: str, delay_ms: int) -> list[tuple[str, bytes | None]]:

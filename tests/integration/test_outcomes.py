@@ -60,6 +60,7 @@ with OutcomeReader(servers, intake) as outcomes:
 """
 
 
+@pytest.mark.exhaustive
 def test_ten_thousand_wait_at_once_and_nothing_is_left_of_them(bootstrap: str, served: tuple[str, str]) -> None:
     intake, target = served
     count = 10_000

@@ -20,7 +20,7 @@ from tests.support.rights import AUTHORIZER, allow, deny
 _AT_FIRST = 20
 
 
-@pytest.mark.parametrize("away_s", [3, pytest.param(120, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("away_s", [3, pytest.param(120, marks=pytest.mark.exhaustive)])
 def test_a_target_that_is_away_delays_its_own_messages_only(
     start_embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path, away_s: int
 ) -> None:

@@ -184,7 +184,8 @@ def test_the_command_waits_for_the_answer(
     bootstrap: str, intake: str, tmp_path: Path, outcomes: tuple[str, ...], code: int, says: list[str]
 ) -> None:
     handle = _handle(intake)
-    command = [sys.executable, "-m", "tarry", "cancel", str(handle), "--wait", "--bootstrap-servers", bootstrap]
+    command = [sys.executable, "-m", "tarry", "cancel", str(handle), "--wait", "--intake", intake]
+    command += ["--bootstrap-servers", bootstrap]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as running:
         wait_until(lambda: len(read_topic(bootstrap, intake)) == 1, "the cancel is there")
         _answer(bootstrap, handle, f"{intake}/2/0", *outcomes)
@@ -196,7 +197,7 @@ def test_the_command_waits_for_the_answer(
 
 
 def test_the_command_without_an_answer(bootstrap: str, intake: str, tmp_path: Path) -> None:
-    servers = ("--bootstrap-servers", bootstrap)
+    servers = ("--bootstrap-servers", bootstrap, "--intake", intake)
     handle = str(_handle(intake))
     assert tarry("cancel", handle, *servers, cwd=tmp_path) == (0, "accepted\n", "")
     code, out, err = tarry("cancel", handle, "--json", *servers, cwd=tmp_path)

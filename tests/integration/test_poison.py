@@ -3,8 +3,6 @@
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from itertools import cycle
 from typing import Any
 
@@ -20,6 +18,8 @@ from tarry.worker.targets import MISSING_MS
 from tests.support import poison
 from tests.support.stage import Inbox, Running, Stage
 
+pytestmark = pytest.mark.stage(partitions=2, intake=True)
+
 HALF = 1_000
 HOLDS_MS = 6_000
 """From the first message sent to when all are due: enough to send and to read them."""
@@ -29,12 +29,9 @@ DEADLINE_S = 120.0
 
 
 @pytest.fixture
-def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
-    with ExitStack() as until_the_end:
-        stage = Stage(bootstrap, unique_name("poison"), 2, until_the_end)
-        stage.make_intake()
-        poison.make_targets(stage)
-        yield stage
+def stage(stage: Stage) -> Stage:
+    poison.make_targets(stage)
+    return stage
 
 
 def serve(stage: Stage, **plan: Any) -> Running:

@@ -20,6 +20,7 @@ from tarry.client.dedup.tables import Tables
 from tarry.errors import UsageError
 from tests.support.brokers import wait_until
 from tests.support.postgres import Postgres
+from tests.support.raw_headers import produce_raw
 from tests.support.sinking import MAKE_ROWS, STEPS, SinkConfig, Step, send, sink_of, sinking, write_rows
 
 PARTITIONS = 3
@@ -54,6 +55,7 @@ def assert_written_once(database: Postgres, config: SinkConfig, sent: dict[str, 
     assert sorted(written) == sorted(sent.items())
 
 
+@pytest.mark.some_of("group_protocol")
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
 def test_each_id_is_written_once_and_a_restart_reads_on_where_the_offsets_say(
     database: Postgres, config: SinkConfig, tmp_path: Path, group_protocol: str
@@ -107,6 +109,7 @@ def test_a_sink_that_wakes_in_mid_transaction_writes_nothing_more_of_what_anothe
     assert_written_once(database, config, sent)
 
 
+@pytest.mark.some_of("group_protocol")
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
 def test_partitions_that_move_between_two_sinks_of_which_one_is_killed_are_written_once(
     database: Postgres, config: SinkConfig, tmp_path: Path, group_protocol: str
@@ -172,10 +175,48 @@ def test_what_the_application_raises_ends_the_sink_and_nothing_of_the_batch_is_w
     assert database.rows("SELECT 1 FROM tarry_sink_ids WHERE sink = %s", config.group) == []
 
 
-def test_a_database_that_cannot_be_reached_at_the_start_is_one_line(config: SinkConfig) -> None:
-    sink = sink_of(replace(config, conninfo="host=127.0.0.1 port=1 dbname=none"), print)
-    with pytest.raises(UsageError, match=r"^the database gave up: .*refused[^\n]*$"):
-        sink.run()
+def test_a_database_that_is_away_at_the_start_is_waited_for(
+    start_postgres: Callable[[], Postgres], config: SinkConfig
+) -> None:
+    database = start_postgres()
+    database.rows(MAKE_ROWS)
+    database.kill()
+    config = replace(config, conninfo=database.conninfo)
+    sent = send(config.bootstrap, config.topic, 50)
+    refusals: list[str] = []
+
+    def tell(event: str, **fields: Any) -> None:
+        if event == "take_over_refused":
+            refusals.append(fields["reason"])
+
+    sink = sink_of(config, partial(write_rows, config.group), on_event=tell)
+    thread = threading.Thread(target=sink.run)
+    thread.start()
+    try:
+        wait_until(lambda: len(refusals) >= 2, "it is refused, and tries again", WITHIN_S)
+        assert refusals[0].startswith("the database gave up: ")
+        database.start()
+        wait_written(database, config, 50)
+    finally:
+        sink.stop()
+        thread.join(30)
+    assert not thread.is_alive()
+    assert_written_once(database, config, sent)
+
+
+def test_a_header_whose_name_is_not_utf_8_does_not_end_the_sink(
+    database: Postgres, config: SinkConfig, tmp_path: Path
+) -> None:
+    sent = send(config.bootstrap, config.topic, 40)
+    id_ = str(uuid.uuid4())
+    headers = [(b"\xff", b"1"), (b"tarry-id", id_.encode())]
+    produce_raw(config.bootstrap, config.topic, headers, b"k", b"foreign", times=60)
+    sent |= {id_: b"foreign"}
+    with sinking(config, tmp_path) as sink:
+        wait_written(database, config, 41)
+        wait_read(database, config, 100)
+        assert sink.end() == 0, sink.tail()
+    assert_written_once(database, config, sent)
 
 
 def test_a_topic_that_does_not_exist_is_one_line(config: SinkConfig) -> None:

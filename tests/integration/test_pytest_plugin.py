@@ -16,7 +16,7 @@ def test_the_guides_example_and_a_crash_run_on_one_broker_with_a_service_each(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE))
-    _, with_kafka = examples("testing.md")
+    *_, with_kafka = examples("testing.md")
     pytester.makepyfile(
         test_guide=with_kafka,
         test_more="""

@@ -1,21 +1,13 @@
 """Results are for others to read: who takes a partition over does not need them, and they may be deleted any time."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 import pytest
 
 from tests.support.brokers import wait_until
 from tests.support.stage import Stage
 
-
-@pytest.fixture
-def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
-    with ExitStack() as until_the_end:
-        stage = Stage(bootstrap, unique_name("truncated"), 1, until_the_end)
-        stage.make_intake()
-        yield stage
+pytestmark = pytest.mark.stage(intake=True)
 
 
 def results_of(stage: Stage) -> str:

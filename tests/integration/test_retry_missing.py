@@ -16,6 +16,7 @@ from tarry.clock import SystemClock
 from tarry.core.retry.convoy import Ticket
 from tarry.core.retry.journey import Journey
 from tarry.core.retry.names import Names
+from tarry.headers import TARGET
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS, TopicAdmin
@@ -46,12 +47,23 @@ class Place:
         )
         self.served = 0
 
-    def lost(self, number: int, outcome: str, ago_ms: int, target: str | None = None) -> Head:
-        """A message of the convoy that was sent off, and what became of it so long ago."""
-        ticket = Ticket(7, number)
-        headers: Any = Journey(str(uuid.UUID(int=number)), f"{self.names.topic}/0/7", ticket).headers()
+    def lost(self, number: int, outcome: str, ago_ms: int, target: str | None = None, *, is_told: bool = True) -> Head:
+        """A message of the convoy that was sent off, and what became of it so long ago.
+
+        Args:
+            number: of it.
+            outcome: of it.
+            ago_ms: when.
+            target: where it was to go; None: back to the consumer.
+            is_told: whether the result names the target, as it does not where the intake refuses that.
+        """
+        ticket, target = Ticket(7, number), target or self.names.retry
+        journey = Journey(str(uuid.UUID(int=number)), f"{self.names.topic}/0/7", ticket)
+        headers: Any = [(TARGET, target.encode()), *journey.headers()]
         source = f"{self.names.intake}/0/{self._offset}"
-        result = {"outcome": outcome, "source": source, "target": target or self.names.retry, "reason": "so it was"}
+        told = target if is_told else None
+        reason = "so it was" if is_told else "target-not-allowed"
+        result = {"outcome": outcome, "source": source, "target": told, "reason": reason}
         at_ms = self.now_ms - ago_ms
         self._producer.produce(self.names.intake, b"%d" % number, KEY, headers=headers, timestamp=at_ms)
         self._producer.produce(self.names.intake + RESULTS, json.dumps(result), b"id", timestamp=at_ms)
@@ -85,6 +97,12 @@ def test_what_will_never_come_is_found_as_often_as_it_is_looked_for(place: Place
     found = [(b"1", f"{outcome} so it was")]
     assert place.find(head, fired, another) == found
     assert place.find(head) == found, "whoever asked may not have got it written"
+
+
+def test_what_the_intake_refused_for_its_target_is_found_though_the_result_names_none(place: Place) -> None:
+    head = place.lost(1, "dead", 500, is_told=False)
+    another = place.lost(2, "dead", 500, target="elsewhere", is_told=False)
+    assert place.find(head, another) == [(b"1", "dead target-not-allowed")]
 
 
 def test_what_comes_after_a_look_is_found_by_the_next_one(place: Place) -> None:

@@ -2,8 +2,6 @@
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import Producer
@@ -14,6 +12,8 @@ from tarry.core.request_reader import RequestReader
 from tarry.murmur2 import partition_of as javas_partition
 from tarry.worker.plan import IntakePlan
 from tests.support.stage import Stage
+
+pytestmark = pytest.mark.stage(partitions=2)
 
 KEYS: list[bytes] = [
     b"",
@@ -33,12 +33,6 @@ KEYS: list[bytes] = [
 """What binary columns hold: text, and numbers as Java writes them."""
 
 WIDE = 5
-
-
-@pytest.fixture
-def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
-    with ExitStack() as until_the_end:
-        yield Stage(bootstrap, unique_name("spark"), 2, until_the_end)
 
 
 def test_keys_of_any_bytes_arrive_intact_where_spark_would_have_put_them(stage: Stage) -> None:

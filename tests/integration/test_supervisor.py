@@ -36,7 +36,8 @@ if orders == "die":
 if orders == "garble":
     channel._socket.send(b"nonsense\\n")
 while not channel.orphaned and (not asked or orders == "stay"):
-    channel.beat(Beat(orders != "unready", "not yet", Snapshot({("tarry_fired_messages", "in"): 5.0}, {}, {})))
+    why = "not yet" if orders == "unready" else ""
+    channel.beat(Beat(not why, why, Snapshot({("tarry_fired_messages", "in"): 5.0}, {}, {})))
     time.sleep(0.02)
 """
 

@@ -9,14 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-import pytest
-from confluent_kafka import KafkaError
-
 from tarry.devbroker import EmbeddedBroker
 from tarry.kafka.settings import Cluster
 from tarry.kafka.transaction import Transactor
 from tests.support.brokers import wait_until
 from tests.support.chaos import proxied_broker
+from tests.support.ignoring import ignore
 from tests.support.stage import Stage
 
 TRANSACTIONS = 100
@@ -25,16 +23,6 @@ WITHIN_S = 8.0
 
 
 ACKNOWLEDGED_AFTER_S = 0.5
-
-
-@pytest.fixture
-def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
-    with ExitStack() as until_the_end:
-        yield Stage(bootstrap, unique_name("pace"), 1, until_the_end)
-
-
-def ignore(_error: KafkaError | None, _record: object) -> None:
-    """What a delivery report says, the commit says as well."""
 
 
 @contextmanager

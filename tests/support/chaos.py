@@ -16,6 +16,7 @@ from tarry.testing import PRODUCE, Fault
 from tarry.testing.proxy import Side
 from tests.support.brokers import is_alive
 from tests.support.checker import Arrived
+from tests.support.further_broker import FurtherBroker
 from tests.support.processes import Serve
 from tests.support.proxy_process import ProxyProcess
 from tests.support.reader import Reader
@@ -141,6 +142,7 @@ class Chaos:
         broker: theirs alone.
         wire: their connections.
         choose: of all choices.
+        further: has a partition of one of the service's own topics alone, which has no leader while it is stopped.
         kills_broker: whether the broker is killed, too, and not only restarted. Members by KIP-848 that join while one
             comes back may find it unable to serve their group for good (docs/guarantees.md).
     """
@@ -153,9 +155,11 @@ class Chaos:
         choose: random.Random,
         *,
         kills_broker: bool = True,
+        further: FurtherBroker | None = None,
     ) -> None:
         self.done: Counter[str] = Counter()
         self._kills_broker = kills_broker
+        self._further = further
         self._services = list(services)
         self._broker = broker
         self._wire = wire
@@ -176,6 +180,7 @@ class Chaos:
                     self.services_rolled,
                     self.connections_harmed,
                     self.connections_harmed,
+                    *([self.partition_taken_away] if self._further is not None else []),
                 )
             )
             harm()
@@ -225,6 +230,13 @@ class Chaos:
             if code != 0:
                 raise AssertionError(f"{serve.name} ended with {code} after SIGTERM\n{serve.tail()}")
             serve.start().wait_serving()
+
+    def partition_taken_away(self) -> None:
+        """A partition of one of the service's own topics has no leader for a while."""
+        if self._further is not None:
+            self._further.stop()
+            time.sleep(self._choose.uniform(0, 20))
+            self._further.start()
 
     def connections_harmed(self) -> None:
         """Anything that `Wire` does."""
@@ -277,3 +289,21 @@ def is_stopped(pid: int) -> bool:
 def now_ms() -> int:
     """Wall time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
+
+
+def pause(choose: random.Random, shortest_s: float, longest_s: float) -> None:
+    """Let the service work for a random while: here the passing of time is what the test is about."""
+    time.sleep(choose.uniform(shortest_s, longest_s))
+
+
+def kill_and_start(serve: Serve, choose: random.Random, times: int, longest_s: float) -> None:
+    """kill -9 at random moments: usually while it serves, one time in four while it is still coming back."""
+    for _ in range(times):
+        if choose.random() < 0.75:
+            serve.wait_serving()
+            pause(choose, 0.1, longest_s)
+        else:
+            pause(choose, 0.3, 1.0)
+        serve.kill()
+        serve.start()
+    serve.wait_serving()

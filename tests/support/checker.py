@@ -33,6 +33,12 @@ ID_HEADER: Final = "tarry-id"
 DUE_HEADER: Final = "tarry-due-ms"
 SOURCE_HEADER: Final = "tarry-source"
 EXAMPLES: Final = 5
+LEAST_JUDGED: Final = 0.3
+"""Of all that was produced: what is accepted only after it is due, because of a fault, has no place in an order."""
+LEAST_JUDGED_OF_FAULTS: Final = 0.1
+"""The same where nobody serves for most of the time."""
+ALL_WITH_A_KEY: Final = 0.9
+"""Where all was accepted before it was due: a workload sends 5 % without a key, which have no order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +166,18 @@ class Report:
         if not self.is_clean:
             raise AssertionError(f"promises broken\n{self}")
 
-    def assert_kept(self) -> None:
-        """Do nothing if nothing is wrong, and an order was judged at all.
+    def assert_kept(self, least_judged: float = LEAST_JUDGED) -> None:
+        """Do nothing if nothing is wrong, and enough of the order was judged to say so.
+
+        Args:
+            least_judged: which part of what was produced had a promised place, at least.
 
         Raises:
-            AssertionError: something is wrong, or no message had a promised place; the text is the report.
+            AssertionError: something is wrong, or fewer messages had a promised place; the text is the report.
         """
         self.assert_clean()
-        if not self.judged:
-            raise AssertionError(f"no order was judged\n{self}")
+        if self.judged < max(1, least_judged * self.produced):
+            raise AssertionError(f"the order was judged for fewer than {least_judged:.0%}\n{self}")
 
     def __str__(self) -> str:
         late = f"late p50 {self.lateness.p50_ms} p99 {self.lateness.p99_ms} max {self.lateness.max_ms} ms"

@@ -10,7 +10,7 @@ import os
 import signal
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from tarry.errors import RetriableError
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
 from tarry.testing import FakeBroker, ManualClock
+from tests.support.raw_headers import as_text, produce_raw
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -135,6 +136,12 @@ class Kafka(ABC):
         return self.ends(topic, partition)[0]
 
     @abstractmethod
+    def put_raw(
+        self, topic: str, headers: Sequence[tuple[bytes, bytes | None]], key: bytes, value: bytes, times: int = 1
+    ) -> None:
+        """Write a record, so many times, as a client in C may: the name of a header is any bytes."""
+
+    @abstractmethod
     def start(self, life: Life) -> Process:
         """Start another process, and return when its life stands where it should."""
 
@@ -160,6 +167,11 @@ class RealKafka(Kafka):
 
     def __init__(self, bootstrap: str, until_the_end: ExitStack) -> None:
         super().__init__(Cluster(bootstrap), SystemClock(), until_the_end)
+
+    def put_raw(
+        self, topic: str, headers: Sequence[tuple[bytes, bytes | None]], key: bytes, value: bytes, times: int = 1
+    ) -> None:
+        produce_raw(self.cluster.bootstrap_servers, topic, headers, key, value, 0, times)
 
     def start(self, life: Life) -> Process:
         process = _RealProcess(self.cluster.bootstrap_servers, life)
@@ -224,6 +236,12 @@ class FakeKafka(Kafka):
         self.clock = ManualClock()
         self._broker = FakeBroker(self.clock, seed=seed, marker_lag_ms=(0, 50), latency_ms=(0, 5))
         super().__init__(Cluster("fake", {}, self._broker.clients("main")), self.clock, until_the_end)
+
+    def put_raw(
+        self, topic: str, headers: Sequence[tuple[bytes, bytes | None]], key: bytes, value: bytes, times: int = 1
+    ) -> None:
+        for _ in range(times):
+            self._broker.append(topic, key, value, [(as_text(name), content) for name, content in headers])
 
     def start(self, life: Life) -> Process:
         name = self.name("process")

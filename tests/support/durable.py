@@ -31,6 +31,9 @@ class Store:
     def commit(self, settled: Settlement) -> None:
         """A transaction with an offset of the intake."""
         self.offset = (settled.low, settled.metadata)
+        for record in settled.summary:
+            self.journal.append((self.journal_end, record))
+            self.journal_end += 1
         self.commit_without_offset(settled.journal)
 
     def commit_without_offset(self, record: bytes) -> None:
@@ -131,7 +134,6 @@ class SlotLog:
 def recover(store: Store, slots: Mapping[Source, SlotLog], replay_end: int, writer: str) -> Recovered:
     """What a take-over finds: a slot has been emptied, or is to be, where its checkpoint says so."""
     low, checkpoint = store.begin(writer)
-    pointer = min([checkpoint.pointer, *(one.pointer for one in checkpoint.draining)])
-    done = store.done_since(pointer, low)
+    done = store.done_since(checkpoint.reads_from, low)
     spans = {source: (slot.start, slot.end) for source, slot in slots.items()}
     return Recovered(low, checkpoint, done.pop(INTAKE), replay_end, Buckets(spans, done, store.journal_end))

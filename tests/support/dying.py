@@ -18,6 +18,7 @@ Signals from outside hit some step or other; by this one a test names it.
 
 import argparse
 import os
+import re
 import signal
 from collections.abc import Mapping
 from dataclasses import replace
@@ -86,8 +87,8 @@ class FatedClients(LibraryClients):
 
     def producer(self, properties: Properties) -> Producer:
         """A producer."""
-        name = str(properties["transactional.id"])
-        if name.endswith("-fire"):
+        name = str(properties.get("transactional.id", ""))
+        if re.search(r"-fire(-[0-9]+)?$", name):
             return FatedProducer(properties, self._fate)
         if name.endswith("-file"):
             return PhasedProducer(properties, self._fate, "filing")

@@ -161,7 +161,7 @@ class Owner:
 
     def commit_checkpoint(self) -> bool:
         """With a copy in the journal; whether it committed."""
-        settled = self.state.rest()
+        settled = self.state.rest(sums_up=self.choose.random() < 0.5)
         if not self.transact(partial(self.commit, settled, Batch()), self.store.abort):
             return False
         self.state.confirm_rest()

@@ -1,8 +1,8 @@
 """A real PostgreSQL for the tests that need one, from Debian's package or any that stands in PATH.
 
 PostgreSQL refuses to run as root: where the tests do, it runs as `postgres` or `nobody`, in a directory of its own
-under the system's temporary one, as the parents of pytest's are closed to others. Where there is none the tests are
-skipped; under CI they fail.
+under the system's temporary one, as the parents of pytest's are closed to others. Where there is none the tests fail;
+with ALLOW_SKIP=1 they are skipped.
 """
 
 import os
@@ -22,6 +22,7 @@ import pytest
 
 from tarry.devbroker.ports import free_port
 from tests.support.brokers import is_alive, wait_until
+from tests.support.lacking import lacks
 
 _DEBIAN: Final = "/usr/lib/postgresql"
 
@@ -139,16 +140,13 @@ def shared_postgres() -> Iterator[Postgres]:
 
 
 def programs() -> Path:
-    """Where `initdb` and `postgres` are; without them the test is skipped, or failed under CI."""
+    """Where `initdb` and `postgres` are; the test that needs them ends without them."""
     found = [Path(path).resolve().parent for path in [shutil.which("initdb")] if path]
     found += sorted(Path(_DEBIAN).glob("*/bin"), reverse=True)
-    for programs in found:
-        if all((programs / name).exists() for name in ("initdb", "postgres")):
-            return programs
-    reason = f"no PostgreSQL: neither in PATH nor below {_DEBIAN} (Debian's package `postgresql`)"
-    if os.environ.get("CI"):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+    whole = [each for each in found if all((each / name).exists() for name in ("initdb", "postgres"))]
+    if not whole:
+        lacks(f"no PostgreSQL: neither in PATH nor below {_DEBIAN} (Debian's package `postgresql`)")
+    return whole[0]
 
 
 def _other_user() -> str | None:

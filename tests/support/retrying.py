@@ -39,6 +39,7 @@ class RetryConfig:
     order: str = "key"
     group_protocol: str = "classic"
     first_ms: int = 200
+    longest_ms: int = 60_000
     missing_after_ms: int = 60_000
     max_convoy: int = 10_000
     attempts: int | None = None
@@ -91,7 +92,12 @@ def consumer(config: RetryConfig) -> RetryingConsumer:
         config.topic,
         config.group,
         handle,
-        RetryPolicy(first_ms=config.first_ms, attempts=config.attempts, when_exhausted=OnError.STOP),
+        RetryPolicy(
+            first_ms=config.first_ms,
+            longest_ms=config.longest_ms,
+            attempts=config.attempts,
+            when_exhausted=OnError.STOP,
+        ),
         intake=config.intake,
         order=config.order,  # type: ignore[arg-type]  # it is checked there
         group_protocol=config.group_protocol,  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ So a test can stop a process between any two steps, which no signal does as exac
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -21,20 +21,24 @@ from tarry.core.intake_policy import IntakePolicy
 from tarry.core.partition import PartitionState
 from tarry.core.recovered import Recovered
 from tarry.core.request_reader import RequestReader
+from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets, ask_committed
+from tarry.kafka.origins import Origins
 from tarry.kafka.patience import patiently
 from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
+from tarry.kafka.refusals import Shortfalls
 from tarry.kafka.settings import Cluster
-from tarry.kafka.takeover import Identity, TakeOver
+from tarry.kafka.takeover import Answer, ByParts, Identity, TakeOver
 from tarry.kafka.topics import TopicAdmin
 from tarry.kafka.transaction import Transactor, fence
 from tarry.timer import TimingWheel
 from tarry.worker import Plan, Worker
 from tarry.worker.firing import Firing
+from tarry.worker.letters import LetterWriter
 from tarry.worker.parking import Parking
 from tarry.worker.plan import IntakePlan
 from tarry.worker.rereading import Rereading
@@ -114,7 +118,7 @@ class Stage:
         return len([one for one in found.partitions.values() if one.leader >= 0 and one.error is None])
 
     def make_intake(self, *, born: bool = True, fixed_delay: bool = False) -> None:
-        """The intake and the topics beside it, as the service makes them; and the target."""
+        """The intake and the topics beside it, as the service makes them where they are missing; and the target."""
         make_or_check(
             TopicAdmin(self.admin),
             self.intake,
@@ -122,14 +126,22 @@ class Stage:
             1,
             GEOMETRY,
             fixed_delay=fixed_delay,
-            before_intake=lambda: self.bear(adopt=False) if born else None,
+            before_intake=lambda: self.bear() if born else None,
         )
         wait_until(lambda: self.count(self.intake) == self.partitions, "the intake is known")
-        self.make_topic(self.target)
+        if not self.count(self.target):
+            self.make_topic(self.target)
 
-    def bear(self, *, adopt: bool) -> None:
+    def bear(self) -> None:
         birth = Birth(self.cluster, self.admin, self.group, SystemClock())
-        birth.give(self.intake, self.partitions, GEOMETRY, adopt=adopt)
+        birth.give(self.intake, self.partitions, GEOMETRY)
+
+    def adopt(self) -> list[str]:
+        """What a start with `--adopt` does; why it did."""
+        events = Events()
+        with closing(Adoption(self.cluster, self.group, SystemClock())) as adoption:
+            adoption.adopt(self.intake, self.partitions, GEOMETRY, events)
+        return [adopted["reason"] for adopted in events.of("adopted")]
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -216,6 +228,7 @@ class Process:
         self.owned: set[Place] = set()
         self.transactor = Transactor(stage.cluster, name)
         self.states: dict[Place, PartitionState] = {}
+        self.shortfalls = Shortfalls(SystemClock())
         self._alive = True
         self.membership = Membership(
             stage.cluster.clients,
@@ -251,8 +264,10 @@ class Process:
         take_over = TakeOver(
             self.membership,
             self.stage.offsets,
+            Origins(self.stage.admin),
+            self.shortfalls,
             journal,
-            Identity((self.transactor.transactional_id,), {self.stage.intake: GEOMETRY}),
+            Identity((self.transactor.transactional_id,), frozenset(), {self.stage.intake: GEOMETRY}),
             partial(fence, self.stage.cluster),
             SystemClock(),
             self.events,
@@ -261,7 +276,7 @@ class Process:
             take_over.prove(self.stage.places)
             if not self.transactor.started:
                 self.transactor.renew()
-            return take_over.run(self.stage.places)
+            return through(take_over.run(self.stage.places))
         finally:
             journal.close()
 
@@ -291,12 +306,15 @@ class Process:
 
     def _firing(self, clock: Clock, at_most: int) -> Firing:
         cluster = self.stage.cluster
-        targets = Targets(lambda topics: TopicAdmin(self.stage.admin).targets(topics, 5))
+        ask = partial(TopicAdmin(self.stage.admin).targets, timeout_s=5)
+        targets = Targets(ask, ask)
         rereading = Rereading(lambda: Reader(cluster, lambda text: self.events("warning", text=text)), 1 << 30)
+        clients, apart = cluster.clients, Transactor(cluster, f"{self.transactor.transactional_id}-dead")
+        letters = LetterWriter(apart, clients, self.membership, clock, self.events)
         parking = Parking(
-            self.transactor, self.membership, targets, rereading, cluster.clients, clock, at_most, self.events
+            self.transactor, self.membership, targets, letters, rereading, clients, clock, at_most, self.events
         )
-        return Firing(self.transactor, self.membership, targets, parking, clock, at_most, self.events)
+        return Firing(self.transactor, self.membership, targets, parking, letters, clock, at_most, self.events)
 
     def open_a_firing_transaction(self, value: bytes) -> None:
         """What a process has open when it dies between step 4 and step 5: a delivery, a journal record, an offset."""
@@ -321,6 +339,16 @@ class Process:
         """Close what a dead process would not have closed: only now, for it would abort the open transaction."""
         with suppress(KafkaException):
             self.transactor.close()
+
+
+def through(course: ByParts[Answer]) -> Answer:
+    """Take a course of parts to its end, with nothing in between."""
+    while True:
+        try:
+            next(course)
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer
 
 
 class Later:
@@ -431,3 +459,22 @@ def inbox(
         yield Inbox(consumer, starts)
     finally:
         consumer.close()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "stage(partitions=1, intake=False): what the fixture `stage` begins with")
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest, bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
+    """A stage: of one partition, and without topics, where the marker `stage` does not say otherwise."""
+
+    def begin(partitions: int = 1, *, intake: bool = False) -> Stage:
+        begun = Stage(bootstrap, unique_name("stage"), partitions, until_the_end)
+        if intake:
+            begun.make_intake()
+        return begun
+
+    marker = request.node.get_closest_marker("stage")
+    with ExitStack() as until_the_end:
+        yield begin(**(marker.kwargs if marker else {}))

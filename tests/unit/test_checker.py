@@ -88,13 +88,23 @@ def test_a_clean_run_is_clean_and_fully_judged() -> None:
     assert (report.lateness.p50_ms, report.lateness.max_ms) == (5, 5)
 
 
-def test_an_order_that_nobody_could_judge_is_no_kept_one() -> None:
-    check(SENT, delivered(SENT)).assert_kept()
-    report = check(SENT[:1], delivered(SENT[:1]))
-    nobody = replace(report, judged=0)
-    nobody.assert_clean()
-    with pytest.raises(AssertionError, match="no order was judged"):
-        nobody.assert_kept()
+def test_an_order_that_hardly_anybody_could_judge_is_no_kept_one() -> None:
+    report = replace(check(SENT, delivered(SENT)), produced=100, judged=29)
+    report.assert_clean()
+    with pytest.raises(AssertionError, match="the order was judged for fewer than 30%"):
+        report.assert_kept()
+    with pytest.raises(AssertionError, match="the order was judged for fewer than 90%"):
+        check(SENT, delivered(SENT)).assert_kept(0.9)
+
+
+def test_an_order_of_which_enough_was_judged_is_kept() -> None:
+    check(SENT, delivered(SENT)).assert_kept(0.8)
+    replace(check(SENT, delivered(SENT)), produced=100, judged=30).assert_kept()
+
+
+def test_of_nothing_no_order_is_kept() -> None:
+    with pytest.raises(AssertionError, match="the order was judged for fewer"):
+        check([], []).assert_kept(0.0)
 
 
 def test_nothing_produced_and_nothing_arrived_is_clean() -> None:

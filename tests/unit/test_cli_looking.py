@@ -62,6 +62,21 @@ def test_what_is_no_handle_is_refused_before_anything_is_asked(command: str) -> 
     assert "not a handle" in str(refusal)
 
 
+@pytest.mark.parametrize("command", ["status", "cancel"])
+@pytest.mark.parametrize(
+    ("handle", "intake"), [(HANDLE, []), ("1.orders.0.12." + ID, []), (HANDLE, ["--intake", "on"])]
+)
+def test_a_handle_of_another_topic_is_refused_before_anything_is_asked(
+    command: str, handle: str, intake: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "tarry.toml"
+    path.write_text('[[intake]]\ntopic = "on"\n', encoding="utf-8")
+    topic = handle.split(".")[1]
+    _, _, refusal = _run(command, handle, *intake, "--config", str(path), "--bootstrap-servers", "127.0.0.1:1")
+    assert isinstance(refusal, UsageError)
+    assert str(refusal) == f"the handle is of {topic}, and not of on: name its intake by --intake"
+
+
 def test_a_cancel_in_an_intake_with_a_fixed_delay_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tarry.toml"
     path.write_text('[[intake]]\ntopic = "in"\ndelay = "5s"\ntarget = "orders"\n', encoding="utf-8")

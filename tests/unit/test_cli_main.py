@@ -1,9 +1,16 @@
 """The `tarry` command itself: its subcommands, and how it ends."""
 
+from pathlib import Path
+
 import pytest
 
 from tarry import __version__
-from tarry.cli.main import main
+from tarry.cli import looking
+from tarry.cli.main import _whence, main
+from tarry.errors import BrokerError
+from tarry.kafka.settings import Cluster
+
+NOBODY = "127.0.0.1:1"
 
 
 def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
@@ -70,3 +77,39 @@ def test_a_mistake_of_use_names_the_help_of_its_command(
         main(words)
     assert ended.value.code == 2
     assert capsys.readouterr().err.endswith(f" ({asked} --help)\n")
+
+
+def test_where_nobody_answers_the_command_says_that_it_took_the_default_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for more, hint in (
+        ([], " (no tarry.toml here, and no --bootstrap-servers: the address is the default)"),
+        (["--bootstrap-servers", NOBODY], ""),
+    ):
+        monkeypatch.setattr(looking, "cluster_of", lambda _settings: Cluster(NOBODY))
+        code, _, err = _run(capsys, "send", "orders", "v", "--delay", "5s", *more)
+        assert code == 1
+        assert err.endswith(f"; nothing was ever connected{hint}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["serve"], False),
+        (["--debug", "topics"], False),
+        (["check"], False),
+        (["pending", "check"], True),
+        (["spark", "audit", "--out", "x"], True),
+    ],
+)
+def test_only_an_option_that_the_command_has_is_missed(
+    words: list[str],
+    named: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = _whence(BrokerError("nobody answers"), words)
+    assert said.startswith(" (no tarry.toml here")
+    assert ("--bootstrap-servers" in said) == named

@@ -75,6 +75,22 @@ def test_without_an_id_each_message_gets_its_own() -> None:
         ({"value": "\udc80"}, "value: not text that UTF-8 can write"),
         ({"headers": {"a": "\udc80"}}, "headers: a: not text that UTF-8 can write"),
         ({"headers": {"\udc80": "a"}}, "headers: not text that UTF-8 can write"),
+        ({"target": b"orders"}, "target: a topic's name is text: bytes"),
+        ({"target": None}, "target: a topic's name is text: NoneType"),
+        ({"id": 5}, "id: neither a UUID nor text nor bytes: int"),
+        ({"id": ["a"] * 36}, "id: neither a UUID nor text nor bytes: list"),
+        ({"value": bytearray(b"v")}, "value: neither text nor bytes nor None: bytearray"),
+        ({"at": "2030-01-01T00:00:00Z"}, "at: not a datetime"),
+        ({"headers": 5}, "headers: neither a mapping nor pairs: int"),
+        ({"headers": "ab"}, "headers: neither a mapping nor pairs: str"),
+        ({"headers": ["ab"]}, "headers: not a pair of a name and a value: \"'ab'\""),
+        ({"headers": [("a", b"1", 2)]}, "headers: not a pair"),
+        ({"headers": {b"a": b"1"}}, "headers: a name is not text: bytes"),
+        ({"headers": [(["a"], b"1")]}, "headers: a name is not text: list"),
+        ({"partition": "1"}, "partition: not a number from 0 to"),
+        ({"partition": True}, "partition: not a number from 0 to"),
+        ({"partition": -1}, "partition: not a number from 0 to"),
+        ({"partition": 2**31}, "partition: not a number from 0 to"),
         ({"headers": {"a": 5}}, "headers: a: neither text nor bytes nor None"),
         *[({"headers": {name: b"x"}}, f"headers: {name} is made from") for name in sorted(REQUEST_HEADERS)],
     ],
@@ -125,7 +141,7 @@ def test_an_option_that_librdkafka_does_not_know_is_refused() -> None:
 def test_an_intake_needs_a_topics_name_and_a_tick_a_length() -> None:
     with pytest.raises(HeaderError, match="intake: not a legal topic name"):
         DelayedProducer("127.0.0.1:1", "a b")
-    with pytest.raises(ConfigError, match="tick_ms: at least 1"):
+    with pytest.raises(ConfigError, match="tick_ms: a whole number, at least 1"):
         DelayedProducer("127.0.0.1:1", tick_ms=0)
 
 
@@ -144,3 +160,15 @@ def test_an_option_that_does_not_go_with_transactions_is_refused_where_one_is_ne
         pytest.raises(ConfigError, match=r"options: .*socket\.timeout\.ms"),
     ):
         producer.reschedule(handle, DelayedMessage("orders", b"v", delay=_SECOND))
+
+
+def test_what_is_no_message_is_refused_in_one_line() -> None:
+    with pytest.raises(HeaderError, match="message: not a DelayedMessage: dict"):
+        to_record({"target": "orders"}, _NOW_MS)  # type: ignore[arg-type]  # the case
+
+
+def test_a_partition_of_the_target_is_read_by_the_service() -> None:
+    record = to_record(_message(partition=3), _NOW_MS)
+    decision = RequestReader(IntakePolicy("tarry.delayed")).read(0, 0, _NOW_MS, record.headers, 0)
+    assert isinstance(decision, Request)
+    assert decision.partition == 3

@@ -10,6 +10,7 @@ import pytest
 
 from tarry.errors import UsageError
 from tarry.jars.cache import SUMS, cache_directory, cached_jars
+from tests.support.ignoring import ignore
 
 WHAT = "Kafka (43 MB, once)"
 CONTENT = {"kafka.jar": b"broker", "log4j.jar": b"logger"}
@@ -29,10 +30,6 @@ class CountedFetch:
 
 def never(into: Path) -> None:
     raise AssertionError(f"fetched into {into} again")
-
-
-def ignore(_line: str) -> None:
-    """Take no note of progress."""
 
 
 def contents(jars: tuple[Path, ...]) -> dict[str, bytes]:

@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from tarry import logs
+from tarry.kafka.settings import Cluster
 
 
 class Pipe(io.StringIO):
@@ -30,7 +31,9 @@ def as_before() -> Iterator[None]:
     """Logging is global: leave it as it was."""
     library = logging.getLogger("librdkafka")
     before = (library.handlers, library.level, library.propagate)
+    filters, library.filters = library.filters, []
     yield
+    library.filters = filters
     library.handlers, library.propagate = before[0], before[2]
     library.setLevel(before[1])
     structlog.reset_defaults()
@@ -79,3 +82,18 @@ def test_a_line_that_comes_again_and_again_is_thinned_out_and_says_so(monkeypatc
         ("consumer-1", 99),
         ("something else", 0),
     ]
+
+
+def test_the_lines_of_an_applications_clients_are_thinned_out_as_well(caplog: pytest.LogCaptureFixture) -> None:
+    Cluster("127.0.0.1:1").client()
+    for number in range(500):
+        say(f"consumer-1: Connect to 127.0.0.1:{number} failed", 1_000 + number / 10)
+    assert len(caplog.records) == 5
+
+
+def test_what_an_operator_has_to_mend_is_no_info(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = stderr(monkeypatch)
+    speak = logs.speaker(logs.configure())
+    for event in ("clock_ahead", "dead_letter_refused", "buckets_closed"):
+        speak(event)
+    assert [line["level"] for line in lines(pipe)] == ["error", "warning", "info"]

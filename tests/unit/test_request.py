@@ -343,9 +343,16 @@ def test_a_fixed_delay_needs_no_headers_and_wins_over_those_there_are() -> None:
 
 
 def test_a_record_whose_headers_cannot_be_read_is_dead_under_the_id_of_its_place() -> None:
-    rejection = RequestReader(IntakePolicy(_TOPIC)).unreadable(3, 42)
-    assert (rejection.code, rejection.id) == (ErrorCode.UNREADABLE_HEADERS, derived_id(_TOPIC, 3, 42))
-    assert (rejection.due_ms, rejection.target) == (None, None)
+    reader = RequestReader(IntakePolicy(_TOPIC))
+    for headers in ([], [("caf\\xe9", b"1")], [("tarry-id", b"none")]):
+        rejection = reader.unreadable(3, 42, headers)
+        assert (rejection.code, rejection.id) == (ErrorCode.UNREADABLE_HEADERS, derived_id(_TOPIC, 3, 42))
+        assert (rejection.due_ms, rejection.target) == (None, None)
+
+
+def test_a_record_with_a_header_that_cannot_be_read_is_dead_under_its_own_id_where_that_can_be_read() -> None:
+    headers = [("caf\\xe9", b"1"), ("tarry-id", _ID)]
+    assert RequestReader(IntakePolicy(_TOPIC)).unreadable(3, 42, headers).id == _ID
 
 
 def test_a_policy_of_nonsense_is_refused() -> None:

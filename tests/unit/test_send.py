@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tarry.cli.send import send
 from tarry.cli.send_file import MessageFile
-from tarry.client import DelayedMessage
+from tarry.client import DelayedMessage, DelayedProducer, Receipt
 from tarry.errors import ConfigError, TarryError, UsageError
 
 
@@ -88,16 +88,29 @@ def test_a_line_with_what_no_target_can_be_names_its_number(tmp_path: Path) -> N
     assert "messages.jsonl:2: target: not a legal topic name" in str(wrong)
 
 
+def test_the_command_asks_for_a_partition_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[DelayedMessage] = []
+
+    def take(_producer: DelayedProducer, message: DelayedMessage) -> Receipt:
+        asked.append(message)
+        raise UsageError("taken")
+
+    monkeypatch.setattr("tarry.cli.send._send_one", take)
+    _, _, error = _run("orders", "v", "--delay", "5s", "--partition", "3", "--bootstrap-servers", "127.0.0.1:1")
+    assert str(error) == "taken"
+    assert [message.partition for message in asked] == [3]
+
+
 def test_a_line_holds_the_fields_of_the_command(tmp_path: Path) -> None:
     lines = [
         {"target": "a", "value": "ä", "key": "k", "delay": "1m", "id": "i", "headers": {"h": "1", "n": None}},
-        {"target": "b", "value": None, "at": "2030-01-01T00:00:00.001Z"},
+        {"target": "b", "value": None, "at": "2030-01-01T00:00:00.001Z", "partition": 3},
         {"target": "c", "delay": "0ms"},
     ]
     text = "\r\n\n".join(json.dumps(line) for line in lines)
     assert _read(tmp_path, text) == [
         DelayedMessage("a", "ä", "k", delay=timedelta(minutes=1), id="i", headers={"h": "1", "n": None}),
-        DelayedMessage("b", None, at=datetime(2030, 1, 1, 0, 0, 0, 1_000, tzinfo=UTC)),
+        DelayedMessage("b", None, at=datetime(2030, 1, 1, 0, 0, 0, 1_000, tzinfo=UTC), partition=3),
         DelayedMessage("c", "", delay=timedelta(0)),
     ]
 

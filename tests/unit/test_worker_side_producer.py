@@ -8,7 +8,7 @@ import pytest
 from tarry.errors import FatalError, RetriableError
 from tarry.kafka.settings import BATCH_BYTES, Cluster
 from tarry.kafka.transaction import INIT_TIMEOUT_S, Transactor
-from tarry.testing import FakeBroker, ManualClock
+from tarry.testing import FakeBroker, ManualClock, Step
 from tarry.testing.fake.clients import FakeClients
 from tarry.worker import side_producer
 from tarry.worker.side_producer import RENEWAL_MS, SideProducer
@@ -150,6 +150,7 @@ def test_without_other_wishes_batches_are_as_large_as_the_firing_producers(side:
 def test_a_renewal_that_failed_is_told_once_and_begun_again(side: Side) -> None:
     side.broker.stop()
     side.fail_to_build()
+    assert not side.producer.is_ready(), "the next is being built, and the failure is not told again"
     side.broker.start()
     side.build()
 
@@ -207,6 +208,28 @@ def test_one_that_hangs_while_it_is_built_is_not_waited_for_without_an_end(
     for look in (side.producer.is_ready, side.producer.settle):
         with pytest.raises(FatalError, match="side is still not built after 60001 ms"):
             look()
+
+
+@pytest.mark.parametrize("call", ["list_topics", "init_transactions"])
+@pytest.mark.parametrize("phase", ["before", "after"])
+def test_one_that_is_renamed_while_it_is_built_is_built_anew_under_its_other_name(
+    side: Side, call: str, phase: str
+) -> None:
+    transactor = side.producer.transactor
+    to_rename = [transactor.rename]
+
+    def rename_once(step: Step) -> None:
+        if (step.call, step.phase) == (call, phase) and to_rename:
+            to_rename.pop()()
+
+    side.broker.clients("main", rename_once)
+    with pytest.raises(RetriableError, match="side is side-2 now"):
+        side.build()
+    assert (transactor.started, transactor.is_stuck, transactor.former) == (False, False, {"side"})
+    side.build()
+    side.open(b"a")
+    side.producer.commit()
+    assert side.values() == [b"a"]
 
 
 def test_what_is_forgotten_is_neither_aborted_nor_told(side: Side) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tarry.errors import RetriableError
 from tarry.kafka.topics import Target
-from tarry.worker.targets import KEPT_MS, MISSING_MS, Targets
+from tarry.worker.targets import KEPT_MS, MISSING_MS, SURE_MS, Ask, Targets
 
 NOTHING: tuple[set[str], dict[str, str]] = (set(), {})
 """Neither a topic that is missing, nor one that can't be written to."""
@@ -24,9 +24,20 @@ class Cluster:
         return {topic: self.topics.get(topic, Target(0)) for topic in topics}
 
 
+def targets_of(ask: Ask, *, others: Ask | None = None, compresses: bool = False) -> Targets:
+    return Targets(ask, others or ask, compresses=compresses)
+
+
+def surely_missing(cluster: Cluster, topic: str, *, others: Ask | None = None) -> Targets:
+    """A topic that was not found, and was not found again so much later."""
+    targets = targets_of(cluster, others=others)
+    targets.learn([topic], 1 - SURE_MS)
+    return targets
+
+
 def test_topics_that_exist_are_asked_for_once_and_together() -> None:
     cluster = Cluster(a=Target(3), b=Target(1))
-    targets = Targets(cluster)
+    targets = targets_of(cluster)
     assert targets.learn(["a", "b", "a"], 1) == NOTHING
     assert targets.learn(["a"], 2) == NOTHING
     assert targets.partitions == {"a": 3, "b": 1}
@@ -35,8 +46,9 @@ def test_topics_that_exist_are_asked_for_once_and_together() -> None:
 
 def test_a_topic_that_is_missing_is_asked_for_again_after_a_second_and_found_when_it_is_made() -> None:
     cluster = Cluster()
-    targets = Targets(cluster)
+    targets = surely_missing(cluster, "a")
     assert targets.learn(["a"], 1) == ({"a"}, {})
+    cluster.asked = [{"a"}]
     cluster.topics["a"] = Target(2)
     assert targets.learn(["a"], 1 + MISSING_MS) == ({"a"}, {})
     assert cluster.asked == [{"a"}]
@@ -46,7 +58,7 @@ def test_a_topic_that_is_missing_is_asked_for_again_after_a_second_and_found_whe
 
 def test_after_a_minute_all_are_asked_for_anew() -> None:
     cluster = Cluster(a=Target(1))
-    targets = Targets(cluster)
+    targets = targets_of(cluster)
     targets.learn(["a"], 10)
     cluster.topics["a"] = Target(5, max_bytes=100)
     targets.learn(["a"], KEPT_MS)
@@ -58,7 +70,7 @@ def test_after_a_minute_all_are_asked_for_anew() -> None:
 @pytest.mark.parametrize("all_of_them", [False, True])
 def test_a_topic_that_was_forgotten_is_asked_for_anew(*, all_of_them: bool) -> None:
     cluster = Cluster(a=Target(1, compacted=True))
-    targets = Targets(cluster)
+    targets = targets_of(cluster)
     targets.learn(["a"], 1)
     del cluster.topics["a"]
     if all_of_them:
@@ -67,13 +79,13 @@ def test_a_topic_that_was_forgotten_is_asked_for_anew(*, all_of_them: bool) -> N
         targets.forget("a")
         targets.forget("never known")
     assert not targets.needs_keys("a")
-    assert targets.learn(["a"], 2) == ({"a"}, {})
+    assert targets.learn(["a"], 2)[1].keys() == {"a"}
     assert targets.partitions == {}
 
 
 def test_a_topic_that_cannot_be_written_to_is_neither_there_nor_missing_and_is_asked_for_each_time() -> None:
     cluster = Cluster(a=Target(4, "no leader"), b=Target(2))
-    targets = Targets(cluster)
+    targets = surely_missing(cluster, "c")
     assert targets.learn(["a", "b", "c"], 1) == ({"c"}, {"a": "no leader"})
     cluster.topics["a"] = Target(4)
     assert targets.learn(["a", "b"], 2) == NOTHING
@@ -82,7 +94,7 @@ def test_a_topic_that_cannot_be_written_to_is_neither_there_nor_missing_and_is_a
 
 def test_what_a_target_is_known_to_refuse_depends_on_its_settings() -> None:
     cluster = Cluster(small=Target(1, max_bytes=100), compacted=Target(1, compacted=True), hidden=Target(1))
-    targets = Targets(cluster)
+    targets = targets_of(cluster)
     targets.learn(cluster.topics, 1)
     assert [targets.refuses_from(topic) for topic in cluster.topics] == [101, None, None]
     assert [targets.needs_keys(topic) for topic in cluster.topics] == [False, True, False]
@@ -90,7 +102,7 @@ def test_what_a_target_is_known_to_refuse_depends_on_its_settings() -> None:
 
 
 def test_where_records_are_compressed_only_the_brokers_know_their_size() -> None:
-    targets = Targets(Cluster(small=Target(1, max_bytes=100)), compresses=True)
+    targets = targets_of(Cluster(small=Target(1, max_bytes=100)), compresses=True)
     targets.learn(["small"], 1)
     assert targets.refuses_from("small") is None
     assert targets.max_bytes("small") == 100
@@ -100,7 +112,52 @@ def test_a_cluster_that_does_not_answer_is_no_verdict() -> None:
     def silent(topics: Collection[str]) -> dict[str, Target]:
         raise RetriableError(f"no answer about {topics}")
 
-    targets = Targets(silent)
+    targets = targets_of(silent)
     with pytest.raises(RetriableError):
         targets.learn(["a"], 1)
     assert targets.partitions == {}
+
+
+def test_a_topic_that_a_broker_does_not_know_is_away_before_it_is_missing() -> None:
+    cluster = Cluster()
+    targets = targets_of(cluster)
+    for now_ms in (10, 10 + SURE_MS - 1):
+        missing, obstacles = targets.learn(["a"], now_ms)
+        assert not missing
+        assert "knows no topic of this name" in obstacles["a"]
+    assert targets.learn(["a"], 10 + SURE_MS) == ({"a"}, {})
+
+
+def test_a_topic_that_another_broker_knows_is_there() -> None:
+    others = Cluster(a=Target(3))
+    targets = surely_missing(Cluster(), "a", others=others)
+    assert others.asked == []
+    assert targets.learn(["a"], 1) == NOTHING
+    assert (targets.partitions, others.asked) == ({"a": 3}, [{"a"}])
+
+
+def test_a_topic_that_was_found_meanwhile_is_in_doubt_anew() -> None:
+    cluster = Cluster()
+    targets = surely_missing(cluster, "a")
+    cluster.topics["a"] = Target(1)
+    assert targets.learn(["a"], 1) == NOTHING
+    targets.forget("a")
+    del cluster.topics["a"]
+    assert targets.learn(["a"], 2)[1].keys() == {"a"}
+
+
+def test_other_brokers_are_asked_now_and_then_about_what_they_did_not_know() -> None:
+    others = Cluster()
+    targets = surely_missing(Cluster(), "a", others=others)
+    for now_ms in range(1, 2 * SURE_MS, MISSING_MS + 1):
+        assert targets.learn(["a"], now_ms) == ({"a"}, {})
+    assert len(others.asked) == 2
+
+
+def test_what_no_other_broker_answers_is_no_verdict() -> None:
+    def silent(topics: Collection[str]) -> dict[str, Target]:
+        raise RetriableError(f"no answer about {topics}")
+
+    targets = surely_missing(Cluster(), "a", others=silent)
+    with pytest.raises(RetriableError):
+        targets.learn(["a"], 1)

@@ -37,7 +37,7 @@ class Start:
         self.broker.take_away("in")
 
     def give(self) -> None:
-        Birth(self.cluster, self.admin, "group", self.clock).give("in", 2, GEOMETRY, adopt=False)
+        Birth(self.cluster, self.admin, "group", self.clock).give("in", 2, GEOMETRY)
 
 
 def made(back_after_s: float) -> Start:

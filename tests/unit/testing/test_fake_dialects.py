@@ -30,7 +30,7 @@ class Service:
         self.dialect = dialect
         cluster = Cluster("fake", {}, self.broker.clients("setup"))
         admin = cluster.clients.admin(cluster.client())
-        give = partial(Birth(cluster, admin, "group", self.clock).give, "in", 1, geometry, adopt=False)
+        give = partial(Birth(cluster, admin, "group", self.clock).give, "in", 1, geometry)
         make_or_check(TopicAdmin(admin), "in", 1, 1, geometry, fixed_delay=False, before_intake=give)
         self.broker.make_topic("out", 2)
         cluster = Cluster("fake", {}, self.broker.clients("a"))
@@ -97,7 +97,7 @@ def test_a_dialects_messages_arrive_as_that_scheduler_delivers_them(dialect: str
     for record in (first, second):
         assert record.key == (b"target-key" if dialect in KEY_HEADERS else b"own-key")
         signed = [("scheduler-timestamp", timestamp), ("scheduler-key", b"own-key"), ("scheduler-topic", b"in")]
-        kept = [header for header in record.headers or [] if not header[0].startswith("tarry-")]
+        kept = [header for header in record.headers or [] if not str(header[0]).startswith("tarry-")]
         assert kept == [("trace", b"1"), *(signed if dialect == "etf1" else [])]
         assert [name for name, _ in (record.headers or [])[-3:]] == ["tarry-id", "tarry-due-ms", "tarry-source"]
 

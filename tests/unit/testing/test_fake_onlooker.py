@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tarry.core.checkpoint import Geometry
+from tarry.core.dialects import DIALECTS
 from tarry.core.intake_policy import IntakePolicy
 from tarry.core.request_reader import RequestReader
+from tarry.core.source import INTAKE
 from tarry.errors import UsageError
 from tarry.handle import Handle
 from tarry.headers import derived_id
@@ -42,7 +44,7 @@ class Scene:
         self.read = [0, 0]
         cluster = self._cluster("setup")
         admin = cluster.clients.admin(cluster.client())
-        give = partial(Birth(cluster, admin, "group", self.clock).give, "in", 2, GEOMETRY, adopt=False)
+        give = partial(Birth(cluster, admin, "group", self.clock).give, "in", 2, GEOMETRY)
         make_or_check(TopicAdmin(admin), "in", 2, 1, GEOMETRY, fixed_delay=False, before_intake=give)
         self.broker.make_topic("out", 1)
         self._offsets = Offsets(admin, "group", cluster)
@@ -72,10 +74,10 @@ class Scene:
                 return
         raise AssertionError("it never comes to rest")
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self, policy: IntakePolicy = POLICY) -> list[Waiting]:
         backlogs = self.onlooker.survey("in")
         done = self.onlooker.done(backlogs)
-        requests = RequestReader(POLICY)
+        requests = RequestReader(policy)
         return [*self.onlooker.in_intake(backlogs, requests, done), *self.onlooker.in_slots(backlogs, done)]
 
     def at_most(self) -> int:
@@ -212,6 +214,18 @@ def test_a_cancel_waits_until_it_meets_its_message(delay_ms: int) -> None:
     assert not scene.delivered()
 
 
+def test_what_was_sent_again_behind_a_cancel_does_not_wait_for_it() -> None:
+    scene = Scene()
+    handle = scene.send(20_000)
+    scene.cancel(handle)
+    again: list[tuple[str, bytes | None]] = [("tarry-target", b"out"), ("tarry-id", handle.id.encode())]
+    scene.broker.append("in", b"k", b"v", [*again, ("tarry-deliver-at", b"%d" % handle.due_ms)], 0)
+    found = scene.find(handle)
+    assert (found.waits_in, found.cancel_waits) == (INTAKE, False)
+    scene.cancel(handle)
+    assert scene.find(handle).cancel_waits
+
+
 def test_buckets_that_are_emptied_while_they_are_read_do_no_harm() -> None:
     scene = Scene()
     for _ in range(30):
@@ -241,3 +255,29 @@ def test_a_message_that_moves_on_while_it_is_looked_for_is_found() -> None:
         seen[-1 if found.waits_in is None else found.waits_in.level] += 1
     assert seen[-1] > 10
     assert seen[1] > 1
+
+
+def test_a_record_in_a_bucket_that_the_service_has_not_filed_hides_nothing_of_what_waits_there() -> None:
+    scene = Scene()
+    handles = [scene.send(3_000) for _ in range(3)]
+    scene.serve(500)
+    [waiting] = {found.source for found in scene.waiting()}
+    log = waiting.slot  # of partition 0
+    for headers in (None, [(b"\xff", b"1")]):
+        scene.broker.append(wheel_topic("in", waiting.level), b"k", b"v", headers, log)
+    found = scene.waiting()
+    assert [one.kind for one in found].count("dead") == 2
+    assert {one.id for one in found if one.kind == "message"} == {handle.id for handle in handles}
+
+
+@pytest.mark.parametrize(("dialect", "kind"), [("etf1", "dead"), ("karafka", "message")])
+def test_a_null_value_is_told_of_as_the_service_will_read_it_in_an_intakes_dialect(dialect: str, kind: str) -> None:
+    scene = Scene()
+    of = DIALECTS[dialect]
+    due_s = scene.clock.now_ms() // 1_000 + 60
+    headers: list[tuple[str, bytes | None]] = [(of.due, b"%d" % due_s), (of.target, b"out")]
+    if of.kind is not None:
+        headers.append((of.kind, of.schedule))
+    offsets = {value: scene.broker.append("in", b"k", value, headers, 0) for value in (b"", None)}
+    found = {waiting.sequence: waiting.kind for waiting in scene.waiting(IntakePolicy("in", dialect=dialect))}
+    assert found == {offsets[b""]: "message", offsets[None]: kind}

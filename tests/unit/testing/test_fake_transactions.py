@@ -95,6 +95,34 @@ def test_a_lost_answer_inside_a_transaction_is_not_noticed(stage: Stage, call: s
     assert stage.committed() == {0: (7, "")}
 
 
+@pytest.mark.parametrize("call", ["send_offsets", "commit_transaction"])
+def test_a_transaction_that_the_cluster_wants_aborted_can_be_aborted_and_made_again(stage: Stage, call: str) -> None:
+    refused: list[Step] = []
+
+    def refuse(step: Step) -> Fate | None:
+        if step.call == call and step.phase == "before" and not refused:
+            refused.append(step)
+            return Fate.WANT_ABORT
+        return None
+
+    producer = stage.producer(hook=refuse)
+    metadata = stage.broker.clients("p", refuse).consumer({"group.id": GROUP}).consumer_group_metadata()
+
+    def transact() -> None:
+        producer.begin_transaction()
+        producer.produce("t", b"a", partition=0)
+        producer.flush(1)  # the cluster has heard of the transaction: else there would be none to abort
+        producer.send_offsets_to_transaction([TopicPartition("t", 0, 7)], metadata)
+        producer.commit_transaction(-1)
+
+    error = error_in(transact)
+    assert (error.code(), error.txn_requires_abort()) == (KafkaError.TRANSACTION_ABORTABLE, True)
+    producer.abort_transaction(-1)
+    assert (stage.values(), stage.committed()) == ([], {})
+    transact()
+    assert (stage.values(), stage.committed()) == ([b"a"], {0: (7, "")})
+
+
 def test_a_producer_that_is_fenced_while_its_commit_is_lost_never_learns_that_it_went_through(stage: Stage) -> None:
     others: list[Producer] = []
 

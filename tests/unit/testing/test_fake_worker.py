@@ -1,19 +1,23 @@
 """The service's own worker on the fake cluster."""
 
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from tarry.core.checkpoint import Geometry
 from tarry.core.intake_policy import IntakePolicy
+from tarry.core.partition import PartitionState
 from tarry.core.request_reader import RequestReader
+from tarry.errors import AbortableError
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import TopicAdmin
-from tarry.testing import FakeBroker, ManualClock, Step
+from tarry.testing import FakeBroker, Fate, ManualClock, Step
 from tarry.worker import Plan, Worker
+from tarry.worker.firing import Firing
+from tarry.worker.janitor import COPY_EVERY_MS
 from tarry.worker.plan import IntakePlan
 from tarry.worker.targets import KEPT_MS
 
@@ -33,7 +37,7 @@ class Service:
         self._protocol: Protocol = protocol
         cluster = Cluster("fake", {}, self.broker.clients("setup"))
         admin = cluster.clients.admin(cluster.client())
-        give = partial(Birth(cluster, admin, "group", self.clock).give, "in", 2, GEOMETRY, adopt=False)
+        give = partial(Birth(cluster, admin, "group", self.clock).give, "in", 2, GEOMETRY)
         make_or_check(TopicAdmin(admin), "in", 2, 1, GEOMETRY, fixed_delay=False, before_intake=give)
         self.broker.make_topic("out", 2)
 
@@ -110,6 +114,54 @@ def test_a_second_worker_takes_its_share_and_all_when_the_first_is_killed(protoc
     assert service.delivered() == list(range(300))
 
 
+def test_what_was_recovered_is_let_go_of_where_its_first_copy_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit_rest = Firing.commit_rest
+    held: list[PartitionState] = []
+    closed: list[PartitionState] = []
+
+    def refuse_once(firing: Firing, states: list[PartitionState], **options: Any) -> object:
+        if held:
+            return commit_rest(firing, states, **options)
+        held.extend(states)
+        raise AbortableError("the group moves on")
+
+    def close(state: PartitionState) -> None:
+        closed.append(state)
+
+    monkeypatch.setattr(Firing, "commit_rest", refuse_once)
+    monkeypatch.setattr(PartitionState, "close", close)
+    service = Service(4, "classic")
+    service.send(20)
+    service.turn(service.worker("a"), until=20)
+    assert len(held) == len(closed) == 2
+    assert set(closed) == set(held)
+
+
+def test_no_turn_waits_for_the_ids_that_are_asked_for_before_checkpoints_are_copied() -> None:
+    service = Service(6, "classic")
+    worker = service.worker("a")
+    service.send(20)
+    service.turn(worker, until=20)
+    asked: list[int] = []
+
+    def lose_answers(step: Step) -> Fate | None:
+        if (step.call, step.phase) != ("describe_cluster", "after"):
+            return None
+        asked.append(service.clock.monotonic_ms())
+        return Fate.LOSE_ANSWER
+
+    service.broker.clients("a", lose_answers)
+    ends_ms = service.clock.monotonic_ms() + COPY_EVERY_MS + 10_000
+    turns_ms: list[int] = []
+    while (began_ms := service.clock.monotonic_ms()) < ends_ms:
+        if len(turns_ms) % 100 == 0:
+            service.send(1)
+        worker.turn()
+        turns_ms.append(service.clock.monotonic_ms() - began_ms)
+    assert asked
+    assert max(turns_ms) < 1_000
+
+
 def test_the_same_seed_gives_the_same_run_step_by_step() -> None:
     runs = []
     for seed in (5, 5, 6):
@@ -128,9 +180,12 @@ def test_what_is_known_of_targets_may_become_old_while_others_are_asked_for() ->
     service.send(20)
     service.turn(worker, until=20)
 
+    # Not more often: each ends the worker's session, and who takes over asks too.
+    slow = [KEPT_MS + 1] * 3
+
     def take_long(step: Step) -> None:
-        if (step.call, step.phase) == ("describe_topics", "after"):
-            service.clock.advance(KEPT_MS + 1)
+        if (step.call, step.phase) == ("describe_topics", "after") and slow:
+            service.clock.advance(slow.pop())
 
     service.broker.clients("a", take_long)
     service.broker.make_topic("another", 1)

@@ -8,10 +8,10 @@ import pytest
 from tests.support.guide import examples
 
 
-def test_the_guides_example_without_kafka_runs(pytester: pytest.Pytester) -> None:
-    without_kafka, _ = examples("testing.md")
-    pytester.makepyfile(without_kafka)
-    pytester.runpytest_inprocess("-W", "error").assert_outcomes(passed=2)
+def test_the_guides_examples_without_kafka_run(pytester: pytest.Pytester) -> None:
+    without_kafka, retrying, _ = examples("testing.md")
+    pytester.makepyfile(without_kafka, test_retrying=retrying)
+    pytester.runpytest_inprocess("-W", "error").assert_outcomes(passed=3)
 
 
 def test_each_test_has_a_service_and_a_clock_of_its_own(pytester: pytest.Pytester) -> None:

@@ -38,9 +38,11 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def overtaken_at(line: int, work: Callable[[], object], overtake: Callable[[], object]) -> bool:
-    """Stop one thread before the so-and-so-many-th line of the purgatory that it comes to, let another do its work,
-    and let the first go on.
+def overtaken_at(
+    line: int, work: Callable[[], object], overtake: Callable[[], object], files: tuple[str, ...] = PURGATORY
+) -> bool:
+    """Stop one thread before the so-and-so-many-th line of some files that it comes to, let another do its work, and
+    let the first go on.
 
     The other is given up on for the time being where it waits for a lock that the first holds.
 
@@ -52,7 +54,7 @@ def overtaken_at(line: int, work: Callable[[], object], overtake: Callable[[], o
 
     def count(frame: FrameType, event: str, _arg: object) -> Any:
         nonlocal seen
-        if not frame.f_code.co_filename.endswith(PURGATORY):
+        if not frame.f_code.co_filename.endswith(files):
             return None
         if event == "line":
             seen += 1

@@ -1,0 +1,5 @@
+"""What several tests of the edge need."""
+
+from tests.support.stage import pytest_configure, stage
+
+__all__ = ["pytest_configure", "stage"]

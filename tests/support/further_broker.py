@@ -1,0 +1,155 @@
+"""A second broker of an embedded broker's cluster: what lies on it alone has no leader while it is stopped."""
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tarry.app import geometry_of
+from tarry.config import Config
+from tarry.devbroker import EmbeddedBroker
+from tarry.devbroker.broker import DEFAULT_JVM_OPTIONS, KAFKA
+from tarry.devbroker.ports import HOST, free_port
+from tarry.devbroker.process import LeashedProcess
+from tarry.devbroker.properties import LOG4J, render, server_properties
+from tarry.jars import find_java
+from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, topics_of
+from tests.support.brokers import wait_until
+
+NODE = 2
+GRACE_S = 15.0
+WITHIN_S = 90.0
+
+Place = tuple[str, int]
+
+
+class FurtherBroker:
+    """One more broker, without a controller of its own.
+
+    Args:
+        first: the broker whose cluster it joins; it runs.
+        directory: for its data; is made.
+        listener: the name of one more listener, by which clients come that come to the first one by that.
+    """
+
+    def __init__(self, first: EmbeddedBroker, directory: Path, listener: str = "") -> None:
+        self._servers = first.bootstrap_servers
+        self._directory = directory
+        self._process: LeashedProcess | None = None
+        (directory / "topics").mkdir(parents=True)
+        said = dict(
+            line.split("=", 1)
+            for line in (first.data / "topics" / "meta.properties").read_text(encoding="utf-8").splitlines()
+            if not line.startswith("#")
+        )
+        meta = {"version": "1", "cluster.id": said["cluster.id"], "node.id": str(NODE)}
+        (directory / "topics" / "meta.properties").write_text(render(meta), encoding="utf-8")
+        (directory / "log4j2.properties").write_text(LOG4J.format(file=directory / "kafka.log"), encoding="utf-8")
+        voters = (first.data / "server.properties").read_text(encoding="utf-8")
+        port = free_port()
+        more = free_port(port)
+        properties = server_properties(port, 0, directory / "topics", {}) | {
+            "process.roles": "broker",
+            "node.id": str(NODE),
+            "listeners": f"PLAINTEXT://{HOST}:{port}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+            "controller.quorum.voters": voters.partition("controller.quorum.voters=")[2].splitlines()[0],
+        }
+        if listener:
+            for name in ("listeners", "advertised.listeners"):
+                properties[name] += f",{listener}://{HOST}:{more}"
+            properties["listener.security.protocol.map"] += f",{listener}:PLAINTEXT"
+        (directory / "server.properties").write_text(render(properties), encoding="utf-8")
+
+    def start(self) -> None:
+        """Start it, and wait until the cluster counts it."""
+        java = find_java()
+        classpath = os.pathsep.join(map(str, KAFKA.get(java, lambda _line: None)))
+        self._process = LeashedProcess(
+            [
+                str(java.path),
+                *DEFAULT_JVM_OPTIONS,
+                f"-Dlog4j2.configurationFile={self._directory / 'log4j2.properties'}",
+                *("-cp", classpath, "kafka.Kafka", str(self._directory / "server.properties")),
+            ],
+            output=self._directory / "console.log",
+            grace_s=GRACE_S,
+        )
+        wait_until(lambda: NODE in self._brokers(), "the second broker is one of the cluster", WITHIN_S)
+
+    def stop(self) -> None:
+        """Stop it in order."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def _brokers(self) -> Collection[int]:
+        try:
+            return AdminClient({"bootstrap.servers": self._servers, "log_level": 0}).list_topics(timeout=2).brokers
+        except KafkaException:
+            return ()
+
+
+def make_internal_topics(servers: str, topic: str) -> None:
+    """Have the topics of transactions and offsets made, while there is one broker to lie on.
+
+    Args:
+        servers: of it.
+        topic: one that exists.
+    """
+    Producer({"bootstrap.servers": servers, "transactional.id": "first"}).init_transactions(30)
+
+    def commits() -> bool:
+        consumer = Consumer({"bootstrap.servers": servers, "group.id": "first"})
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+        except KafkaException:
+            return False
+        finally:
+            consumer.close()
+        return True
+
+    wait_until(commits, "the offsets' topic", WITHIN_S)
+
+
+def make_intake(servers: str, settings: Config, apart: Place) -> None:
+    """Make the topics of an intake as the service would, but for one partition, which lies on the second broker alone.
+
+    Args:
+        servers: of the first broker.
+        settings: the service's; its first intake is meant.
+        apart: what the topic's name ends with behind the intake's, and the partition.
+    """
+    intake = settings.intakes[0]
+    made = topics_of(
+        intake.topic,
+        intake.partitions,
+        1,
+        geometry_of(settings, intake),
+        fixed_delay=intake.is_fixed,
+        max_bytes=DEFAULT_MAX_MESSAGE_BYTES,
+    )
+    wanted = [
+        NewTopic(
+            topic.name,
+            topic.partitions,
+            replica_assignment=[
+                [NODE if (topic.name, number) == (intake.topic + apart[0], apart[1]) else 1]
+                for number in range(topic.partitions)
+            ],
+            config={**topic.config, **topic.extra},
+        )
+        for topic in made
+    ]
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.create_topics(wanted).values():
+        future.result(timeout=30)

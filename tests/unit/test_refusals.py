@@ -1,0 +1,63 @@
+"""More is done than a log holds: which log, in one line; and an end is believed only when it lasts."""
+
+import pytest
+
+from tarry.core.checkpoint import Checkpoint, Draining, Emptying, Geometry
+from tarry.core.done_set import DoneSet
+from tarry.core.source import INTAKE, Source
+from tarry.errors import RetriableError, UsageError
+from tarry.kafka.refusals import SURE_AFTER_MS, Shortfalls, intake_cut, journal_cut, shortfall
+from tarry.testing import ManualClock
+
+PLACE, OTHER = ("in", 3), ("in", 4)
+SLOT = Source(1, 2)
+PLAIN = Checkpoint((), True, Geometry(20_000, 10, 2))
+DRAINING = Checkpoint((), True, PLAIN.geometry, draining=(Draining(1, 2, 4, 9, 0),))
+EMPTYING = Checkpoint((), True, PLAIN.geometry, emptying=(Emptying(1, 2, 9),))
+NOTHING = DoneSet((), 0)
+LINE = "in/3 ends at 9, and in/3 was done up to 10: records are lost"
+
+
+def said(
+    checkpoint: Checkpoint, *, low: int = 0, done: DoneSet = NOTHING, of_slot: DoneSet = NOTHING, slot: int = 9
+) -> str:
+    found = shortfall(PLACE, low, checkpoint, {INTAKE: done, SLOT: of_slot}, 9, {SLOT: (0, slot)})
+    return found or ""
+
+
+def test_what_ends_where_it_is_done_is_well() -> None:
+    assert said(PLAIN, low=9) == said(PLAIN, done=DoneSet([(3, 9)], 0)) == said(DRAINING) == said(EMPTYING) == ""
+    assert said(PLAIN, of_slot=DoneSet([(0, 9)], 0)) == ""
+
+
+def test_a_watermark_or_a_done_offset_beyond_the_intakes_end_is_refused() -> None:
+    assert said(PLAIN, low=10).startswith(LINE)
+    assert said(PLAIN, low=4, done=DoneSet([(8, 10)], 4)).startswith(LINE)
+
+
+@pytest.mark.parametrize("checkpoint", [DRAINING, EMPTYING])
+def test_a_slot_that_ends_before_what_the_checkpoint_says_is_refused(checkpoint: Checkpoint) -> None:
+    assert said(checkpoint, slot=8).startswith("slot 2 of in.wheel-1 ends at 8, and in/3 was done up to 9")
+
+
+def test_a_slot_that_ends_before_what_the_journal_says_is_refused() -> None:
+    assert said(PLAIN, of_slot=DoneSet([(3, 7)], 0), slot=6).startswith("slot 2 of in.wheel-1 ends at 6")
+
+
+def test_a_journal_must_hold_where_a_recovery_begins_and_an_intake_what_is_not_done() -> None:
+    assert [journal_cut(PLACE, 3, 9, begin) is None for begin in (2, 3, 9, 10)] == [False, True, True, False]
+    assert [intake_cut(PLACE, 3, low) is None for low in (2, 3, 9)] == [False, True, True]
+
+
+def test_an_end_is_believed_when_it_lasts_and_forgotten_when_it_does_not() -> None:
+    clock = ManualClock()
+    shortfalls = Shortfalls(clock)
+    with pytest.raises(RetriableError, match="too soon"):
+        shortfalls.judge({PLACE: "too soon", OTHER: None})
+    clock.advance(SURE_AFTER_MS - 1)
+    shortfalls.judge({PLACE: None, OTHER: None})
+    with pytest.raises(RetriableError):
+        shortfalls.judge({PLACE: "too soon"})
+    clock.advance(SURE_AFTER_MS)
+    with pytest.raises(UsageError, match="too soon"):
+        shortfalls.judge({PLACE: "too soon"})

@@ -1,0 +1,114 @@
+"""What the judge of a simulation must see, and what it must not blame anybody for."""
+
+from dataclasses import replace
+
+import pytest
+
+from tarry.testing.simulation.known import Known
+from tarry.testing.simulation.likes import Likes, Told
+from tarry.testing.simulation.sent import Sent, SentCancel
+from tarry.testing.simulation.world import Shape, World
+
+PLACE = ("in", 0)
+FIRST = Sent(b"an id", PLACE, 3, b"key", "orders", 1_000, b"0")
+SECOND = replace(FIRST, offset=7, value=b"1")
+OF_ANOTHER_ID = replace(FIRST, id=b"another id", offset=5, value=b"2")
+
+
+def known_by_its_deliverer(*, is_soon: bool = True, between: tuple[str, ...] = ()) -> bool:
+    """Whether who delivers the second knew the first, where this happens between the two and the delivery."""
+    known, second = Known(), replace(SECOND)
+    if "sent before" in between:
+        known.send(FIRST)
+    known.take_over(PLACE)
+    if "sent before" not in between:
+        known.send(FIRST)
+    known.read(FIRST, is_soon=True)
+    if "take-over" in between:
+        known.take_over(PLACE)
+    known.read(second, is_soon=is_soon)
+    if "late take-over" in between:
+        known.take_over(PLACE)
+    known.deliver(second)
+    return second.was_known
+
+
+def test_an_owner_knows_what_it_has_read() -> None:
+    assert known_by_its_deliverer()
+
+
+def test_it_knows_it_for_a_while_only() -> None:
+    assert not known_by_its_deliverer(is_soon=False)
+
+
+@pytest.mark.parametrize("when", ["take-over", "late take-over"])
+def test_who_takes_over_does_not_know_what_was_delivered_before(when: str) -> None:
+    assert not known_by_its_deliverer(between=(when,))
+
+
+def test_what_was_sent_before_a_take_over_may_have_been_delivered_before_it() -> None:
+    # Its owner may have died in the turn in which it read it: the next one is only seen to have passed it.
+    assert not known_by_its_deliverer(between=("sent before",))
+
+
+def test_a_message_of_another_id_is_nobody_s_duplicate() -> None:
+    known, other = Known(), replace(OF_ANOTHER_ID)
+    known.take_over(PLACE)
+    known.send(FIRST)
+    known.read(FIRST, is_soon=True)
+    known.read(other, is_soon=True)
+    known.deliver(other)
+    assert not other.was_known
+
+
+def test_what_stands_in_the_place_of_a_message_that_is_forgotten_is_new() -> None:
+    known, second = Known(), replace(SECOND)
+    known.take_over(PLACE)
+    known.send(FIRST)
+    known.read(FIRST, is_soon=True)
+    known.read(second, is_soon=True)
+    known.forget(second)
+    known.read(second, is_soon=True)
+    known.deliver(second)
+    assert not second.was_known
+
+
+@pytest.mark.parametrize(
+    ("second", "faults"),
+    [
+        (SECOND, []),
+        (replace(SECOND, in_time=True), ["twice"]),
+        (replace(SECOND, was_known=True), ["twice"]),
+    ],
+    ids=["late", "in-time", "known"],
+)
+def test_of_two_that_are_alike_one_is_delivered_if_the_second_was_known_for_a_duplicate(
+    second: Sent, faults: list[str]
+) -> None:
+    assert duplicates(second) == faults
+
+
+def test_where_the_first_may_be_cancelled_the_second_may_be_delivered() -> None:
+    assert duplicates(replace(SECOND, was_known=True), SentCancel(PLACE, 5, FIRST)) == []
+
+
+def duplicates(second: Sent, *cancels: SentCancel) -> list[str]:
+    """The faults that the judge finds where both are delivered."""
+    both = (FIRST, second)
+    told = [fired(message, offset) for offset, message in enumerate(both)]
+    likes = Likes(both, told, {message.source for message in both})
+    return [kind for kind, _ in likes.faults_of_duplicates(cancels, ())]
+
+
+def fired(message: Sent, offset: int) -> Told:
+    return Told({"outcome": "fired", "source": message.source}, offset)
+
+
+def test_due_times_of_a_world_are_ticks_of_its_wheel(seed: int) -> None:
+    world = World(seed, Shape(tick_ms=10, cancels=0.2, again=0.3))
+    world.start()
+    world.send(30, longest_ms=2_000)
+    report = world.settle()
+    assert report.is_clean, report
+    assert {message.due_ms % 10 for message in world.sent} == {0}
+    assert report.judged > 2  # 5 to 18 over 60 seeds
