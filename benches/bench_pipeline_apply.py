@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=100_000, help="changes that the job takes at once")
     arguments = parser.parse_args()
     with ExitStack() as until_the_end:
-        broker = until_the_end.enter_context(EmbeddedBroker())
+        broker = until_the_end.enter_context(EmbeddedBroker(jvm_options=("-Xms1g", "-Xmx1g")))
         server = Server(programs())
         until_the_end.callback(server.close)
         server.start()

@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured; the median counts")
     arguments = parser.parse_args()
     rates: dict[str, list[float]] = {name: [] for name, _, _ in MIXTURES}
-    with EmbeddedBroker() as broker, tempfile.TemporaryDirectory() as directory:
+    with EmbeddedBroker(jvm_options=("-Xms1g", "-Xmx1g")) as broker, tempfile.TemporaryDirectory() as directory:
         # The broker's JVM must have seen the work.
         measure(broker.bootstrap_servers, MIXTURES[0], arguments.messages, Path(directory))
         for _ in range(arguments.rounds):

@@ -44,7 +44,7 @@ def main() -> None:
             producer.produce(steps, step, order)
     producer.flush()
 
-    policy = RetryPolicy(first_ms=500, factor=2.0, jitter=0.0)
+    policy = RetryPolicy(first_ms=500, factor=2.0, longest_ms=30_000, jitter=0.0)
     consumer = RetryingConsumer(servers, steps, f"{prefix}.fulfilment", handle, policy, intake=arguments.intake)
     running = Thread(target=consumer.run)
     running.start()
