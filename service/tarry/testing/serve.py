@@ -157,22 +157,21 @@ class Serve:
         Raises:
             AssertionError: the deadline passed, or the process ended; with the end of its log.
         """
-        ends = time.monotonic() + deadline_s
-        while len(self.events(SERVING)) < times:
-            if self._running().poll() is not None:
-                raise AssertionError(f"{self.name} ended with {self._running().returncode}\n{self.tail()}")
-            if time.monotonic() > ends:
-                raise AssertionError(f"{self.name} does not serve after {deadline_s:g} s\n{self.tail()}")
-            time.sleep(_LOOK_EVERY_S)
+        self._wait_said(SERVING, times, deadline_s)
+
+    def wait_listening(self, deadline_s: float = READY_S) -> int:
+        """Wait until it answers HTTP, and return its port. Before that it makes its topics: a signal ends it at once.
+
+        Raises:
+            AssertionError: the deadline passed, or the process ended; with the end of its log.
+        """
+        self._wait_said("http_listening", 1, deadline_s)
+        port: int = self.events("http_listening")[-1]["port"]
+        return port
 
     def get(self, path: str) -> tuple[int, str]:
-        """Ask its HTTP port, once it listens: nothing is answered while it makes its topics."""
-        ends = time.monotonic() + READY_S
-        while not self.events("http_listening"):
-            if time.monotonic() > ends:
-                raise AssertionError(f"{self.name} does not listen after {READY_S:g} s\n{self.tail()}")
-            time.sleep(_LOOK_EVERY_S)
-        port = self.events("http_listening")[-1]["port"]
+        """Ask its HTTP port, once it listens."""
+        port = self.wait_listening()
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -234,6 +233,15 @@ class Serve:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+
+    def _wait_said(self, event: str, times: int, deadline_s: float) -> None:
+        ends = time.monotonic() + deadline_s
+        while len(self.events(event)) < times:
+            if self._running().poll() is not None:
+                raise AssertionError(f"{self.name} ended with {self._running().returncode}\n{self.tail()}")
+            if time.monotonic() > ends:
+                raise AssertionError(f"{self.name} has not said {event} after {deadline_s:g} s\n{self.tail()}")
+            time.sleep(_LOOK_EVERY_S)
 
     def _is_gone(self) -> None:
         self._process = None
