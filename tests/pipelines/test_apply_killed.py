@@ -12,10 +12,7 @@ from tests.support.changelog import KEYS, ChangeLog, as_text, put, replay
 from tests.support.spark_job import SparkJob
 from tests.support.stage import Stage
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.parametrize("side", ["postgres", pytest.param("lake", marks=pytest.mark.exhaustive)], indirect=True),
-]
+pytestmark = pytest.mark.broker
 
 START_WITHIN_S = 240.0
 

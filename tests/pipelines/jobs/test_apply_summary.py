@@ -1,8 +1,6 @@
 """What `tarry spark apply` says at its end: one JSON line on stdout, of all that the run did."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,6 @@ from tests.support.spark_job import SparkJob
 from tests.support.stage import Stage
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def stage(bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
-    with ExitStack() as until_the_end:
-        yield Stage(bootstrap, unique_name("summary"), 1, until_the_end)
 
 
 def test_a_run_and_one_of_what_was_rejected_end_with_a_summary(
