@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benches import overflow_backlog, overflow_lateness, overflow_levels
+from benches.support_kafka import large_broker
 from benches.support_run import Run, say_circumstances
-from tarry.devbroker import EmbeddedBroker
 
 PARTS: Final = ("levels", "lateness", "backlog")
 GROWTH: Final = (10_000, 100_000, 1_000_000)
@@ -118,7 +118,7 @@ def measure(plan: Plan, parts: Sequence[str], console: Console) -> dict[str, Fig
     found: dict[str, Figures] = {}
     with (
         tempfile.TemporaryDirectory(prefix="tarry-bench-") as directory,
-        EmbeddedBroker(jvm_options=("-Xms1g", "-Xmx1g")) as broker,
+        large_broker() as broker,
         Run(broker.bootstrap_servers, Path(directory), console) as run,
     ):
         if "levels" in parts:

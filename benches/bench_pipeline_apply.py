@@ -21,7 +21,7 @@ from typing import Any, Final
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-from tarry.devbroker import EmbeddedBroker
+from benches.support_kafka import large_broker
 from tarry.kafka.settings import Cluster
 from tarry.pipelines.apply import Postgres, apply
 from tarry.pipelines.session import session
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=100_000, help="changes that the job takes at once")
     arguments = parser.parse_args()
     with ExitStack() as until_the_end:
-        broker = until_the_end.enter_context(EmbeddedBroker(jvm_options=("-Xms1g", "-Xmx1g")))
+        broker = until_the_end.enter_context(large_broker())
         server = Server(programs())
         until_the_end.callback(server.close)
         server.start()

@@ -29,12 +29,11 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from benches.support_kafka import Progress, Topics, create_topics, delete_topics
+from benches.support_kafka import Progress, Topics, create_topics, delete_topics, large_broker
 from benches.support_run import say_circumstances
 from tarry.client import DelayedMessage, DelayedProducer
 from tarry.clock import SystemClock
 from tarry.core.intake_policy import IntakePolicy
-from tarry.devbroker import EmbeddedBroker
 from tarry.kafka.settings import Cluster
 from tarry.pipelines import topics
 from tarry.pipelines.schedule import tables
@@ -149,7 +148,7 @@ def main() -> None:
     console = Console(highlight=False)
     with (
         tempfile.TemporaryDirectory(prefix="tarry-bench-") as directory,
-        EmbeddedBroker(jvm_options=("-Xms1g", "-Xmx1g")) as broker,
+        large_broker() as broker,
     ):
         started = time.monotonic()
         with session("bench", arguments.master, {}, console.print) as spark:

@@ -25,7 +25,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Final
 
-from tarry.devbroker import EmbeddedBroker
+from benches.support_kafka import large_broker
 from tests.support import poison
 from tests.support.processes import Serve, ServeConfig
 from tests.support.stage import Inbox, Stage
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured; the median counts")
     arguments = parser.parse_args()
     rates: dict[str, list[float]] = {name: [] for name, _, _ in MIXTURES}
-    with EmbeddedBroker(jvm_options=("-Xms1g", "-Xmx1g")) as broker, tempfile.TemporaryDirectory() as directory:
+    with large_broker() as broker, tempfile.TemporaryDirectory() as directory:
         # The broker's JVM must have seen the work.
         measure(broker.bootstrap_servers, MIXTURES[0], arguments.messages, Path(directory))
         for _ in range(arguments.rounds):

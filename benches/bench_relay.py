@@ -33,10 +33,9 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from benches.support_kafka import preload
+from benches.support_kafka import large_broker, preload
 from benches.support_process import Contender, now_ms, running
 from benches.support_run import Run, say_circumstances
-from tarry.devbroker import EmbeddedBroker
 
 BOTH: Final[tuple[Contender, ...]] = ("relay", "service")
 STEADY_DELAY_MS: Final = 1_000
@@ -290,7 +289,7 @@ def main() -> None:
     console = Console()
     with (
         tempfile.TemporaryDirectory(prefix="tarry-bench-") as directory,
-        EmbeddedBroker(jvm_options=("-Xms1g", "-Xmx1g")) as broker,
+        large_broker() as broker,
     ):
         bench = Bench(broker.bootstrap_servers, plan, contenders, Path(directory), console)
         bench.run()

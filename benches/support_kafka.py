@@ -16,11 +16,18 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
+from tarry.devbroker import EmbeddedBroker
+
 KEYS: Final = [b"key-%04d" % number for number in range(1_000)]
 VALUE: Final = bytes(range(32, 96)) * 4  # 256 bytes
 PARTITIONS: Final = 4
 MARK: Final = "bench-mark"
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+def large_broker() -> EmbeddedBroker:
+    """A broker with the memory, and the optimizing compiler, that a measurement needs."""
+    return EmbeddedBroker(jvm_options=("-Xms1g", "-Xmx1g"))
 
 
 @dataclass(frozen=True, slots=True)
