@@ -9,6 +9,7 @@ JOBS   ?= 3
 # The suite makes the same choices each time, so that a change is judged by what it does; test-all draws new ones.
 SEED   ?= 350615919
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+SUITE  = $(PYTEST) --seed $(SEED) -m "not exhaustive and not soak and not deploy"
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
@@ -30,13 +31,13 @@ demo: $(READY) ## broker, service, producer and reader in one terminal, for $(FO
 	$(BIN)/tarry demo --for $(FOR)
 
 test: $(READY) ## the test suite, on a real broker, in $(JOBS) processes
-	$(PYTEST) --seed $(SEED) -m "not exhaustive and not soak and not deploy"
+	$(SUITE)
 
 test-all: $(READY) ## every test there is but soak and deploy: more cases, and those that take minutes
 	$(PYTEST) -m "not soak and not deploy"
 
 cover: $(READY) ## the test suite, and how much of the code it goes through
-	$(PYTEST) -m "not exhaustive and not soak and not deploy" --cov --cov-report=
+	$(SUITE) --cov --cov-report=
 	@echo "covered: $$($(BIN)/coverage report --format=total) %; $(BIN)/coverage report says where"
 
 test-deploy: $(READY) ## the image, compose and Kubernetes, each where its tool is there
