@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from tarry.client import DelayedProducer
 from tarry.devbroker import EmbeddedBroker
+from tarry.devbroker.broker import DEFAULT_JVM_OPTIONS
 from tests.support.brokers import starting_brokers, wait_until
 from tests.support.grants import GUIDE, MAKER, SERVICE, documented
 from tests.support.processes import Serve, ServeConfig
@@ -138,7 +139,7 @@ def test_tokens_let_the_service_in_and_are_renewed_while_it_works(
             # Whoever has not shown a new token by then is cut off.
             "connections.max.reauth.ms": str(LIFETIME_S * 1000),
         },
-        jvm_options=("-Xmx512m", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}"),
+        jvm_options=(*DEFAULT_JVM_OPTIONS, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}"),
     )
     secured.grant("tarry", [*documented(SERVICE, NAMES), *documented(MAKER, NAMES)])
     secured.admin.create_topics([NewTopic("bills", 1, 1)])["bills"].result(30)

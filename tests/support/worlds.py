@@ -1,8 +1,8 @@
 """A simulated world that is served, and the end of each test in one: the promises are kept, and it could be seen.
 
 A promise is not kept by a run that judged nothing. So each end says how much of the order is to have been judged at
-least, as a part of what was sent. Such a floor is far below the least that several seeds have shown, for each run has
-new ones: see the comment at each.
+least, as a part of what was sent. Such a floor is far below the least that several seeds have shown, for each run of
+`make test-all` has new ones: see the comment at each.
 """
 
 from collections.abc import Sequence
