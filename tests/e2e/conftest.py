@@ -193,8 +193,6 @@ def verdict(
     produced = workload.produced()
     with suppress(AssertionError):  # the report says better what is missing
         reader.wait_for(len(produced), deadline_s)
-    for serve in services:  # one that was started just now would end by the signal, and not in good order
-        serve.wait_listening()
     assert [serve.stop() for serve in services] == [0] * len(services)
     arrived = reader.finish()
     expected = all_accepted(produced) if all_read_before else accepted_as_seen(produced, arrived)

@@ -48,6 +48,6 @@ def test_one_partition_keeps_one_order_over_all_keys_when_who_serves_it_is_kille
             victim.kill()
             survivor = next(serve for serve in services if serve is not victim)
             owner_of([survivor]).wait_serving()
-            victim.start()
+            victim.start().wait_listening()  # before that SIGTERM ends it at once, and not in good order
     report = verdict(workload, reader, services, across_keys=True)
     report.assert_kept(0.5)

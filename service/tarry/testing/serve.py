@@ -159,19 +159,18 @@ class Serve:
         """
         self._wait_said(SERVING, times, deadline_s)
 
-    def wait_listening(self, deadline_s: float = READY_S) -> int:
-        """Wait until it answers HTTP, and return its port. Before that it makes its topics: a signal ends it at once.
+    def wait_listening(self, deadline_s: float = READY_S) -> "Serve":
+        """Wait until it answers HTTP. Before that it makes its topics, and a signal ends it at once.
 
         Raises:
             AssertionError: the deadline passed, or the process ended; with the end of its log.
         """
         self._wait_said("http_listening", 1, deadline_s)
-        port: int = self.events("http_listening")[-1]["port"]
-        return port
+        return self
 
     def get(self, path: str) -> tuple[int, str]:
         """Ask its HTTP port, once it listens."""
-        port = self.wait_listening()
+        port = self.wait_listening().events("http_listening")[-1]["port"]
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
             connection.request("GET", path)
             answer = connection.getresponse()
