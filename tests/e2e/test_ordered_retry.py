@@ -95,10 +95,13 @@ def done_through_kills(lab: Lab, directory: Path, messages: int, per_s: float, f
             sending = pool.submit(send, lab.bootstrap, config.topic, wanted, per_s)
             for victim in (processes[0], serve, processes[0]):
                 time.sleep(messages / per_s / 4)
+                taken_over = processes[0].events("taken_over")
                 victim.kill()
                 victim.start()
             sent = sending.result()
         wait_done(lab.bootstrap, config.out, messages, DONE_WITHIN_S)
+        # One that still imports its modules would end by the signal, and not in good order.
+        wait_until(lambda: processes[0].events("taken_over") > taken_over, "the last that was killed is back", 60.0)
         assert [one.stop() for one in processes] == [0, 0]
     assert serve.stop() == 0
     done = all_done(lab.bootstrap, config.out)
