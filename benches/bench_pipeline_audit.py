@@ -20,8 +20,8 @@ from pyspark.sql import functions as f
 from rich.console import Console
 
 from benches.support_run import say_circumstances
-from tarry.pipelines.audit.judging import Rules, judge
 from tarry.pipelines.audit.tables import ACCEPTED, ARRIVED, SETTLED, columns_of
+from tarry.pipelines.audit.validation import Rules, judge
 from tarry.pipelines.session import session
 
 T0: Final = 1_767_268_800_000

@@ -33,7 +33,7 @@ from benches.support_kafka import Progress, Topics, create_topics, delete_topics
 from benches.support_run import say_circumstances
 from tarry.client import DelayedMessage, DelayedProducer
 from tarry.clock import SystemClock
-from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request.intake_policy import IntakePolicy
 from tarry.kafka.settings import Cluster
 from tarry.pipelines import topics
 from tarry.pipelines.schedule import tables

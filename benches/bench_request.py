@@ -6,9 +6,9 @@ The goal is 3 µs for a typical message on CPython 3.11: target, delay, id and o
 import argparse
 import time
 
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.request import Rejection
-from tarry.core.request_reader import Header, RequestReader
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import Header, RequestReader
+from tarry.core.request.request import Rejection
 
 _NOW_MS = 1_767_225_600_000
 _ID = b"8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"

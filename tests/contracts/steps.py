@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from tarry.kafka.errors import error_of
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tests.support.contract import Kafka
 
 CALL_S = 20.0

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from tarry.errors import AbortableError, RetriableError
 from tarry.kafka.errors import translate, translate_group
 from tarry.kafka.membership import Membership
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tests.contracts.members import Group, Member
 from tests.contracts.steps import CALL_S, commit, refused
 from tests.support.contract import Kafka

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from tarry.core.checkpoint import Geometry
+from tarry.core.progress.checkpoint import Geometry
 from tarry.errors import UsageError
 from tarry.kafka.intake_topics import Checked, check, make_or_check
 from tarry.kafka.topics import TopicAdmin, wheel_topic

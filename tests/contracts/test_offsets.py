@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError, Producer, TopicPartition
 
-from tarry.core.checkpoint import LIMIT
+from tarry.core.progress.checkpoint import LIMIT
 from tarry.errors import AbortableError, FatalError, RetriableError
 from tarry.kafka.errors import translate, translate_group
 from tests.contracts.members import Group, Member

@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from deploy import render
-from tarry.app import geometry_of
 from tarry.config import load
 from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, topics_of
+from tarry.service.app import geometry_of
 from tests.support.manifests import CRDS, Object, objects, pod_templates
 
 pytestmark = pytest.mark.deploy

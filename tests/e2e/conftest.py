@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tarry.app import geometry_of
 from tarry.config import Config
+from tarry.service.app import geometry_of
 from tests.support.brokers import wait_until
 from tests.support.chaos import Watch
 from tests.support.checker import Report, all_accepted, check

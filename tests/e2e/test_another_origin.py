@@ -15,11 +15,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import DelayedMessage, DelayedProducer
-from tarry.core.checkpoint import is_checkpoint
+from tarry.core.progress.checkpoint import is_checkpoint
 from tarry.devbroker import EmbeddedBroker
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.settings import Cluster
+from tarry.kafka.types import OffsetMetadata, Place
 from tarry.testing.serve import Serve, ServeConfig
 from tests.e2e.conftest import PARTITIONS, Lab
 from tests.support.brokers import wait_until

@@ -16,7 +16,7 @@ import pytest
 from tarry.devbroker.broker import KAFKA, KAFKA_VERSION
 from tarry.errors import UsageError
 from tarry.jars import Artefact, Jars, find_java
-from tarry.stderr import tell
+from tarry.progress_output import tell
 from tarry.testing import LiveService
 from tests.support import programs
 from tests.support.brokers import no_broker

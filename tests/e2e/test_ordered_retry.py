@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tarry.client import DelayedProducer
-from tarry.core.retry.journey import RETRY_TICKET
+from tarry.client.retry.core.journey import RETRY_TICKET
 from tarry.handle import Handle
 from tarry.headers import DELIVER_AT, ERROR, ERROR_DETAIL, ID
 from tests.e2e.conftest import PARTITIONS, Lab
@@ -157,7 +157,7 @@ def test_a_head_that_is_cancelled_on_its_way_holds_up_its_key_no_longer_than_it_
 @pytest.mark.exhaustive
 def test_a_long_convoy_makes_its_partition_wait_and_goes_on(lab: Lab, tmp_path: Path) -> None:
     lab.serve().start().wait_serving()
-    config = config_of(lab, first_ms=1_000, max_convoy=500)
+    config = config_of(lab, first_ms=1_000, max_key_queue=500)
     with consuming(config, tmp_path, 1) as processes:
         wait_taken_over(processes)
         sent = send(lab.bootstrap, config.topic, [(b"k", 2), *[(b"k", 0)] * 1_000])

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from tarry.core.matching import DONE_BYTES
+from tarry.core.window.matching import DONE_BYTES
 from tarry.headers import ErrorCode
 from tests.e2e.conftest import PARTITIONS, Lab, verdict
 from tests.support.brokers import is_alive, wait_until

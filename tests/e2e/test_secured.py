@@ -15,7 +15,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import DelayedProducer, OutcomeReader
-from tarry.core.retry.names import DEAD, RETRY, STATE
+from tarry.client.retry.core.names import DEAD, RETRY, STATE
 from tests.e2e.conftest import Lab, laboratory, verdict
 from tests.support.brokers import starting_brokers, wait_until
 from tests.support.buckets import SMALL_WHEEL, wait_empty
@@ -160,10 +160,10 @@ def test_senders_and_those_who_look_on_need_what_is_documented(
         receipt = producer.send("bills", b"v", delay=timedelta(milliseconds=100))
         with OutcomeReader(made.address, "rights", options=waiting.options) as outcomes:
             assert outcomes.await_outcome(receipt, timeout_s=30)["outcome"] == "fired"
-    onlooker = config_of(made, made.user("onlooker", documented("What one who looks on may do", NAMES)))
-    pending = run(onlooker, tmp_path, "pending")
+    inspector = config_of(made, made.user("inspector", documented("What one who looks on may do", NAMES)))
+    pending = run(inspector, tmp_path, "pending")
     assert (pending.code, pending.err) == (0, "")
-    status = run(onlooker, tmp_path, "status", str(receipt.handle), "--json")
+    status = run(inspector, tmp_path, "status", str(receipt.handle), "--json")
     assert (status.code, status.err) == (0, "")
     assert json.loads(status.out)["state"] == "fired"
 

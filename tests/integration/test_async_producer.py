@@ -10,7 +10,7 @@ import pytest
 
 from tarry.client import AsyncDelayedProducer, DelayedMessage, Receipt
 from tarry.errors import BrokerError, FatalError, HeaderError, RetriableError, UsageError
-from tarry.murmur2 import partition_of
+from tarry.kafka.murmur2 import partition_of
 from tests.support.brokers import wait_until
 from tests.support.receipts import PARTITIONS, make_topic, request_of
 from tests.support.topics import read_topic

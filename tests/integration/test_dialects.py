@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.request_reader import Header, RequestReader
-from tarry.worker.plan import IntakePlan
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import Header, RequestReader
+from tarry.service.worker.plan import IntakePlan
 from tests.support.stage import GEOMETRY, Stage
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from tarry.clock import SystemClock
 from tarry.errors import UsageError
-from tarry.http import Answer, HttpServer, listen
-from tarry.http.server import CONNECTION_MS, CONNECTIONS
+from tarry.service.http import Answer, HttpServer, listen
+from tarry.service.http.server import CONNECTION_MS, CONNECTIONS
 from tests.support.brokers import wait_until
 from tests.support.programs import tarry
 

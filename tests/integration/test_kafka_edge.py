@@ -18,7 +18,7 @@ from tarry.kafka.record_headers import LOST_NAME
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import Target, TopicAdmin
 from tarry.kafka.transaction import Transactor, fence
-from tarry.worker.janitor import COPY_EVERY_MS, ENDS_EVERY_MS, Janitor
+from tarry.service.worker.maintenance import COPY_EVERY_MS, ENDS_EVERY_MS, Maintenance
 from tests.support.brokers import wait_until
 from tests.support.ignoring import ignore
 from tests.support.raw_headers import produce_raw
@@ -375,10 +375,10 @@ def test_the_intake_is_never_trimmed_past_the_watermark_that_is_committed(stage:
         copied.append(states)
 
     def is_copied() -> bool:
-        janitor.turn(process.states)
+        maintenance.turn(process.states)
         return bool(copied)
 
-    janitor = Janitor(
+    maintenance = Maintenance(
         stage.offsets,
         clock,
         {stage.intake: 0},
@@ -388,11 +388,11 @@ def test_the_intake_is_never_trimmed_past_the_watermark_that_is_committed(stage:
         10_000,
         process.events,
     )
-    janitor.turn(process.states)
+    maintenance.turn(process.states)
     assert process.fire() == 3
     clock.by_ms += COPY_EVERY_MS
     wait_until(is_copied, "its checkpoint is copied")
-    # Before the janitor gets its answers the reader passes aborted records, and the watermark with it.
+    # Before the maintenance gets its answers the reader passes aborted records, and the watermark with it.
     with stage.transaction(stage.intake, [b"x"]) as stranger:
         stranger.abort()
     wait_until(lambda: stage.end(*place) == 5, "the marker is in the log")
@@ -401,7 +401,7 @@ def test_the_intake_is_never_trimmed_past_the_watermark_that_is_committed(stage:
 
     def tidied() -> bool:
         clock.by_ms += ENDS_EVERY_MS
-        janitor.turn(process.states)
+        maintenance.turn(process.states)
         return stage.offsets.starts([place])[place] > 0
 
     wait_until(tidied, "the intake is trimmed")

@@ -11,14 +11,14 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from tarry.clock import SystemClock
-from tarry.core.checkpoint import Geometry
+from tarry.core.progress.checkpoint import Geometry
 from tarry.devbroker.broker import KAFKA
 from tarry.jars import find_java
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import TopicAdmin
-from tarry.worker.plan import IntakePlan
+from tarry.service.worker.plan import IntakePlan
 from tests.support.stage import Running, Stage
 
 pytestmark = pytest.mark.stage(partitions=2)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tarry.core.checkpoint import Geometry
-from tarry.core.request_reader import RequestReader
+from tarry.core.progress.checkpoint import Geometry
+from tarry.core.request.reader import RequestReader
 from tarry.core.wire import batch_bytes
 from tarry.headers import ErrorCode
 from tarry.kafka.settings import BATCH_BYTES, Cluster
-from tarry.worker.plan import IntakePlan
-from tarry.worker.targets import MISSING_MS
+from tarry.service.worker.plan import IntakePlan
+from tarry.service.worker.targets import MISSING_MS
 from tests.support import poison
 from tests.support.stage import Inbox, Running, Stage
 

@@ -11,11 +11,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tarry.client.retry.core.journey import Journey
+from tarry.client.retry.core.key_queue import Ticket
+from tarry.client.retry.core.names import Names
 from tarry.client.retry.missing import SERVE_EVERY, Head, Missing
 from tarry.clock import SystemClock
-from tarry.core.retry.convoy import Ticket
-from tarry.core.retry.journey import Journey
-from tarry.core.retry.names import Names
 from tarry.headers import TARGET
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
@@ -48,7 +48,7 @@ class Place:
         self.served = 0
 
     def lost(self, number: int, outcome: str, ago_ms: int, target: str | None = None, *, is_told: bool = True) -> Head:
-        """A message of the convoy that was sent off, and what became of it so long ago.
+        """A message of the key queue that was sent off, and what became of it so long ago.
 
         Args:
             number: of it.

@@ -8,7 +8,7 @@ from tarry.devbroker import EmbeddedBroker
 from tarry.errors import RetriableError
 from tarry.kafka.settings import Cluster
 from tarry.kafka.transaction import Transactor
-from tarry.worker.side_producer import SideProducer
+from tarry.service.worker.side_producer import SideProducer
 from tests.support.brokers import wait_until
 from tests.support.chaos import proxied_broker
 from tests.support.stage import Stage

@@ -14,15 +14,15 @@ import pytest
 
 from tarry.clock import SystemClock
 from tarry.errors import ConfigError, UsageError
-from tarry.http import listen
-from tarry.metrics import Totals
-from tarry.supervisor import ChildProcess, Limits, StopSignals, Supervisor
+from tarry.service.http import listen
+from tarry.service.metrics import Totals
+from tarry.service.supervisor import ChildProcess, Limits, StopSignals, Supervisor
 from tests.support.brokers import is_alive, wait_until
 
 CHILD = """
 import signal, sys, time
-from tarry.metrics import Snapshot
-from tarry.supervisor.channel import Beat, Channel, Refused
+from tarry.service.metrics import Snapshot
+from tarry.service.supervisor.channel import Beat, Channel, Refused
 
 channel = Channel(int(sys.argv[1]), int(sys.argv[2]))
 orders = channel.orders().decode()

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-from tarry.core.checkpoint import Checkpoint, Draining, Geometry, decode
-from tarry.core.journal import encode_copy
-from tarry.core.origin import Origin
+from tarry.core.progress.checkpoint import Checkpoint, Draining, Geometry, decode
+from tarry.core.progress.journal import encode_copy
+from tarry.core.progress.origin import Origin
 from tarry.errors import FatalError, RetriableError, UsageError
-from tarry.kafka.place import Place
 from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS
+from tarry.kafka.types import Place
 from tests.support.brokers import wait_until
 from tests.support.stage import GEOMETRY, Process, Stage
 

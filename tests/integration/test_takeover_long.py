@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Producer
 
 from tarry.clock import SystemClock
-from tarry.core.journal import encode_done
-from tarry.core.source import INTAKE
+from tarry.core.progress.journal import encode_done
+from tarry.core.progress.source import INTAKE
 from tests.support.stage import Stage
 
 RECORDS = 300 * 3_600

@@ -8,11 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tarry.core.done_set import DoneSet
-from tarry.core.journal import Done, Range, decode, encode_done, encode_ranges
-from tarry.core.ledger import Ledger
-from tarry.core.pointer import JournalPointer
-from tarry.core.source import INTAKE, Source
+from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.journal import Done, Range, decode, encode_done, encode_ranges
+from tarry.core.progress.ledger import Ledger
+from tarry.core.progress.pointer import JournalPointer
+from tarry.core.progress.source import INTAKE, Source
 
 BUCKET = Source(1, 3)
 

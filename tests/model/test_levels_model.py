@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tarry.core.checkpoint import Geometry
-from tarry.core.levels import Bucket, Levels, first_closed_ms
+from tarry.core.progress.checkpoint import Geometry
+from tarry.core.wheel.levels import Bucket, Levels, first_closed_ms
 
 pytestmark = pytest.mark.no_cover
 

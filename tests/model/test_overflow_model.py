@@ -12,8 +12,8 @@ from collections import Counter
 
 import pytest
 
-from tarry.core.checkpoint import LIMIT
-from tarry.core.levels import slots_of
+from tarry.core.progress.checkpoint import LIMIT
+from tarry.core.wheel.levels import slots_of
 from tarry.headers import Outcome
 from tests.support.months import Months
 from tests.support.owner import GEOMETRY

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tarry.core.batch import Batch
-from tarry.core.checkpoint import Checkpoint, Geometry
-from tarry.core.checkpoint import decode as decode_checkpoint
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.journal import encode_copy, encode_done
-from tarry.core.log_order import is_ahead
 from tarry.core.message import Headers, HeldMessage
-from tarry.core.parked import Wanted
 from tarry.core.partition import PartitionState
-from tarry.core.request_reader import RequestReader
-from tarry.core.source import INTAKE
+from tarry.core.progress.checkpoint import Checkpoint, Geometry
+from tarry.core.progress.checkpoint import decode as decode_checkpoint
+from tarry.core.progress.journal import encode_copy, encode_done
+from tarry.core.progress.log_order import is_ahead
+from tarry.core.progress.source import INTAKE
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.core.window.parked import Wanted
 from tarry.headers import DELAY_MS, DELIVER_AT, ID, TARGET
 from tarry.timer import TimingWheel
 from tests.support.durable import Store, recover

@@ -12,10 +12,10 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from tarry.clock import SystemClock
-from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request.intake_policy import IntakePolicy
 from tarry.errors import UsageError
 from tarry.headers import derived_id
-from tarry.murmur2 import partition_of
+from tarry.kafka.murmur2 import partition_of
 from tarry.pipelines.audit import Audit, Span
 from tarry.pipelines.faults import FAULTS
 from tarry.pipelines.topics import Topics

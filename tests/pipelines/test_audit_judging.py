@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tarry.errors import UsageError
-from tarry.murmur2 import partition_of
+from tarry.kafka.murmur2 import partition_of
 from tarry.pipelines.audit.capture import CLOCKS_APART_MS, complete_since
-from tarry.pipelines.audit.judging import Rules, judge
-from tarry.pipelines.audit.strays import RANGE, known_of, settled_again, strays, told_apart, vouched_for
 from tarry.pipelines.audit.summary import beside, findings, histogram, lateness, lateness_over_time, summarise
 from tarry.pipelines.audit.tables import ACCEPTED, ARRIVED, SETTLED, STUBS, columns_of, stubs
+from tarry.pipelines.audit.unmatched import RANGE, known_of, settled_again, strays, told_apart, vouched_for
+from tarry.pipelines.audit.validation import Rules, judge
 from tarry.pipelines.faults import FAULTS
 from tarry.pipelines.topics import RECORD
 

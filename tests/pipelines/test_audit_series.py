@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tarry.core.intake_policy import IntakePolicy
-from tarry.kafka.place import Place
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.kafka.types import Place
 from tarry.pipelines.audit import Audit
 from tarry.pipelines.topics import RECORD, Topics
 from tarry.testing.manual_clock import ManualClock

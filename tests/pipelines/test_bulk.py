@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
-from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request.intake_policy import IntakePolicy
 from tarry.kafka.settings import Cluster
 from tarry.pipelines.backlog import forecast, plan
 from tarry.pipelines.backlog.bulk import Done, Run

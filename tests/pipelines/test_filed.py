@@ -6,12 +6,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
-from tarry.core.dialects import ETF1
-from tarry.core.filed import FILED, filed_headers, read_filed
 from tarry.core.message import FiledMessage, HeldCancel, HeldMessage
-from tarry.core.request import Request
-from tarry.core.source import Source
-from tarry.core.translated import TranslatedMessage
+from tarry.core.progress.source import Source
+from tarry.core.request.dialects import ETF1
+from tarry.core.request.request import Request
+from tarry.core.request.translated import TranslatedMessage
+from tarry.core.wheel.filed import FILED, filed_headers, read_filed
 from tarry.pipelines.backlog.filed import filed
 from tarry.pipelines.topics import RECORD
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request.intake_policy import IntakePolicy
 from tarry.errors import ConfigError, UsageError
 from tarry.pipelines.backlog import forecast, plan
 from tarry.pipelines.backlog.waiting import left, selected

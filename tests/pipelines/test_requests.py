@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.request import CancelRequest, Rejection, Request
-from tarry.core.request_reader import RequestReader
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.core.request.request import CancelRequest, Rejection, Request
 from tarry.pipelines.requests import requests
 from tarry.pipelines.topics import RECORD
 

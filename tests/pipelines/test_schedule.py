@@ -14,9 +14,9 @@ from confluent_kafka import Producer, TopicPartition
 from pyspark.sql import SparkSession
 
 from tarry.clock import SystemClock
-from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request.intake_policy import IntakePolicy
 from tarry.errors import RetriableError, UsageError
-from tarry.murmur2 import partition_of
+from tarry.kafka.murmur2 import partition_of
 from tarry.pipelines.schedule.job import Plan, schedule
 from tarry.pipelines.schedule.messages import Expressions
 from tarry.pipelines.schedule.state import JobState

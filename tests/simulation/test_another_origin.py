@@ -7,12 +7,12 @@ import pytest
 
 from tarry.kafka import takeover
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.place import Place
 from tarry.kafka.refusals import SURE_AFTER_MS
+from tarry.kafka.types import Place
+from tarry.service.worker.maintenance import COPY_EVERY_MS
 from tarry.testing.simulation import Outcome, Shape, World
 from tarry.testing.simulation.scenarios import serving
 from tarry.testing.simulation.world import INTAKE, SMALL_LEVELS
-from tarry.worker.janitor import COPY_EVERY_MS
 
 SHAPE = Shape(geometry=SMALL_LEVELS, processes=1)
 LEVELS = tuple(f".wheel-{level}" for level in range(1, SMALL_LEVELS.levels + 1))

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tarry.kafka.own_logs import SURE_AFTER_MS
-from tarry.kafka.place import Place
-from tarry.metrics.families import QUARANTINED
+from tarry.kafka.types import Place
+from tarry.service.metrics.families import QUARANTINED
+from tarry.service.worker.aside import TRY_EVERY_MS
 from tarry.testing.simulation import SHAPES, Shape, World
 from tarry.testing.simulation.scenarios import serving
 from tarry.testing.simulation.world import SMALL_LEVELS
-from tarry.worker.aside import TRY_EVERY_MS
 from tests.support.worlds import verify_kept
 
 AWAY_MS = 40_000

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from tarry.core.checkpoint import Geometry
+from tarry.core.progress.checkpoint import Geometry
 from tarry.headers import DELAY_MS, ID, TARGET
 from tarry.testing.fake import Fate, Step
 from tarry.testing.simulation import SHAPES, Process, Shape, World

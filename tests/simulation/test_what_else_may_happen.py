@@ -5,15 +5,15 @@ from typing import Literal
 
 import pytest
 
-from tarry.core.levels import slots_of
+from tarry.core.wheel.levels import slots_of
 from tarry.kafka.record_headers import LOST_NAME
+from tarry.service.worker.ownership import LOST_MS
+from tarry.service.worker.static_member import TWIN_AFTER_MS
 from tarry.testing.fake.log import Record
 from tarry.testing.simulation import SHAPES, Process, Shape, World, at_a_step, crash, freeze, steps_of
 from tarry.testing.simulation.scenarios import SERVING_WITHIN_MS, Deed, serving
 from tarry.testing.simulation.sent import Sent
 from tarry.testing.simulation.world import SMALL_LEVELS
-from tarry.worker.ownership import LOST_MS
-from tarry.worker.shut_out import TWIN_AFTER_MS
 from tests.support.worlds import serve, verify_all_kept, verify_kept
 
 LAG_MS = (0, 900)

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from tarry.core.levels import slots_of
+from tarry.core.wheel.levels import slots_of
 from tarry.headers import Outcome as Result
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, wheel_topic
-from tarry.metrics.families import REFUSED_LETTERS
+from tarry.service.metrics.families import REFUSED_LETTERS
 from tarry.testing.simulation import SHAPES, Shape, World
 from tarry.testing.simulation.world import INTAKE, SMALL_LEVELS
 from tests.support.worlds import serve, verify_kept

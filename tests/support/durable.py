@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tarry.core.batch import Settlement
-from tarry.core.checkpoint import Checkpoint, decode
-from tarry.core.done_set import DoneSet
-from tarry.core.journal import Copy, Done, Range
-from tarry.core.journal import decode as decode_record
 from tarry.core.message import Headers
-from tarry.core.recovered import Buckets, Recovered
-from tarry.core.source import INTAKE, Source
+from tarry.core.progress.checkpoint import Checkpoint, decode
+from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.journal import Copy, Done, Range
+from tarry.core.progress.journal import decode as decode_record
+from tarry.core.progress.recovered import Buckets, Recovered
+from tarry.core.progress.source import INTAKE, Source
 
 NOTED_AFTER_MS = 60_000
 

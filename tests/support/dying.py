@@ -1,7 +1,7 @@
 """One process of the service that stops at an exact step of a transaction: dead, or to be woken as a zombie.
 
 `python -m tests.support.dying STEP COUNT SIGNAL CONFIG` is a `tarry serve` of one process without a supervisor,
-made as `tarry.app` makes it but for the firing producer. From SIGUSR1 on the producer counts its transactions.
+made as `tarry.service.app` makes it but for the firing producer. From SIGUSR1 on the producer counts its transactions.
 In the COUNT-th that gets so far, the process sends itself SIGNAL (KILL or STOP) at STEP, which is one of
 
     begun       a transaction is begun, and nothing is written
@@ -28,12 +28,13 @@ from typing import Any, Final, Literal, get_args
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tarry import app, logs
+from tarry import logs
 from tarry.clock import SystemClock
 from tarry.config import load
 from tarry.kafka.clients import LibraryClients, Properties
-from tarry.supervisor import StopSignals
-from tarry.worker import Worker
+from tarry.service import app
+from tarry.service.supervisor import StopSignals
+from tarry.service.worker import Worker
 from tests.support.fate import Fate
 from tests.support.phases import PHASES, PhasedAdmin, PhasedConsumer, PhasedProducer
 

@@ -8,7 +8,6 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tarry.app import geometry_of
 from tarry.config import Config
 from tarry.devbroker import EmbeddedBroker
 from tarry.devbroker.broker import DEFAULT_JVM_OPTIONS, KAFKA
@@ -17,6 +16,7 @@ from tarry.devbroker.process import LeashedProcess
 from tarry.devbroker.properties import LOG4J, render, server_properties
 from tarry.jars import find_java
 from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, topics_of
+from tarry.service.app import geometry_of
 from tests.support.brokers import wait_until
 
 NODE = 2

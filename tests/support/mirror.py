@@ -8,7 +8,7 @@ from tarry.devbroker.broker import KAFKA_VERSION
 from tarry.devbroker.process import LeashedProcess
 from tarry.devbroker.properties import LOG4J
 from tarry.jars import Artefact, Jars, find_java
-from tarry.stderr import tell
+from tarry.progress_output import tell
 
 MIRROR: Final = Jars(
     f"kafka-mirror-{KAFKA_VERSION}",

@@ -8,7 +8,7 @@ from math import exp, log
 from random import Random
 from typing import TYPE_CHECKING
 
-from tarry.core.checkpoint import decode
+from tarry.core.progress.checkpoint import decode
 from tarry.handle import Handle
 from tarry.headers import CANCEL, DELAY_MS, ID, TARGET
 from tests.support.outcomes import Sent

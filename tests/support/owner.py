@@ -11,14 +11,14 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tarry.core.batch import Batch, Settlement
-from tarry.core.checkpoint import Checkpoint, Geometry, decode
-from tarry.core.filed import filed_headers
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.journal import encode_copy, encode_done
-from tarry.core.levels import first_closed_ms
 from tarry.core.partition import PartitionState
-from tarry.core.request_reader import RequestReader
-from tarry.core.source import INTAKE, Source
+from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode
+from tarry.core.progress.journal import encode_copy, encode_done
+from tarry.core.progress.source import INTAKE, Source
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.core.wheel.filed import filed_headers
+from tarry.core.wheel.levels import first_closed_ms
 from tarry.timer import TimingWheel
 from tests.support.durable import Filed, SlotLog, Store, recover
 from tests.support.outcomes import Judge, Sent, is_refused
@@ -293,7 +293,7 @@ class Owner:
         return bool(emptied)
 
     def tidy(self) -> bool:
-        """What the janitor does: note ends of the journal, copy the checkpoint, trim the journal."""
+        """What the maintenance does: note ends of the journal, copy the checkpoint, trim the journal."""
         self.state.note_journal_end(self.journal_end_before)
         self.journal_end_before = self.store.journal_end
         if not self.state.overflow.done.is_unnoted and self.choose.random() > 0.02:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tarry.core.checkpoint import decode as decode_checkpoint
-from tarry.core.journal import Copy, decode
+from tarry.core.progress.checkpoint import decode as decode_checkpoint
+from tarry.core.progress.journal import Copy, decode
 from tarry.kafka.clients import Properties
 from tarry.kafka.topics import JOURNAL
 from tests.support.fate import Fate

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request.intake_policy import IntakePolicy
 from tarry.headers import ErrorCode
 from tests.support.stage import Stage
 

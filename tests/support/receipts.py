@@ -7,9 +7,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import Receipt
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.request import Request
-from tarry.core.request_reader import RequestReader
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.core.request.request import Request
 from tests.support.brokers import wait_until
 
 PARTITIONS = 3

@@ -41,7 +41,7 @@ class RetryConfig:
     first_ms: int = 200
     longest_ms: int = 60_000
     missing_after_ms: int = 60_000
-    max_convoy: int = 10_000
+    max_key_queue: int = 10_000
     attempts: int | None = None
     """None: no limit; otherwise the key stops behind it."""
     mended: str = ""
@@ -102,7 +102,7 @@ def consumer(config: RetryConfig) -> RetryingConsumer:
         order=config.order,  # type: ignore[arg-type]  # it is checked there
         group_protocol=config.group_protocol,  # type: ignore[arg-type]
         missing_after=timedelta(milliseconds=config.missing_after_ms),
-        max_convoy=config.max_convoy,
+        max_key_queue=config.max_key_queue,
         options=config.options,
         on_event=_tell,
     )

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from tarry.kafka.settings import Cluster
 from tarry.pipelines.session import session
 from tarry.pipelines.topics import Topics
-from tarry.stderr import tell
+from tarry.progress_output import tell
 
 
 class Sent(NamedTuple):

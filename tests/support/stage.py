@@ -16,11 +16,11 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.clock import Clock, SystemClock
-from tarry.core.checkpoint import Geometry
-from tarry.core.intake_policy import IntakePolicy
 from tarry.core.partition import PartitionState
-from tarry.core.recovered import Recovered
-from tarry.core.request_reader import RequestReader
+from tarry.core.progress.checkpoint import Geometry
+from tarry.core.progress.recovered import Recovered
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
 from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check
@@ -28,21 +28,21 @@ from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets, ask_committed
 from tarry.kafka.origins import Origins
 from tarry.kafka.patience import patiently
-from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.refusals import Shortfalls
 from tarry.kafka.settings import Cluster
 from tarry.kafka.takeover import Answer, ByParts, Identity, TakeOver
 from tarry.kafka.topics import TopicAdmin
 from tarry.kafka.transaction import Transactor, fence
+from tarry.kafka.types import OffsetMetadata, Place
+from tarry.service.worker import Plan, Worker
+from tarry.service.worker.firing import Firing
+from tarry.service.worker.letters import LetterWriter
+from tarry.service.worker.parking import Parking
+from tarry.service.worker.plan import IntakePlan
+from tarry.service.worker.rereading import Rereading
+from tarry.service.worker.targets import Targets
 from tarry.timer import TimingWheel
-from tarry.worker import Plan, Worker
-from tarry.worker.firing import Firing
-from tarry.worker.letters import LetterWriter
-from tarry.worker.parking import Parking
-from tarry.worker.plan import IntakePlan
-from tarry.worker.rereading import Rereading
-from tarry.worker.targets import Targets
 from tests.support.brokers import wait_until
 
 GEOMETRY = Geometry(20_000, 10, 0)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tarry.app import geometry_of, policy_of
 from tarry.config import Config
-from tarry.core.checkpoint import Geometry
+from tarry.core.progress.checkpoint import Geometry
+from tarry.service.app import geometry_of, policy_of
 
 
 def configured(overflow: dict[str, object] | None = None, **intake: str) -> Config:

@@ -1,8 +1,8 @@
 """What waits, as offsets and a checkpoint tell."""
 
-from tarry.core.checkpoint import Checkpoint, Draining, Emptying, Geometry
-from tarry.core.levels import Bucket
-from tarry.core.source import Source
+from tarry.core.progress.checkpoint import Checkpoint, Draining, Emptying, Geometry
+from tarry.core.progress.source import Source
+from tarry.core.wheel.levels import Bucket
 from tarry.kafka.backlog import Backlog, Stretch
 
 SMALL = Geometry(10, 2, 2)

@@ -8,10 +8,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tarry.app import refuse_long_checkpoints
 from tarry.cli.check import check
 from tarry.config import Config
 from tarry.errors import ConfigError
+from tarry.service.app import refuse_long_checkpoints
 
 
 def _check(*arguments: str) -> Result:

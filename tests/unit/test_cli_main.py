@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tarry import __version__
-from tarry.cli import looking
+from tarry.cli import inspect as looking
 from tarry.cli.main import _whence, main
 from tarry.errors import BrokerError
 from tarry.kafka.settings import Cluster

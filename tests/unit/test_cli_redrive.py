@@ -3,7 +3,7 @@
 import pytest
 
 from tarry.cli.redrive import _show
-from tarry.core.retry.redrive import DeadLetter
+from tarry.client.retry.core.redrive import DeadLetter
 
 
 def test_what_a_terminal_would_obey_is_escaped_and_all_else_is_as_it_came(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tarry.client import DelayedMessage, DelayedProducer
 from tarry.client.record import to_record
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.request import Request
-from tarry.core.request_reader import RequestReader
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.core.request.request import Request
 from tarry.errors import ConfigError, FatalError, HeaderError
 from tarry.headers import REQUEST_HEADERS
 

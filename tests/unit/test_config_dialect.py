@@ -5,12 +5,12 @@ from typing import get_args
 
 import pytest
 
-from tarry.app import policy_of
 from tarry.config import Config, Intake, load
 from tarry.config.tree import SAYS_WHERE_TO
-from tarry.core.dialects import DIALECTS
+from tarry.core.request.dialects import DIALECTS
 from tarry.errors import ConfigError
 from tarry.headers import TARGET
+from tarry.service.app import policy_of
 
 
 def _load(tmp_path: Path, *lines: str) -> Config:

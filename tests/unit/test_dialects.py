@@ -2,11 +2,11 @@
 
 import pytest
 
-from tarry.core.dialects import DIALECTS
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.request import CancelRequest, Rejection, Request
-from tarry.core.request_reader import Header, RequestReader
-from tarry.core.translated import TranslatedMessage
+from tarry.core.request.dialects import DIALECTS
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import Header, RequestReader
+from tarry.core.request.request import CancelRequest, Rejection, Request
+from tarry.core.request.translated import TranslatedMessage
 from tarry.headers import ErrorCode, derived_id
 
 _NOW_MS = 1_767_225_600_000

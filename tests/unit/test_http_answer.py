@@ -4,8 +4,8 @@ from http import HTTPStatus
 
 import pytest
 
-from tarry.http import Answer
-from tarry.http.answer import HEAD_LIMIT_BYTES, answer_to
+from tarry.service.http import Answer
+from tarry.service.http.answer import HEAD_LIMIT_BYTES, answer_to
 
 PAGES = {"/livez": lambda: Answer(b"ok\n"), "/readyz": lambda: Answer(b"no\n", HTTPStatus.SERVICE_UNAVAILABLE)}
 

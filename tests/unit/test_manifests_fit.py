@@ -8,15 +8,15 @@ import yaml
 from typer.main import get_command
 
 from deploy import render
-from tarry.app import geometry_of
 from tarry.cli.check.rights import needed_rights
 from tarry.cli.main import app
 from tarry.config import Config, load
 from tarry.errors import ConfigError
 from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, status_topic, topics_of
 from tarry.kafka.settings import QUEUE_KBYTES
-from tarry.supervisor.supervisor import Limits
-from tarry.worker.loop import DRAIN_QUEUE_KBYTES
+from tarry.service.app import geometry_of
+from tarry.service.supervisor.supervisor import Limits
+from tarry.service.worker.loop import DRAIN_QUEUE_KBYTES
 from tests.support.grants import documented
 from tests.support.manifests import mib, of_kind, pod_templates, the
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tarry.metrics import Exposition, Snapshot, Tally, Totals
-from tarry.metrics.families import (
+from tarry.service.metrics import Exposition, Snapshot, Tally, Totals
+from tarry.service.metrics.families import (
     DEAD,
     FAMILIES,
     FIRED,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tarry.metrics.families import FAMILIES
+from tarry.service.metrics.families import FAMILIES
 from tests.support.promql import Use, kept_labels, uses
 
 ROOT = Path(__file__).parents[2]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tarry.core.checkpoint import Checkpoint, Draining, Emptying, Geometry
-from tarry.core.done_set import DoneSet
-from tarry.core.source import INTAKE, Source
+from tarry.core.progress.checkpoint import Checkpoint, Draining, Emptying, Geometry
+from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.source import INTAKE, Source
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.refusals import SURE_AFTER_MS, Shortfalls, intake_cut, journal_cut, shortfall
 from tarry.testing import ManualClock

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.request import CancelRequest, Rejection, Request
-from tarry.core.request_reader import Header, RequestReader
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import Header, RequestReader
+from tarry.core.request.request import CancelRequest, Rejection, Request
 from tarry.headers import DELAY_MS, DELIVER_AT, REQUEST_HEADERS, ErrorCode, derived_id
 from tarry.units import MAX_EPOCH_MS
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from tarry.client.retry.core.names import Names
 from tarry.client.retry.missing import Lost, lost_by
-from tarry.core.retry.names import Names
 
 NAMES = Names("tasks", "group", "intake")
 SOURCE = "intake/3/17"

@@ -1,6 +1,6 @@
 """When a process is started anew."""
 
-from tarry.supervisor.backoff import HEALTHY_MS, Backoff
+from tarry.service.supervisor.backoff import HEALTHY_MS, Backoff
 
 
 def test_the_first_restart_is_at_once_and_the_next_ones_wait_longer_up_to_half_a_minute() -> None:

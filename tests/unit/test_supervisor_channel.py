@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tarry.metrics import Snapshot
-from tarry.supervisor.channel import Beat, Channel, Refused, decode, put_orders
+from tarry.service.metrics import Snapshot
+from tarry.service.supervisor.channel import Beat, Channel, Refused, decode, put_orders
 
 BEAT = Beat(
     ready=False,
@@ -19,7 +19,7 @@ BEAT = Beat(
 @pytest.fixture
 def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[socket.socket, Channel]]:
     # In a test the process is its own supervisor's child by name alone: it must not be killed with it.
-    monkeypatch.setattr("tarry.supervisor.channel._die_with", lambda _supervisor: None)
+    monkeypatch.setattr("tarry.service.supervisor.channel._die_with", lambda _supervisor: None)
     ours, theirs = socket.socketpair()
     channel = Channel(os.dup(theirs.fileno()), 0)
     theirs.close()

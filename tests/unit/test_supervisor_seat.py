@@ -1,8 +1,8 @@
 """What a seat knows of the process on it."""
 
-from tarry.metrics import Snapshot
-from tarry.supervisor.channel import Beat
-from tarry.supervisor.seat import Seat
+from tarry.service.metrics import Snapshot
+from tarry.service.supervisor.channel import Beat
+from tarry.service.supervisor.seat import Seat
 
 
 def test_an_empty_seat_is_not_ready_and_never_silent() -> None:

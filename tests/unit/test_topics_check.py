@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.core.checkpoint import Geometry
+from tarry.core.progress.checkpoint import Geometry
 from tarry.kafka.intake_topics import (
     DEFAULT_MAX_MESSAGE_BYTES,
     HEADROOM_BYTES,

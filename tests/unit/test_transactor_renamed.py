@@ -12,8 +12,8 @@ from tarry.errors import BrokerError, FatalError, RetriableError
 from tarry.kafka import transaction
 from tarry.kafka.settings import Cluster
 from tarry.kafka.transaction import Transactor
+from tarry.service.worker.side_producer import SideProducer
 from tarry.testing.manual_clock import ManualClock
-from tarry.worker.side_producer import SideProducer
 from tests.unit.timer.threads import overtaken_at
 
 FILES = ("kafka/transaction.py",)

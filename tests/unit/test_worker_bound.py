@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from tarry.worker.bound import MOST_BYTES, Bound
+from tarry.service.worker.bound import MOST_BYTES, Bound
 
 MESSAGE = 100_000
 

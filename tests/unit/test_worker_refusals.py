@@ -4,7 +4,7 @@ from confluent_kafka import KafkaError
 
 from tarry.core.message import HeldMessage
 from tarry.headers import ErrorCode
-from tarry.worker.composing import Reports, verdicts_of
+from tarry.service.worker.composing import Reports, verdicts_of
 
 PLACE = ("in", 0)
 

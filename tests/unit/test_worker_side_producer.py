@@ -8,10 +8,10 @@ import pytest
 from tarry.errors import FatalError, RetriableError
 from tarry.kafka.settings import BATCH_BYTES, Cluster
 from tarry.kafka.transaction import INIT_TIMEOUT_S, Transactor
+from tarry.service.worker import side_producer
+from tarry.service.worker.side_producer import RENEWAL_MS, SideProducer
 from tarry.testing import FakeBroker, ManualClock, Step
 from tarry.testing.fake.clients import FakeClients
-from tarry.worker import side_producer
-from tarry.worker.side_producer import RENEWAL_MS, SideProducer
 
 LAG_MS = 50
 """How long a marker takes, and who registers waits for that."""

@@ -8,14 +8,14 @@ from tarry.errors import UsageError
 from tarry.kafka.broker_time import TOLERANCE_MS, BrokerTime, refuse_a_clock_that_is_ahead
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
-from tarry.metrics.families import CLOCK_AHEAD
-from tarry.metrics.tally import Tally
+from tarry.service.metrics.families import CLOCK_AHEAD
+from tarry.service.metrics.tally import Tally
+from tarry.service.worker.aside import Aside
+from tarry.service.worker.health import HealthReporter, View
+from tarry.service.worker.steady_clock import ASK_ANEW_MS, GIVE_UP_MS, SAY_EVERY_MS, STEP_MS, SteadyClock
 from tarry.testing.fake import FakeBroker
 from tarry.testing.manual_clock import ManualClock
 from tarry.testing.simulation.process import OwnClock
-from tarry.worker.aside import Aside
-from tarry.worker.pulse import Pulse, View
-from tarry.worker.steady_clock import ASK_ANEW_MS, GIVE_UP_MS, SAY_EVERY_MS, STEP_MS, SteadyClock
 
 DAY_MS = 86_400_000
 
@@ -102,12 +102,12 @@ def test_how_far_a_clock_is_ahead_is_a_gauge() -> None:
     machine, tally = Machine(), Tally()
     offsets = Offsets(machine.cluster.clients.admin(machine.cluster.client()), "g", machine.cluster)
     view = View(joined=True, waiting=0, states={}, aside=Aside(machine.own, machine.say))
-    pulse = Pulse(machine.steady, tally, 1, offsets, lambda: view, lambda _health: None)
-    pulse.beat()
+    health = HealthReporter(machine.steady, tally, 1, offsets, lambda: view, lambda _health: None)
+    health.beat()
     assert tally.snapshot().gauges[(CLOCK_AHEAD.name,)] == 0
     machine.own.ahead_ms = DAY_MS
     machine.run(SAY_EVERY_MS)
-    pulse.beat()
+    health.beat()
     assert tally.snapshot().gauges[(CLOCK_AHEAD.name,)] == DAY_MS / 1000
 
 

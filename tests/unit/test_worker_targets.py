@@ -6,7 +6,7 @@ import pytest
 
 from tarry.errors import RetriableError
 from tarry.kafka.topics import Target
-from tarry.worker.targets import KEPT_MS, MISSING_MS, SURE_MS, Ask, Targets
+from tarry.service.worker.targets import KEPT_MS, MISSING_MS, SURE_MS, Ask, Targets
 
 NOTHING: tuple[set[str], dict[str, str]] = (set(), {})
 """Neither a topic that is missing, nor one that can't be written to."""

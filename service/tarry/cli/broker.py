@@ -8,7 +8,7 @@ import typer
 
 from tarry.devbroker import EmbeddedBroker
 from tarry.errors import UsageError
-from tarry.supervisor import interruptible
+from tarry.service.supervisor import interruptible
 
 
 def broker(

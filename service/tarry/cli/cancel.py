@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.looking import configured
+from tarry.cli.inspect import configured
 from tarry.cli.options import (
     ConfigOption,
     HandleIntakeOption,

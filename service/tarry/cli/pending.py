@@ -8,16 +8,16 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.looking import configured, onlooker, policy
+from tarry.cli.inspect import configured, inspector, policy
 from tarry.cli.options import ConfigOption, JsonOption, ServersOption, value_of
 from tarry.cli.pending_rows import Row, at_most, by_due_time, listed
 from tarry.clock import SystemClock
 from tarry.config import Config
-from tarry.core.levels import Bucket
-from tarry.core.request_reader import RequestReader
-from tarry.core.source import Source
+from tarry.core.progress.source import Source
+from tarry.core.request.reader import RequestReader
+from tarry.core.wheel.levels import Bucket
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.onlooker import Onlooker, Waiting
+from tarry.kafka.inspector import Inspector, Waiting
 from tarry.units import parse_instant_ms, shown
 
 LEAST_EPOCH_MS = 10**12
@@ -53,7 +53,7 @@ def pending(
         raise typer.BadParameter("--exact and --bucket exclude each other")
     at_ms = None if bucket is None else _read_time(bucket)
     settings, cluster = configured(config, bootstrap_servers)
-    with onlooker(settings, cluster) as looking:
+    with inspector(settings, cluster) as looking:
         for topic in [intake] if intake else [one.topic for one in settings.intakes]:
             backlogs = looking.survey(topic)
             _say_unserved(topic, settings.service.group, backlogs)
@@ -82,14 +82,14 @@ def _say_unserved(topic: str, group: str, backlogs: Sequence[Backlog]) -> None:
         typer.echo(f"tarry: {which}: group {group} has no checkpoint: {text}", err=True)
 
 
-def _all(looking: Onlooker, settings: Config, backlogs: Sequence[Backlog]) -> Iterator[Waiting]:
+def _all(looking: Inspector, settings: Config, backlogs: Sequence[Backlog]) -> Iterator[Waiting]:
     requests = RequestReader(policy(settings, backlogs[0].place[0]))
     done = looking.done(backlogs)
     yield from looking.in_intake(backlogs, requests, done)
     yield from looking.in_slots(backlogs, done)
 
 
-def _of_time(looking: Onlooker, settings: Config, backlogs: Sequence[Backlog], at_ms: int) -> Iterator[Waiting]:
+def _of_time(looking: Inspector, settings: Config, backlogs: Sequence[Backlog], at_ms: int) -> Iterator[Waiting]:
     """What waits in the buckets that cover a time, and in memory for the time of the smallest bucket."""
     requests = RequestReader(policy(settings, backlogs[0].place[0]))
     done = looking.done(backlogs)

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tarry.cli.looking import instants
+from tarry.cli.inspect import instants
 from tarry.handle import Handle
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.onlooker import Kind, Waiting
+from tarry.kafka.inspector import Kind, Waiting
 from tarry.units import format_duration, format_instant, shown
 
 _S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000

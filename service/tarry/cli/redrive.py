@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.looking import Bar, configured
+from tarry.cli.inspect import Bar, configured
 from tarry.cli.options import ConfigOption, JsonOption, ServersOption
+from tarry.client.retry.core.redrive import Condition, DeadLetter
 from tarry.client.retry.redrive import Redrive
-from tarry.core.retry.redrive import Condition, DeadLetter
 from tarry.headers import ERROR
 from tarry.units import shown
 

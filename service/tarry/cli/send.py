@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from tarry.cli.looking import configured
+from tarry.cli.inspect import configured
 from tarry.cli.options import ConfigOption, ServersOption, default_intake, value_of
 from tarry.cli.send_file import MessageFile, read_delay, read_time
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt

@@ -8,9 +8,10 @@ from typing import Any
 
 import typer
 
-from tarry import app, logs
+from tarry import logs
 from tarry.cli.options import ConfigOption
 from tarry.config import load
+from tarry.service import app
 
 
 def topics(

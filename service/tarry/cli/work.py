@@ -8,9 +8,10 @@ import pickle
 import sys
 from typing import Final
 
-from tarry import app, logs
+from tarry import logs
 from tarry.errors import ConfigError, MembershipLostError, TarryError, UsageError
-from tarry.supervisor import Channel, Refused
+from tarry.service import app
+from tarry.service.supervisor import Channel, Refused
 
 FAILED: Final = 1
 REFUSED: Final = 2

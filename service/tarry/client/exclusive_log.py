@@ -14,10 +14,10 @@ from tarry.clock import Clock
 from tarry.errors import UsageError
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import read_to_ends
-from tarry.kafka.patient_reader import PatientReader
-from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
+from tarry.kafka.trim_tolerant_reader import TrimTolerantReader
+from tarry.kafka.types import Place
 
 _FIRST_WIDTH = 64
 _GROWTH = 4
@@ -72,7 +72,7 @@ class PartitionLog:
         start = self._offsets.starts([place])[place]
         if start >= end:
             return LogEnd(None, start, max(start, end))
-        reader = PatientReader(self._cluster, self._clock)
+        reader = TrimTolerantReader(self._cluster, self._clock)
         try:
             last = _last(reader, place, start, end)
         finally:

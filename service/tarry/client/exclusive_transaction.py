@@ -11,9 +11,9 @@ from tarry.clock import Clock
 from tarry.errors import AbortableError, BrokerError, RetriableError
 from tarry.kafka.errors import error_of
 from tarry.kafka.patience import patiently
-from tarry.kafka.place import Place
 from tarry.kafka.settings import Cluster
 from tarry.kafka.transaction import Transactor
+from tarry.kafka.types import Place
 
 LEAST_S = 0.1
 """What a step is given also where the time of the whole is over."""

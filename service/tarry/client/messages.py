@@ -16,7 +16,7 @@ from tarry.client.sending import Sender, by_partitioner, with_room
 from tarry.clock import Clock, SystemClock
 from tarry.handle import Handle
 from tarry.kafka.errors import error_of
-from tarry.murmur2 import partition_of
+from tarry.kafka.murmur2 import partition_of
 
 _METADATA_WITHIN_S = 30.0
 

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from tarry.core.message import BY_DUE, DeadMessage, FiledMessage, HeldMessage
-from tarry.core.source import INTAKE, Offsets, Source
+from tarry.core.progress.source import INTAKE, Offsets, Source
 from tarry.headers import Outcome as Result
 
 UNBOUNDED = 1 << 62

@@ -10,7 +10,7 @@ from marshal import loads as unpack
 from operator import attrgetter
 from typing import NamedTuple
 
-from tarry.core.source import INTAKE, Source
+from tarry.core.progress.source import INTAKE, Source
 from tarry.headers import TAKEN_OFF
 from tarry.timer import TimerTaskEntry
 

@@ -27,23 +27,23 @@ and `progress` says how far the intake and the overflow wheel are done.
 from collections.abc import Callable, Container, Mapping
 from operator import attrgetter
 
-from tarry.core.arrivals import Arrivals
 from tarry.core.batch import UNBOUNDED, Batch, Filing, Settlement
-from tarry.core.draining import Draining
-from tarry.core.hot_window import HotWindow
-from tarry.core.intake import Intake
-from tarry.core.letters import LARGE_BYTES, Bundle, Letters
-from tarry.core.memory import Memory
 from tarry.core.message import DeadMessage, FiledMessage, HeldCancel
-from tarry.core.origin import Origin
-from tarry.core.overflow import Overflow
-from tarry.core.parked import Parked
-from tarry.core.placing import Placing
-from tarry.core.progress import Progress
-from tarry.core.ready import Ready
-from tarry.core.recovered import Recovered
-from tarry.core.request_reader import RequestReader
-from tarry.core.source import Source
+from tarry.core.progress.intake import Intake
+from tarry.core.progress.origin import Origin
+from tarry.core.progress.progress import Progress
+from tarry.core.progress.recovered import Recovered
+from tarry.core.progress.source import Source
+from tarry.core.request.reader import RequestReader
+from tarry.core.wheel.draining import Draining
+from tarry.core.wheel.overflow import Overflow
+from tarry.core.window.arrivals import Arrivals
+from tarry.core.window.hot_window import HotWindow
+from tarry.core.window.letters import LARGE_BYTES, Bundle, Letters
+from tarry.core.window.memory import Memory
+from tarry.core.window.parked import Parked
+from tarry.core.window.placing import Placing
+from tarry.core.window.ready import Ready
 from tarry.headers import derived_id
 from tarry.timer import TimingWheel
 

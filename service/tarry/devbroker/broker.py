@@ -27,7 +27,7 @@ from tarry.devbroker.process import LeashedProcess
 from tarry.devbroker.properties import LOG4J, render, server_properties
 from tarry.errors import UsageError
 from tarry.jars import Artefact, Jars, Java, Progress, find_java
-from tarry.stderr import tell
+from tarry.progress_output import tell
 
 KAFKA_VERSION: Final = "4.1.0"
 

@@ -17,17 +17,17 @@ from dataclasses import replace
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
 from tarry.clock import Clock
-from tarry.core.checkpoint import Checkpoint, Draining, Geometry
-from tarry.core.levels import first_closed_ms
-from tarry.core.source import Source
+from tarry.core.progress.checkpoint import Checkpoint, Draining, Geometry
+from tarry.core.progress.source import Source
+from tarry.core.wheel.levels import first_closed_ms
 from tarry.errors import UsageError
 from tarry.kafka.copies import Kept, write_copies
 from tarry.kafka.errors import error_of
 from tarry.kafka.patience import patiently
-from tarry.kafka.place import Place
 from tarry.kafka.refusals import SURE_AFTER_MS
 from tarry.kafka.settings import Cluster
 from tarry.kafka.standing import Standing, Standings
+from tarry.kafka.types import Place
 
 PATIENCE_S = 30.0
 ANSWER_WITHIN_S = 10.0

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tarry.core.checkpoint import Checkpoint
-from tarry.core.levels import Bucket, Levels
-from tarry.core.source import Source
-from tarry.kafka.place import Place
+from tarry.core.progress.checkpoint import Checkpoint
+from tarry.core.progress.source import Source
+from tarry.core.wheel.levels import Bucket, Levels
+from tarry.kafka.types import Place
 
 
 class Stretch(NamedTuple):

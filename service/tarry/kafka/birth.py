@@ -8,17 +8,17 @@ owner, each partition is born with a copy in its journal: begin here, nothing is
 from confluent_kafka.admin import AdminClient
 
 from tarry.clock import Clock
-from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
-from tarry.core.levels import first_closed_ms
-from tarry.core.origin import Origin
+from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode
+from tarry.core.progress.origin import Origin
+from tarry.core.wheel.levels import first_closed_ms
 from tarry.kafka.copies import Kept, write_copies
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
 from tarry.kafka.partition_logs import journal_of
 from tarry.kafka.patience import patiently
-from tarry.kafka.place import Place
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import TopicAdmin
+from tarry.kafka.types import Place
 
 PATIENCE_S = 30.0
 

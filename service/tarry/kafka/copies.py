@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError
 
-from tarry.core.checkpoint import Checkpoint
-from tarry.core.journal import encode_copy
+from tarry.core.progress.checkpoint import Checkpoint
+from tarry.core.progress.journal import encode_copy
 from tarry.errors import UsageError
 from tarry.kafka.partition_logs import journal_of
-from tarry.kafka.place import Place
 from tarry.kafka.settings import Cluster
+from tarry.kafka.types import Place
 
 FLUSH_TIMEOUT_S = 30.0
 

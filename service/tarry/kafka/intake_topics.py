@@ -14,8 +14,8 @@ and 64 KiB, and not less than what the service sends as one batch.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tarry.core.checkpoint import Geometry
-from tarry.core.levels import slots_of
+from tarry.core.progress.checkpoint import Geometry
+from tarry.core.wheel.levels import slots_of
 from tarry.errors import UsageError
 from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, STATUS, Found, Topic, TopicAdmin, wheel_topic

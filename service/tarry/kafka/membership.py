@@ -14,7 +14,7 @@ from tarry.errors import AbortableError, BrokerError, InstanceInUseError, Member
 from tarry.kafka.clients import Clients, Properties
 from tarry.kafka.errors import group_errors, translate_group
 from tarry.kafka.offsets import ask_committed
-from tarry.kafka.place import OffsetMetadata, Place
+from tarry.kafka.types import OffsetMetadata, Place
 
 _IN_USE = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _FENCED = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()

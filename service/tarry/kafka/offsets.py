@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from tarry.kafka.errors import error_of, group_errors, translate_group
-from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.settings import Cluster
+from tarry.kafka.types import OffsetMetadata, Place
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

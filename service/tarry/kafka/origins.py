@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException, TopicCollection, Uuid
 from confluent_kafka.admin import AdminClient
 
-from tarry.core.checkpoint import Geometry
-from tarry.core.origin import Origin, topics_of
+from tarry.core.progress.checkpoint import Geometry
+from tarry.core.progress.origin import Origin, topics_of
 from tarry.errors import LogError, RetriableError
 from tarry.kafka.errors import error_of, group_errors, translate_group
-from tarry.kafka.place import Place
 from tarry.kafka.refusals import another_origin
 from tarry.kafka.topics import NO_TOPIC
+from tarry.kafka.types import Place
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -17,12 +17,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._topic import TopicDescription
 
 from tarry.clock import Clock
-from tarry.core.checkpoint import Geometry
+from tarry.core.progress.checkpoint import Geometry
 from tarry.errors import RetriableError
 from tarry.kafka.errors import error_of, translate_group
 from tarry.kafka.partition_logs import logs_of
-from tarry.kafka.place import Place
 from tarry.kafka.rights import lacking_rights
+from tarry.kafka.types import Place
 
 LOOK_EVERY_MS = 2_000
 

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Message
 
-from tarry.core.checkpoint import Geometry
-from tarry.core.levels import slots_of
-from tarry.core.source import Source
+from tarry.core.partition import PartitionState
+from tarry.core.progress.checkpoint import Geometry
+from tarry.core.progress.source import INTAKE, Source
+from tarry.core.wheel.levels import slots_of
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, wheel_topic
+from tarry.kafka.types import OffsetMetadata, Place
 
 READ_MOST = 1_000
 READ_TIMEOUT_S = 0.1
@@ -33,6 +34,13 @@ def proof_of(places: Iterable[Place]) -> dict[Place, OffsetMetadata]:
 def place_of(journal: Place) -> Place:
     """The partition of an intake that a journal belongs to."""
     return journal[0].removesuffix(JOURNAL), journal[1]
+
+
+def log_of(state: PartitionState, source: Source) -> Place:
+    """The log that a source of a partition is: its part of the intake, or a slot of its overflow wheel."""
+    if source == INTAKE:
+        return state.place
+    return wheel_topic(state.intake, source.level), state.partition * state.overflow.slots + source.slot
 
 
 def slot_of(place: Place, geometry: Geometry, source: Source) -> Place:

@@ -6,9 +6,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tarry.errors import LogError
 from tarry.kafka.errors import error_of, group_errors
-from tarry.kafka.place import Place
 from tarry.kafka.settings import QUEUE_KBYTES, Cluster
 from tarry.kafka.stall import StallWatch
+from tarry.kafka.types import Place
 
 CONNECT_S = 1.0
 

@@ -8,13 +8,13 @@ goes on with what there is (`adoption`).
 from collections.abc import Iterable, Mapping
 
 from tarry.clock import Clock
-from tarry.core.checkpoint import Checkpoint
-from tarry.core.done_set import DoneSet
-from tarry.core.origin import Origin
-from tarry.core.source import INTAKE, Source
+from tarry.core.progress.checkpoint import Checkpoint
+from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.origin import Origin
+from tarry.core.progress.source import INTAKE, Source
 from tarry.errors import RetriableError, UsageError
-from tarry.kafka.place import Place
 from tarry.kafka.topics import wheel_topic
+from tarry.kafka.types import Place
 
 SURE_AFTER_MS = 10_000
 """How long a log must end too soon until it is believed: an end asked of a new leader may lag behind for a moment."""

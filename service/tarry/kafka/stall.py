@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from tarry.clock import Clock
 from tarry.kafka.offsets import Offsets, Pending
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 
 STALL_MS = 10_000
 """How long nothing comes of a partition before the brokers are asked whether there is something."""

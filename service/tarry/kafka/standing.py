@@ -7,20 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tarry.clock import Clock
-from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
-from tarry.core.done_set import DoneSet, add_done
-from tarry.core.journal import Copy, Done
-from tarry.core.journal import decode as decode_record
-from tarry.core.origin import Origin
-from tarry.core.source import INTAKE, Source
+from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode
+from tarry.core.progress.done_set import DoneSet, add_done
+from tarry.core.progress.journal import Copy, Done
+from tarry.core.progress.journal import decode as decode_record
+from tarry.core.progress.origin import Origin
+from tarry.core.progress.source import INTAKE, Source
 from tarry.kafka.copies import Kept, is_later
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
 from tarry.kafka.partition_logs import journal_of, read_to_ends, slot_of, sources_of
-from tarry.kafka.patient_reader import PatientReader
-from tarry.kafka.place import Place
 from tarry.kafka.refusals import another_origin, intake_cut, journal_cut, nothing_known, shortfall
 from tarry.kafka.settings import Cluster
+from tarry.kafka.trim_tolerant_reader import TrimTolerantReader
+from tarry.kafka.types import Place
 
 
 class Standing(NamedTuple):
@@ -69,7 +69,7 @@ class Standings:
         admin = cluster.clients.admin(cluster.admin())
         self._offsets = Offsets(admin, group, cluster)
         self._origins = Origins(admin)
-        self._reader = PatientReader(cluster, clock)
+        self._reader = TrimTolerantReader(cluster, clock)
 
     def close(self) -> None:
         """Close the clients."""

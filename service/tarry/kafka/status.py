@@ -1,15 +1,15 @@
-"""What the owners of an intake's partitions say that they accept, read from `I.status` (`tarry.core.status`)."""
+"""What the owners of an intake's partitions accept, read from `I.status`; see `tarry.core.request.status`."""
 
 from collections.abc import Callable
 
 from tarry.clock import Clock
-from tarry.core.status import Status, parsed_status
+from tarry.core.request.status import Status, parsed_status
 from tarry.errors import RetriableError
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import STATUS, TopicAdmin
+from tarry.kafka.types import Place
 
 WITHIN_MS = 10_000
 """How long it may take to read."""

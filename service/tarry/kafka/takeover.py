@@ -26,26 +26,26 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tarry.clock import Clock
-from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
-from tarry.core.done_set import DoneSet, add_done
-from tarry.core.journal import Copy, Done
-from tarry.core.journal import decode as decode_record
-from tarry.core.levels import first_closed_ms
-from tarry.core.recovered import Buckets, Recovered
-from tarry.core.source import INTAKE, Source
+from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode
+from tarry.core.progress.done_set import DoneSet, add_done
+from tarry.core.progress.journal import Copy, Done
+from tarry.core.progress.journal import decode as decode_record
+from tarry.core.progress.recovered import Buckets, Recovered
+from tarry.core.progress.source import INTAKE, Source
+from tarry.core.wheel.levels import first_closed_ms
 from tarry.errors import UsageError
 from tarry.kafka.copies import Kept, is_later
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
 from tarry.kafka.partition_logs import journal_of, place_of, proof_of, read_in_parts, slot_of, sources_of, spans_of
-from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.refusals import Shortfalls, another_origin, journal_cut, nothing_known, shortfall
 from tarry.kafka.topics import JOURNAL
+from tarry.kafka.types import OffsetMetadata, Place
 
 if TYPE_CHECKING:
-    from tarry.core.origin import Origin
+    from tarry.core.progress.origin import Origin
 
 PART_MOST = 5_000
 PART_WAIT_S = 0.02

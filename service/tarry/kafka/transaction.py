@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from tarry.errors import AbortableError, BrokerError, FatalError, RetriableError
 from tarry.kafka.clients import Properties, drop
 from tarry.kafka.errors import error_of, group_errors, producer_errors, translate
-from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.settings import BATCH_BYTES, Cluster
+from tarry.kafka.types import OffsetMetadata, Place
 
 INIT_TIMEOUT_S = 10.0
 

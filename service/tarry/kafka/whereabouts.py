@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.levels import Bucket
-from tarry.core.request_reader import RequestReader
-from tarry.core.source import Source
+from tarry.core.progress.source import Source
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.core.wheel.levels import Bucket
 from tarry.handle import Handle
 from tarry.headers import Outcome
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.onlooker import DoneSets, Onlooker, Waiting
+from tarry.kafka.inspector import DoneSets, Inspector, Waiting
 
 _RANK = (Outcome.FIRED, Outcome.DEAD, Outcome.CANCELLED, Outcome.DUPLICATE)
 """Where there are several results, the first of these counts: a message cancelled may have been sent again."""
@@ -46,11 +46,11 @@ class Whereabouts:
     will_be_dead: bool = False
 
 
-def find(onlooker: Onlooker, handle: Handle, policy: IntakePolicy) -> Whereabouts:
+def find(inspector: Inspector, handle: Handle, policy: IntakePolicy) -> Whereabouts:
     """Look for a message.
 
     Args:
-        onlooker: reads.
+        inspector: reads.
         handle: of the message.
         policy: of its intake.
 
@@ -59,10 +59,10 @@ def find(onlooker: Onlooker, handle: Handle, policy: IntakePolicy) -> Whereabout
         BrokerError: no answer.
     """
     place = (handle.topic, handle.partition)
-    [backlog] = onlooker.survey(*place)
+    [backlog] = inspector.survey(*place)
     whereabouts = Whereabouts(is_served=backlog.checkpoint is not None)
-    since = onlooker.results_since(place, handle.due_ms)
-    search = _Search(onlooker, handle, policy)
+    since = inspector.results_since(place, handle.due_ms)
+    search = _Search(inspector, handle, policy)
     found = search.results(since, None)
     if found is not None and found["outcome"] != Outcome.DUPLICATE:
         whereabouts.result = found
@@ -79,8 +79,8 @@ class _Search:
     With a fixed delay a due time follows the order of the log, and a handle's may be another: there the id must do.
     """
 
-    def __init__(self, onlooker: Onlooker, handle: Handle, policy: IntakePolicy) -> None:
-        self._onlooker = onlooker
+    def __init__(self, inspector: Inspector, handle: Handle, policy: IntakePolicy) -> None:
+        self._inspector = inspector
         self._handle = handle
         self._place = (handle.topic, handle.partition)
         self._requests = RequestReader(policy)
@@ -88,7 +88,7 @@ class _Search:
 
     def results(self, start: int | None, end: int | None) -> dict[str, Any] | None:
         """The result that counts between two offsets."""
-        return self.best(list(self._onlooker.results(self._place, self._handle.id, start, end)))
+        return self.best(list(self._inspector.results(self._place, self._handle.id, start, end)))
 
     def best(self, results: list[dict[str, Any] | None]) -> dict[str, Any] | None:
         """Of several results the one that counts."""
@@ -100,7 +100,7 @@ class _Search:
 
     def waiting(self, backlog: Backlog, whereabouts: Whereabouts) -> None:
         """Look through the logs in which it may wait."""
-        done = self._onlooker.done([backlog])
+        done = self._inspector.done([backlog])
         met: dict[int, tuple[Waiting, tuple[Bucket, int] | None]] = {}
         newest_cancel = -1
         for found, bucket in self._met(backlog, done):
@@ -118,14 +118,14 @@ class _Search:
 
     def _met(self, backlog: Backlog, done: DoneSets) -> Iterator[tuple[Waiting, tuple[Bucket, int] | None]]:
         """What is ours in the logs in which it may wait, and the bucket with the end of its time."""
-        for found in self._onlooker.in_intake([backlog], self._requests, done, to_now=True):
+        for found in self._inspector.in_intake([backlog], self._requests, done, to_now=True):
             if self._is_it(found):
                 yield found, None
         for bucket in backlog.buckets_of(self._handle.due_ms):
             levels = backlog.levels
             assert levels is not None  # noqa: S101 - there are buckets
             source = Source(bucket.level, levels.slot(bucket))
-            for found in self._onlooker.in_slots([backlog], done, source, to_now=True):
+            for found in self._inspector.in_slots([backlog], done, source, to_now=True):
                 if self._is_it(found):
                     yield found, (bucket, levels.end_ms(bucket))
 

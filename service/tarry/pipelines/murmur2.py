@@ -1,4 +1,4 @@
-"""Where Java's clients put a key, as an expression that Spark evaluates: `tarry.murmur2`, of a column.
+"""Where Java's clients put a key, as an expression that Spark evaluates: `tarry.kafka.murmur2`, of a column.
 
 All numbers are longs below 2^32, so that no product leaves a long.
 """

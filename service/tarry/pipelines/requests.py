@@ -12,8 +12,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from tarry.core.dialects import DIALECTS
-from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request.dialects import DIALECTS
+from tarry.core.request.intake_policy import IntakePolicy
 from tarry.headers import CANCEL, CLOUDEVENTS_ID, DELAY_MS, DELIVER_AT, ID, PARTITION, REQUEST_HEADERS, TARGET
 from tarry.pipelines.columns import derived_id, epoch_ms, has_header, header, text_header
 from tarry.units import MAX_EPOCH_MS

@@ -16,9 +16,9 @@ from tarry.clock import SystemClock
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.errors import group_errors
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.place import Place
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import Target, TopicAdmin
+from tarry.kafka.types import Place
 from tarry.pipelines.java_client import connector_options
 
 if TYPE_CHECKING:

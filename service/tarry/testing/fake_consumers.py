@@ -5,10 +5,10 @@ import random
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from tarry.client.retry.consumer import RetryingConsumer
+from tarry.client.retry.core.message import RetryMessage
 from tarry.client.retry.handling import HandlerTransaction, Handling, Running
 from tarry.client.retry.missing import LOOK_EVERY_MS
 from tarry.client.retry.session import Pace, Session
-from tarry.core.retry.message import RetryMessage
 from tarry.testing.fake import FakeBroker
 from tarry.testing.manual_clock import ManualClock
 
@@ -96,7 +96,7 @@ class FakeConsumers:
         if not self.all_joined:
             return min(longest_ms, _JOINING_MS)
         in_trouble = any(
-            len(partition.convoys) for _, session in self._sessions for partition in session.loop.owned.values()
+            len(partition.key_queues) for _, session in self._sessions for partition in session.loop.owned.values()
         )
         return min(longest_ms, LOOK_EVERY_MS) if in_trouble else longest_ms
 

@@ -13,20 +13,20 @@ from typing import Any, Final
 
 from tarry.client.record import IntakeRecord
 from tarry.client.retry.consumer import RetryingConsumer
-from tarry.core.checkpoint import Geometry
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.request_reader import RequestReader
+from tarry.core.progress.checkpoint import Geometry
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check, make_or_check_status
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import DEAD, RESULTS, TopicAdmin
+from tarry.service.worker import Plan, Worker
+from tarry.service.worker.plan import IntakePlan
 from tarry.testing.fake import FakeBroker, Record
 from tarry.testing.fake.partitioner import choose
 from tarry.testing.fake_consumers import FakeConsumers
 from tarry.testing.fake_sending import FakeSending
 from tarry.testing.manual_clock import ManualClock
-from tarry.worker import Plan, Worker
-from tarry.worker.plan import IntakePlan
 
 _GROUP: Final = "tarry"
 _IN_MEMORY: Final = Geometry(20_000, 10, 0)

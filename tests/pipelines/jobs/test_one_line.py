@@ -7,7 +7,7 @@ import pytest
 
 from tarry.jars import find_java
 from tarry.pipelines.session import CONNECTORS
-from tarry.stderr import tell
+from tarry.progress_output import tell
 from tests.support.spark_job import SparkJob
 from tests.support.stage import Stage
 

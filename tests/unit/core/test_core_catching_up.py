@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from tarry.core.batch import Batch
-from tarry.core.checkpoint import Checkpoint, Draining, Geometry
-from tarry.core.done_set import DoneSet
-from tarry.core.filed import filed_headers
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.ledger import Ledger
 from tarry.core.message import FiledMessage, Headers, HeldCancel
 from tarry.core.partition import PartitionState
-from tarry.core.recovered import Buckets, Recovered
-from tarry.core.request_reader import RequestReader
-from tarry.core.source import Source
+from tarry.core.progress.checkpoint import Checkpoint, Draining, Geometry
+from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.ledger import Ledger
+from tarry.core.progress.recovered import Buckets, Recovered
+from tarry.core.progress.source import Source
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.core.wheel.filed import filed_headers
 from tarry.headers import DELIVER_AT, TARGET, Outcome
 from tarry.timer import TimingWheel
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.checkpoint import LIMIT, Checkpoint, CheckpointError, Draining, Emptying, Geometry, decode
-from tarry.core.longest_checkpoint import longest_checkpoint
-from tarry.core.origin import Origin
-from tarry.core.overflow import MOST_ENTRIES
+from tarry.core.progress.checkpoint import LIMIT, Checkpoint, CheckpointError, Draining, Emptying, Geometry, decode
+from tarry.core.progress.longest_checkpoint import longest_checkpoint
+from tarry.core.progress.origin import Origin
+from tarry.core.wheel.overflow import MOST_ENTRIES
 
 NO_WHEEL = Geometry(20_000, 10, 0)
 PLAIN = Checkpoint(writer=("tarry.1-fire",), released=False, geometry=NO_WHEEL)

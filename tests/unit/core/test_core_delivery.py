@@ -14,7 +14,7 @@ from tarry.core.delivery import (
     source_prefix,
 )
 from tarry.core.message import DeadMessage, Headers, HeldMessage
-from tarry.core.source import INTAKE
+from tarry.core.progress.source import INTAKE
 from tarry.headers import DUE_MS, ERROR, ERROR_DETAIL, ID, SOURCE, TARGET, ErrorCode
 
 MESSAGE_ID = b"6f1c1d2e-0000-4000-8000-000000000001"

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.done_set import DoneSet
+from tarry.core.progress.done_set import DoneSet
 
 ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)).map(lambda r: (r[0], r[0] + r[1])), max_size=12)
 

@@ -1,14 +1,14 @@
 """What a transaction could not file: it waits again, and what no level takes is dead."""
 
 from tarry.core.batch import Batch, Filing
-from tarry.core.checkpoint import Checkpoint, Geometry
-from tarry.core.done_set import DoneSet
-from tarry.core.intake_policy import IntakePolicy
 from tarry.core.message import Headers
 from tarry.core.partition import PartitionState
-from tarry.core.recovered import Recovered
-from tarry.core.request_reader import RequestReader
-from tarry.core.source import INTAKE
+from tarry.core.progress.checkpoint import Checkpoint, Geometry
+from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.recovered import Recovered
+from tarry.core.progress.source import INTAKE
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
 from tarry.headers import CANCEL, DELIVER_AT, ID, TARGET, derived_id
 from tarry.timer import TimingWheel
 

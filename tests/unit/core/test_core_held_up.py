@@ -5,17 +5,17 @@ from collections.abc import Sequence
 import pytest
 
 from tarry.core.batch import Filing
-from tarry.core.checkpoint import Checkpoint, Geometry
-from tarry.core.done_set import DoneSet
-from tarry.core.intake_policy import IntakePolicy
 from tarry.core.message import FiledMessage
 from tarry.core.partition import PartitionState
-from tarry.core.placing import MOST_HELD_UP
-from tarry.core.recovered import Recovered
-from tarry.core.request_reader import RequestReader
-from tarry.core.source import INTAKE, Source
+from tarry.core.progress.checkpoint import Checkpoint, Geometry
+from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.recovered import Recovered
+from tarry.core.progress.source import INTAKE, Source
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.core.window.placing import MOST_HELD_UP
+from tarry.service.worker.batches import MOST_TO_FILE, is_behind
 from tarry.timer import TimingWheel
-from tarry.worker.batches import MOST_TO_FILE, is_behind
 
 WIDTH_MS = 1_000
 CLOSED_MS = 1_700_000_000_000

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.journal import Copy, Done, Range, decode, encode_copy, encode_done
-from tarry.core.source import INTAKE, Source
+from tarry.core.progress.journal import Copy, Done, Range, decode, encode_copy, encode_done
+from tarry.core.progress.source import INTAKE, Source
 
 sources = st.builds(Source, st.integers(0, 6), st.integers(0, 300))
 offsets = st.lists(st.integers(0, 2**40) | st.integers(0, 400), unique=True)

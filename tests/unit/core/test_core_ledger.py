@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.ledger import Ledger
+from tarry.core.progress.ledger import Ledger
 
 
 def test_the_table_of_the_module() -> None:

@@ -1,17 +1,17 @@
 """Dead letters that go apart, and what fits in no form."""
 
 from tarry.core.batch import Batch
-from tarry.core.checkpoint import Checkpoint, Draining, Geometry
-from tarry.core.done_set import DoneSet
-from tarry.core.filed import filed_headers
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.letters import LARGE_BYTES
-from tarry.core.levels import Bucket
 from tarry.core.message import STUB_KEY_BYTES, DeadMessage, Headers, HeldMessage
 from tarry.core.partition import PartitionState
-from tarry.core.recovered import Buckets, Recovered
-from tarry.core.request_reader import RequestReader
-from tarry.core.source import INTAKE, Source
+from tarry.core.progress.checkpoint import Checkpoint, Draining, Geometry
+from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.recovered import Buckets, Recovered
+from tarry.core.progress.source import INTAKE, Source
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.core.wheel.filed import filed_headers
+from tarry.core.wheel.levels import Bucket
+from tarry.core.window.letters import LARGE_BYTES
 from tarry.headers import DELAY_MS, TARGET
 from tarry.timer import TimingWheel
 

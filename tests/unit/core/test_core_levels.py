@@ -2,8 +2,8 @@
 
 import pytest
 
-from tarry.core.checkpoint import Geometry
-from tarry.core.levels import AT_ONCE, FOR_EVER_MS, Bucket, Levels, first_closed_ms, levels_for, slots_of
+from tarry.core.progress.checkpoint import Geometry
+from tarry.core.wheel.levels import AT_ONCE, FOR_EVER_MS, Bucket, Levels, first_closed_ms, levels_for, slots_of
 
 SMALL = Geometry(10, 2, 2)
 

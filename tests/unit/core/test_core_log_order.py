@@ -3,7 +3,7 @@
 import random
 import tracemalloc
 
-from tarry.core.log_order import LogOrder
+from tarry.core.progress.log_order import LogOrder
 
 
 def test_a_due_time_is_never_before_the_one_in_front_of_it() -> None:

@@ -2,8 +2,8 @@
 
 import tracemalloc
 
-from tarry.core.matching import DONE_BYTES, Matching
 from tarry.core.message import HeldCancel, HeldMessage
+from tarry.core.window.matching import DONE_BYTES, Matching
 
 ID, OTHER = b"8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21", b"00000000-0000-4000-8000-000000000000"
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tarry.core.origin import Origin
+from tarry.core.progress.origin import Origin
 
 HAD = Origin("cluster-a", "intake-a", "journal-a", ("one-a", "two-a"))
 

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from tarry.core.checkpoint import Checkpoint, Draining, Emptying, Geometry
-from tarry.core.done_set import DoneSet
-from tarry.core.levels import AT_ONCE, Bucket
-from tarry.core.overflow import Overflow
-from tarry.core.recovered import Buckets
-from tarry.core.source import Source
+from tarry.core.progress.checkpoint import Checkpoint, Draining, Emptying, Geometry
+from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.recovered import Buckets
+from tarry.core.progress.source import Source
+from tarry.core.wheel.levels import AT_ONCE, Bucket
+from tarry.core.wheel.overflow import Overflow
 
 RING = Geometry(1_000, 2, 1)
 """One level: six slots of a second, closed half a second before their time."""

@@ -9,17 +9,17 @@ from dataclasses import replace
 import pytest
 
 from tarry.core.batch import Batch
-from tarry.core.checkpoint import Checkpoint, CheckpointError, Geometry, decode
-from tarry.core.done_set import DoneSet
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.journal import Copy, Done, encode_done
-from tarry.core.journal import decode as decode_record
-from tarry.core.matching import DONE_BYTES
 from tarry.core.message import Headers, HeldMessage
 from tarry.core.partition import PartitionState
-from tarry.core.recovered import Recovered
-from tarry.core.request_reader import RequestReader
-from tarry.core.source import INTAKE
+from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode
+from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.journal import Copy, Done, encode_done
+from tarry.core.progress.journal import decode as decode_record
+from tarry.core.progress.recovered import Recovered
+from tarry.core.progress.source import INTAKE
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.core.window.matching import DONE_BYTES
 from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, TARGET, derived_id
 from tarry.timer import TimingWheel
 

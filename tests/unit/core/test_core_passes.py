@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tarry.core.message import HeldMessage
-from tarry.core.passes import Passes
+from tarry.core.wheel.passes import Passes
 
 
 def message(due_ms: int, sequence: int) -> HeldMessage:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from tarry.core.message import FiledMessage, HeldMessage
-from tarry.core.places import BLOCK, Place, Places
-from tarry.core.source import INTAKE, Source
+from tarry.core.progress.source import INTAKE, Source
+from tarry.core.wheel.places import BLOCK, Place, Places
 
 START_MS = 1_700_000_000_000
 MANY = 20_000

@@ -1,14 +1,14 @@
 """What a summary says, and what its commit does to the pointers."""
 
-from tarry.core.checkpoint import Checkpoint, Geometry, decode
-from tarry.core.done_set import DoneSet
-from tarry.core.intake import Intake
-from tarry.core.journal import Done
-from tarry.core.journal import decode as decode_record
-from tarry.core.overflow import Overflow
-from tarry.core.progress import MOST_BYTES, Progress
-from tarry.core.recovered import Buckets, Recovered
-from tarry.core.source import INTAKE
+from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode
+from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.intake import Intake
+from tarry.core.progress.journal import Done
+from tarry.core.progress.journal import decode as decode_record
+from tarry.core.progress.progress import MOST_BYTES, Progress
+from tarry.core.progress.recovered import Buckets, Recovered
+from tarry.core.progress.source import INTAKE
+from tarry.core.wheel.overflow import Overflow
 
 
 def progress_of(records: int) -> tuple[Progress, Intake]:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.status import Status, parsed_status
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.status import Status, parsed_status
 
 OWN = Status(3, IntakePolicy("in", ("orders.*",), 60_000, intakes=frozenset({"in"})), "tarry.one", 1_700_000_000_000)
 FIXED = IntakePolicy("in", max_delay_ms=5_000, fixed_delay_ms=5_000, fixed_target="out", intakes=frozenset({"in"}))

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tarry.core.dialects import DIALECTS
-from tarry.core.filed import FILED, filed_headers, read_filed
-from tarry.core.intake_policy import IntakePolicy
 from tarry.core.message import Headers
-from tarry.core.request import Request
-from tarry.core.request_reader import RequestReader
-from tarry.core.source import Source
-from tarry.core.translated import TranslatedMessage
+from tarry.core.progress.source import Source
+from tarry.core.request.dialects import DIALECTS
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.core.request.request import Request
+from tarry.core.request.translated import TranslatedMessage
+from tarry.core.wheel.filed import FILED, filed_headers, read_filed
 
 SLOT = Source(1, 4)
 NOW_MS = 1_767_225_600_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core import varint
+from tarry.core.progress import varint
 
 numbers = st.lists(st.integers(0, 2**63) | st.integers(0, 300))
 

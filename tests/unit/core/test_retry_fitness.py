@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.retry.fitness import objection
-from tarry.core.retry.names import Names
-from tarry.core.retry.policy import RetryPolicy
-from tarry.core.status import Status
+from tarry.client.retry.core.fitness import objection
+from tarry.client.retry.core.names import Names
+from tarry.client.retry.core.policy import RetryPolicy
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.status import Status
 
 NAMES = Names("orders", "billing", "in")
 POLICY = RetryPolicy(longest_ms=60_000)

@@ -4,8 +4,7 @@ from typing import Final
 
 import pytest
 
-from tarry.core.retry.convoy import Convoys, Ticket, Trouble, decode, encode
-from tarry.core.retry.journey import (
+from tarry.client.retry.core.journey import (
     RETRY_ATTEMPTS,
     RETRY_FIRST_ERROR,
     RETRY_HOP,
@@ -16,10 +15,11 @@ from tarry.core.retry.journey import (
     RETRY_TICKET,
     Headers,
 )
-from tarry.core.retry.message import Incoming, Record, RetryMessage
-from tarry.core.retry.names import Names
-from tarry.core.retry.partition import FOREIGN, RetryPartition
-from tarry.core.retry.policy import OnError, RetryPolicy
+from tarry.client.retry.core.key_queue import KeyQueues, Ticket, Trouble, decode, encode
+from tarry.client.retry.core.message import Incoming, Record, RetryMessage
+from tarry.client.retry.core.names import Names
+from tarry.client.retry.core.partition import FOREIGN, RetryPartition
+from tarry.client.retry.core.policy import OnError, RetryPolicy
 from tarry.headers import DELIVER_AT, DUE_MS, ERROR, ID, PARTITION, SOURCE, TARGET, derived_id
 
 NOW_MS = 1_700_000_000_000
@@ -32,9 +32,9 @@ class Consumer:
     """Partition 2 of the topic; what it sends off comes back by hand."""
 
     def __init__(self, *, keeps_order: bool = True) -> None:
-        convoys = Convoys(POLICY.least_ms)
+        key_queues = KeyQueues(POLICY.least_ms)
         positions = {NAMES.topic: 0, NAMES.retry: 0}
-        self.partition = RetryPartition(NAMES, 2, POLICY, convoys, positions, keeps_order=keeps_order)
+        self.partition = RetryPartition(NAMES, 2, POLICY, key_queues, positions, keeps_order=keeps_order)
 
     def read(self, offset: int, key: bytes | None = b"k", *headers: tuple[str, bytes]) -> RetryMessage | None:
         record = Incoming(NAMES.topic, offset, NOW_MS, key, b"v%d" % offset, [OWN, *headers])
@@ -215,7 +215,7 @@ def test_a_convoy_longer_than_allowed_is_told() -> None:
     assert consumer.partition.is_full(following, 2)
     assert not consumer.partition.is_full(following, 3)
     assert not consumer.partition.is_full(following._replace(key=b"other"), 2)
-    assert consumer.partition.convoys.of(b"k") == Trouble(17, 1, 2, NOW_MS + 1_000, NOW_MS + 1_000)
+    assert consumer.partition.key_queues.of(b"k") == Trouble(17, 1, 2, NOW_MS + 1_000, NOW_MS + 1_000)
     assert Ticket(17, 2) == (17, 2)
 
 
@@ -303,7 +303,7 @@ def test_what_can_not_be_sent_off_is_a_dead_letter_whatever_the_policy_says() ->
     consumer.fail(consumer.read(18))
     consumer.partition.refused(record._replace(offset=19), ValueError("too large"), NOW_MS)
     assert [value_of(one.headers, ERROR) for one in consumer.out(NAMES.dead)] == [b"unsendable", b"unsendable"]
-    assert consumer.partition.convoys.length(b"k") == 1, "it has taken no number"
+    assert consumer.partition.key_queues.length(b"k") == 1, "it has taken no number"
 
 
 def test_markers_behind_the_last_record_are_behind_us() -> None:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from tarry.core.retry.policy import GaveUp, OnError, RetryDecision, RetryPolicy
+from tarry.client.retry.core.policy import GaveUp, OnError, RetryDecision, RetryPolicy
 from tarry.errors import ConfigError
 
 NOW_MS = 1_700_000_000_000

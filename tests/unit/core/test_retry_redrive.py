@@ -2,9 +2,9 @@
 
 import pytest
 
-from tarry.core.retry.convoy import Ticket
-from tarry.core.retry.journey import Journey
-from tarry.core.retry.redrive import Condition, DeadLetter, selected, sent_again
+from tarry.client.retry.core.journey import Journey
+from tarry.client.retry.core.key_queue import Ticket
+from tarry.client.retry.core.redrive import Condition, DeadLetter, selected, sent_again
 from tarry.errors import ConfigError
 
 ID = "8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"

@@ -5,13 +5,13 @@ of its own beside this one, and this one stays.
 """
 
 from tarry.client.outcome.result import Wanted
-from tarry.core import checkpoint, journal
-from tarry.core.checkpoint import Checkpoint, Draining, Emptying, Geometry
-from tarry.core.filed import read_filed
-from tarry.core.journal import Copy, Done
 from tarry.core.message import Headers, HeldCancel
-from tarry.core.source import INTAKE, Source
-from tarry.core.translated import TranslatedMessage
+from tarry.core.progress import checkpoint, journal
+from tarry.core.progress.checkpoint import Checkpoint, Draining, Emptying, Geometry
+from tarry.core.progress.journal import Copy, Done
+from tarry.core.progress.source import INTAKE, Source
+from tarry.core.request.translated import TranslatedMessage
+from tarry.core.wheel.filed import read_filed
 from tarry.handle import Handle
 
 ID = "8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"

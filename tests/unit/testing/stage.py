@@ -11,7 +11,7 @@ from tarry.testing import FakeBroker, ManualClock
 from tarry.testing.fake import Hook
 
 if TYPE_CHECKING:
-    from tarry.kafka.place import Place
+    from tarry.kafka.types import Place
 
 GROUP = "group"
 

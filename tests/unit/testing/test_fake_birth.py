@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.core.checkpoint import Geometry
+from tarry.core.progress.checkpoint import Geometry
 from tarry.errors import RetriableError
 from tarry.kafka.birth import PATIENCE_S, Birth
 from tarry.kafka.intake_topics import make_or_check

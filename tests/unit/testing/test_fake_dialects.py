@@ -5,16 +5,16 @@ from functools import partial
 
 import pytest
 
-from tarry.core.checkpoint import Geometry
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.request_reader import Header, RequestReader
+from tarry.core.progress.checkpoint import Geometry
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import Header, RequestReader
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import TopicAdmin
+from tarry.service.worker import Plan, Worker
+from tarry.service.worker.plan import IntakePlan
 from tarry.testing import FakeBroker, ManualClock
-from tarry.worker import Plan, Worker
-from tarry.worker.plan import IntakePlan
 
 IN_MEMORY = Geometry(20_000, 10, 0)
 OVERFLOWING = Geometry(20_000, 10, 1)

@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable
 from functools import partial
 
-from tarry.core.checkpoint import Geometry
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.request_reader import RequestReader
-from tarry.core.status import parsed_status
+from tarry.core.progress.checkpoint import Geometry
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.core.request.status import parsed_status
 from tarry.kafka.birth import Birth
 from tarry.kafka.broker_time import KEY as CLOCK
 from tarry.kafka.intake_topics import make_or_check, make_or_check_status
@@ -15,10 +15,10 @@ from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
 from tarry.kafka.status import statuses_of
 from tarry.kafka.topics import TopicAdmin
+from tarry.service.worker import Plan, Worker
+from tarry.service.worker.plan import IntakePlan
+from tarry.service.worker.publishing import AGAIN_MS
 from tarry.testing import FakeBroker, ManualClock
-from tarry.worker import Plan, Worker
-from tarry.worker.plan import IntakePlan
-from tarry.worker.publishing import AGAIN_MS
 
 GEOMETRY = Geometry(20_000, 10, 0)
 PARTITIONS = 3

@@ -5,21 +5,21 @@ from typing import Any, Literal
 
 import pytest
 
-from tarry.core.checkpoint import Geometry
-from tarry.core.intake_policy import IntakePolicy
 from tarry.core.partition import PartitionState
-from tarry.core.request_reader import RequestReader
+from tarry.core.progress.checkpoint import Geometry
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
 from tarry.errors import AbortableError
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import TopicAdmin
+from tarry.service.worker import Plan, Worker
+from tarry.service.worker.firing import Firing
+from tarry.service.worker.maintenance import COPY_EVERY_MS
+from tarry.service.worker.plan import IntakePlan
+from tarry.service.worker.targets import KEPT_MS
 from tarry.testing import FakeBroker, Fate, ManualClock, Step
-from tarry.worker import Plan, Worker
-from tarry.worker.firing import Firing
-from tarry.worker.janitor import COPY_EVERY_MS
-from tarry.worker.plan import IntakePlan
-from tarry.worker.targets import KEPT_MS
 
 GEOMETRY = Geometry(20_000, 10, 0)
 Protocol = Literal["classic", "consumer"]

@@ -22,7 +22,6 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.admin._resource import ResourceType
 
-from tarry.app import cluster_of, geometry_of, refuse_long_checkpoints
 from tarry.cli.check.finding import ANSWER_WITHIN_S, FAIL, NOTE, OK, Finding
 from tarry.cli.check.partitions import unserved
 from tarry.cli.check.rights import rights
@@ -31,7 +30,7 @@ from tarry.cli.check.wheel import refusals
 from tarry.cli.options import ConfigOption
 from tarry.config import Config, Intake, load
 from tarry.config.sources import DEFAULT_PATH, PATH_VARIABLE
-from tarry.core.checkpoint import LIMIT, Geometry
+from tarry.core.progress.checkpoint import LIMIT, Geometry
 from tarry.errors import BrokerError, ConfigError, TarryError
 from tarry.kafka.errors import error_of
 from tarry.kafka.intake_topics import Checked, check_status
@@ -39,6 +38,7 @@ from tarry.kafka.intake_topics import check as check_topics
 from tarry.kafka.partition_logs import logs_of
 from tarry.kafka.rights import DENIED
 from tarry.kafka.topics import DEAD, STATUS, TopicAdmin
+from tarry.service.app import cluster_of, geometry_of, refuse_long_checkpoints
 
 METADATA_LIMIT, AUTHORIZER = "offset.metadata.max.bytes", "authorizer.class.name"
 

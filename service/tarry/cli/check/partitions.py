@@ -9,12 +9,12 @@ from contextlib import closing
 
 from confluent_kafka.admin import AdminClient
 
-from tarry.app import geometry_of
 from tarry.clock import SystemClock
 from tarry.config import Config, Intake
 from tarry.kafka.own_logs import OwnLogs
 from tarry.kafka.settings import Cluster
 from tarry.kafka.standing import Standings
+from tarry.service.app import geometry_of
 
 
 def unserved(settings: Config, cluster: Cluster, admin: AdminClient, intake: Intake, partitions: int) -> Iterator[str]:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
-from tarry.app import geometry_of
 from tarry.cli.check.finding import ANSWER_WITHIN_S, FAIL, NOTE, OK, Finding
 from tarry.config import Config
 from tarry.kafka.rights import DENIED, READ, WRITE, Rights, granted, granted_on_group, names, rights_on
+from tarry.service.app import geometry_of
 
 
 def rights(admin: AdminClient, settings: Config, there: set[str]) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from tarry.clock import SystemClock
 from tarry.config import Intake
 from tarry.errors import TarryError
 from tarry.headers import owner_of_internal_topic
-from tarry.kafka.onlooker import Onlooker
+from tarry.kafka.inspector import Inspector
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
 
@@ -39,7 +39,7 @@ def left_behind(cluster: Cluster, group: str, configured: Iterable[str], there: 
     if not others:
         return
     try:
-        with closing(Onlooker(cluster, group, SystemClock())) as looking:
+        with closing(Inspector(cluster, group, SystemClock())) as looking:
             for topic in looking.served((one, partition) for one in others for partition in range(there[one])):
                 waiting = sum(row.size for row in at_most(looking.survey(topic)))
                 how_many = (

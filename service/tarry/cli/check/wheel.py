@@ -7,13 +7,13 @@ of each partition, and a start is refused where that is another and a bucket of 
 from collections.abc import Iterator
 from contextlib import closing
 
-from tarry.app import geometry_of
 from tarry.clock import SystemClock
 from tarry.config import Config, Intake
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.onlooker import Onlooker
+from tarry.kafka.inspector import Inspector
 from tarry.kafka.settings import Cluster
 from tarry.kafka.takeover import another_shape
+from tarry.service.app import geometry_of
 
 
 def refusals(settings: Config, cluster: Cluster, intake: Intake) -> Iterator[str]:
@@ -28,7 +28,7 @@ def refusals(settings: Config, cluster: Cluster, intake: Intake) -> Iterator[str
         TarryError: it cannot be told: no answer, or a right to read is missing.
     """
     wanted = geometry_of(settings, intake)
-    with closing(Onlooker(cluster, settings.service.group, SystemClock())) as looking:
+    with closing(Inspector(cluster, settings.service.group, SystemClock())) as looking:
         for backlog in looking.survey(intake.topic):
             checkpoint = backlog.checkpoint
             if checkpoint is None or checkpoint.geometry == wanted or not checkpoint.geometry.levels:
@@ -37,5 +37,5 @@ def refusals(settings: Config, cluster: Cluster, intake: Intake) -> Iterator[str
                 yield another_shape(backlog.place, checkpoint.geometry)
 
 
-def _holds_any(looking: Onlooker, backlog: Backlog) -> bool:
+def _holds_any(looking: Inspector, backlog: Backlog) -> bool:
     return any(True for _ in looking.in_slots([backlog], looking.done([backlog])))

@@ -24,7 +24,7 @@ from tarry.clock import Clock, SystemClock
 from tarry.devbroker import EmbeddedBroker
 from tarry.errors import TarryError
 from tarry.kafka.errors import group_errors
-from tarry.supervisor import interruptible
+from tarry.service.supervisor import interruptible
 from tarry.units import format_duration, parse_duration_ms
 
 TARGET: Final = "reminders"

@@ -12,7 +12,7 @@ from tarry.cli.options import more_than_nothing_ms, value_of
 from tarry.cli.spark.job import EveryOption, Session, job, with_session
 from tarry.errors import ConfigError, UsageError
 from tarry.pipelines.unknown_column import OnUnknownColumn
-from tarry.stderr import tell
+from tarry.progress_output import tell
 from tarry.units import parse_duration_ms
 
 if TYPE_CHECKING:

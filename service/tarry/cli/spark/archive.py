@@ -8,7 +8,7 @@ import typer
 
 from tarry.cli.options import more_than_nothing_ms, value_of
 from tarry.cli.spark.job import EveryOption, Session, job, named_or_all, of_intakes, with_session
-from tarry.stderr import tell
+from tarry.progress_output import tell
 
 
 @with_session

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.looking import policy
+from tarry.cli.inspect import policy
 from tarry.cli.options import value_of
 from tarry.cli.spark.job import Session, job, named_or_all, of_intakes, with_session
 from tarry.errors import ConfigError
 from tarry.pipelines.faults import CARRIED, FAULTS, MATCHED, NO_FAULTS
-from tarry.stderr import tell
+from tarry.progress_output import tell
 from tarry.units import parse_duration_ms, parse_instant_ms
 
 _OF_RECORDS = [kind for kind in NO_FAULTS if kind not in {MATCHED, CARRIED}]

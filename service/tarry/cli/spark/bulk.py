@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from tarry.cli.looking import configured, policy
+from tarry.cli.inspect import configured, policy
 from tarry.cli.options import signed_duration_ms, value_of
 from tarry.cli.spark.job import Job, Session, job, with_results, with_session
 from tarry.clock import SystemClock
 from tarry.errors import ConfigError, UsageError
-from tarry.stderr import tell
+from tarry.progress_output import tell
 from tarry.units import format_duration, format_instant, parse_duration_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tarry.config import Config
-    from tarry.core.intake_policy import IntakePolicy
+    from tarry.core.request.intake_policy import IntakePolicy
     from tarry.pipelines.backlog.plan import Action, Summary
 
 WhereOption = Annotated[

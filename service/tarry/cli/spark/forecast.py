@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.looking import policy
+from tarry.cli.inspect import policy
 from tarry.cli.options import JsonOption, more_than_nothing_ms, value_of
 from tarry.cli.spark.job import Session, job, named_or_all, of_intakes, with_session
 from tarry.clock import SystemClock
 from tarry.errors import ConfigError
-from tarry.stderr import tell
+from tarry.progress_output import tell
 from tarry.units import format_instant
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from tarry.cli.looking import configured
+from tarry.cli.inspect import configured
 from tarry.cli.options import ConfigOption, ServersOption
 from tarry.config import Config
 from tarry.errors import ConfigError, UsageError
 from tarry.kafka.topics import RESULTS
-from tarry.stderr import tell
+from tarry.progress_output import tell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from tarry.cli.looking import policy
+from tarry.cli.inspect import policy
 from tarry.cli.options import default_intake, value_of
 from tarry.cli.spark.job import Session, job, pairs, with_results, with_session
 from tarry.clock import SystemClock
-from tarry.stderr import tell
-from tarry.supervisor import handled
+from tarry.progress_output import tell
+from tarry.service.supervisor import handled
 from tarry.units import parse_duration_ms, parse_instant_ms
 
 

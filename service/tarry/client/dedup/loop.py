@@ -15,8 +15,8 @@ from tarry.clock import Clock
 from tarry.errors import BrokerError, MembershipLostError, RejoinError, RetriableError
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
+from tarry.kafka.types import Place
 
 READ_WAIT_S = 0.05
 RETRY_MS = 100

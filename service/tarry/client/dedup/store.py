@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.client.dedup.delivered import DeliveredMessage
 from tarry.client.dedup.tables import Held, Tables
 from tarry.errors import ConfigError, TarryError
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor

@@ -14,12 +14,12 @@ from types import MappingProxyType
 from typing import Literal, TypeVar
 
 from tarry.client.events import logging_to
+from tarry.client.retry.core.names import Names
+from tarry.client.retry.core.policy import RetryPolicy
 from tarry.client.retry.handling import Handler, Handling
 from tarry.client.retry.session import REAL_TIME, Pace, Session, Terms
 from tarry.client.retry.takeover import Begin
 from tarry.clock import Clock, SystemClock
-from tarry.core.retry.names import Names
-from tarry.core.retry.policy import RetryPolicy
 from tarry.errors import ConfigError
 from tarry.kafka.clients import LIBRARY, Clients
 from tarry.kafka.settings import Cluster
@@ -65,7 +65,7 @@ class RetryingConsumer:
             shorter than the policy's `longest_ms`; `run` refuses one that the service says is another.
         order: `"key"` or `"none"`.
         begin: where a new group begins, `"earliest"` or `"latest"`.
-        max_convoy: messages of one key that wait for one that failed; a partition with more of them waits as a whole.
+        max_key_queue: messages of one key that may wait behind one that failed; with more, their partition waits.
         missing_after: a message that is to come back and is so late is looked for: the intake may have cancelled it.
         replication: copies of the topics that are made.
         group_protocol: `"classic"`, or `"consumer"` (KIP-848).
@@ -88,7 +88,7 @@ class RetryingConsumer:
         intake: str = "tarry.delayed",
         order: Literal["key", "none"] = "key",
         begin: Literal["earliest", "latest"] = "earliest",
-        max_convoy: int = 10_000,
+        max_key_queue: int = 10_000,
         missing_after: timedelta = timedelta(minutes=1),
         replication: int = 1,
         group_protocol: Literal["classic", "consumer"] = "classic",
@@ -96,8 +96,8 @@ class RetryingConsumer:
         on_event: Callable[..., None] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        if max_convoy < 1:
-            raise ConfigError(f"max_convoy: at least 1: {max_convoy}")
+        if max_key_queue < 1:
+            raise ConfigError(f"max_key_queue: at least 1: {max_key_queue}")
         if not isinstance(missing_after, timedelta):
             raise ConfigError(f"missing_after: a timedelta: {missing_after!r}")
         if not isinstance(policy, RetryPolicy | None):
@@ -112,7 +112,7 @@ class RetryingConsumer:
             policy or RetryPolicy(),
             _chosen(Order, "order", order) is Order.KEY,
             _chosen(Begin, "begin", begin),
-            max_convoy,
+            max_key_queue,
             missing_after // timedelta(milliseconds=1),
             replication,
             group_protocol,

@@ -9,7 +9,7 @@ from typing import Any
 
 from tarry.client.receipt import MessageHeaders
 from tarry.client.record import to_bytes, to_headers, to_partition, to_topic
-from tarry.core.retry.message import Record, RetryMessage
+from tarry.client.retry.core.message import Record, RetryMessage
 
 Handler = Callable[[RetryMessage, "HandlerTransaction"], Any]
 """A function, or a coroutine function; what it returns is not looked at."""

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import KafkaError, Message
 
+from tarry.client.retry.core.message import Incoming
+from tarry.client.retry.core.names import Names
+from tarry.client.retry.core.partition import RetryPartition
 from tarry.client.retry.handling import Handling, Running
 from tarry.client.retry.missing import Missing
 from tarry.client.retry.takeover import WRITER, TakeOver
 from tarry.client.retry.trimming import Trimming
 from tarry.client.retry.writing import Refused, deliver
 from tarry.clock import Clock
-from tarry.core.retry.message import Incoming
-from tarry.core.retry.names import Names
-from tarry.core.retry.partition import RetryPartition
 from tarry.errors import (
     AbortableError,
     BrokerError,
@@ -31,10 +31,10 @@ from tarry.errors import (
 )
 from tarry.headers import ErrorCode
 from tarry.kafka.membership import Membership
-from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import read_headers, saved_headers
 from tarry.kafka.transaction import Transactor
+from tarry.kafka.types import OffsetMetadata, Place
 
 READ_MOST = 500
 READ_WAIT_S = 0.05
@@ -66,7 +66,7 @@ class Loop:
         handling: runs the handler.
         missing: looks for what does not come back.
         trimming: deletes what came back and is settled.
-        max_convoy: messages of a key that are on their way at most; then its partition waits.
+        max_key_queue: messages of a key that are on their way at most; then its partition waits.
         clock: wall and monotonic time.
         choose: for the jitter.
         stopping: whether to look at no more messages.
@@ -84,7 +84,7 @@ class Loop:
         handling: Handling,
         missing: Missing,
         trimming: Trimming,
-        max_convoy: int,
+        max_key_queue: int,
         clock: Clock,
         choose: random.Random,
         stopping: Callable[[], bool],
@@ -103,7 +103,7 @@ class Loop:
         self._handling = handling
         self._missing = missing
         self._trimming = trimming
-        self._max_convoy = max_convoy
+        self._max_key_queue = max_key_queue
         self._clock = clock
         self._choose = choose
         self._stopping = stopping
@@ -237,7 +237,7 @@ class Loop:
             return
         self._reader.open({(topic, n): at for n, one in taken.items() for topic, at in one.positions.items()})
         self.owned.update(taken)
-        self._on_event("taken_over", partitions=waiting, in_trouble=sum(len(one.convoys) for one in taken.values()))
+        self._on_event("taken_over", partitions=waiting, in_trouble=sum(len(one.key_queues) for one in taken.values()))
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -255,10 +255,10 @@ class Loop:
             partition.refuse(incoming, ErrorCode.UNREADABLE_HEADERS, "a header's name is not UTF-8")
             return
         incoming = Incoming(topic, offset, timestamp_ms, record.key(), record.value(), headers)
-        if partition.is_full(incoming, self._max_convoy):
+        if partition.is_full(incoming, self._max_key_queue):
             self._blocked.add(number)
             self._reader.shut([(topic, number)])
-            self._on_event("partition_waits", partition=number, convoy=self._max_convoy)
+            self._on_event("partition_waits", partition=number, key_queue=self._max_key_queue)
             return
         refused = self._refused.get((topic, number), {}).pop(offset, None)
         if refused is not None:
@@ -315,10 +315,10 @@ class Loop:
             self._commit()
 
     def _unblock(self) -> None:
-        """Partitions that waited for a long convoy go on where it has become shorter."""
+        """Partitions that waited for a long key queue go on where it has become shorter."""
         for number in sorted(self._blocked):
             partition = self.owned[number]
-            if partition.convoys.longest() < self._max_convoy:
+            if partition.key_queues.longest() < self._max_key_queue:
                 self._blocked.discard(number)
                 self._reader.open({(self._names.topic, number): partition.positions[self._names.topic]})
 

@@ -2,7 +2,7 @@
 
 What became of it stands in the intake's results, and the record itself, with its ticket, in the intake. As long as
 heads are looked for, what is read of the results is read once: the first look begins when the heads can have been sent
-off at the earliest, the next ones read what is new. A head that stood further back in its convoy may have been lost
+off at the earliest, the next ones read what is new. A head that stood further back in its key queue may have been lost
 long before that; so each look that does not find all goes back twice as far as the one before.
 """
 
@@ -13,21 +13,21 @@ from typing import NamedTuple
 from confluent_kafka import Message
 
 from tarry.client.outcome import parsed_result
+from tarry.client.retry.core.journey import journey_of
+from tarry.client.retry.core.key_queue import Ticket
+from tarry.client.retry.core.message import Incoming
+from tarry.client.retry.core.names import Names
+from tarry.client.retry.core.partition import RetryPartition
 from tarry.clock import Clock
-from tarry.core.retry.convoy import Ticket
-from tarry.core.retry.journey import journey_of
-from tarry.core.retry.message import Incoming
-from tarry.core.retry.names import Names
-from tarry.core.retry.partition import RetryPartition
 from tarry.errors import HeaderError
 from tarry.headers import TARGET, ErrorCode, Outcome
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import read_to_ends
-from tarry.kafka.place import Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import headers_of
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS, TopicAdmin
+from tarry.kafka.types import Place
 
 LOOK_EVERY_MS = 10_000
 LOOK_AGAIN_MS = 60_000

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Message
 
+from tarry.client.retry.core.redrive import Condition, DeadLetter, selected, sent_again
 from tarry.client.retry.writing import deliver
-from tarry.core.retry.redrive import Condition, DeadLetter, selected, sent_again
 from tarry.errors import UsageError
 from tarry.headers import STUB
 from tarry.kafka.offsets import Offsets

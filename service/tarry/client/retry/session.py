@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from tarry.client.retry.core.fitness import objection
+from tarry.client.retry.core.names import Names
+from tarry.client.retry.core.policy import RetryPolicy
 from tarry.client.retry.handling import Handling
 from tarry.client.retry.loop import READ_WAIT_S, Loop
 from tarry.client.retry.missing import Missing
@@ -13,9 +16,6 @@ from tarry.client.retry.takeover import Begin, TakeOver
 from tarry.client.retry.topics import make_or_check
 from tarry.client.retry.trimming import Trimming
 from tarry.clock import Clock
-from tarry.core.retry.fitness import objection
-from tarry.core.retry.names import Names
-from tarry.core.retry.policy import RetryPolicy
 from tarry.errors import BrokerError, UsageError
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
@@ -45,7 +45,7 @@ class Terms:
         policy: how often and how long it is tried again.
         keeps_order: whether a key's messages wait for one that failed.
         begin: where a new group begins.
-        max_convoy: messages of one key that wait for one that failed.
+        max_key_queue: messages of one key that wait for one that failed.
         missing_ms: so late a message is looked for.
         replication: copies of the topics that are made.
         protocol: of the group.
@@ -55,7 +55,7 @@ class Terms:
     policy: RetryPolicy
     keeps_order: bool
     begin: Begin
-    max_convoy: int
+    max_key_queue: int
     missing_ms: int
     replication: int
     protocol: Literal["classic", "consumer"]
@@ -155,7 +155,7 @@ class Session:
             handling,
             missing,
             Trimming(self._offsets, names.retry, clock, on_event),
-            terms.max_convoy,
+            terms.max_key_queue,
             clock,
             choose,
             stopping,

@@ -9,18 +9,18 @@
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from tarry.core.retry.convoy import Convoys, Trouble, decode
-from tarry.core.retry.names import Names
-from tarry.core.retry.partition import RetryPartition
-from tarry.core.retry.policy import RetryPolicy
+from tarry.client.retry.core.key_queue import KeyQueues, Trouble, decode
+from tarry.client.retry.core.names import Names
+from tarry.client.retry.core.partition import RetryPartition
+from tarry.client.retry.core.policy import RetryPolicy
 from tarry.errors import UsageError
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import read_to_ends
-from tarry.kafka.place import OffsetMetadata, Place
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
 from tarry.kafka.transaction import fence
+from tarry.kafka.types import OffsetMetadata, Place
 
 WRITER = "tarry-retry:"
 """What the metadata of an offset begins with while a process owns it; its transactional id stands behind."""
@@ -91,7 +91,7 @@ class TakeOver:
                 names,
                 number,
                 self._policy,
-                Convoys(self._policy.least_ms, troubles[number]),
+                KeyQueues(self._policy.least_ms, troubles[number]),
                 {topic: positions[topic, number] for topic in (names.topic, names.retry)},
                 keeps_order=self._keeps_order,
             )

@@ -2,7 +2,7 @@
 
 from confluent_kafka.admin import AdminClient
 
-from tarry.core.retry.names import Names
+from tarry.client.retry.core.names import Names
 from tarry.errors import RetriableError, UsageError
 from tarry.headers import is_legal_topic
 from tarry.kafka.intake_topics import HEADROOM_BYTES

@@ -7,7 +7,7 @@ from tarry.clock import Clock
 from tarry.kafka.offsets import Offsets, Pending
 
 if TYPE_CHECKING:
-    from tarry.kafka.place import Place
+    from tarry.kafka.types import Place
 
 EVERY_MS = 60_000
 AGAIN_MS = 3_600_000

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from tarry.core.retry.message import Record
+from tarry.client.retry.core.message import Record
 from tarry.kafka.errors import error_of
 from tarry.kafka.transaction import Transactor
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from tarry.errors import UsageError
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.pipelines.apply import changes
 from tarry.pipelines.apply.changes import PLACE, TABLE, Table
 from tarry.pipelines.unknown_column import OnUnknownColumn

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tarry.errors import TarryError, UsageError
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.pipelines import streaming
 from tarry.pipelines.apply.batch import Batches, Rules, Target, Total
 from tarry.pipelines.apply.changes import PLACE

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, DataType, DateType, StructField, StructType, TimestampNTZType, TimestampType
 
 from tarry.errors import UsageError
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.pipelines.apply.batch import Batch, Outcome
 from tarry.pipelines.apply.changes import PLACE, TABLE, ZERO_DATE, Table, refuse, rejects
 from tarry.pipelines.apply.delta_values import can_hold, is_bad, is_scalar, value

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tarry.errors import ConfigError, UsageError
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.pipelines.apply.batch import Batch, Outcome
 from tarry.pipelines.apply.changes import PLACE, TABLE, Table, rejects
 from tarry.pipelines.apply.merge import Merge, Shape, catalog

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tarry.errors import UsageError
-from tarry.kafka.place import Place
 from tarry.kafka.topics import RESULTS
+from tarry.kafka.types import Place
 from tarry.pipelines.topics import Topics
 
 CLOCKS_APART_MS: Final = 3_600_000

@@ -12,15 +12,13 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from tarry.clock import Clock, SystemClock
-from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request.intake_policy import IntakePolicy
 from tarry.headers import Outcome
-from tarry.kafka.place import Place
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
+from tarry.kafka.types import Place
 from tarry.pipelines.audit import capture, tables
-from tarry.pipelines.audit.judging import RESULTS_EXPIRED, Rules, judge
 from tarry.pipelines.audit.report import page
 from tarry.pipelines.audit.state import Carried, Position, Series
-from tarry.pipelines.audit.strays import Read, known_of, settled_again, strays, told_apart, vouched_for
 from tarry.pipelines.audit.summary import (
     Summary,
     beside,
@@ -32,6 +30,8 @@ from tarry.pipelines.audit.summary import (
     summarise,
 )
 from tarry.pipelines.audit.tables import SOURCE_PLACE
+from tarry.pipelines.audit.unmatched import Read, known_of, settled_again, strays, told_apart, vouched_for
+from tarry.pipelines.audit.validation import RESULTS_EXPIRED, Rules, judge
 from tarry.pipelines.faults import CARRIED
 from tarry.pipelines.files import Files
 from tarry.pipelines.topics import Topics

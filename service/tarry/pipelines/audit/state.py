@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from pyspark.sql import DataFrame, SparkSession
 
 from tarry.errors import UsageError
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.pipelines.audit.tables import ACCEPTED, ARRIVED, SETTLED, STUBS, columns_of
 from tarry.pipelines.files import Files
 

@@ -97,7 +97,7 @@ def findings(messages: DataFrame, strays: DataFrame, again: DataFrame) -> DataFr
 
     Args:
         messages: judged.
-        strays: as `told_apart` in `tarry.pipelines.audit.strays` has them.
+        strays: as `told_apart` in `tarry.pipelines.audit.unmatched` has them.
         again: results of messages that an earlier run has settled.
     """
     kind = f.col("kind")
@@ -202,7 +202,7 @@ def beside(strays: DataFrame, again: DataFrame, records: int) -> Beside:
     """Count what there is beside the messages.
 
     Args:
-        strays: as `told_apart` in `tarry.pipelines.audit.strays` has them.
+        strays: as `told_apart` in `tarry.pipelines.audit.unmatched` has them.
         again: results of messages that an earlier run has settled.
         records: how many there are at the targets.
     """

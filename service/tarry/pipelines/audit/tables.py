@@ -10,8 +10,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from tarry.core.dialects import DIALECTS
-from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request.dialects import DIALECTS
+from tarry.core.request.intake_policy import IntakePolicy
 from tarry.headers import DUE_MS, ERROR, ID, SOURCE, STUB
 from tarry.kafka.topics import DEAD
 from tarry.pipelines.archive import ENDS, results

@@ -18,14 +18,14 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from tarry.clock import Clock, SystemClock
-from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request.intake_policy import IntakePolicy
 from tarry.errors import BrokerError, UsageError
 from tarry.headers import CANCEL, Outcome
 from tarry.kafka.errors import error_of
-from tarry.kafka.place import Place
 from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS
 from tarry.kafka.topics import RESULTS
 from tarry.kafka.transaction import Headers, Transactor
+from tarry.kafka.types import Place
 from tarry.pipelines import archive
 from tarry.pipelines.backlog.waiting import waiting
 from tarry.pipelines.topics import Topics

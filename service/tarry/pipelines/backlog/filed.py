@@ -1,11 +1,11 @@
-"""Records of the overflow wheel's buckets, read by Spark's own expressions: the form is `tarry.core.filed`'s."""
+"""Records of the overflow wheel's buckets, read by Spark's own expressions: the form is `tarry.core.wheel.filed`'s."""
 
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from tarry.core.filed import FILED
+from tarry.core.wheel.filed import FILED
 
 _VERSION: Final = 1
 _CANCEL, _TRANSLATED = 2, 4

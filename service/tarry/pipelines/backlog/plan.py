@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from tarry.core.intake_policy import IntakePolicy
+from tarry.core.request.intake_policy import IntakePolicy
 from tarry.errors import UsageError
 from tarry.headers import DELIVER_AT, ID, PARTITION, TAKEN_OFF, TARGET
 from tarry.pipelines.columns import place, uuid5

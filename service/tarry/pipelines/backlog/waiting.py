@@ -17,14 +17,14 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from tarry.clock import SystemClock
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.levels import slots_of
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.wheel.levels import slots_of
 from tarry.errors import ConfigError, UsageError
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.onlooker import DoneSets, Onlooker
+from tarry.kafka.inspector import DoneSets, Inspector
 from tarry.kafka.partition_logs import slot_of
-from tarry.kafka.place import Place
 from tarry.kafka.topics import RESULTS, wheel_topic
+from tarry.kafka.types import Place
 from tarry.pipelines import archive, streaming
 from tarry.pipelines.backlog.filed import filed
 from tarry.pipelines.columns import place
@@ -69,7 +69,7 @@ def waiting(
     intake = policy.topic
     # Of what is told below these ends, the journal has it too.
     results_from = topics.ends([intake + RESULTS])
-    with closing(Onlooker(topics.cluster, group, SystemClock())) as looking:
+    with closing(Inspector(topics.cluster, group, SystemClock())) as looking:
         backlogs = looking.survey(intake)
         done = looking.done(backlogs)
     done_offsets = _done_offsets(spark, backlogs, done).localCheckpoint()

@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tarry.clock import Clock
-from tarry.core.header_values import Fault
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.target_names import TargetNames
+from tarry.core.request.header_values import Fault
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.target_names import TargetNames
 from tarry.errors import UsageError
 from tarry.headers import TARGET, ErrorCode
 from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES

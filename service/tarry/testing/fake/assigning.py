@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 
 
 def assign_ranges(wanted: Mapping[str, Sequence[str]], count: Callable[[str], int]) -> dict[str, list[Place]]:

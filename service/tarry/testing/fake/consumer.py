@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from tarry.kafka.clients import Properties
-from tarry.kafka.place import OffsetMetadata, Place
+from tarry.kafka.types import OffsetMetadata, Place
 from tarry.testing.fake.classic_member import ClassicMember
 from tarry.testing.fake.consumer_member import ConsumerMember
 from tarry.testing.fake.member import Member, Subscription

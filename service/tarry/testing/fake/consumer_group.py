@@ -6,7 +6,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError
 
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.testing.fake.assigning import assign_ranges
 from tarry.testing.fake.membership import Application, GroupMetadata
 from tarry.testing.fake.refusals import Refused

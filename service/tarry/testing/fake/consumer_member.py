@@ -11,7 +11,7 @@ from tarry.testing.fake.refusals import AnswerLost, Refused, Unanswered
 from tarry.testing.fake.wire import Wire
 
 if TYPE_CHECKING:
-    from tarry.kafka.place import Place
+    from tarry.kafka.types import Place
 
 
 class ConsumerMember(Member):

@@ -9,7 +9,7 @@ from typing import Literal
 
 from confluent_kafka import KafkaError
 
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.testing.fake.membership import Application, GroupMetadata
 from tarry.testing.fake.process import Process
 from tarry.testing.fake.refusals import AnswerLost, Refused, Unanswered

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError
 
-from tarry.kafka.place import OffsetMetadata, Place
+from tarry.kafka.types import OffsetMetadata, Place
 from tarry.testing.fake.refusals import Refused
 
 METADATA_LIMIT = 4_095

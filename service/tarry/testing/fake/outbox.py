@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.testing.fake.log import Draft
 
 Report = Callable[[KafkaError | None, Any], None]

@@ -6,7 +6,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tarry.kafka.clients import Properties
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.testing.fake.log import Draft
 from tarry.testing.fake.membership import GroupMetadata
 from tarry.testing.fake.metadata import ask_metadata

@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, Message
 
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.testing.fake.log import Headers, PartitionLog, Record
 from tarry.testing.fake.topics import Topics
 

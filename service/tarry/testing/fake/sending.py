@@ -6,7 +6,7 @@ from functools import partial
 from confluent_kafka import KafkaError
 
 from tarry.kafka.clients import Properties
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.testing.fake.log import batch_bytes
 from tarry.testing.fake.outbox import Outbox, Queued
 from tarry.testing.fake.partitioner import choose

@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import KafkaError, Uuid
 from confluent_kafka.admin._metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
 
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.testing.fake.log import Changes, Draft, PartitionLog, batch_bytes
 from tarry.testing.fake.refusals import Refused
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tarry.kafka.place import OffsetMetadata, Place
+from tarry.kafka.types import OffsetMetadata, Place
 from tarry.testing.fake.membership import GroupMetadata
 from tarry.testing.fake.refusals import Busy, Refused, Unanswered, failure
 from tarry.testing.fake.transactions import Producer

@@ -7,7 +7,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError
 
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.testing.fake.groups import Groups
 from tarry.testing.fake.refusals import Busy, Refused
 from tarry.testing.fake.topics import Topics

@@ -6,7 +6,7 @@ ends with its term: who takes over knows what still waits, and nothing of what w
 
 from collections import Counter
 
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.testing.simulation.sent import Name, Sent
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 from tarry.testing.simulation.likes import OF_CANCELS, SETTLED, Likes, Told
 from tarry.testing.simulation.sent import Sent, SentCancel
 

@@ -8,13 +8,13 @@ from typing import Any, Literal
 from tarry.clock import Clock
 from tarry.core.partition import PartitionState
 from tarry.errors import TarryError
-from tarry.kafka.place import Place
 from tarry.kafka.settings import Cluster
-from tarry.metrics.tally import Tally
+from tarry.kafka.types import Place
+from tarry.service.metrics.tally import Tally
+from tarry.service.worker import Plan, Worker
+from tarry.service.worker.health import Health
+from tarry.service.worker.plan import IntakePlan
 from tarry.testing.fake import FakeBroker, Fate, Step
-from tarry.worker import Plan, Worker
-from tarry.worker.plan import IntakePlan
-from tarry.worker.pulse import Health
 
 
 class Crash(BaseException):

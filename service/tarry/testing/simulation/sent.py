@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tarry.kafka.place import Place
+from tarry.kafka.types import Place
 
 Name = tuple[Place, bytes, int]
 """Partition of the intake, id, due time."""

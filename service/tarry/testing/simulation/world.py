@@ -15,29 +15,29 @@ from typing import Any, Literal
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tarry.core.checkpoint import Geometry
-from tarry.core.intake_policy import IntakePolicy
-from tarry.core.journal import encode_done
-from tarry.core.levels import slots_of
-from tarry.core.log_order import AHEAD_MS
-from tarry.core.request_reader import RequestReader
+from tarry.core.progress.checkpoint import Geometry
+from tarry.core.progress.journal import encode_done
+from tarry.core.progress.log_order import AHEAD_MS
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.core.wheel.levels import slots_of
 from tarry.errors import MembershipLostError
 from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, PARTITION, SOURCE, STUB, TARGET
 from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check, make_or_check_status
 from tarry.kafka.partition_logs import logs_of
-from tarry.kafka.place import Place
 from tarry.kafka.settings import MAX_POLL_INTERVAL_MS, Cluster
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, TopicAdmin, wheel_topic
+from tarry.kafka.types import Place
+from tarry.service.worker.aside import TRY_EVERY_MS
+from tarry.service.worker.plan import IntakePlan
 from tarry.testing.fake import FakeBroker, Fate, Step
 from tarry.testing.manual_clock import ManualClock
 from tarry.testing.simulation.known import Known
 from tarry.testing.simulation.oracle import Report, Seen, judge, judge_log_order
 from tarry.testing.simulation.process import Crash, Disturbance, Process, Role
 from tarry.testing.simulation.sent import Sent, SentCancel
-from tarry.worker.aside import TRY_EVERY_MS
-from tarry.worker.plan import IntakePlan
 
 INTAKE = "in"
 GROUP = "group"

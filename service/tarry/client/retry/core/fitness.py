@@ -1,0 +1,45 @@
+"""Whether an intake does for a consumer that sends off what failed: by what the owners of its partitions say; pure."""
+
+from collections.abc import Iterable
+
+from tarry.client.retry.core.names import Names
+from tarry.client.retry.core.policy import RetryPolicy
+from tarry.core.request.header_values import Fault
+from tarry.core.request.status import Status
+from tarry.core.request.target_names import TargetNames
+from tarry.headers import TARGET
+from tarry.units import format_instant
+
+
+def objection(statuses: Iterable[Status], names: Names, policy: RetryPolicy) -> str | None:
+    """Why messages that failed would not come back, in one line that says what to do; None: nothing is known against.
+
+    Args:
+        statuses: of the partitions of the intake.
+        names: of the consumer's topics.
+        policy: of the consumer.
+    """
+    for status in statuses:
+        why = _objection(status, names, policy)
+        if why is not None:
+            return f"{why} (partition {status.partition}, as its owner said at {format_instant(status.at_ms)})"
+    return None
+
+
+def _objection(status: Status, names: Names, policy: RetryPolicy) -> str | None:
+    intake, accepts = names.intake, status.policy
+    if accepts.fixed_delay_ms is not None:
+        return (
+            f"intake {intake} has a fixed delay, and sends all to {accepts.fixed_target}: "
+            "take one whose messages say when and where"
+        )
+    if accepts.dialect is not None:
+        return f"intake {intake} reads the headers of {accepts.dialect}: take one without a dialect"
+    if isinstance(TargetNames(accepts, TARGET).read({TARGET: names.retry.encode()}), Fault):
+        return f"intake {intake} does not allow the target {names.retry}: add it to the intake's `targets`"
+    if accepts.max_delay_ms < policy.longest_ms:
+        return (
+            f"intake {intake} takes delays of up to {accepts.max_delay_ms} ms, and the policy has longest_ms="
+            f"{policy.longest_ms}: raise the intake's `max_delay`, or lower longest_ms"
+        )
+    return None

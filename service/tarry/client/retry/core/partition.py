@@ -1,0 +1,324 @@
+"""One partition of a topic whose handler may fail: what is to be handled, and what goes out for the rest; pure.
+
+Records of the topic and of those that came back are looked at one after the other. Each is handled, or sent off, or
+goes to the dead letters. What goes out collects until a transaction takes it, with the offsets that it has come to.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from tarry.client.retry.core.journey import ALONE, Headers, Journey, journey_of, own_headers, redriven_episode
+from tarry.client.retry.core.key_queue import Bury, Handle, KeyQueues, PassOver, SendOff, Ticket, encode
+from tarry.client.retry.core.message import Incoming, Record, RetryMessage
+from tarry.client.retry.core.names import Names
+from tarry.client.retry.core.policy import GaveUp, RetryPolicy
+from tarry.errors import HeaderError
+from tarry.headers import (
+    CLOUDEVENTS_ID,
+    DELIVER_AT,
+    ERROR,
+    ERROR_DETAIL,
+    ID,
+    PARTITION,
+    TARGET,
+    derived_id,
+    parse_cloudevents_id,
+    parse_id,
+)
+
+FOREIGN = "not-on-its-way-back"
+"""Why a record of the retry topic is a dead letter that this consumer never sent off."""
+
+
+class RetryPartition:
+    """One partition.
+
+    Args:
+        names: of the topics.
+        partition: its number, in all of them.
+        policy: decides after failures.
+        key_queues: the keys in trouble.
+        keeps_order: whether a key's messages wait for one that failed.
+        positions: for the topic and the retry topic, the offset that comes next.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        partition: int,
+        policy: RetryPolicy,
+        key_queues: KeyQueues,
+        positions: Mapping[str, int],
+        *,
+        keeps_order: bool,
+    ) -> None:
+        self.partition = partition
+        self.positions = dict(positions)
+        self.key_queues = key_queues
+        self._names = names
+        self._policy = policy
+        self._keeps_order = keeps_order
+        self._out: list[Record] = []
+        self.looked_at: tuple[tuple[str, int], int] | None = None
+        """The topic, the partition and the offset of what was looked at last."""
+        self.is_dirty = False
+        """Whether there is anything for a transaction to write."""
+
+    def look(self, record: Incoming, now_ms: int) -> RetryMessage | None:
+        """Look at the record that comes next.
+
+        Args:
+            record: of the topic or the retry topic; one below the position was looked at before.
+            now_ms: the time.
+
+        Returns:
+            The message, if it is its turn to be handled: `succeeded` or `failed` is the next call. None: it is settled.
+        """
+        if not self._comes_next(record):
+            return None
+        if record.topic == self._names.retry:
+            message = self._look_at_returned(record, now_ms)
+        else:
+            message = self._look_at_new(record, now_ms)
+        if message is None:
+            self._settle()
+        return message
+
+    def is_full(self, record: Incoming, most: int) -> bool:
+        """Whether the key queue that a record of the topic would join is so long already."""
+        return self._would_follow(record) and self.key_queues.length(record.key or b"") >= most
+
+    def _would_follow(self, record: Incoming) -> bool:
+        is_new = record.topic == self._names.topic and self._keeps_order
+        return is_new and record.key is not None and self.key_queues.of(record.key) is not None
+
+    def refused(self, record: Incoming, error: BaseException, now_ms: int) -> None:
+        """A record for which nothing can go out: what would, was refused for good."""
+        if self._would_follow(record):
+            self.refuse(record, GaveUp.UNSENDABLE, str(error))
+        elif (message := self.look(record, now_ms)) is not None:
+            self.give_up(message, error, now_ms)
+
+    def refuse(self, record: Incoming, code: str, detail: str) -> None:
+        """A record that nobody can handle: to the dead letters, as it is."""
+        if self._comes_next(record):
+            self._bury(record, record.headers, code, detail)
+            self._settle()
+
+    def _comes_next(self, record: Incoming) -> bool:
+        """Whether a record was not looked at before; then it is what is looked at."""
+        if record.offset < self.positions[record.topic]:
+            return False
+        self.looked_at = (record.topic, self.partition), record.offset
+        return True
+
+    def _settle(self) -> None:
+        """What was looked at last is behind us."""
+        if self.looked_at is not None:
+            (topic, _), offset = self.looked_at
+            self.positions[topic] = offset + 1
+        self.is_dirty = True
+
+    def _key_in_order(self, message: RetryMessage) -> bytes | None:
+        """The key that a message has to wait for; None: there is none, or order does not matter."""
+        return message.key if self._keeps_order else None
+
+    def _look_at_new(self, record: Incoming, now_ms: int) -> RetryMessage | None:
+        message = self._first_seen(record)
+        if (key := self._key_in_order(message)) is None:
+            return message
+        releases = redriven_episode(record.headers, self._names.dead)
+        return self._decided(message, self.key_queues.read(key, now_ms, releases=releases))
+
+    def _look_at_returned(self, record: Incoming, now_ms: int) -> RetryMessage | None:
+        try:
+            journey = journey_of(record.headers)
+        except HeaderError as error:
+            self._bury(record, record.headers, FOREIGN, str(error))
+            return None
+        message = RetryMessage(
+            self._names.topic,
+            self.partition,
+            journey.offset,
+            record.timestamp_ms,
+            record.key,
+            record.value,
+            own_headers(record.headers),
+            journey.id,
+            journey.attempts + 1,
+            journey,
+            returned=True,
+        )
+        if (key := self._key_in_order(message)) is None:
+            return message
+        if journey.ticket.number == ALONE:  # sent off when order did not matter
+            return self._decided(message, self.key_queues.read(key, now_ms))
+        return self._decided(message, self.key_queues.came_back(key, journey.ticket, now_ms))
+
+    def _first_seen(self, record: Incoming) -> RetryMessage:
+        message_id = _id_of(record, self.partition)
+        source = f"{record.topic}/{self.partition}/{record.offset}"
+        journey = Journey(message_id, source, Ticket(record.offset, ALONE))
+        headers = own_headers(record.headers)
+        return RetryMessage(
+            record.topic,
+            self.partition,
+            record.offset,
+            record.timestamp_ms,
+            record.key,
+            record.value,
+            headers,
+            message_id,
+            1,
+            journey,
+            returned=False,
+        )
+
+    def _decided(self, message: RetryMessage, decision: Handle | SendOff | Bury | PassOver) -> RetryMessage | None:
+        match decision:
+            case Handle():
+                return message
+            case SendOff():
+                self._send_off(message, message.journey, decision)
+            case Bury(ticket):
+                self._give_up(message, message.journey._replace(ticket=ticket), GaveUp.STOPPED)
+            case PassOver():
+                pass
+        return None
+
+    def heads_overdue(self, before_ms: int) -> dict[tuple[bytes, Ticket], int]:
+        """Heads that should have come back before a time: their keys and tickets, and when they were to come back."""
+        return {
+            (key, Ticket(trouble.episode, trouble.head)): trouble.head_due_ms
+            for key, trouble in self.key_queues.overdue(before_ms)
+        }
+
+    def never_comes(self, record: Incoming, why: str) -> None:
+        """A head is known never to come back: to the dead letters, and it is the next one's turn.
+
+        Args:
+            record: of the intake, as it was sent off.
+            why: what became of it.
+        """
+        journey = journey_of(record.headers)
+        trouble = self.key_queues.of(record.key or b"") if journey.partition == self.partition else None
+        if trouble is None or trouble.stopped or journey.ticket != (trouble.episode, trouble.head):
+            return  # another partition's, or it has come back after all
+        self._bury(record, _with(journey, own_headers(record.headers)), GaveUp.NEVER_CAME, why)
+        self.key_queues.done(record.key or b"", journey.ticket)
+        self.is_dirty = True
+
+    # -- after the handler --------------------------------------------------------------------------------------------
+
+    def succeeded(self, message: RetryMessage, produced: Iterable[Record]) -> None:
+        """It was handled.
+
+        Args:
+            message: from `look`.
+            produced: what the handler wants sent with it.
+        """
+        self._out.extend(produced)
+        self._next_one(message)
+        self._settle()
+
+    def failed(self, message: RetryMessage, error: BaseException, now_ms: int, chance: float) -> GaveUp | None:
+        """Its handler raised.
+
+        Args:
+            message: from `look`.
+            error: what was raised.
+            now_ms: the time.
+            chance: a random number from 0 up to 1, for the jitter.
+
+        Returns:
+            Why it was given up; None: it comes back.
+        """
+        journey = message.journey.failed(error, now_ms)
+        decision = self._policy.decide(error, journey.attempts, journey.first_failed_ms, now_ms, chance)
+        ticket, key = self._ticket(message), self._key_in_order(message)
+        if decision.delay_ms is not None:
+            due_ms = now_ms + decision.delay_ms
+            if key is not None:
+                sent = self.key_queues.again(key, message.offset, ticket, due_ms)
+            else:
+                self._next_one(message)  # it may stand in a key queue of when order mattered
+                sent = SendOff(Ticket(message.offset, ALONE), due_ms)
+            self._send_off(message, journey, sent)
+            self._settle()
+            return None
+        if decision.stops_key and key is not None:
+            journey = journey._replace(ticket=self.key_queues.stop(key, message.offset, ticket))
+        else:
+            self._next_one(message)
+        self._give_up(message, journey, decision.gave_up or GaveUp.FINAL)
+        self._settle()
+        return decision.gave_up
+
+    def give_up(self, message: RetryMessage, error: BaseException, now_ms: int) -> None:
+        """What was to go out for it is refused for good: a dead letter, whatever the policy says."""
+        self._next_one(message)
+        self._give_up(message, message.journey.failed(error, now_ms), GaveUp.UNSENDABLE)
+        self._settle()
+
+    def reach(self, topic: str, position: int) -> None:
+        """Take note of the reader's position: what lies below it and was not looked at are markers."""
+        if position > self.positions[topic]:
+            self.positions[topic] = position
+            self.is_dirty = True
+
+    def _ticket(self, message: RetryMessage) -> Ticket | None:
+        """Its place in a key queue, if it stands in one."""
+        ticket = message.journey.ticket
+        return ticket if message.returned and ticket.number != ALONE else None
+
+    def _next_one(self, message: RetryMessage) -> None:
+        if message.key is None or (ticket := self._ticket(message)) is None:
+            return
+        trouble = self.key_queues.of(message.key)
+        if trouble is not None and (trouble.episode, trouble.head) == ticket:
+            self.key_queues.done(message.key, ticket)
+
+    def _send_off(self, message: RetryMessage, journey: Journey, sent: SendOff) -> None:
+        journey = journey.sent_off(sent.ticket)
+        headers = [
+            *message.headers,
+            (TARGET, self._names.retry.encode()),
+            (PARTITION, b"%d" % self.partition),
+            (DELIVER_AT, b"%d" % sent.due_ms),
+            (ID, journey.hop_id(self._names.group)),
+            *journey.headers(),
+        ]
+        self._out.append(Record(self._names.intake, -1, message.key, message.value, headers))
+
+    def _give_up(self, message: RetryMessage, journey: Journey, why: GaveUp) -> None:
+        self._bury(message, _with(journey, message.headers), why)
+
+    def _bury(self, one: Incoming | RetryMessage, headers: Headers, code: str, detail: str = "") -> None:
+        reason: Headers = [(ERROR, code.encode()), *([(ERROR_DETAIL, detail.encode())] if detail else [])]
+        self._out.append(Record(self._names.dead, self.partition, one.key, one.value, [*headers, *reason]))
+
+    # -- transactions -------------------------------------------------------------------------------------------------
+
+    def outgoing(self) -> list[Record]:
+        """What a transaction has to write, the changes of keys in trouble at last."""
+        state = [
+            Record(self._names.state, self.partition, key, encode(trouble) if trouble else None, [])
+            for key, trouble in self.key_queues.changed().items()
+        ]
+        return [*self._out, *state]
+
+    def commit(self) -> None:
+        """It is written."""
+        self._out = []
+        self.is_dirty = False
+        self.key_queues.commit()
+
+
+def _with(journey: Journey, headers: Headers) -> Headers:
+    """A message's own headers, and what it carries about itself, as a dead letter has them."""
+    return [*headers, (ID, journey.id.encode()), *journey.headers()]
+
+
+def _id_of(record: Incoming, partition: int) -> str:
+    headers = dict(reversed(record.headers))
+    found = parse_id(headers.get(ID)) or parse_cloudevents_id(headers.get(CLOUDEVENTS_ID))
+    return (found or derived_id(record.topic, partition, record.offset)).decode()

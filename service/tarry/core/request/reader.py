@@ -1,0 +1,273 @@
+"""From a record in an intake to what is to be done with it.
+
+A record is outside input: any bytes may stand in any header. Reading one gives a `Request`, or a `Rejection`
+that says why it can never be delivered; it never raises, reads no clock and keeps no record.
+
+Where several things are wrong, the first in this order names the error:
+
+1. `repeated-header`: a request header stands twice. A record with `tarry-cancel` is a cancel, whose other
+   headers are ignored, so there only `tarry-cancel` itself counts.
+2. `bad-handle`: a cancel.
+3. `bad-id`.
+4. The time: `two-delays`, `no-delay`, then `bad-delay` or `negative-delay`, or `bad-time` or
+   `looks-like-seconds`.
+5. The target: `no-target`, `bad-target`, `internal-target`, `target-not-allowed`.
+6. `bad-partition`.
+7. What reads well but lies too far away: `beyond-max-delay`, then `beyond-horizon`.
+
+A record whose headers cannot be read at all is `unreadable-headers`.
+
+An intake with a fixed delay needs no headers. Its delay and target win: a `tarry-target`, `tarry-delay-ms` or
+`tarry-deliver-at` there is taken off unread, even a wrong one (but not twice). `tarry-id` and
+`tarry-partition` count as elsewhere.
+
+An intake with a dialect takes time, target, key and partition from the headers of another scheduler
+(`tarry.core.request.dialects`). Our headers for these are removed unread; `tarry-id` and `tarry-cancel` count as
+elsewhere.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tarry.core.progress.log_order import is_ahead
+from tarry.core.request.dialects import DIALECTS
+from tarry.core.request.header_values import (
+    Fault,
+    counted,
+    instant,
+    read_delay,
+    read_epoch_ms_or_rfc3339,
+    read_partition,
+    shown,
+)
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.request import CancelRequest, Rejection, Request
+from tarry.core.request.target_names import TargetNames
+from tarry.errors import HeaderError
+from tarry.handle import Handle
+from tarry.headers import (
+    CANCEL,
+    CLOUDEVENTS_ID,
+    DELAY_MS,
+    DELIVER_AT,
+    ID,
+    PARTITION,
+    REQUEST_HEADERS,
+    TAKEN_OFF,
+    TARGET,
+    ErrorCode,
+    derived_id,
+    parse_cloudevents_id,
+    parse_id,
+)
+from tarry.units import MAX_EPOCH_MS, format_duration
+
+Header = tuple[str, bytes | None]
+
+#: A cancel is sent after its message; but the clocks of two senders may differ.
+_LATE_SENDER_MS = 60_000
+
+
+class RequestReader:
+    """Reads the records of one intake.
+
+    One thread only: what it says about target names is cached.
+
+    Args:
+        policy: what the intake accepts.
+    """
+
+    __slots__ = (
+        "_dialect",
+        "_max_delay_ms",
+        "_partition_name",
+        "_request_headers",
+        "_taken_off",
+        "_targets",
+        "_tick_ms",
+        "policy",
+    )
+
+    def __init__(self, policy: IntakePolicy) -> None:
+        self.policy = policy
+        """What the intake accepts."""
+        self._tick_ms = policy.tick_ms
+        self._max_delay_ms = policy.max_delay_ms if policy.fixed_delay_ms is None else policy.fixed_delay_ms
+        dialect = self._dialect = None if policy.dialect is None else DIALECTS[policy.dialect]
+        self._targets = TargetNames(policy, TARGET if dialect is None else dialect.target)
+        self._partition_name = PARTITION if dialect is None else dialect.partition
+        self._request_headers = REQUEST_HEADERS if dialect is None else dialect.request_headers
+        self._taken_off = TAKEN_OFF if dialect is None else dialect.taken_off
+
+    def read(
+        self,
+        partition: int,
+        offset: int,
+        timestamp_ms: int,
+        headers: Sequence[Header] | None,
+        now_ms: int,
+        *,
+        is_null: bool = False,
+    ) -> Request | CancelRequest | Rejection:
+        """Decide about one record.
+
+        Args:
+            partition: the record's partition in the intake.
+            offset: its offset there.
+            timestamp_ms: its timestamp, milliseconds since the epoch; negative where it has none.
+            headers: as confluent-kafka gives them.
+            now_ms: the time, with a fixed delay the latest that it may be: the horizon is measured from it, and a
+                fixed delay where the timestamp is far ahead of it.
+            is_null: whether its value is null, which says something in a dialect.
+
+        Returns:
+            What to deliver or to cancel, or why it can never be delivered.
+        """
+        found: dict[str, bytes | None] = dict(headers) if headers else {}
+        repeated: set[str] | None = None
+        if headers and len(found) != len(headers):
+            repeated = _repeated(headers, self._request_headers)
+            found = dict(reversed(headers))  # the first of each name counts
+        if CANCEL in found and (repeated is None or CANCEL not in repeated):
+            return self._cancel(found[CANCEL], partition, offset, timestamp_ms)
+        carries = not found.keys() <= self._taken_off
+        ce_id = found.get(CLOUDEVENTS_ID) if carries else None
+
+        # Every part is read, also behind a fault: a rejection tells what is known.
+        message_id = self._id(found, ce_id, partition, offset)
+        due_ms = self._due_ms(found, timestamp_ms, now_ms)
+        target = self._targets.read(found)
+        name = self._partition_name
+        to_partition = read_partition(name, found[name]) if name in found else -1
+        no_schedule = None if self._dialect is None else self._dialect.refusal(found, is_null=is_null)
+
+        if (
+            repeated is not None
+            or no_schedule is not None
+            or type(message_id) is Fault
+            or type(due_ms) is Fault
+            or type(target) is Fault
+            or type(to_partition) is Fault
+        ):
+            fault = _first_fault(repeated, no_schedule, message_id, due_ms, target, to_partition)
+            if isinstance(message_id, Fault):
+                message_id = derived_id(self.policy.topic, partition, offset)
+            return self._rejection(fault, message_id, due_ms, target)
+
+        # Rounded up, so that a due time between two ticks is never served at the earlier one.
+        tick_ms = self._tick_ms
+        rounded_ms = due_ms if tick_ms == 1 else -(-due_ms // tick_ms) * tick_ms
+        if (
+            due_ms - timestamp_ms > self._max_delay_ms
+            or rounded_ms > MAX_EPOCH_MS
+            or (self.policy.horizon_ms is not None and rounded_ms - now_ms > self.policy.horizon_ms)
+        ):
+            fault = self._too_far(due_ms, timestamp_ms, rounded_ms)
+            return self._rejection(fault, message_id, due_ms, target)
+        dialect = self._dialect
+        if dialect is not None and dialect.sign is not None:
+            carries = True
+        return Request(rounded_ms, target, to_partition, message_id, carries, dialect)
+
+    def _cancel(self, value: bytes | None, partition: int, offset: int, timestamp_ms: int) -> CancelRequest | Rejection:
+        """A cancel; its other headers are ignored."""
+        topic, fault = self.policy.topic, ""
+        try:
+            handle = Handle.parse(value.decode("utf-8", "replace") if value is not None else "")
+        except HeaderError as error:
+            fault = str(error)
+        else:
+            if self.policy.fixed_delay_ms is not None:
+                fault = f"{topic} has a fixed delay, and keeps the order of its log: nothing in it can be cancelled"
+            elif (handle.topic, handle.partition) != (topic, partition):
+                fault = f"of a message in {handle.topic}/{handle.partition}, and this is {topic}/{partition}"
+            elif handle.due_ms > timestamp_ms + self._max_delay_ms + _LATE_SENDER_MS:
+                fault = f"no message may wait until {instant(handle.due_ms)}"
+            else:
+                # As its message's: a handle may have been written by somebody who does not know of ticks.
+                return CancelRequest(-(-handle.due_ms // self._tick_ms) * self._tick_ms, handle.id.encode())
+        derived = derived_id(topic, partition, offset)
+        return Rejection(ErrorCode.BAD_HANDLE, f"{CANCEL}: {fault}", derived, None, None)
+
+    def unreadable(self, partition: int, offset: int, headers: Sequence[Header]) -> Rejection:
+        """Decide about a record with a header whose name is not UTF-8.
+
+        The client library can neither read such a name nor write it, so the record cannot travel on as it came.
+
+        Args:
+            partition: the record's partition in the intake.
+            offset: its offset there.
+            headers: what can be had of them.
+        """
+        found = dict(reversed(headers))
+        message_id = self._id(found, found.get(CLOUDEVENTS_ID), partition, offset)
+        return Rejection(
+            ErrorCode.UNREADABLE_HEADERS,
+            "a header's name is not UTF-8: it is changed here, and all else is as it came",
+            message_id if isinstance(message_id, bytes) else derived_id(self.policy.topic, partition, offset),
+            None,
+            self._targets.fixed,
+        )
+
+    def _id(self, found: dict[str, bytes | None], ce_id: bytes | None, partition: int, offset: int) -> bytes | Fault:
+        """The message's own id, or CloudEvents', or one made from its place."""
+        if ID in found:
+            value = found[ID]
+            return parse_id(value) or Fault(
+                ErrorCode.BAD_ID, f"{ID} is not a UUID as 36 characters or 16 bytes: {shown(value)}"
+            )
+        own = None if ce_id is None else parse_cloudevents_id(ce_id)
+        return own or derived_id(self.policy.topic, partition, offset)
+
+    def _due_ms(self, found: dict[str, bytes | None], timestamp_ms: int, now_ms: int) -> int | Fault:
+        """When the record is due, before rounding."""
+        fixed_delay_ms = self.policy.fixed_delay_ms
+        if fixed_delay_ms is not None:
+            return counted(now_ms if is_ahead(timestamp_ms, now_ms) else timestamp_ms, fixed_delay_ms)
+        if self._dialect is not None:
+            return self._dialect.due_ms(found, timestamp_ms)
+        if DELAY_MS in found:
+            if DELIVER_AT in found:
+                return Fault(ErrorCode.TWO_DELAYS, f"{DELAY_MS} and {DELIVER_AT} exclude each other")
+            return read_delay(DELAY_MS, found[DELAY_MS], timestamp_ms)
+        if DELIVER_AT in found:
+            return read_epoch_ms_or_rfc3339(DELIVER_AT, found[DELIVER_AT])
+        return Fault(ErrorCode.NO_DELAY, f"needs {DELAY_MS} or {DELIVER_AT}")
+
+    def _too_far(self, due_ms: int, timestamp_ms: int, rounded_ms: int) -> Fault:
+        """Say why a message that reads well can't wait so long."""
+        if due_ms - timestamp_ms > self._max_delay_ms or rounded_ms > MAX_EPOCH_MS:
+            return Fault(
+                ErrorCode.BEYOND_MAX_DELAY,
+                f"due {instant(due_ms)}, more than {format_duration(self._max_delay_ms)} after the record's"
+                f" timestamp ({instant(timestamp_ms)})",
+            )
+        horizon_ms = self.policy.horizon_ms or 0
+        return Fault(
+            ErrorCode.BEYOND_HORIZON,
+            f"due {instant(due_ms)}, more than {format_duration(horizon_ms)} ahead when it was read",
+        )
+
+    def _rejection(self, fault: Fault, message_id: bytes, due_ms: int | Fault, target: str | Fault) -> Rejection:
+        """Put together what is known."""
+        known_due_ms = None
+        if not isinstance(due_ms, Fault):
+            rounded_ms = -(-due_ms // self._tick_ms) * self._tick_ms
+            # Past the year 9999 it is nobody's due time, and may be no 64-bit number: not worth telling.
+            known_due_ms = rounded_ms if rounded_ms <= MAX_EPOCH_MS else None
+        known_target = None if isinstance(target, Fault) else target
+        return Rejection(fault.code, fault.detail, message_id, known_due_ms, known_target)
+
+
+def _repeated(headers: Sequence[Header], of: frozenset[str]) -> set[str] | None:
+    """The request headers that stand more than once."""
+    counts = Counter(name for name, _ in headers)
+    return {name for name in of if counts[name] > 1} or None
+
+
+def _first_fault(repeated: set[str] | None, *parts: object) -> Fault:
+    """The fault that names the error: the module's order is the order of `parts`."""
+    if repeated is not None:
+        name = CANCEL if CANCEL in repeated else min(repeated)
+        return Fault(ErrorCode.REPEATED_HEADER, f"{name} stands more than once")
+    return next(part for part in parts if isinstance(part, Fault))

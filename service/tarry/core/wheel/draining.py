@@ -1,0 +1,136 @@
+"""Records of closed buckets as they are read: each is placed anew, in the hot window or one level lower.
+
+What is larger than memory is read in passes; what turns out to be, from there on. A record that the service has not
+filed is a dead letter, and one that a killed broker has brought back of an earlier turn is done.
+"""
+
+from collections.abc import Iterable
+
+from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel
+from tarry.core.progress.source import Source
+from tarry.core.wheel.closed_slot import ClosedSlot
+from tarry.core.wheel.filed import read_filed
+from tarry.core.wheel.overflow import LEAST_OF_A_PASS, Overflow
+from tarry.core.window.hot_window import HotWindow
+from tarry.core.window.memory import Memory
+from tarry.core.window.placing import Placing
+from tarry.core.window.ready import Ready
+from tarry.headers import ErrorCode, derived_id
+
+
+class Draining:
+    """Takes in the records of one partition's closed slots.
+
+    Args:
+        topic: the intake.
+        partition: its number.
+        overflow: how far its slots are read.
+        hot: holds what a pass hands out.
+        placing: takes all else.
+        ready: takes what is dead.
+        memory: counts what is taken in.
+    """
+
+    __slots__ = ("_hot", "_memory", "_overflow", "_partition", "_placing", "_ready", "_room_bytes", "_topic")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        overflow: Overflow,
+        hot: HotWindow,
+        placing: Placing,
+        ready: Ready,
+        memory: Memory,
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._overflow = overflow
+        self._hot = hot
+        self._placing = placing
+        self._ready = ready
+        self._memory = memory
+        self._room_bytes = 0
+
+    def unread(self, room_bytes: int, least_bytes: int = 0) -> Iterable[tuple[Source, int, int]]:
+        """The closed slots that are to be read: where from, and to which end.
+
+        Args:
+            room_bytes: of memory, for all that is read until this is asked again.
+            least_bytes: what a pass after the first may take in any case: all else waits for it.
+        """
+        typical_bytes = self._memory.typical_bytes
+        if self._hot.next_due_ms() is None:
+            self._overflow.begin_pass(max(room_bytes, least_bytes, LEAST_OF_A_PASS * typical_bytes))
+        unread = list(self._overflow.unread(room_bytes, typical_bytes))
+        self._room_bytes = room_bytes - self._overflow.reserved_bytes
+        return unread
+
+    def accept(
+        self, source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, now_ms: int
+    ) -> None:
+        """Take in a record of a closed slot, to be held, or to be filed anew."""
+        slot = self._overflow.closed(source)
+        if slot is None:
+            return
+        is_new = slot.is_new(offset)
+        if not slot.read(offset):
+            return
+        try:
+            message = read_filed(source, offset, key, value, headers)
+        except ValueError as error:
+            if is_new:
+                self._reject(source, offset, key, value, headers, str(error))
+            return
+        if slot.is_of_an_earlier_turn(message.due_ms):
+            slot.ledger.mark([offset])
+            return
+        self._place(slot, message, now_ms, is_new=is_new)
+
+    def _place(self, slot: ClosedSlot, message: FiledMessage, now_ms: int, *, is_new: bool) -> None:
+        is_hot = message.due_ms < self._placing.hot_below_ms and type(message) is not HeldCancel
+        if slot.passes is not None and is_hot and message.offset not in slot.placed:
+            if is_new:
+                self._memory.learn(message)
+            self._memory.held_bytes += slot.passes.offer(message)
+            return
+        if not is_new:
+            return  # all cancels are held from the first pass on: their messages may come with any
+        self._memory.count(message)
+        self._placing.put(message, now_ms)
+        if slot.bucket.level > 1:
+            if is_hot:  # left as a dead letter once, and those below have come to be closed without it
+                slot.staying.add(message.offset)
+            return
+        if not is_hot:
+            slot.placed.add(message.offset)  # it may become hot before it is filed, and is held then
+            return
+        slot.whole.append(message)
+        self._room_bytes -= message.size_bytes
+        if self._room_bytes < 0:
+            self._go_by_passes(slot)
+
+    def _go_by_passes(self, slot: ClosedSlot) -> None:
+        """There is no room to read it whole: the first pass begins with what was read of it so far."""
+        whole = slot.go_by_passes()
+        assert slot.passes is not None, "it goes by them now"  # noqa: S101
+        for message in whole:
+            self._hot.take_back(message)
+            self._memory.held_bytes += slot.passes.offer(message) - message.size_bytes
+
+    def reach(self, source: Source, position: int, now_ms: int) -> None:
+        """Take note of the reader's position in a closed slot, past markers and aborted records."""
+        for message in self._overflow.reach(source, position):
+            self._hot.hold(message, now_ms)
+
+    def _reject(
+        self, source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, why: str
+    ) -> None:
+        place = f"slot {source.slot} of level {source.level} of {self._topic}/{self._partition}, offset {offset}"
+        # It has no place in the intake, and must not take the name of a record that has.
+        log, number = f"{self._topic}.wheel-{source.level}", self._partition * self._overflow.slots + source.slot
+        code, id_ = ErrorCode.UNREADABLE_HEADERS, derived_id(log, number, offset)
+        dead = DeadMessage(offset, key, value, headers or [], code, f"{place}: {why}", id_, None, None, source, offset)
+        dead = dead._replace(stranger=f"{log}/{number}/{offset}".encode())
+        self._memory.held_bytes += dead.size_bytes
+        self._ready.bury(dead)

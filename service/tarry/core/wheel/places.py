@@ -1,0 +1,212 @@
+"""Where parked messages stand, in the order of (due time, offset in the intake), in a few bytes each.
+
+A place is what is needed to read a message again in its turn. Idea: neighbours are alike. They are due soon after each
+other, and come from the same log, often one behind the other. So places go into blocks, and a block keeps each column
+as the steps from one place to the next, above the smallest of them, in the fewest bytes that hold the largest; zlib
+takes out what still repeats itself:
+
+    due_ms    7000 7002 7002 7005     begins at 7000, steps 2 0 3       one byte each
+    source    INTAKE, four times      begins at 0, steps 0 0 0          next to nothing
+    size      700 900 500 700         begins at 700, steps 200 -400 200, kept as 600 0 600, two bytes each
+
+The last ones, up to two blocks of them, are not packed: what is parked comes behind all others, but for a clock that
+stepped back.
+
+Cost: 2 to 9 bytes a place (rising offsets of the intake, and messages of buckets with random delays), and some
+microseconds for each way.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from marshal import dumps, loads
+from operator import attrgetter, sub
+from typing import NamedTuple
+from zlib import compress, decompress
+
+from tarry.core.message import HeldMessage
+from tarry.core.progress.source import INTAKE, Source
+
+BLOCK = 1_024
+"""Places in a block, at least; fewer in the first one, of which some may be gone."""
+
+_COLUMNS = 5
+"""Of rows, which are flat arrays: due_ms, sequence, source, offset (0 in the intake), size_bytes."""
+_LOOSE_BYTES = 8 * _COLUMNS
+"""What a place takes that is not packed."""
+_BLOCK_BYTES = 240
+"""What a block takes beside what is packed: its objects."""
+_SLOT_BITS = 16
+
+Key = tuple[int, int]
+"""Due time, and offset in the intake."""
+
+
+class Place(NamedTuple):
+    """Where one message stands.
+
+    Attributes:
+        due_ms: when it is due.
+        sequence: its offset in the intake.
+        source: the log that it is read again from.
+        offset: in that log.
+        size_bytes: what it takes in memory.
+    """
+
+    due_ms: int
+    sequence: int
+    source: Source
+    offset: int
+    size_bytes: int
+
+
+class _Block(NamedTuple):
+    first: Key
+    many: int
+    packed: bytes
+
+
+_first = attrgetter("first")
+
+
+class Places:
+    """Places of messages, in order."""
+
+    __slots__ = ("_blocks", "_packed", "_packed_bytes", "_tail")
+
+    def __init__(self) -> None:
+        self._blocks: list[_Block] = []
+        self._packed = self._packed_bytes = 0
+        self._tail: array[int] = array("q")
+        """The last ones; empty only where there are none at all."""
+
+    def __len__(self) -> int:
+        return self._packed + len(self._tail) // _COLUMNS
+
+    def __iter__(self) -> Iterator[Place]:
+        for block in self._blocks:
+            yield from _places(_unpack(block))
+        yield from _places(self._tail)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory all of them take."""
+        return self._packed_bytes + 8 * len(self._tail)
+
+    @property
+    def first(self) -> Key | None:
+        """Due time and sequence of the first."""
+        if self._blocks:
+            return self._blocks[0].first
+        return (self._tail[0], self._tail[1]) if self._tail else None
+
+    def put(self, message: HeldMessage) -> None:
+        """Put in the place of a message, where it is due."""
+        tail, row = self._tail, _row(message)
+        key = row[:2]
+        if not tail or key >= (tail[-_COLUMNS], tail[1 - _COLUMNS]):
+            tail.extend(row)
+        elif not self._blocks or key >= (tail[0], tail[1]):
+            _insert(tail, row)
+        else:
+            at = max(0, bisect_right(self._blocks, key, key=_first) - 1)
+            rows = _unpack(self._blocks[at])
+            _insert(rows, row)
+            self._swap(at, at + 1, rows)
+        self._pack_tail()
+
+    def put_first(self, messages: Iterable[HeldMessage]) -> None:
+        """Put in the places of messages that are due before all others."""
+        rows = array("q", [number for message in messages for number in _row(message)])
+        if self._blocks:
+            self._swap(0, 1, rows + _unpack(self._blocks[0]))
+        else:
+            self._tail[0:0] = rows
+            self._pack_tail()
+
+    def upto(self, limit_bytes: int) -> list[Place]:
+        """The first of them, as many as have messages that fit into so many bytes; at least one."""
+        places: list[Place] = []
+        for place in self:
+            limit_bytes -= place.size_bytes
+            if places and limit_bytes < 0:
+                break
+            places.append(place)
+        return places
+
+    def drop(self, many: int) -> None:
+        """Forget the first of them."""
+        whole = 0
+        while whole < len(self._blocks) and many >= self._blocks[whole].many:
+            many -= self._blocks[whole].many
+            whole += 1
+        self._swap(0, whole, array("q"))
+        if self._blocks and many:
+            self._swap(0, 1, _unpack(self._blocks[0])[many * _COLUMNS :])
+        else:
+            del self._tail[: many * _COLUMNS]
+
+    def _pack_tail(self) -> None:
+        many = len(self._tail) // _COLUMNS
+        if many >= 2 * BLOCK:
+            cut = (many - BLOCK) * _COLUMNS
+            end = len(self._blocks)
+            self._swap(end, end, self._tail[:cut])
+            del self._tail[:cut]
+
+    def _swap(self, begin: int, end: int, rows: "array[int]") -> None:
+        """Put others in the place of some blocks."""
+        new = list(_blocks_of(rows))
+        for sign, blocks in ((-1, self._blocks[begin:end]), (1, new)):
+            self._packed += sign * sum(block.many for block in blocks)
+            self._packed_bytes += sign * sum(_BLOCK_BYTES + len(block.packed) for block in blocks)
+        self._blocks[begin:end] = new
+
+
+def _row(message: HeldMessage) -> tuple[int, int, int, int, int]:
+    (level, slot), in_log = message.source, message.offset if message.source != INTAKE else 0
+    return message.due_ms, message.sequence, level << _SLOT_BITS | slot, in_log, message.size_bytes
+
+
+def _places(rows: Sequence[int]) -> Iterator[Place]:
+    due_ms, sequences, logs, offsets, sizes = (rows[at::_COLUMNS] for at in range(_COLUMNS))
+    known = {log: Source(log >> _SLOT_BITS, log & (1 << _SLOT_BITS) - 1) for log in set(logs)}
+    in_log = [offset if log else sequence for log, offset, sequence in zip(logs, offsets, sequences, strict=True)]
+    return map(Place, due_ms, sequences, map(known.__getitem__, logs), in_log, sizes)
+
+
+def _insert(rows: "array[int]", row: tuple[int, ...]) -> None:
+    keys = list(zip(rows[::_COLUMNS], rows[1::_COLUMNS], strict=True))
+    at = bisect_right(keys, row[:2]) * _COLUMNS
+    rows[at:at] = array("q", row)
+
+
+def _blocks_of(rows: "array[int]") -> Iterator[_Block]:
+    """Blocks of even size, none as long as two."""
+    many = len(rows) // _COLUMNS
+    parts = max(1, many // BLOCK)
+    bounds = [many * part // parts * _COLUMNS for part in range(parts + 1)]
+    for begin, end in pairwise(bounds):
+        if begin < end:
+            yield _Block((rows[begin], rows[begin + 1]), (end - begin) // _COLUMNS, _pack(rows[begin:end]))
+
+
+def _pack(rows: "array[int]") -> bytes:
+    columns = []
+    for at in range(_COLUMNS):
+        column = rows[at::_COLUMNS]
+        steps = list(map(sub, column[1:], column))
+        least = min(steps, default=0)
+        span = max(steps, default=0) - least
+        code = next(code for code in "BHIQ" if span < 1 << 8 * array(code).itemsize)
+        columns.append((column[0], least, code, array(code, [step - least for step in steps]).tobytes()))
+    return compress(dumps(columns), 1)
+
+
+def _unpack(block: _Block) -> "array[int]":
+    rows = array("q", bytes(_LOOSE_BYTES * block.many))
+    columns = loads(decompress(block.packed))  # noqa: S302 - packed above
+    for at, (first, least, code, steps) in enumerate(columns):
+        rows[at::_COLUMNS] = array("q", accumulate(map(least.__add__, array(code, steps)), initial=first))
+    return rows

@@ -1,0 +1,184 @@
+"""Records of the intake as they are read: each becomes a message, a cancel or a dead letter, or is done already."""
+
+from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel, HeldMessage
+from tarry.core.progress.intake import Intake
+from tarry.core.progress.log_order import is_ahead
+from tarry.core.progress.source import INTAKE, Source
+from tarry.core.request.reader import RequestReader
+from tarry.core.request.request import CancelRequest, Rejection, Request
+from tarry.core.request.translated import TranslatedMessage
+from tarry.core.wheel.filed import read_filed
+from tarry.core.window.hot_window import HotWindow
+from tarry.core.window.memory import Memory
+from tarry.core.window.parked import Wanted
+from tarry.core.window.placing import Placing
+from tarry.core.window.ready import Ready
+
+
+class Arrivals:
+    """Takes in the records of one partition of the intake.
+
+    Args:
+        topic: the intake.
+        partition: its number.
+        reader: decides what a record asks for.
+        intake: how far it is read.
+        hot: holds what is due soon.
+        placing: takes what may be due later.
+        ready: takes what is dead.
+        memory: counts what is taken in.
+    """
+
+    __slots__ = ("_hot", "_intake", "_memory", "_partition", "_placing", "_reader", "_ready", "_topic")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        reader: RequestReader,
+        intake: Intake,
+        hot: HotWindow,
+        placing: Placing,
+        ready: Ready,
+        memory: Memory,
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._reader = reader
+        self._intake = intake
+        self._hot = hot
+        self._placing = placing
+        self._ready = ready
+        self._memory = memory
+
+    def accept(
+        self,
+        offset: int,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        now_ms: int,
+        latest_ms: int | None = None,
+    ) -> None:
+        """Take in a record of the intake; one below the position was read before and is passed over.
+
+        Args:
+            offset: in the intake, as all that follows.
+            timestamp_ms: of the record.
+            key: of it.
+            value: of it.
+            headers: of it.
+            now_ms: wall time.
+            latest_ms: the latest time that it may be, if `now_ms` may be behind: what a fixed delay goes by where a
+                stamp is ahead of it.
+        """
+        intake = self._intake
+        ledger, order = intake.ledger, intake.order
+        if offset < ledger.position:
+            return
+        known_done = intake.found_done is not None and offset in intake.found_done
+        if known_done and order is None:
+            ledger.reach(offset + 1)
+            return
+        read_ms = now_ms if order is None or latest_ms is None else latest_ms
+        request = self._reader.read(self._partition, offset, timestamp_ms, headers, read_ms, is_null=value is None)
+        if type(request) is Rejection:
+            if known_done:
+                ledger.reach(offset + 1)
+                return
+            ledger.read(offset)
+            self._reject(offset, key, value, headers, request)
+            return
+        if type(request) is CancelRequest:
+            ledger.read(offset)
+            self._accept_cancel(request, offset, key, value, headers, now_ms)
+            return
+        due_ms, target, target_partition, message_id, carries, dialect = request
+        if order is not None:
+            due_ms = order.next(offset, due_ms)
+            # Done or not: a replay would give those behind it other due times again.
+            if is_ahead(timestamp_ms, read_ms):
+                order.note_ahead(offset)
+            if known_done:
+                ledger.reach(offset + 1)
+                return
+        ledger.read(offset)
+        if due_ms < self._placing.hot_below_ms and dialect is None:
+            message = HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
+            self._memory.count(message)
+            self._hot.hold(message, now_ms)
+        else:
+            filed = (
+                FiledMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
+                if dialect is None
+                else TranslatedMessage(dialect, request, offset, key, value, headers, timestamp_ms, self._topic)
+            )
+            filed.source, filed.offset = INTAKE, offset
+            self._memory.count(filed)
+            self._placing.put(filed, now_ms)
+
+    def _accept_cancel(
+        self,
+        request: CancelRequest,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        now_ms: int,
+    ) -> None:
+        cancel = HeldCancel(request.due_ms, offset, key, value, headers, False, "", -1, request.id)
+        cancel.source, cancel.offset = INTAKE, offset
+        self._memory.count(cancel)
+        self._placing.put(cancel, now_ms)
+
+    def accept_unreadable(self, offset: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        """Take in a record with a header whose name cannot be read: dead, with what can be read of it."""
+        intake = self._intake
+        if offset < intake.position:
+            return
+        if intake.found_done is not None and offset in intake.found_done:
+            intake.ledger.reach(offset + 1)
+            return
+        intake.ledger.read(offset)
+        self._reject(offset, key, value, headers, self._reader.unreadable(self._partition, offset, headers))
+
+    def _reject(
+        self, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, why: Rejection
+    ) -> None:
+        dead = DeadMessage(
+            offset, key, value, headers or [], why.code, why.detail, why.id, why.due_ms, why.target, INTAKE, offset
+        )
+        self._memory.held_bytes += dead.size_bytes
+        self._ready.bury(dead)
+
+    def reach(self, position: int) -> None:
+        """Take note of the reader's position: what lies below it and was not handed in are markers."""
+        self._intake.reach(position)
+
+    def read_again(
+        self,
+        wanted: Wanted,
+        source: Source,
+        offset: int,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+    ) -> None:
+        """Take in a record of the intake, or of a bucket, once more, if it is wanted."""
+        due_ms = wanted.due_ms(source, offset)
+        if due_ms is None:
+            return
+        if source != INTAKE:
+            wanted.put(read_filed(source, offset, key, value, headers))
+            return
+        # Its due time is the one that it had: a fixed delay may have put it off, and the horizon is behind it.
+        request = self._reader.read(self._partition, offset, timestamp_ms, headers, due_ms, is_null=value is None)
+        if type(request) is not Request:
+            raise ValueError(f"offset {offset} was accepted once, and is refused now: {request}")
+        _, target, target_partition, message_id, carries, dialect = request
+        if dialect is not None:
+            wanted.put(TranslatedMessage(dialect, request, offset, key, value, headers, timestamp_ms, self._topic))
+            return
+        wanted.put(HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id))

@@ -1,0 +1,108 @@
+"""The timing wheel of one partition, which stands still before the gate, and turns back when the clock does.
+
+**Gate**: what is due at it or behind it may still be overtaken by what lies in a bucket, or in the part of the intake
+that a take-over has not read yet.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+
+from tarry.core.message import BY_DUE, HeldMessage
+from tarry.core.wheel.passes import Key
+from tarry.timer import TimingWheel
+
+_NEVER_MS = 1 << 62
+
+
+def _key(message: HeldMessage) -> Key:
+    """Where a message stands before the gate, or behind it."""
+    return message.due_ms, message.sequence
+
+
+class GatedWheel:
+    """The messages that are due soon.
+
+    Args:
+        gate: what stands at it or behind it, by due time and offset in the intake, does not fire.
+        new_wheel: makes an empty wheel that starts at a time.
+        let_go: what was due, in order, and was not taken: held again where the clock steps back.
+        now_ms: wall time.
+    """
+
+    def __init__(
+        self,
+        gate: Callable[[], Key],
+        new_wheel: Callable[[int], TimingWheel],
+        let_go: deque[HeldMessage],
+        now_ms: int,
+    ) -> None:
+        self._gate = gate
+        self._new_wheel = new_wheel
+        self._now_ms = now_ms
+        self._wheel = new_wheel(self._gated(now_ms))
+        self._late: dict[int, HeldMessage] = {}
+        self._let_go = let_go
+
+    def __len__(self) -> int:
+        return len(self._wheel) + len(self._late)
+
+    def __contains__(self, message: HeldMessage) -> bool:
+        return message.bucket is not None or message.sequence in self._late
+
+    def hold(self, message: HeldMessage, now_ms: int) -> None:
+        """Take in a message."""
+        if self._wheel.add(message):
+            return
+        if message.due_ms > now_ms:
+            self._turn_back(now_ms)
+            if self._wheel.add(message):
+                return
+        # Due, or so soon that this tick is the one: such a due time is of a time when the tick was another.
+        self._late[message.sequence] = message
+
+    def cancel(self, message: HeldMessage) -> bool:
+        """Take a message out again; False where it was handed out as due."""
+        return self._wheel.cancel(message) or self._late.pop(message.sequence, None) is not None
+
+    def next_due_ms(self) -> int | None:
+        """When `collect` has something to do next: 0 for now, None where it would wait for the gate, or for ever."""
+        gate = self._gate()
+        if self._let_go or (self._late and any(_key(message) < gate for message in self._late.values())):
+            return 0
+        due_ms = self._wheel.next_due_ms
+        return due_ms if due_ms is not None and (due_ms, 0) < gate else None
+
+    def collect(self, now_ms: int) -> list[HeldMessage]:
+        """What has become due by now, in order: to be let go, or dropped."""
+        if now_ms < self._now_ms:
+            self._turn_back(now_ms)
+        self._now_ms = now_ms
+        due = cast("list[HeldMessage]", self._wheel.advance(self._gated(now_ms)))
+        if self._late:
+            due = sorted([*due, *self._late.values()], key=BY_DUE)
+            self._late = {}
+        gate = self._gate()
+        if due and _key(due[-1]) >= gate:  # of those due at the gate's own time some may stand behind it
+            self._late = {message.sequence: message for message in due if _key(message) >= gate}
+            due = [message for message in due if _key(message) < gate]
+        return due
+
+    def close(self) -> None:
+        """Let go of what is held: the wheel's rings refer to themselves, and full collections are switched off."""
+        self._wheel.close()
+
+    def _gated(self, now_ms: int) -> int:
+        due_ms, sequence = self._gate()
+        return max(0, min(now_ms, due_ms if sequence >= 0 else due_ms - 1))
+
+    def _turn_back(self, now_ms: int) -> None:
+        """The clock was set back: hold again what is not due by the new time, in its order."""
+        self._now_ms = now_ms
+        waiting = cast("list[HeldMessage]", self._wheel.advance(_NEVER_MS))
+        messages = [*self._let_go, *self._late.values(), *waiting]
+        messages.sort(key=BY_DUE)
+        self._let_go.clear()
+        self._wheel.close()
+        self._wheel = self._new_wheel(self._gated(now_ms))
+        self._late = {message.sequence: message for message in messages if not self._wheel.add(message)}

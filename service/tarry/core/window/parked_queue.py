@@ -1,0 +1,67 @@
+"""What is parked for one target: messages that are whole in memory, and behind them places of others."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from tarry.core.message import HeldMessage
+from tarry.core.wheel.places import Key, Places
+
+
+class ParkedQueue:
+    """What is parked for one target.
+
+    Args:
+        let_go: is told of messages of which only the places are kept from now on.
+    """
+
+    __slots__ = ("_let_go", "places", "whole", "whole_bytes")
+
+    def __init__(self, let_go: Callable[[Iterable[HeldMessage]], None]) -> None:
+        self._let_go = let_go
+        self.whole: deque[HeldMessage] = deque()
+        self.whole_bytes = 0
+        self.places = Places()
+
+    def __len__(self) -> int:
+        return len(self.whole) + len(self.places)
+
+    @property
+    def first(self) -> Key | None:
+        """Due time and sequence of what comes next."""
+        if self.whole:
+            return key_of(self.whole[0])
+        return self.places.first
+
+    def put(self, message: HeldMessage) -> int:
+        """Put a message where it is due, which is the end but for a clock that stepped back; the memory it frees."""
+        first = self.places.first
+        if first is not None and (not self.whole or first <= key_of(message)):
+            before = self.places.size_bytes
+            self.places.put(message)
+            self._let_go((message,))
+            return message.size_bytes + before - self.places.size_bytes
+        at = len(self.whole)
+        while at and key_of(self.whole[at - 1]) > key_of(message):
+            at -= 1
+        self.whole.insert(at, message)
+        self.whole_bytes += message.size_bytes
+        return 0
+
+    def shed(self, at_least_bytes: int) -> int:
+        """Keep the places of the last whole messages; how much memory that frees."""
+        gone: list[HeldMessage] = []
+        before, freed = self.places.size_bytes, 0
+        while self.whole and freed < at_least_bytes:
+            message = self.whole.pop()
+            gone.append(message)
+            self.whole_bytes -= message.size_bytes
+            freed += message.size_bytes
+        gone.reverse()
+        self.places.put_first(gone)
+        self._let_go(gone)
+        return freed + before - self.places.size_bytes
+
+
+def key_of(message: HeldMessage) -> Key:
+    """Due time and sequence."""
+    return message.due_ms, message.sequence

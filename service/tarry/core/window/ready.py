@@ -1,0 +1,88 @@
+"""What the next transactions take of a partition: what is due, what is dead, and what needs no delivery."""
+
+from collections import deque
+from collections.abc import Container
+from typing import TYPE_CHECKING
+
+from tarry.core.batch import Batch, Outcome, fitting
+from tarry.core.message import DeadMessage
+from tarry.core.window.letters import LARGE_BYTES, Letters
+from tarry.core.window.parked import Parked
+
+if TYPE_CHECKING:
+    from tarry.core.message import HeldMessage
+
+
+class Ready:
+    """What is ready in one partition.
+
+    Args:
+        letters: takes dead letters that are large.
+    """
+
+    __slots__ = ("_letters", "dead", "due", "outcomes")
+
+    def __init__(self, letters: Letters) -> None:
+        self._letters = letters
+        self.due: deque[HeldMessage] = deque()
+        """What is due, in order."""
+        self.dead: list[DeadMessage] = []
+        self.outcomes: list[Outcome] = []
+
+    def __len__(self) -> int:
+        return len(self.due) + len(self.dead) + sum(len(outcome.records) for outcome in self.outcomes)
+
+    def __bool__(self) -> bool:
+        return bool(self.due or self.dead or self.outcomes)
+
+    def bury(self, dead: DeadMessage) -> None:
+        """Have a dead letter written: with what fires, or apart where it is large."""
+        if dead.size_bytes > LARGE_BYTES:
+            self._letters.put([dead])
+        else:
+            self.dead.append(dead)
+
+    def take(self, limit: int, limit_bytes: int, now_ms: int, away: Container[str], parked: Parked) -> Batch:
+        """Take up to `limit`, in order.
+
+        Args:
+            limit: messages.
+            limit_bytes: no more than so many, but for the first message.
+            now_ms: wall time; nothing whose time the clock has gone back from is taken.
+            away: targets whose messages are parked instead.
+            parked: takes those.
+        """
+        batch = Batch()
+        if self.dead or self.outcomes:
+            self._take_undelivered(batch, limit, limit_bytes)
+            limit_bytes -= batch.size_bytes
+        room = limit - len(batch)
+        ready, due = self.due, batch.due
+        while room > 0 and ready and ready[0].due_ms <= now_ms:
+            message = ready[0]
+            if away and message.target in away:
+                ready.popleft()
+                parked.park(message)
+                continue
+            limit_bytes -= message.size_bytes
+            if limit_bytes < 0 and len(batch):
+                break
+            ready.popleft()
+            due.append(message)
+            room -= 1
+        return batch
+
+    def _take_undelivered(self, batch: Batch, limit: int, limit_bytes: int) -> None:
+        count = fitting([dead.size_bytes for dead in self.dead[:limit]], limit_bytes)
+        batch.dead, self.dead = self.dead[:count], self.dead[count:]
+        room = limit - count
+        sizes = [sum(record.size_bytes for record in outcome.records) for outcome in self.outcomes[:room]]
+        room_bytes = limit_bytes - batch.size_bytes
+        count = fitting(sizes, room_bytes) if room_bytes > 0 or not batch.dead else 0
+        batch.outcomes, self.outcomes = self.outcomes[:count], self.outcomes[count:]
+
+    def put_back(self, batch: Batch) -> None:
+        """Put back what was taken, in front of the rest."""
+        self.dead[:0] = batch.dead
+        self.outcomes[:0] = batch.outcomes
+        self.due.extendleft(reversed(batch.due))

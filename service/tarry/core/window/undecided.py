@@ -1,0 +1,104 @@
+"""What cannot be decided before all that stands in front of it is read: cancels, and messages like one that is known.
+
+A cancel takes all messages with its id and due time that stand in front of it in the intake; what stands behind it is
+new. But a message, its like and their cancel come from several logs, by several passes, in any order. So a cancel and
+a second message wait here until the gate has passed them: then all that is due with them and stands in front of them
+was read. Until then the cancel **withholds** the messages that it will take. Then they are decided in the order of the
+intake:
+
+    read     A4   C3        A1          A2          the gate is behind all of them
+    wheel    A4   A4        A4          A4          A4
+    here          C3        C3 | A1     C3 | A1 A2
+    decided                                         C3: A1 is cancelled, A2 is its duplicate
+
+A cancel and what it takes are done in one transaction, or what it takes before it: were the cancel done first, a
+take-over would find a message that was answered for, and deliver it.
+"""
+
+from bisect import bisect_right, insort
+from heapq import heappop, heappush
+from operator import attrgetter
+
+from tarry.core.message import HeldCancel, HeldMessage
+from tarry.core.wheel.passes import Key
+
+_Name = tuple[bytes, int]
+"""Id and due time."""
+
+_by_sequence = attrgetter("sequence")
+
+
+class Undecided:
+    """The undecided records of one partition's hot window."""
+
+    __slots__ = ("_cancels", "_order", "_waiting", "_withheld")
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, HeldMessage] = {}
+        """What waits for the gate, by offset in the intake."""
+        self._order: list[Key] = []
+        """A heap of it, and of what was taken back meanwhile."""
+        self._cancels: dict[_Name, list[int]] = {}
+        """Offsets of those of them that are cancels, in order."""
+        self._withheld: dict[_Name, list[HeldMessage]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting) + sum(map(len, self._withheld.values()))
+
+    def add(self, record: HeldMessage) -> None:
+        """Have a cancel, or a message like one that is known, wait for the gate."""
+        self._waiting[record.sequence] = record
+        heappush(self._order, (record.due_ms, record.sequence))
+        if type(record) is HeldCancel:
+            insort(self._cancels.setdefault((record.id, record.due_ms), []), record.sequence)
+
+    def first(self) -> Key | None:
+        """Where the first one stands: due time, and offset in the intake."""
+        while self._order and self._order[0][1] not in self._waiting:
+            heappop(self._order)
+        return self._order[0] if self._order else None
+
+    def pop(self) -> HeldMessage:
+        """Take out the first one: it is decided now. A cancel withholds nothing more that is read from now on."""
+        record = self._waiting.pop(heappop(self._order)[1])
+        if type(record) is HeldCancel:
+            name = (record.id, record.due_ms)
+            self._cancels[name].remove(record.sequence)
+            if not self._cancels[name]:
+                del self._cancels[name]
+        return record
+
+    # -- what cancels will take -------------------------------------------------------------------------------------
+
+    def is_cancelled(self, message: HeldMessage) -> bool:
+        """Whether a message stands in front of a cancel of it."""
+        cancels = self._cancels.get((message.id, message.due_ms)) if self._cancels else None
+        return cancels is not None and cancels[-1] > message.sequence
+
+    def withhold(self, message: HeldMessage) -> None:
+        """Keep a message for its cancel."""
+        self._withheld.setdefault((message.id, message.due_ms), []).append(message)
+
+    def withholds_like(self, message: HeldMessage) -> bool:
+        """Whether the cancel that takes a message has one already."""
+        name = (message.id, message.due_ms)
+        cancels = self._cancels[name]
+        turn = bisect_right(cancels, message.sequence)
+        return any(bisect_right(cancels, one.sequence) == turn for one in self._withheld.get(name, ()))
+
+    def taken_by(self, cancel: HeldMessage) -> list[HeldMessage]:
+        """What a cancel takes that is decided now, in the order of the intake."""
+        name = (cancel.id, cancel.due_ms)
+        withheld = sorted(self._withheld.pop(name, ()), key=_by_sequence)
+        taken = [message for message in withheld if message.sequence < cancel.sequence]
+        if len(taken) < len(withheld):
+            self._withheld[name] = withheld[len(taken) :]
+        return taken
+
+    def take_back(self, message: HeldMessage) -> None:
+        """Let go of a message as if it had not come yet."""
+        if self._waiting.pop(message.sequence, None) is None:
+            name = (message.id, message.due_ms)
+            self._withheld[name].remove(message)
+            if not self._withheld[name]:
+                del self._withheld[name]

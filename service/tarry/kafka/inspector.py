@@ -1,0 +1,295 @@
+"""Looks on while others serve: reads an intake's logs, joins no group and writes nothing.
+
+What it reads may move on, or be deleted because it is done, at the same time: then it reads on behind that. Messages
+move from the intake down the levels and out to the results, each in one transaction with a record of the journal. So
+whoever reads the journal first, then the logs in this order, each to the end that it has when its turn comes, meets
+every message at least once. Whoever asks for all ends at one time, the journal's first, meets it about once.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from confluent_kafka import Message
+
+from tarry.clock import Clock
+from tarry.core.message import HeldCancel
+from tarry.core.progress.checkpoint import CheckpointError, is_checkpoint
+from tarry.core.progress.checkpoint import decode as decode_checkpoint
+from tarry.core.progress.done_set import DoneSet, add_done
+from tarry.core.progress.journal import Done
+from tarry.core.progress.journal import decode as decode_record
+from tarry.core.progress.source import INTAKE, Source
+from tarry.core.request.reader import RequestReader
+from tarry.core.request.request import CancelRequest, Rejection
+from tarry.core.wheel.filed import read_filed
+from tarry.errors import RetriableError, UsageError
+from tarry.headers import derived_id
+from tarry.kafka.backlog import Backlog
+from tarry.kafka.errors import group_errors
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.partition_logs import journal_of, read_to_ends, slot_of, spans_of
+from tarry.kafka.record_headers import headers_of, read_headers, saved_headers
+from tarry.kafka.settings import Cluster
+from tarry.kafka.topics import RESULTS
+from tarry.kafka.trim_tolerant_reader import TrimTolerantReader
+from tarry.kafka.types import Place
+
+ANSWER_WITHIN_S = 10.0
+PACE = 1_000
+"""Records from one report of progress to the next."""
+
+Kind = Literal["message", "cancel", "dead"]
+DoneSets = Mapping[Place, Mapping[Source, DoneSet]]
+_NOTHING = DoneSet((), 0)
+
+
+class Waiting(NamedTuple):
+    """What was found to wait.
+
+    Attributes:
+        place: the partition of the intake.
+        source: the log that it lies in.
+        kind: a message, a cancel, or what will be a dead letter once it is read.
+        due_ms: None where it has no due time that can be read.
+        id: 36 characters.
+        key: the message's.
+        target: the message's.
+        sequence: the offset in the intake, by which a cancel takes what stands in front of it.
+    """
+
+    place: Place
+    source: Source
+    kind: Kind
+    due_ms: int | None
+    id: str
+    key: bytes | None
+    target: str | None
+    sequence: int = 0
+
+
+class Inspector:
+    """Reads what waits in an intake, and what became of messages.
+
+    Args:
+        cluster: where.
+        group: the service's.
+        clock: for waiting, and for what depends on the time of reading.
+        on_progress: told of reading, record by record about: how many were read, and how many more are to be.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        clock: Clock,
+        on_progress: Callable[[int, int], None] = lambda _read, _more: None,
+    ) -> None:
+        self._admin = cluster.clients.admin(cluster.admin())
+        self._offsets = Offsets(self._admin, group, cluster)
+        self._reader = TrimTolerantReader(cluster, clock)
+        self._clock = clock
+        self._on_progress = on_progress
+
+    def close(self) -> None:
+        """Close the clients."""
+        self._reader.close()
+        self._offsets.close()
+
+    # -- offsets ----------------------------------------------------------------------------------------------------
+
+    def survey(self, intake: str, partition: int | None = None) -> list[Backlog]:
+        """Ask for offsets and checkpoints, of all partitions of an intake or of one.
+
+        Raises:
+            UsageError: there is no such intake, or partition; or it is served by a later version.
+            BrokerError: no answer.
+        """
+        there = range(self._count(intake))
+        if partition is not None and partition not in there:
+            raise UsageError(f"{intake} has no partition {partition}")
+        places = [(intake, number) for number in (there if partition is None else [partition])]
+        checkpoints = {}
+        lows = {}
+        for place, (low, metadata) in self._offsets.committed(places).items():
+            try:
+                checkpoints[place], lows[place] = decode_checkpoint(metadata), low
+            except CheckpointError as error:
+                raise UsageError(f"{place[0]}/{place[1]}: {error}") from error
+        # The journal first: of what moves in between, both places count, rather than none.
+        asked = [journal_of(place) for place in checkpoints]
+        journals = self._offsets.ends(asked, committed=False) if asked else {}
+        spans = spans_of(self._offsets, {place: found.geometry for place, found in checkpoints.items()})
+        starts = self._offsets.starts(places)
+        ends = self._offsets.ends(places, committed=True)
+        return [
+            Backlog(
+                place,
+                max(lows.get(place, 0), starts[place]),
+                ends[place],
+                checkpoints.get(place),
+                journals.get(journal_of(place), 0),
+                spans.get(place, {}),
+            )
+            for place in places
+        ]
+
+    def served(self, places: Iterable[Place]) -> list[str]:
+        """Those of the intakes of which the group has committed a checkpoint, in the order of their names.
+
+        Raises:
+            BrokerError: no answer.
+        """
+        committed = self._offsets.committed(places)
+        return sorted({topic for (topic, _), (_, metadata) in committed.items() if is_checkpoint(metadata)})
+
+    def _count(self, intake: str) -> int:
+        with group_errors("ask for the cluster's topics"):
+            # All of them: being asked for one by name, a broker may make it.
+            found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics.get(intake)
+        if found is None:
+            raise UsageError(f"there is no topic {intake}")
+        return len(found.partitions)
+
+    # -- what waits -------------------------------------------------------------------------------------------------
+
+    def done(self, backlogs: Sequence[Backlog]) -> dict[Place, dict[Source, DoneSet]]:
+        """Read what the journals say is done above the watermarks."""
+        of_journal = {journal_of(backlog.place): backlog for backlog in backlogs if backlog.checkpoint is not None}
+        done: dict[Place, dict[Source, DoneSet]] = {backlog.place: {} for backlog in backlogs}
+        starts = {journal: backlog.journal_begin for journal, backlog in of_journal.items()}
+        ends = {journal: backlog.journal_end for journal, backlog in of_journal.items()}
+        for journal, record in self._read(starts, ends):
+            try:
+                found = decode_record(record.value())
+            except ValueError as error:
+                raise UsageError(f"{journal[0]}/{journal[1]} at offset {record.offset()}: {error}") from error
+            if isinstance(found, Done):
+                add_done(done[of_journal[journal].place], found.ranges)
+        return done
+
+    def in_intake(
+        self, backlogs: Sequence[Backlog], requests: RequestReader, done: DoneSets, *, to_now: bool = False
+    ) -> Iterator[Waiting]:
+        """Read what waits in the intake itself: in memory, or not read by the service yet.
+
+        Args:
+            backlogs: the partitions.
+            requests: reads the intake's records as the service does.
+            done: from `done`.
+            to_now: up to the ends that it has now, not those of the survey, and past transactions that are open.
+        """
+        starts = {backlog.place: backlog.low for backlog in backlogs}
+        ends = {backlog.place: backlog.end for backlog in backlogs}
+        if to_now:
+            ends = self._offsets.ends(starts, committed=False)
+        for place, record in self._read(starts, ends):
+            offset = record.offset() or 0
+            if offset < ends[place] and offset not in done[place].get(INTAKE, _NOTHING):
+                yield self._requested(place, record, requests)
+
+    def _requested(self, place: Place, record: Message, requests: RequestReader) -> Waiting:
+        offset, stamp_ms = record.offset() or 0, record.timestamp()[1]
+        try:
+            headers = read_headers(record)
+        except SystemError as error:  # a name that is not UTF-8
+            found: Any = requests.unreadable(place[1], offset, saved_headers(record, error))
+        else:
+            is_null = record.value() is None
+            found = requests.read(place[1], offset, stamp_ms, headers, self._clock.now_ms(), is_null=is_null)
+        kind: Kind = "message"
+        if isinstance(found, Rejection | CancelRequest):
+            kind = "dead" if isinstance(found, Rejection) else "cancel"
+        target = None if kind == "cancel" else found.target
+        return Waiting(place, INTAKE, kind, found.due_ms, found.id.decode(), record.key(), target, offset)
+
+    def in_slots(
+        self, backlogs: Sequence[Backlog], done: DoneSets, only: Source | None = None, *, to_now: bool = False
+    ) -> Iterator[Waiting]:
+        """Read what waits in slots of the overflow wheel.
+
+        Args:
+            backlogs: the partitions.
+            done: from `done`.
+            only: one slot of each; else all.
+            to_now: up to the ends that they have now, not those of the survey.
+        """
+        logs = {}
+        starts, ends = {}, {}
+        for backlog in backlogs:
+            for source, begin in backlog.begins().items():
+                if backlog.checkpoint is not None and source in backlog.spans and only in {None, source}:
+                    log = slot_of(backlog.place, backlog.checkpoint.geometry, source)
+                    logs[log] = backlog.place, source
+                    starts[log], ends[log] = begin, backlog.spans[source][1]
+        if to_now and starts:
+            ends = self._offsets.ends(starts, committed=False)
+        for log, record in self._read(starts, ends):
+            place, source = logs[log]
+            offset = record.offset() or 0
+            if offset >= ends[log] or offset in done[place].get(source, _NOTHING):
+                continue
+            try:
+                found = read_filed(source, offset, record.key(), record.value(), headers_of(record))
+            except ValueError:  # not the service's: it will be a dead letter, under the id of this place
+                yield Waiting(place, source, "dead", None, derived_id(*log, offset).decode(), record.key(), None)
+                continue
+            kind: Kind = "cancel" if isinstance(found, HeldCancel) else "message"
+            target = found.target or None
+            yield Waiting(place, source, kind, found.due_ms, found.id.decode(), found.key, target, found.sequence)
+
+    # -- what became of it ------------------------------------------------------------------------------------------
+
+    def results_since(self, place: Place, at_ms: int) -> int:
+        """Where the results of a partition stand that were written at or after a time."""
+        log = _results_of(place)
+        end = self._offsets.ends([log], committed=False)[log]
+        asked = self._offsets.ask_since({log: at_ms})
+        while not asked.done:
+            self._clock.sleep(0.01)
+        if log not in asked.answers():
+            raise RetriableError(f"could not ask for offsets: {', '.join(asked.failures()) or 'no answer'}")
+        found = asked.answers()[log]
+        return end if found < 0 else found
+
+    def results(
+        self, place: Place, id_: str, start: int | None = None, end: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Read the results of an id in a partition.
+
+        Args:
+            place: the partition of the intake.
+            id_: of the messages.
+            start: where to begin; else with the first.
+            end: where to end; else with the last.
+        """
+        log, key = _results_of(place), id_.encode()
+        starts = self._offsets.starts([log]) if start is None else {log: start}
+        ends = self._offsets.ends([log], committed=False) if end is None else {log: end}
+        for _, record in self._read(starts, ends):
+            if record.key() == key and (result := _result_of(record)) is not None:
+                yield result
+
+    def _read(self, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> Iterator[tuple[Place, Message]]:
+        begins = {log: at for log, at in starts.items() if at < ends[log]}
+        more = sum(ends[log] - at for log, at in begins.items())
+        self._on_progress(0, more)
+        told = 0
+        for read, found in enumerate(read_to_ends(self._reader, begins, {log: ends[log] for log in begins}), 1):
+            yield found
+            if read - told >= PACE:
+                self._on_progress(read - told, 0)
+                told = read
+        self._on_progress(max(more - told, 0), 0)
+
+
+def _result_of(record: Message) -> dict[str, Any] | None:
+    try:
+        result = json.loads(record.value() or b"null")
+    except ValueError:  # not the service's
+        return None
+    return result if isinstance(result, dict) else None
+
+
+def _results_of(place: Place) -> Place:
+    return place[0] + RESULTS, place[1]

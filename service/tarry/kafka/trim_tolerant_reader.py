@@ -1,0 +1,61 @@
+"""A reader for whoever only looks on: what it would read may be deleted meanwhile, and somebody waits for it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Message
+
+from tarry.clock import Clock
+from tarry.errors import RetriableError
+from tarry.kafka.reader import Reader
+from tarry.kafka.settings import QUEUE_KBYTES, Cluster
+from tarry.kafka.types import Place
+
+PATIENCE_MS = 60_000
+"""How long nothing may come of a log that is not read to its end; a dead writer's transaction lasts half that."""
+
+
+class TrimTolerantReader(Reader):
+    """A reader that gives up when nothing comes.
+
+    Args:
+        cluster: where.
+        clock: for the bound.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        forgiving = _Forgiving(cluster.bootstrap_servers, cluster.options, cluster.clients, cluster.reads_as)
+        super().__init__(forgiving, self._warn)
+        self._clock = clock
+        self._warning = "no answer, or a transaction is open"
+        self._waits_since_ms = 0
+
+    def _warn(self, text: str) -> None:
+        self._warning = text
+
+    def open(self, starts: Mapping[Place, int]) -> None:
+        """Begin to read partitions at offsets."""
+        self._waits_since_ms = self._clock.monotonic_ms()
+        super().open(starts)
+
+    def read(self, most: int, timeout_s: float) -> tuple[Sequence[Message], Mapping[Place, int]]:
+        """Wait until `most` records are there or the time is over; see `Reader`.
+
+        Raises:
+            RetriableError: nothing has come for long.
+        """
+        records, reached = super().read(most, timeout_s)
+        if records or reached:
+            self._waits_since_ms = self._clock.monotonic_ms()
+        elif self._clock.monotonic_ms() - self._waits_since_ms > PATIENCE_MS:
+            raise RetriableError(f"nothing came for {PATIENCE_MS // 1000} s: {self._warning}")
+        return records, reached
+
+
+class _Forgiving(Cluster):
+    """A cluster whose readers go on where the log begins, when what they would read is deleted."""
+
+    __slots__ = ()
+
+    def reader(self, queue_kbytes: int = QUEUE_KBYTES) -> dict[str, Any]:
+        return {**super().reader(queue_kbytes), "auto.offset.reset": "earliest"}

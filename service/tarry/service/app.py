@@ -1,0 +1,290 @@
+"""The composition root: from a configuration to a running service.
+
+What the supervisor and the loop need is built here by hand and passed down as plain values.
+"""
+
+import gc
+import os
+import pickle
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tarry import __version__
+from tarry.clock import SystemClock
+from tarry.config import Config, Intake
+from tarry.config.tree import MOST_PROCESSES, Service
+from tarry.core.progress.checkpoint import LIMIT, Geometry
+from tarry.core.progress.longest_checkpoint import longest_checkpoint
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.core.wheel.levels import levels_for
+from tarry.errors import ConfigError, TarryError
+from tarry.kafka.adoption import Adoption
+from tarry.kafka.birth import PATIENCE_S, Birth
+from tarry.kafka.broker_time import refuse_a_clock_that_is_ahead
+from tarry.kafka.intake_topics import make_or_check, make_or_check_status
+from tarry.kafka.patience import patiently
+from tarry.kafka.rights import Rights, check_rights, rights_on
+from tarry.kafka.settings import Cluster
+from tarry.kafka.topics import TopicAdmin
+from tarry.logs import Level
+from tarry.service.http import listen
+from tarry.service.metrics import Tally, Totals
+from tarry.service.supervisor import Beat, Channel, ChildProcess, StopSignals, Supervisor, ended_at_once
+from tarry.service.worker import Plan, Worker
+from tarry.service.worker.plan import IntakePlan, producers_of
+
+SWITCH_INTERVAL_S = 1e-4
+"""How often Python lets another thread run: the client library's own must not wait behind the loop."""
+
+GC_THRESHOLDS = (50_000, 20, 1_000_000)
+"""Held messages are acyclic and live long: full collections would walk all of them and stop the loop for nothing."""
+
+AS_RENAMED = "-999"
+"""As a producer may be named that has given up hundreds of ids (docs/adr/0018)."""
+
+Log = Callable[..., None]
+
+
+def cluster_of(config: Config) -> Cluster:
+    """The cluster, with the user's options."""
+    properties = dict(config.kafka.properties())
+    return Cluster(str(properties.pop("bootstrap.servers")), properties, reads_as=config.service.group)
+
+
+def geometry_of(config: Config, intake: Intake) -> Geometry:
+    """The shape of an intake's overflow wheel: no levels where memory holds whatever its delays allow."""
+    overflow, longest_ms = config.overflow, intake.longest_delay_ms
+    fits = longest_ms <= overflow.from_ms
+    levels = 0 if fits else levels_for(overflow.width_ms, overflow.size, longest_ms)
+    return Geometry(overflow.width_ms, overflow.size, levels)
+
+
+def refuse_long_checkpoints(config: Config) -> None:
+    """See that every checkpoint of the service has room where Kafka keeps it, also the longest that there may be.
+
+    Raises:
+        ConfigError: it has not; one line says what to change.
+    """
+    service = config.service
+    writer = [name + AS_RENAMED for name in producers_of(_name_of(service, MOST_PROCESSES - 1))]
+    for intake in config.intakes:
+        geometry = geometry_of(config, intake)
+        longest = longest_checkpoint(writer, geometry)
+        if longest <= LIMIT:
+            continue
+        shorter = -(-(longest - LIMIT) // len(writer))
+        if shorter < len(service.group + service.instance):
+            remedy = f"make service.group or service.instance shorter, by {shorter} characters together"
+        else:
+            remedy = f"make overflow.size or overflow.width larger, for fewer levels than {geometry.levels}"
+        raise ConfigError(
+            f"checkpoints of {intake.topic} may come to {longest:,} characters, and Kafka takes {LIMIT:,}: {remedy}"
+        )
+
+
+def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
+    """Make the topics that are missing, check those that are there, and give new partitions their first checkpoint.
+
+    Args:
+        config: the whole of it.
+        adopt: begin anew with partitions that could not be taken over.
+        on_event: takes an event's name and fields, for the log.
+
+    Raises:
+        UsageError: a topic is not as it must be, or a right is missing; one line says how.
+        ConfigError: a checkpoint would be too long.
+    """
+    refuse_long_checkpoints(config)
+    cluster = cluster_of(config)
+    admin = cluster.clients.admin(cluster.admin())
+    topics = TopicAdmin(admin, lambda name: on_event("topic_made", topic=name))
+    clock = SystemClock()
+    birth = Birth(cluster, admin, config.service.group, clock)
+    geometries = {intake.topic: geometry_of(config, intake) for intake in config.intakes}
+    needed: dict[str, Rights] = {}
+    for topic, geometry in geometries.items():
+        needed |= rights_on(topic, geometry.levels)
+    patiently(partial(check_rights, admin, config.service.group, needed), clock, PATIENCE_S)
+    for intake in config.intakes:
+        _make_for_status(topics, intake, clock, on_event)
+    # Before a new partition's first checkpoint says where its buckets begin.
+    refuse_a_clock_that_is_ahead(cluster, list(geometries), clock, on_event)
+    for intake in config.intakes:
+        geometry = geometries[intake.topic]
+        make = partial(
+            make_or_check,
+            topics,
+            intake.topic,
+            intake.partitions,
+            intake.replication,
+            geometry,
+            fixed_delay=intake.is_fixed,
+            before_intake=partial(birth.give, intake.topic, intake.partitions, geometry),
+        )
+        patiently(make, clock, PATIENCE_S)
+    # Once more: now all of them are there, and none may be hidden.
+    patiently(partial(check_rights, admin, config.service.group, needed, all_there=True), clock, PATIENCE_S)
+    if adopt:
+        with closing(Adoption(cluster, config.service.group, clock)) as adoption:
+            for intake in config.intakes:
+                adoption.adopt(intake.topic, intake.partitions, geometries[intake.topic], on_event)
+
+
+def _make_for_status(topics: TopicAdmin, intake: Intake, clock: SystemClock, on_event: Log) -> None:
+    """Make the topic of an intake's status, or check it; the service does without where it cannot be."""
+    try:
+        patiently(partial(make_or_check_status, topics, intake.topic, intake.replication), clock, PATIENCE_S)
+    except TarryError as error:
+        on_event("status_topic_unfit", reason=str(error))
+
+
+def policy_of(config: Config, intake: Intake) -> IntakePolicy:
+    """What an intake accepts."""
+    return IntakePolicy(
+        topic=intake.topic,
+        targets=intake.targets,
+        max_delay_ms=intake.max_delay_ms,
+        fixed_delay_ms=intake.delay_ms,
+        fixed_target=intake.target,
+        tick_ms=config.wheel.tick_ms,
+        intakes=frozenset(other.topic for other in config.intakes),
+        dialect=intake.dialect,
+    )
+
+
+def _instance_of(service: Service, index: int) -> str | None:
+    return f"{service.instance}-{index}" if service.instance else None
+
+
+def _name_of(service: Service, index: int) -> str:
+    """The first part of a process's transactional ids; where it has no instance another one each time."""
+    return f"{service.group}.{_instance_of(service, index) or uuid.uuid4().hex[:12]}"
+
+
+def plan_of(config: Config, index: int) -> Plan:
+    """What one process of the service does.
+
+    Args:
+        config: the whole of it.
+        index: which of the processes of this `serve`, from 0.
+    """
+    service = config.service
+    instance = _instance_of(service, index)
+    cluster = cluster_of(config)
+    return Plan(
+        cluster=cluster,
+        group=service.group,
+        member=cluster.member(service.group, service.group_protocol, instance),
+        name=_name_of(service, index),
+        intakes={
+            intake.topic: IntakePlan(
+                RequestReader(policy_of(config, intake)),
+                intake.is_fixed,
+                geometry_of(config, intake),
+                intake.keep_ms,
+            )
+            for intake in config.intakes
+        },
+        tick_ms=config.wheel.tick_ms,
+        wheel_size=config.wheel.size,
+        memory_budget_bytes=service.memory_budget_bytes,
+        interval_ms=service.transaction_interval_ms,
+        most=service.transaction_max_messages,
+    )
+
+
+def serve(config: Config, *, adopt: bool, processes: int, log_level: Level, on_event: Log) -> None:
+    """Serve until SIGTERM or Ctrl-C, then hand the partitions over.
+
+    Args:
+        config: the whole of it.
+        adopt: begin anew with partitions that could not be taken over.
+        processes: how many of them work; this one watches them.
+        log_level: of the processes.
+        on_event: takes an event's name and fields, for the log.
+
+    Raises:
+        UsageError: it cannot serve; one line says why.
+        ConfigError: the same, where the configuration is to blame.
+    """
+    clock = SystemClock()
+    with listen(config.http.host, config.http.port) as door:
+        with ended_at_once():
+            prepare(config, adopt=adopt, on_event=on_event)
+        stop = StopSignals()
+        topics = [intake.topic for intake in config.intakes]
+        on_event("starting", pid=os.getpid(), processes=processes, intakes=topics)
+        totals = Totals({"intake": topics, "decision": ("assigned", "revoked", "lost")})
+        Supervisor(
+            lambda index: ChildProcess(work_command(), pickle.dumps(Orders(config, index, log_level))),
+            processes,
+            door,
+            totals,
+            __version__,
+            clock,
+            stop,
+            on_event,
+        ).run()
+    on_event("stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the supervisor tells a process: the configuration as it was read once, not as the file may be by now.
+
+    Attributes:
+        config: the whole of it.
+        index: which of the processes.
+        log_level: what it logs.
+    """
+
+    config: Config
+    index: int
+    log_level: Level
+
+
+def work_command() -> list[str]:
+    """The command of one process; it imports the package from where we have it."""
+    # Without -P any file named like a module of ours, in the directory where we were started, would be imported.
+    installed = Path(__file__).parents[2] != Path.cwd()
+    return [sys.executable, *(["-P"] if installed else []), "-m", "tarry.cli.work"]
+
+
+def work(orders: Orders, channel: Channel, on_event: Log) -> None:
+    """Be one of the processes, until SIGTERM.
+
+    Args:
+        orders: from the supervisor.
+        channel: to it.
+        on_event: takes an event's name and fields, for the log.
+
+    Raises:
+        UsageError: it cannot serve; one line says why.
+        FatalError: this process was shut out for good.
+    """
+    stop = StopSignals(interrupt=False)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    tally = Tally()
+    plan, clock = plan_of(orders.config, orders.index), SystemClock()
+    brokers_ms = refuse_a_clock_that_is_ahead(plan.cluster, list(plan.intakes), clock, on_event)
+    Worker(
+        plan,
+        clock,
+        lambda: stop.asked or channel.orphaned,
+        on_event,
+        tally,
+        lambda health: channel.beat(Beat(health.ready, health.why, tally.snapshot())),
+        brokers_ms,
+    ).run()
+
+
+__all__: Sequence[str] = ("cluster_of", "geometry_of", "plan_of", "policy_of", "prepare", "serve", "work")

@@ -1,0 +1,6 @@
+"""A very small HTTP server, for health and metrics."""
+
+from tarry.service.http.answer import Answer, Page
+from tarry.service.http.server import HttpServer, listen
+
+__all__ = ["Answer", "HttpServer", "Page", "listen"]

@@ -1,0 +1,19 @@
+"""Processes under a supervisor: started, watched, started anew, ended together."""
+
+from tarry.service.supervisor.channel import Beat, Channel, Refused
+from tarry.service.supervisor.child import ChildProcess
+from tarry.service.supervisor.signals import StopSignals, ended_at_once, handled, interruptible
+from tarry.service.supervisor.supervisor import Limits, Supervisor
+
+__all__ = [
+    "Beat",
+    "Channel",
+    "ChildProcess",
+    "Limits",
+    "Refused",
+    "StopSignals",
+    "Supervisor",
+    "ended_at_once",
+    "handled",
+    "interruptible",
+]

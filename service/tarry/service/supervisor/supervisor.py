@@ -1,0 +1,263 @@
+"""The supervisor: keeps N processes alive, ends them together, and speaks for all of them over HTTP.
+
+One thread, one selector, nothing that waits: signals, the processes' channels and HTTP all arrive in the same loop. So
+an answer of `/livez` is itself a proof that the loop goes round.
+
+A process that dies is started anew, the first time at once, then with growing delays. One that is silent for longer
+than its budget hangs, in a broker's call or otherwise: it is killed, and its partitions move. One that ends on purpose,
+because starting it anew would be of no use, ends the service.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from selectors import EVENT_READ, DefaultSelector
+from socket import socket
+from typing import Final
+
+from tarry.clock import Clock
+from tarry.errors import ConfigError, UsageError
+from tarry.service.http import Answer, HttpServer
+from tarry.service.metrics import Exposition, Totals
+from tarry.service.metrics.exposition import CONTENT_TYPE
+from tarry.service.metrics.families import HANGS, RESTARTS, UP
+from tarry.service.supervisor.channel import Beat, Refused
+from tarry.service.supervisor.child import ChildProcess
+from tarry.service.supervisor.seat import Seat
+from tarry.service.supervisor.signals import StopSignals
+
+TURN_S: Final = 1.0
+REAP_S: Final = 0.02
+"""How often to look for the end of a process whose channel is closed already: it is a matter of microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long things may take.
+
+    Attributes:
+        silence_ms: the heartbeat's budget, above every time-out of a call. A commit waits for its answer without one,
+            and so does librdkafka for a coordinator that went away (#5456), at times long after it is back: whoever
+            waits so long is better off starting anew.
+        hand_over_ms: from SIGTERM to SIGKILL. A little less than the 10 s that we promise for all of it.
+    """
+
+    silence_ms: int = 20_000
+    hand_over_ms: int = 9_000
+
+
+class Supervisor:
+    """Keeps processes alive.
+
+    Args:
+        spawn: starts the process of an index.
+        processes: how many.
+        door: where to answer HTTP; from `tarry.service.http.listen`, closed at the end.
+        totals: takes the processes' numbers.
+        version: of the service, for its metrics.
+        clock: monotonic time.
+        stop: says when to end.
+        on_event: takes an event's name and fields, for the log.
+        limits: how long things may take.
+    """
+
+    def __init__(
+        self,
+        spawn: Callable[[int], ChildProcess],
+        processes: int,
+        door: socket,
+        totals: Totals,
+        version: str,
+        clock: Clock,
+        stop: StopSignals,
+        on_event: Callable[..., None],
+        limits: Limits | None = None,
+    ) -> None:
+        self._spawn = spawn
+        self._totals = totals
+        self._clock = clock
+        self._stop = stop
+        self._on_event = on_event
+        self._limits = limits or Limits()
+        self._seats = [Seat(index) for index in range(processes)]
+        self._exposition = Exposition(totals.sum, version)
+        self._ends_ms: int | None = None
+        self._refused: Refused | None = None
+        self._selector = DefaultSelector()
+        self._selector.register(stop, EVENT_READ, lambda _mask: stop.drain())
+        self._http = HttpServer(
+            door,
+            {"/livez": self.livez, "/readyz": self.readyz, "/metrics": self.metrics},
+            self._selector,
+            clock,
+        )
+
+    def run(self) -> None:
+        """Keep the processes alive until asked to stop; then end them.
+
+        Raises:
+            UsageError: a process ended on purpose; its one line.
+            ConfigError: the same, where the configuration is to blame.
+        """
+        self._on_event("http_listening", port=self._http.port)
+        try:
+            while self._turn():
+                pass
+        finally:
+            self._kill_all()
+            self._http.close()
+            self._selector.close()
+        if self._refused is not None:
+            raise (ConfigError if self._refused.configuration else UsageError)(self._refused.text)
+
+    def _turn(self) -> bool:
+        """Go once around; False when all is over."""
+        if self._ends_ms is None and (self._stop.asked or self._refused is not None):
+            self._terminate_all()
+        self._start_those_due()
+        for key, mask in self._selector.select(self._patience_s()):
+            key.data(mask)
+        for seat in self._seats:
+            self._watch(seat)
+        self._http.expire()
+        return self._ends_ms is None or any(seat.child is not None for seat in self._seats)
+
+    def _patience_s(self) -> float:
+        """How long to wait for something to happen: a second, less if a process is to be reaped or started."""
+        if any(seat.child is not None and seat.child.silent for seat in self._seats):
+            return REAP_S
+        if self._ends_ms is not None:
+            return TURN_S / 10
+        now_ms = self._clock.monotonic_ms()
+        waits_ms = [seat.start_at_ms - now_ms for seat in self._seats if seat.child is None]
+        return max(0.0, min([TURN_S, *(wait_ms / 1000 for wait_ms in waits_ms)]))
+
+    # -- lives -----------------------------------------------------------------------------------------------------
+
+    def _start_those_due(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for seat in self._seats:
+            if self._ends_ms is None and seat.child is None and seat.start_at_ms <= now_ms:
+                if seat.lives:
+                    self._totals.own.count(RESTARTS)
+                self._start(seat)
+
+    def _start(self, seat: Seat) -> None:
+        try:
+            child = self._spawn(seat.index)
+        except OSError as error:  # no memory, no more processes: tried again as if it had died
+            now_ms = self._clock.monotonic_ms()
+            seat.started_ms = seat.heard_ms = now_ms
+            delay_ms = max(seat.leave(now_ms), 1)
+            self._on_event("process_not_started", process=seat.index, reason=str(error), again_in_ms=delay_ms)
+            return
+        seat.sit(child, self._clock.monotonic_ms())
+        self._selector.register(child, EVENT_READ, lambda _mask: self._hear(seat))
+        self._on_event("process_started", process=seat.index, pid=child.pid)
+
+    def _hear(self, seat: Seat) -> None:
+        child = seat.child
+        if child is None:
+            return
+        try:
+            said = child.hear()
+        except ValueError as error:
+            self._on_event("process_garbled", process=seat.index, pid=child.pid, reason=str(error))
+            self._condemn(seat, child)
+            return
+        for word in said:
+            if isinstance(word, Beat):
+                seat.hear(word, self._clock.monotonic_ms())
+                self._totals.update(seat.index, word.snapshot)
+            elif self._refused is None and self._ends_ms is None:
+                self._refused = word
+        if child.silent:
+            self._selector.unregister(child)
+
+    def _watch(self, seat: Seat) -> None:
+        """Reap a process that has ended, kill one that hangs or takes too long to end."""
+        child = seat.child
+        if child is None:
+            return
+        how = child.ended()
+        now_ms = self._clock.monotonic_ms()
+        if how is not None:
+            self._bury(seat, child, how, now_ms)
+        elif seat.condemned:
+            return
+        elif self._ends_ms is not None and now_ms >= self._ends_ms:
+            self._on_event("process_killed", process=seat.index, pid=child.pid, reason="it did not end in time")
+            self._condemn(seat, child)
+        elif seat.silent_ms(now_ms) > self._limits.silence_ms:
+            self._totals.own.count(HANGS)
+            self._on_event("process_hung", process=seat.index, pid=child.pid, silent_ms=seat.silent_ms(now_ms))
+            self._condemn(seat, child)
+
+    def _condemn(self, seat: Seat, child: ChildProcess) -> None:
+        """Kill it; it is buried when it is gone, for only then may another one take its identity."""
+        seat.condemned = True
+        child.kill()
+
+    def _bury(self, seat: Seat, child: ChildProcess, how: str, now_ms: int) -> None:
+        if not child.silent:
+            self._hear(seat)  # its last words
+        if not child.silent:  # they made no sense
+            self._selector.unregister(child)
+        child.close()
+        self._totals.end(seat.index)
+        delay_ms = seat.leave(now_ms)
+        if self._ends_ms is None and self._refused is None:
+            self._on_event("process_ended", process=seat.index, pid=child.pid, how=how, again_in_ms=delay_ms)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _terminate_all(self) -> None:
+        self._ends_ms = self._clock.monotonic_ms() + self._limits.hand_over_ms
+        for seat in self._seats:
+            if seat.child is not None:
+                seat.child.terminate()
+
+    def _kill_all(self) -> None:
+        """Whatever happened, nobody is left behind."""
+        for seat in self._seats:
+            if seat.child is not None:
+                seat.child.kill()
+                seat.child.wait()
+                seat.child.close()
+
+    # -- what HTTP says --------------------------------------------------------------------------------------------
+
+    def livez(self) -> Answer:
+        """Whether no process is silent beyond its budget."""
+        now_ms = self._clock.monotonic_ms()
+        for seat in self._seats:
+            if (silent_ms := seat.silent_ms(now_ms)) > self._limits.silence_ms:
+                return _unavailable(f"process {seat.index} has been silent for {silent_ms // 1000} s")
+        return Answer(b"ok\n")
+
+    def readyz(self) -> Answer:
+        """Whether each process has taken over all that it can serve; what it can't does not hold up a rollout."""
+        if self._ends_ms is not None or self._stop.asked:
+            return _unavailable("ending")
+        for seat in self._seats:
+            if why := seat.not_ready():
+                return _unavailable(why)
+        notes = "".join(f"{note}\n" for seat in self._seats if (note := seat.note()))
+        return Answer(f"ok\n{notes}".encode())
+
+    def metrics(self) -> Answer:
+        """All numbers."""
+        now_ms = self._clock.monotonic_ms()
+        self._totals.own.replace_gauges(
+            {
+                (UP.name, str(seat.index)): float(
+                    seat.beat is not None and seat.silent_ms(now_ms) <= self._limits.silence_ms
+                )
+                for seat in self._seats
+            }
+        )
+        return Answer(self._exposition.text(), content_type=CONTENT_TYPE)
+
+
+def _unavailable(why: str) -> Answer:
+    return Answer(f"{why}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)

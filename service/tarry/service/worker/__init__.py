@@ -1,0 +1,6 @@
+"""One process's loop: consume, place, advance, transact."""
+
+from tarry.service.worker.loop import Worker
+from tarry.service.worker.plan import Plan
+
+__all__ = ["Plan", "Worker"]

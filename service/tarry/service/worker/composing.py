@@ -1,0 +1,184 @@
+"""What a transaction writes for one partition: deliveries, results, dead letters, and the journal's record."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tarry.core.batch import Batch
+from tarry.core.delivery import (
+    OutHeaders,
+    dead_headers,
+    dead_result,
+    delivery_headers,
+    fired_result,
+    outcome_result,
+    source_prefix,
+)
+from tarry.core.message import DeadMessage, HeldMessage
+from tarry.core.partition import PartitionState
+from tarry.errors import AbortableError
+from tarry.headers import ErrorCode
+from tarry.kafka.errors import error_of
+from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
+from tarry.kafka.transaction import Transactor
+from tarry.kafka.types import Place
+from tarry.service.worker.validation import Verdicts
+
+Blame = Callable[[Place, HeldMessage, KafkaError | None, Any], None]
+"""Takes the delivery report of a message: its place, the message, the error or None, the record."""
+
+SetAside = Callable[[PartitionState, Batch], Sequence[DeadMessage]]
+"""Takes the dead letters of a batch that go apart, before it is written; returns these."""
+
+OwnFailure = Callable[[Place, KafkaError], None]
+"""Takes the failed delivery of a record to a topic of our own: which of its partitions, and why."""
+
+_FOR_EVER = {
+    KafkaError.MSG_SIZE_TOO_LARGE: ErrorCode.TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE: ErrorCode.TOO_LARGE,
+    KafkaError.TOPIC_EXCEPTION: ErrorCode.BAD_TARGET,
+    KafkaError.INVALID_RECORD: ErrorCode.REJECTED_BY_BROKER,
+    KafkaError.POLICY_VIOLATION: ErrorCode.REJECTED_BY_BROKER,
+}
+
+
+_OF_ANOTHER = KafkaError._INVALID_DIFFERENT_RECORD
+"""What the client says of the good records of a batch that was refused, where the broker has named the bad ones."""
+
+Reports = dict[int, list[tuple[Place, HeldMessage, KafkaError]]]
+"""Delivery reports of records that were refused for ever, or in the same batch, by partition of their target."""
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether a delivery report says that a record was refused for ever, or that another one of its batch was."""
+    return error.code() in _FOR_EVER or error.code() == _OF_ANOTHER
+
+
+def refusal_of(error: KafkaError) -> ErrorCode | None:
+    """What a record dies of that was refused for ever, if it is the one to blame; None where the cause may pass."""
+    return _FOR_EVER.get(error.code())
+
+
+def verdicts_of(reports: Reports, *, alone: bool) -> Verdicts:
+    """Who is to blame for a refusal, as far as that is sure.
+
+    A batch that is refused as one (as too large, or by a broker that names no record) proves nothing against any of
+    its records. Where the broker has named some as invalid, the client says of the others that they were not.
+
+    Args:
+        reports: of one target.
+        alone: whether each record had a batch of its own.
+    """
+    verdicts = {}
+    for of_partition in reports.values():
+        sure = alone or len(of_partition) == 1
+        some_named = any(error.code() == _OF_ANOTHER for _, _, error in of_partition)
+        for place, message, error in of_partition:
+            if not sure and not (some_named and error.code() == KafkaError.INVALID_RECORD):
+                continue
+            verdict = verdict_of(error, message)
+            if verdict is not None:
+                verdicts[place, message.sequence] = verdict
+    return verdicts
+
+
+def verdict_of(error: KafkaError, message: HeldMessage) -> tuple[str, str] | None:
+    """What a refusal means for a message: an error code and a text where it is for ever, None where it may pass."""
+    code = refusal_of(error)
+    if code is None:
+        return None
+    if code is ErrorCode.REJECTED_BY_BROKER and message.key is None:
+        return ErrorCode.NULL_KEY, f"{message.target} needs a key: {error.str()}"
+    return code, f"{message.target}: {error.str()}"
+
+
+class Composer:
+    """Writes batches into the open transaction of a producer.
+
+    Args:
+        transactor: the producer.
+        set_aside: takes the dead letters of a batch that go apart.
+        blame: takes the failed delivery of a message.
+        on_own_failure: takes the failed delivery of a record to a topic of our own.
+    """
+
+    def __init__(self, transactor: Transactor, set_aside: SetAside, blame: Blame, on_own_failure: OwnFailure) -> None:
+        self._transactor = transactor
+        self._set_aside = set_aside
+        self._blame = blame
+        self._on_own_failure = on_own_failure
+
+    def write(
+        self, state: PartitionState, batch: Batch, counts: Mapping[str, int], now_ms: int
+    ) -> Sequence[DeadMessage]:
+        """Write a batch's deliveries, results and dead letters.
+
+        A message that the client library refuses at once becomes a dead letter of the batch.
+
+        Args:
+            state: the partition.
+            batch: taken from it.
+            counts: how many partitions each target has.
+            now_ms: wall time, for the results.
+
+        Returns:
+            The dead letters that went apart: they are no part of the batch any more.
+
+        Raises:
+            AbortableError: a record can't be written for a cause that passes.
+        """
+        place = state.place
+        prefix = source_prefix(*place)
+        produce, blame = self._transactor.produce, self._blame
+        own = state.partition
+        refused: dict[int, tuple[str, str]] = {}
+        outcomes: list[dict[str, bytes]] = []
+        for message in batch.due:
+            source = prefix + b"%d" % message.sequence
+            to_partition = message.target_partition
+            if to_partition < 0 and message.key is None:
+                to_partition = own % counts[message.target]
+            headers = delivery_headers(message, source)
+            report = partial(blame, place, message)
+            try:
+                produce(message.target, to_partition, message.key, message.value, headers, report)
+            except KafkaException as exception:
+                verdict = verdict_of(error_of(exception), message)
+                if verdict is None:
+                    raise AbortableError(str(exception), error_of(exception).name()) from exception
+                refused[message.sequence] = verdict
+                continue
+            outcomes.append({"key": message.id, "value": fired_result(message, source, now_ms)})
+        if refused:
+            batch.give_up(refused)
+        apart = self._set_aside(state, batch)
+        for dead in batch.dead:
+            source = dead.named_from(prefix)
+            self.add(state.intake + DEAD, own, dead.key, dead.value, dead_headers(dead))
+            outcomes.append({"key": dead.id, "value": dead_result(dead, source, now_ms)})
+        outcomes += [
+            {"key": settled.message.id, "value": outcome_result(settled, prefix, now_ms)} for settled in batch.outcomes
+        ]
+        self._transactor.produce_all(state.intake + RESULTS, own, outcomes, self._report_own)
+        return apart
+
+    def journal(self, state: PartitionState, record: bytes) -> None:
+        """Write a record of the partition's journal."""
+        self.add(state.intake + JOURNAL, state.partition, None, record, [])
+
+    def add(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: OutHeaders) -> None:
+        """Write to a topic of our own.
+
+        Raises:
+            AbortableError: refused at once.
+        """
+        try:
+            self._transactor.produce(topic, partition, key, value, headers, self._report_own)
+        except KafkaException as exception:
+            raise AbortableError(f"could not write to {topic}: {exception}", error_of(exception).name()) from exception
+
+    def _report_own(self, error: KafkaError | None, record: Any) -> None:
+        if error is not None:
+            self._on_own_failure((record.topic(), record.partition()), error)

@@ -1,0 +1,116 @@
+"""The clients of one process, made in one place."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tarry.clock import Clock
+from tarry.errors import BrokerError
+from tarry.kafka.group import GroupAdmin
+from tarry.kafka.membership import Membership
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.origins import Origins
+from tarry.kafka.own_logs import OwnLogs
+from tarry.kafka.reader import Reader
+from tarry.kafka.second_opinion import SecondOpinion
+from tarry.kafka.stall import StallWatch
+from tarry.kafka.topics import TopicAdmin
+from tarry.kafka.transaction import Transactor
+from tarry.service.worker.plan import Plan, producers_of
+
+OTHERS_TIMEOUT_S = 2.0
+"""How long the loop waits for each further broker that is asked about a target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """The clients of one process.
+
+    Attributes:
+        topics: questions about topics.
+        others: the same, asked of other brokers.
+        own_logs: whether the logs of our partitions can be written to.
+        group: questions about the group's members.
+        offsets: questions about offsets.
+        origins: questions about ids.
+        reader: of the intakes.
+        membership: in the group.
+        firing: the producer of what fires.
+        filing: the producer of what goes to buckets.
+        parking: the producer of what was parked.
+        letters: the producer of dead letters that go apart.
+    """
+
+    topics: TopicAdmin
+    others: SecondOpinion
+    own_logs: OwnLogs
+    group: GroupAdmin
+    offsets: Offsets
+    origins: Origins
+    reader: Reader
+    membership: Membership
+    firing: Transactor
+    filing: Transactor
+    parking: Transactor
+    letters: Transactor
+
+    @property
+    def transactors(self) -> tuple[Transactor, ...]:
+        """All producers."""
+        return self.firing, self.filing, self.parking, self.letters
+
+    @property
+    def writer(self) -> tuple[str, ...]:
+        """The name of this process in a checkpoint: the transactional ids of all its producers."""
+        return tuple(transactor.transactional_id for transactor in self.transactors)
+
+    @property
+    def former(self) -> frozenset[str]:
+        """The transactional ids that were its own before."""
+        return frozenset(one for transactor in self.transactors for one in transactor.former)
+
+    def close(self) -> None:
+        """Leave the group, and close the others.
+
+        Raises:
+            BrokerError: the group could not be left in good order; the others are closed.
+        """
+        try:
+            self.membership.close()
+        except BrokerError:
+            self._close_others()
+            raise
+        self._close_others()
+
+    def _close_others(self) -> None:
+        self.reader.close()
+        for transactor in self.transactors:
+            transactor.close()
+        self.offsets.close()
+
+
+def open_connections(plan: Plan, clock: Clock, on_warning: Callable[[str], None]) -> Connections:
+    """Make the clients of a process; none of them has joined, registered or read anything yet.
+
+    Args:
+        plan: what the process does.
+        clock: monotonic time.
+        on_warning: takes the text of errors that clients get over by themselves.
+    """
+    cluster = plan.cluster
+    admin = cluster.clients.admin(cluster.admin())
+    offsets = Offsets(admin, plan.group, cluster)
+    fire, file, park, dead = producers_of(plan.name)
+    return Connections(
+        TopicAdmin(admin),
+        SecondOpinion(cluster, admin, OTHERS_TIMEOUT_S),
+        OwnLogs(admin, {topic: intake.geometry for topic, intake in plan.intakes.items()}, clock),
+        GroupAdmin(cluster, plan.group),
+        offsets,
+        Origins(admin),
+        Reader(cluster, on_warning, watch=StallWatch(offsets, clock)),
+        Membership(cluster.clients, plan.member, list(plan.intakes), on_warning),
+        Transactor(cluster, fire),
+        Transactor(cluster, file, compressed=True),
+        Transactor(cluster, park),
+        Transactor(cluster, dead, compressed=True),
+    )

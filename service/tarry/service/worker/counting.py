@@ -1,0 +1,91 @@
+"""What the loop counts: once a batch, for a message's own share must stay far below a microsecond."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from confluent_kafka import Message
+
+from tarry.core.partition import PartitionState
+from tarry.headers import ErrorCode
+from tarry.service.metrics.families import (
+    DEAD,
+    FILED,
+    FIRED,
+    PLACED,
+    RECEIVED,
+    TRANSACTION_MESSAGES,
+    TRANSACTION_SECONDS,
+)
+from tarry.service.metrics.tally import Tally
+from tarry.service.worker.batches import Batches
+
+
+def declare_counters(tally: Tally, intakes: Iterable[str]) -> None:
+    """Show what is counted by intake as 0 from the start.
+
+    Args:
+        tally: counts.
+        intakes: all topics that are read.
+    """
+    for intake in intakes:
+        for family in (RECEIVED, PLACED, FILED, FIRED):
+            tally.declare(family, intake)
+        for code in ErrorCode:
+            tally.declare(DEAD, intake, code)
+
+
+def count_received(tally: Tally, intakes: Iterable[str], records: Sequence[Message]) -> None:
+    """Count records that were read.
+
+    Args:
+        tally: counts.
+        intakes: all topics that are read.
+        records: of one read.
+    """
+    only, *others = intakes
+    counts = Counter(map(Message.topic, records)) if others else {only: len(records)}
+    for topic, count in counts.items():
+        tally.count(RECEIVED, count, topic or "")
+
+
+def count_placed(tally: Tally, states: Sequence[PartitionState], held_before: Sequence[int]) -> None:
+    """Count what was new of the records that were read, which is by how much more is held now.
+
+    Args:
+        tally: counts.
+        states: all that records were handed to.
+        held_before: how many messages each of them held before.
+    """
+    for state, before in zip(states, held_before, strict=True):
+        tally.count(PLACED, state.held - before, state.intake)
+
+
+def count_fired(tally: Tally, fired: Batches, now_ms: int, took_ms: int) -> None:
+    """Count a firing transaction.
+
+    Args:
+        tally: counts.
+        fired: what it completed.
+        now_ms: when it had committed, wall time.
+        took_ms: from its first record to its commit.
+    """
+    count_delivered(tally, fired, now_ms)
+    tally.observe(TRANSACTION_MESSAGES, sum(len(batch) for _, batch in fired))
+    tally.observe(TRANSACTION_SECONDS, took_ms / 1000)
+
+
+def count_delivered(tally: Tally, fired: Batches, now_ms: int) -> None:
+    """Count messages alone: those of a parked transaction, whose time says how long a target was away.
+
+    Args:
+        tally: counts.
+        fired: what it completed.
+        now_ms: when it had committed, wall time.
+    """
+    for state, batch in fired:
+        if batch.due:
+            tally.count(FIRED, len(batch.due), state.intake)
+            # Nearly sorted as they are: late ones, and those of an aborted transaction, may stand a little off.
+            tally.observe_lateness(state.intake, sorted([message.due_ms for message in batch.due]), now_ms)
+        for dead in batch.dead:
+            tally.count(DEAD, 1, state.intake, dead.code)

@@ -1,0 +1,96 @@
+"""Deletes what is done from buckets, once a second and without waiting.
+
+Where that is refused, mostly for want of the right to DELETE, the buckets wait, and all else goes on; but each has an
+entry in its partition's checkpoint, and when that is full no more are closed. So it is asked for again and again, and
+said again and again.
+
+Only what a committed checkpoint says is done: a recovery from one that still has a slot as being drained would look for
+its records.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
+from tarry.clock import Clock
+from tarry.core.partition import PartitionState
+from tarry.kafka.offsets import Offsets, Pending
+from tarry.kafka.partition_logs import log_of
+from tarry.kafka.types import Place
+
+if TYPE_CHECKING:
+    from tarry.core.progress.source import Source
+
+EVERY_MS = 1_000
+AGAIN_MS = 10_000
+"""Later than that, where the brokers refuse it."""
+
+SAY_EVERY_MS = 60_000
+"""How often it is said that buckets of a level are not emptied."""
+
+
+class Emptying:
+    """Empties the buckets of one process's partitions.
+
+    Args:
+        offsets: questions to the brokers.
+        clock: monotonic time.
+        on_event: takes an event's name and fields, for the log.
+    """
+
+    def __init__(self, offsets: Offsets, clock: Clock, on_event: Callable[..., None]) -> None:
+        self._offsets = offsets
+        self._clock = clock
+        self._on_event = on_event
+        self._asked: Pending | None = None
+        self._slots: dict[Place, tuple[PartitionState, Source, int]] = {}
+        self._next_ms = 0
+        self._said_ms: dict[str, int] = {}
+        """When it was said last that buckets of a level are not emptied: while they are not."""
+
+    def turn(self, states: Sequence[PartitionState]) -> list[PartitionState]:
+        """Take answers, and ask again.
+
+        Returns:
+            Partitions whose checkpoints are to be committed, so that more can be emptied.
+        """
+        if self._asked is not None:
+            if self._asked.done:
+                self._take_answers()
+            return []
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._next_ms:
+            return []
+        self._next_ms = now_ms + EVERY_MS
+        for state in states:
+            for source, end in state.overflow.done.to_empty().items():
+                self._slots[log_of(state, source)] = state, source, end
+        if self._slots:
+            self._asked = self._offsets.trim({log: end for log, (_, _, end) in self._slots.items()})
+        return [state for state in states if state.overflow.done.is_unnoted]
+
+    def forget(self, gone: Collection[Place]) -> None:
+        """These partitions are no longer ours."""
+        self._slots = {log: one for log, one in self._slots.items() if one[0].place not in gone}
+
+    def _take_answers(self) -> None:
+        asked, self._asked = self._asked, None
+        if asked is None:
+            return
+        emptied, failed = asked.succeeded(), asked.failed()
+        for log in emptied:
+            if log in self._slots:
+                state, source, end = self._slots[log]
+                state.overflow.done.emptied(source, end)
+        self._slots.clear()
+        now_ms = self._clock.monotonic_ms()
+        if failed:
+            self._next_ms = now_ms + AGAIN_MS
+        reasons = {topic: reason for (topic, _), reason in failed.items()}
+        for topic, reason in reasons.items():
+            if topic not in self._said_ms or now_ms - self._said_ms[topic] >= SAY_EVERY_MS:
+                self._said_ms[topic] = now_ms
+                buckets = sum(one == topic for one, _ in failed)
+                self._on_event("buckets_not_emptied", topic=topic, buckets=buckets, reason=reason)
+        for topic in self._said_ms.keys() & {topic for topic, _ in emptied} - reasons.keys():
+            del self._said_ms[topic]
+            self._on_event("buckets_emptied_again", topic=topic)

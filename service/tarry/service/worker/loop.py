@@ -1,0 +1,275 @@
+"""One process's loop: serve the group, consume, place, advance, transact. One thread.
+
+Everything that can wait for a broker waits on this thread, because a busy Python thread beside the client library's own
+would slow both down by orders of magnitude.
+"""
+
+from collections.abc import Callable
+
+from tarry.clock import Clock
+from tarry.errors import BrokerError, FatalError, LogError, MembershipLostError, RejoinError, RetriableError
+from tarry.kafka.broker_time import BrokerTime
+from tarry.kafka.reader import Reader
+from tarry.kafka.settings import QUEUE_KBYTES
+from tarry.kafka.stall import StallWatch
+from tarry.service.metrics.tally import Tally
+from tarry.service.worker.batches import rotated
+from tarry.service.worker.bucket_counts import BucketCounts
+from tarry.service.worker.connections import open_connections
+from tarry.service.worker.counting import declare_counters
+from tarry.service.worker.draining import Draining
+from tarry.service.worker.filing import Filer
+from tarry.service.worker.firing import Firing
+from tarry.service.worker.health import Health, HealthReporter, View
+from tarry.service.worker.letters import LetterWriter
+from tarry.service.worker.maintenance import Maintenance
+from tarry.service.worker.ownership import Ownership
+from tarry.service.worker.parking import Parking
+from tarry.service.worker.plan import Plan
+from tarry.service.worker.publishing import Publishing
+from tarry.service.worker.reading import Reading
+from tarry.service.worker.rereading import Rereading
+from tarry.service.worker.steady_clock import SteadyClock
+from tarry.service.worker.targets import Targets
+
+READ_WAIT_MS = 10
+"""The longest a turn waits for records: short, since the client library waits for all that were asked for."""
+
+DRAIN_WAIT_MS = 1
+"""The same while buckets are read that are soon due."""
+
+DRAIN_QUEUE_KBYTES = 16_384
+"""What the client library fetches ahead of buckets."""
+
+REPLAY_REST_MS = 1_000
+"""Between two transactions of partitions that are replayed, of what needs no delivery: nothing else is ready there.
+
+One each turn would have the replay, and so all that is overdue, wait for as many commits as it takes turns.
+"""
+
+METADATA_TIMEOUT_S = 5.0
+"""How long the loop waits to be told about a target."""
+
+
+class Worker:
+    """One process of the service.
+
+    Args:
+        plan: what it does.
+        clock: wall and monotonic time.
+        stopping: asked once a turn whether to hand over and end.
+        on_event: takes an event's name and fields, for the log.
+        tally: counts.
+        on_health: told about once a second that the loop goes round, and whether all is taken over; may not wait.
+        brokers_ms: how far the brokers' time is from monotonic time, as the start has found; None: not known.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        clock: Clock,
+        stopping: Callable[[], bool],
+        on_event: Callable[..., None],
+        tally: Tally | None = None,
+        on_health: Callable[[Health], None] = lambda _health: None,
+        brokers_ms: int | None = None,
+    ) -> None:
+        tally = tally or Tally()
+        declare_counters(tally, plan.intakes)
+        self._interval_ms = plan.interval_ms
+        brokers = BrokerTime(plan.cluster, list(plan.intakes), clock, on_event)
+        clock = self._clock = self._steady = SteadyClock(clock, brokers, on_event, brokers_ms)
+        self._stopping = stopping
+        self._on_event = on_event
+        self._next_transaction_ms = 0
+        self._next_in_replay_ms = 0
+        self._turns = 0
+        connections = self._connections = open_connections(plan, clock, self._warn)
+        targets = Targets(
+            lambda topics: connections.topics.targets(topics, METADATA_TIMEOUT_S),
+            connections.others,
+            compresses=plan.cluster.compresses,
+        )
+        self._letters = LetterWriter(
+            connections.letters, plan.cluster.clients, connections.membership, clock, on_event, tally
+        )
+        self._parking = Parking(
+            connections.parking,
+            connections.membership,
+            targets,
+            self._letters,
+            Rereading(lambda: self._new_reader(plan), plan.memory_budget_bytes),
+            plan.cluster.clients,
+            clock,
+            plan.most,
+            on_event,
+            tally,
+        )
+        self._firing = Firing(
+            connections.firing,
+            connections.membership,
+            targets,
+            self._parking,
+            self._letters,
+            clock,
+            plan.most,
+            on_event,
+            tally,
+        )
+        self._maintenance = Maintenance(
+            connections.offsets,
+            clock,
+            {topic: intake.keep_ms for topic, intake in plan.intakes.items()},
+            lambda intakes: connections.origins.ask({topic: plan.intakes[topic].geometry for topic in intakes}),
+            lambda states, summed_up: self._firing.commit_rest(states, released=False, summed_up=summed_up),
+            lambda: not any(one.is_open for one in (self._filer, self._parking, self._letters)),
+            plan.sum_up_after,
+            on_event,
+        )
+        self._filer = Filer(
+            connections.filing, plan.cluster.clients, connections.membership, clock, plan.most, on_event, tally
+        )
+        self._draining = Draining(
+            connections.offsets,
+            connections.membership,
+            lambda: self._new_reader(plan, DRAIN_QUEUE_KBYTES),
+            self._filer,
+            lambda states: self._firing.commit_rest(states, released=False),
+            plan.memory_budget_bytes,
+            clock,
+            on_event,
+        )
+        self._bucket_counts = BucketCounts(connections.offsets, clock)
+        self._health = HealthReporter(
+            self._steady, tally, plan.memory_budget_bytes, connections.offsets, self.look, on_health
+        )
+        self._reading = Reading(
+            connections.reader, plan.intakes, plan.memory_budget_bytes, self._steady, tally, on_event
+        )
+        self._publishing = Publishing(
+            plan.cluster,
+            plan.name,
+            {topic: intake.reader.policy for topic, intake in plan.intakes.items()},
+            clock,
+            on_event,
+        )
+        self._owned = Ownership(
+            plan,
+            clock,
+            connections,
+            self._reading,
+            self._firing,
+            self._filer,
+            self._draining,
+            self._parking,
+            self._letters,
+            self._maintenance,
+            self._health,
+            self._publishing,
+            tally,
+            on_event,
+        )
+        connections.membership.join(self._owned)
+
+    def run(self) -> None:
+        """Serve until `stopping`, then hand the partitions over.
+
+        Raises:
+            MembershipLostError: this member is out for good.
+        """
+        try:
+            while not self._stopping():
+                self.turn()
+            self.hand_over()
+        finally:
+            self.close()
+
+    def turn(self) -> None:
+        """Go once around the loop.
+
+        Raises:
+            MembershipLostError: this member is out for good.
+        """
+        owned = self._owned
+        self._steady.turn()
+        try:
+            owned.turn()
+            self._reading.turn(owned.states, self._patience_ms())
+            self._draining.turn(owned.states)
+            self._fire()
+            if owned.states:
+                states = list(owned.states.values())
+                self._filer.turn(states, self._draining.held_up)
+                self._parking.turn(states)
+                self._letters.turn(states)
+            self._maintenance.turn(owned.states)
+            self._bucket_counts.turn(owned.states)
+        except LogError as error:
+            owned.quarantine(error)
+        except RejoinError as error:
+            owned.join_again(error)
+        except RetriableError as error:
+            self._warn(str(error))
+        except MembershipLostError:
+            raise
+        except FatalError as error:
+            owned.begin_anew(error)
+        owned.announce()
+        self._publishing.turn(owned.states)
+        self._health.turn()
+
+    def hand_over(self) -> None:
+        """Commit all that is ours as released, and give it up."""
+        self._owned.hand_over()
+        self._health.beat()
+
+    def close(self) -> None:
+        """Leave the group, which gives up what is still ours, and close the clients."""
+        try:
+            self._publishing.close()
+            self._steady.close()
+            self._draining.close()
+            self._connections.close()
+        except BrokerError as error:
+            self._on_event("not_left", reason=str(error))
+
+    def look(self) -> View:
+        """The loop as it stands."""
+        return self._owned.view()
+
+    def _patience_ms(self) -> int:
+        """How long to wait for records: no longer than until the next transaction has something to do."""
+        if self._owned.is_taking_over:
+            return 0
+        wait_ms = DRAIN_WAIT_MS if self._draining.is_busy else READ_WAIT_MS
+        now_ms = self._clock.now_ms()
+        for state in self._owned.states.values():
+            due_ms = state.next_due_ms()
+            if due_ms is not None and due_ms - now_ms < wait_ms:
+                wait_ms = due_ms - now_ms
+        monotonic_ms = self._clock.monotonic_ms()
+        return max(0, min(READ_WAIT_MS, max(wait_ms, self._not_before_ms - monotonic_ms)))
+
+    @property
+    def _not_before_ms(self) -> int:
+        return max(self._next_transaction_ms, self._firing.resting_until_ms)
+
+    def _fire(self) -> None:
+        now_ms = self._clock.now_ms()
+        monotonic_ms = self._clock.monotonic_ms()
+        is_resting = monotonic_ms < self._next_in_replay_ms
+        states = self._owned.states.values()
+        ready = [state for state in states if state.collect(now_ms) and not (is_resting and state.replaying)]
+        if not ready or monotonic_ms < self._not_before_ms:
+            return
+        self._next_transaction_ms = monotonic_ms + self._interval_ms
+        if any(state.replaying for state in ready):
+            self._next_in_replay_ms = monotonic_ms + REPLAY_REST_MS
+        self._turns += 1
+        self._firing.fire(rotated(ready, self._turns))
+
+    def _new_reader(self, plan: Plan, queue_kbytes: int = QUEUE_KBYTES) -> Reader:
+        return Reader(plan.cluster, self._warn, queue_kbytes, StallWatch(self._connections.offsets, self._clock))
+
+    def _warn(self, text: str) -> None:
+        self._on_event("kafka_warning", reason=text)

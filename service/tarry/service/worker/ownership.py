@@ -1,0 +1,530 @@
+"""Which partitions are ours: given by the group, taken over, and released, lost or taken over anew.
+
+A partition goes through: assigned → taken over (its state stands, the gate closed) → replayed (the gate opens) →
+served → released or lost. A take-over may wait for brokers, and a callback of the group may not: so the callback notes
+what is assigned, and the loop takes it over. What a classic group takes and gives back stands by meanwhile. What can't
+be served is set aside (`Aside`), alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+
+from tarry.clock import Clock
+from tarry.core.partition import PartitionState
+from tarry.core.progress.recovered import Recovered
+from tarry.errors import (
+    AbortableError,
+    BrokerError,
+    FatalError,
+    InstanceInUseError,
+    LogError,
+    MembershipLostError,
+    RejoinError,
+    RetriableError,
+    UsageError,
+)
+from tarry.kafka.own_logs import Seen
+from tarry.kafka.partition_logs import logs_of, proof_of
+from tarry.kafka.rights import denial
+from tarry.kafka.types import OffsetMetadata, Place
+from tarry.service.metrics.families import REBALANCES, TAKEOVERS
+from tarry.service.metrics.tally import Tally
+from tarry.service.worker.aside import Aside
+from tarry.service.worker.connections import Connections
+from tarry.service.worker.draining import Draining
+from tarry.service.worker.filing import Filer
+from tarry.service.worker.firing import Firing
+from tarry.service.worker.health import HealthReporter, View
+from tarry.service.worker.letters import LetterWriter
+from tarry.service.worker.maintenance import Maintenance
+from tarry.service.worker.parking import Parking
+from tarry.service.worker.plan import Plan
+from tarry.service.worker.publishing import Publishing
+from tarry.service.worker.reading import Reading
+from tarry.service.worker.standby import Standby
+from tarry.service.worker.static_member import StaticMember
+from tarry.service.worker.takeovers import Refused, Taken, TakeOvers
+from tarry.timer import TimingWheel
+
+RETRY_MS = 100
+"""How long a refused take-over waits before it begins again."""
+
+REJOIN_MS = 300
+"""How long until a member whose instance is in use asks again."""
+
+GONE_MS = 5_000
+"""How long a member waits before it makes anew a group that its coordinator does not know.
+
+A broker that comes back after kill -9 may answer for a group that it has not read yet: Kafka takes the end of a load
+that was given up for the end of the one that is running (`CoordinatorRuntime.load`, read in 4.1.0 to 4.3.1). Who makes
+the group anew in that second writes what the broker then cannot read, and no member is served any more.
+"""
+
+LOST_MS = 20_000
+"""How long a KIP-848 member that lost its partitions waits for others before it joins anew.
+
+The client library joins again by itself; but it was seen to do nothing for minutes after a coordinator was killed.
+"""
+
+HAND_OVER_MS = 8_000
+"""The budget of a release: what it does not reach, the next owner's fencing does."""
+
+
+class Ownership:
+    """The partitions of one process; the group tells it what comes and goes (`Rebalances`).
+
+    Args:
+        plan: what the process does.
+        clock: wall and monotonic time.
+        connections: its clients.
+        reading: reads what is ours.
+        firing: commits what is released.
+        filer: is stopped before anything is given up.
+        draining: forgets what is not ours.
+        parking: is stopped before anything is given up.
+        letters: the same.
+        maintenance: forgets what is not ours.
+        health: is told of take-overs.
+        publishing: is told what was taken over.
+        tally: counts.
+        on_event: takes an event's name and fields, for the log.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        clock: Clock,
+        connections: Connections,
+        reading: Reading,
+        firing: Firing,
+        filer: Filer,
+        draining: Draining,
+        parking: Parking,
+        letters: LetterWriter,
+        maintenance: Maintenance,
+        health: HealthReporter,
+        publishing: Publishing,
+        tally: Tally,
+        on_event: Callable[..., None],
+    ) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._connections = connections
+        self._reading = reading
+        self._firing = firing
+        self._draining = draining
+        self._beside = (filer, parking, letters)
+        """Who has producers beside the loop's own."""
+        self._maintenance = maintenance
+        self._health = health
+        self._publishing = publishing
+        self._tally = tally
+        self._on_event = on_event
+        self.states: dict[Place, PartitionState] = {}
+        """Those that are taken over."""
+        self._standby = Standby(connections, lambda states: firing.commit_rest(states, released=False))
+        self._shut_out = StaticMember(connections, clock, on_event)
+        self._taking_over = TakeOvers(plan, clock, connections, on_event)
+        self._waiting: set[Place] = set()
+        self._aside = Aside(clock, on_event)
+        self._away: set[Place] = set()
+        """Of which a log had no leader when that was looked at last."""
+        self._one_by_one = False
+        """Whether partitions are taken over each for itself: some take-over of several was refused."""
+        self._tries = 0
+        """How many of those were begun, so that it is another one's turn each time."""
+        self._is_unsigned = False
+        """Whether new transactional ids of ours are not in the group's checkpoints yet."""
+        self._retry_at_ms = 0
+        self._announced = False
+        self._lost_producer: FatalError | None = None
+        self._waits_for_instance = False
+        self._joined = False
+        self._rejoin_at_ms: int | None = None
+        self._rejoined = False
+
+    def view(self) -> View:
+        """What there is to say of it."""
+        waiting = sum(place not in self._aside for place in self._waiting)
+        return View(self._joined or self._connections.membership.joined, waiting, self.states, self._aside)
+
+    def turn(self) -> None:
+        """Serve the group's callbacks, and take over what waits for it.
+
+        Raises:
+            RetriableError: a broker does not answer; go on.
+            FatalError: a producer was lost: `begin_anew`.
+            RejoinError: `join_again`.
+            MembershipLostError: this member is out for good.
+        """
+        self._serve_the_group()
+        if self._lost_producer is not None:
+            raise self._lost_producer
+        if self._rejoin_at_ms is not None and self._clock.monotonic_ms() >= self._rejoin_at_ms:
+            self._join_after_loss()
+        self._change_stuck_names()
+        seen = self._connections.own_logs.turn(self._ours)
+        if seen is not None:
+            self._heed(seen)
+        self._waiting.update(self._aside.due(self._away))
+        if self._waiting and self._clock.monotonic_ms() >= self._retry_at_ms:
+            self._take_over()
+
+    @property
+    def _ours(self) -> list[Place]:
+        """All that the group has given us."""
+        return sorted({*self.states, *self._waiting, *self._aside})
+
+    def _serve_the_group(self) -> None:
+        try:
+            if not self._shut_out:
+                self._connections.membership.poll()
+        except MembershipLostError as error:
+            self._lose_all()
+            self._shut_out.begin(error)
+        self._shut_out.turn()
+
+    def _lose_all(self) -> None:
+        """Drop what is ours, taken over or not: after an error that ends the membership nobody calls back about it."""
+        self._joined = False
+        self.lost(self._ours)
+
+    @property
+    def is_taking_over(self) -> bool:
+        """Whether a take-over is under way: the loop should come back soon."""
+        return bool(self._taking_over.places)
+
+    def announce(self) -> None:
+        """Say that all that is ours is served, once it is."""
+        if self._announced or not self.states or any(place not in self._aside for place in self._waiting):
+            return
+        if any(state.replaying for state in self.states.values()):
+            return
+        self._announced = True
+        self._health.serving()
+        self._on_event("serving", partitions=_text(self.states))
+
+    # -- the group's callbacks --------------------------------------------------------------------------------------
+
+    def assigned(self, places: Sequence[Place]) -> None:
+        """Note that these are to be taken over."""
+        self._on_event("assigned", partitions=_text(places))
+        self._waits_for_instance = False
+        self._rejoin_at_ms, self._rejoined = None, False
+        self._joined = True
+        self._tally.count(REBALANCES, 1, "assigned")
+        self._standby.keep(places)
+        self._waiting.update(places)
+        if places:
+            self._health.taking_over()
+        self._announced = False
+
+    def revoked(self, places: Sequence[Place]) -> None:
+        """Commit these as released and give them up. No transaction is open: the loop finishes each before it polls."""
+        self._stop_side_producers()
+        states = [self.states[place] for place in places if place in self.states]
+        if states or self._waiting.intersection(places):  # at the end they are given up before the group asks
+            self._tally.count(REBALANCES, 1, "revoked")
+        self._taking_over.give_up(places)
+        released = self._release(states) if states else {}
+        may_come_back = self._lost_producer is None and not self._connections.membership.is_incremental
+        for state in self._part_with(places):
+            if may_come_back and state.place in released and state.overflow.can_be_left:
+                self._standby.put(state, released[state.place])
+            else:
+                state.close()
+        self._aside.forget(places)
+        self._taking_over.part_with(places)
+        self._on_event("revoked", partitions=_text(places))
+
+    def hand_over(self) -> None:
+        """Commit all that is ours as released, for others."""
+        self.revoked([*self.states, *self._taking_over.places])
+        self._aside.clear()
+        self._standby.clear()
+
+    def lost(self, places: Sequence[Place]) -> None:
+        """Drop these: they are somebody else's."""
+        self._stop_side_producers()
+        self._drop(places)
+        self._aside.forget(places)
+        self._taking_over.part_with(places)
+        self._standby.clear()
+        if places and self._connections.membership.is_incremental:
+            self._rejoin_at_ms = self._clock.monotonic_ms() + LOST_MS
+        self._tally.count(REBALANCES, 1, "lost")
+        self._on_event("lost", partitions=_text(places))
+
+    def _stop_side_producers(self) -> None:
+        for one in self._beside:
+            try:
+                one.stop()
+            except FatalError as error:
+                self._lost_producer = error
+
+    def _release(self, states: Sequence[PartitionState]) -> Mapping[Place, OffsetMetadata]:
+        """What was committed; nothing, where it could not be."""
+        deadline_ms = self._clock.monotonic_ms() + HAND_OVER_MS
+        while True:
+            try:
+                return self._firing.commit_rest(states, released=True)
+            except AbortableError as error:
+                # The metadata is taken anew each time, so a moved generation is got over by trying again.
+                if self._clock.monotonic_ms() > deadline_ms:
+                    self._on_event("not_released", reason=str(error))
+                    return {}
+                self._clock.sleep(RETRY_MS / 1000)
+                states = self._writable(states)
+            except BrokerError as error:
+                self._on_event("not_released", reason=str(error))
+                self._lost_producer = FatalError(str(error), error.code)
+                return {}
+
+    def _writable(self, states: Sequence[PartitionState]) -> Sequence[PartitionState]:
+        """Those of which all logs are there: one that is away would keep the others from being released."""
+        self._rename_stuck()
+        try:
+            seen = self._connections.own_logs.look([state.place for state in states])
+        except BrokerError:  # then the next try fails too, and says it
+            return states
+        return [state for state in states if state.place not in {*seen.away, *seen.missing}]
+
+    def _drop(self, places: Sequence[Place]) -> None:
+        for state in self._part_with(places):
+            state.close()
+
+    def _part_with(self, places: Sequence[Place]) -> list[PartitionState]:
+        """Do no more for these; the states of those that were taken over."""
+        held = [place for place in places if place in self.states]
+        if held:
+            self._reading.shut(held)
+        self._draining.forget(held)
+        self._waiting.difference_update(places)
+        self._taking_over.forget(places)
+        self._maintenance.forget(places)
+        return [self.states.pop(place) for place in held]
+
+    # -- beginning again --------------------------------------------------------------------------------------------
+
+    def begin_anew(self, error: FatalError) -> None:
+        """A transaction's fate is not known, or the producer is gone: take over all that is ours, from the start."""
+        self._on_event("begin_anew", reason=str(error), code=error.code)
+        self._lost_producer = None
+        places = list(self.states)
+        for one in self._beside:
+            one.forget()
+        self._drop(places)
+        self._taking_over.clear()
+        self._standby.clear()
+        for transactor in self._connections.transactors:
+            transactor.close()
+        self._waiting.update(places)
+        self._health.taking_over()
+        self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
+        self._announced = False
+
+    def join_again(self, error: RejoinError) -> None:
+        """Join as a new member; under KIP-848 one that died keeps its instance until its session ends: wait for it."""
+        wait_ms = REJOIN_MS
+        if not isinstance(error, InstanceInUseError):
+            self._on_event("group_gone", reason=str(error))
+            self._lose_all()
+            wait_ms = GONE_MS
+        elif not self._waits_for_instance:
+            self._on_event("instance_in_use", reason=str(error))
+            self._waits_for_instance = True
+        self._clock.sleep(wait_ms / 1000)
+        self._connections.membership.rejoin()
+
+    def _join_after_loss(self) -> None:
+        """Nothing was assigned since partitions were lost: the second time only where the group has not taken us in."""
+        self._rejoin_at_ms = None
+        if self._rejoined and self._connections.membership.joined:
+            return
+        self._on_event("joining_anew", waited_ms=LOST_MS)
+        self._connections.membership.rejoin()
+        self._rejoined, self._rejoin_at_ms = True, self._clock.monotonic_ms() + LOST_MS
+
+    # -- set aside --------------------------------------------------------------------------------------------------
+
+    def quarantine(self, error: LogError) -> None:
+        """A log of a partition is not as it must be: that partition is not served, until somebody has mended it."""
+        for place in self._ours:
+            if error.log in logs_of(place, self._plan.intakes[place[0]].geometry):
+                self._set_aside({place: str(error)}, self._aside.quarantine)
+
+    def _heed(self, seen: Seen) -> None:
+        """Set aside what can't be served as its logs stand; what is read already fires without its intake."""
+        unreadable = {place: why for place, why in seen.unreadable.items() if place not in self.states}
+        self._away = {*seen.away, *unreadable}
+        self._set_aside({**unreadable, **seen.away}, self._aside.wait)
+        self._set_aside(seen.missing, self._aside.quarantine)
+
+    def _set_aside(self, reasons: Mapping[Place, str], put: Callable[[Place, str], None]) -> None:
+        """Do no more for these, and say that whoever takes them over need not fence us."""
+        states = [self.states[place] for place in reasons if place in self.states]
+        if states:
+            self._stop_side_producers()
+            self._release_plainly(states)
+        self._taking_over.give_up(list(reasons))
+        self._drop(list(reasons))
+        for place, why in reasons.items():
+            put(place, why)
+
+    def _release_plainly(self, states: Sequence[PartitionState]) -> None:
+        """No transaction of theirs is open, and their journals may be away: so without one."""
+        rests = {state.place: state.rest(released=True) for state in states}
+        try:
+            self._connections.membership.commit({place: (rest.low, rest.metadata) for place, rest in rests.items()})
+        except BrokerError as error:
+            self._on_event("not_released", reason=str(error))
+
+    # -- other names ------------------------------------------------------------------------------------------------
+
+    def _change_stuck_names(self) -> None:
+        """Go on under other transactional ids where one is stuck; no transaction begins before all checkpoints say so.
+
+        Raises:
+            RetriableError: the group moves on, or there is no answer; try again.
+        """
+        if self._rename_stuck():
+            # Most likely a log of ours has no leader: the next transaction is to be without it.
+            self._heed(self._connections.own_logs.look(self._ours))
+        if self._is_unsigned:
+            rests = {place: state.rest() for place, state in self.states.items()}
+            if rests:
+                self._connections.membership.commit({place: (rest.low, rest.metadata) for place, rest in rests.items()})
+            for place in rests:
+                self.states[place].confirm_rest()
+            self._is_unsigned = False
+
+    def _rename_stuck(self) -> bool:
+        """Whether any was stuck."""
+        stuck = [transactor for transactor in self._connections.transactors if transactor.is_stuck]
+        if not stuck:
+            return False
+        for transactor in stuck:
+            transactor.rename()
+        self._on_event("names_changed", transactional_ids=[transactor.transactional_id for transactor in stuck])
+        for state in self.states.values():
+            state.sign(self._connections.writer)
+        self._taking_over.clear()
+        self._is_unsigned = True
+        return True
+
+    # -- taking over ------------------------------------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        """Begin with what waits, and go on with what is under way."""
+        try:
+            if not self._taking_over.places.issuperset(self._waiting):
+                self._begin_to_take_over()
+            for outcome in self._taking_over.turn():
+                if isinstance(outcome, Taken):
+                    self._stand(outcome)
+                else:
+                    self._be_refused(outcome)
+        except (RetriableError, AbortableError) as error:
+            self._try_again(error)
+        self._one_by_one = self._one_by_one and bool(self._waiting)
+
+    def _be_refused(self, refused: Refused) -> None:
+        """Set aside what nobody can take over, once it is known which; the others go on, each for itself."""
+        if not isinstance(refused.error, UsageError):
+            self._try_again(refused.error)
+        elif len(refused.places) == 1:
+            self._set_aside({refused.places[0]: str(refused.error)}, self._aside.quarantine)
+        self._one_by_one = True
+
+    def _try_again(self, error: BrokerError) -> None:
+        self._on_event("take_over_refused", reason=str(error))
+        self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
+        self._one_by_one = True
+
+    def _to_begin(self) -> list[Place]:
+        """What to begin with: all that waits, or, after a refusal, another one each time."""
+        places = sorted(self._waiting - self._taking_over.places)
+        if not self._one_by_one:
+            return places
+        self._tries += 1
+        return [places[self._tries % len(places)]]
+
+    def _begin_to_take_over(self) -> None:
+        began_ms = self._clock.monotonic_ms()
+        self._heed(self._connections.own_logs.look(self._ours))
+        if not self._waiting:
+            return
+        places = self._to_begin()
+        for one in self._beside:
+            one.settle()
+        # Step 0.
+        try:
+            self._connections.membership.commit(proof_of(places))
+        except FatalError as error:
+            if (refusal := denial(error)) is None:
+                raise
+            self._be_refused(Refused(places, refusal))
+            return
+        # Only now: under a static instance's ids this fences whoever ran before, or runs still.
+        self._plan.cluster.clients.at_once([one.renew for one in self._connections.transactors if not one.started])
+        self._health.turn()
+        self._resume(places, began_ms)
+        if others := sorted(self._waiting.intersection(places)):
+            self._taking_over.begin(others, began_ms)
+
+    def _resume(self, places: Sequence[Place], began_ms: int) -> None:
+        """Go on with what stands by; it is served, whatever becomes of the others."""
+        resumed = self._standby.resume(places)
+        if not resumed:
+            return
+        others = list(self.states)
+        self.states.update(resumed)
+        self._reading.open({place: state.position for place, state in resumed.items()}, others)
+        self._waiting.difference_update(resumed)
+        self._aside.back(resumed)
+        self._on_event("resumed", partitions=_text(resumed), took_ms=self._clock.monotonic_ms() - began_ms)
+
+    def _states_of(self, recovered: Mapping[Place, Recovered]) -> dict[Place, PartitionState]:
+        """The states of what was taken over; where no copy says which topics it is of, one is written before all else.
+
+        Else a copy that does not know would serve, should the intake be made anew: as if all were done of that one
+        that the journal says of this one.
+        """
+        now_ms = self._clock.now_ms()
+        states = {}
+        with ExitStack() as unless_all_is_well:
+            for place, found in recovered.items():
+                intake = self._plan.intakes[place[0]]
+                state = PartitionState(*place, intake.reader, intake.fixed_delay, self._new_wheel, found, now_ms)
+                states[place] = state
+                unless_all_is_well.callback(state.close)
+            if uncopied := [state for place, state in states.items() if recovered[place].is_uncopied]:
+                self._firing.commit_rest(uncopied, released=False)
+            unless_all_is_well.pop_all()
+        return states
+
+    def _stand(self, taken: Taken) -> None:
+        others = list(self.states)
+        self.states.update(self._states_of(taken.recovered))
+        for place, found in taken.recovered.items():
+            self._tally.count(TAKEOVERS, 1, place[0])
+            self._on_event(
+                "taken_over",
+                topic=place[0],
+                partition=place[1],
+                low=found.low,
+                done_above=len(found.done),
+                replay_to=found.replay_end,
+                took_ms=taken.took_ms,
+            )
+        self._reading.open({place: found.low for place, found in taken.recovered.items()}, others)
+        self._waiting.difference_update(taken.recovered)
+        self._publishing.taken_over(taken.recovered)
+        self._aside.back(taken.recovered)
+
+    def _new_wheel(self, start_ms: int) -> TimingWheel:
+        return TimingWheel(self._plan.tick_ms, self._plan.wheel_size, start_ms)
+
+
+def _text(places: Sequence[Place] | Mapping[Place, object]) -> list[str]:
+    return [f"{topic}/{partition}" for topic, partition in sorted(places)]

@@ -1,0 +1,125 @@
+"""Reading the intakes: records go to the state of their partition, as long as there is room for what is held."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from confluent_kafka import Message
+
+from tarry.core.partition import PartitionState
+from tarry.kafka.reader import Reader
+from tarry.kafka.record_headers import read_headers, saved_headers
+from tarry.kafka.types import Place
+from tarry.service.metrics.tally import Tally
+from tarry.service.worker.batches import is_behind
+from tarry.service.worker.counting import count_placed, count_received
+from tarry.service.worker.steady_clock import SteadyClock
+
+READ_MOST = 5_000
+
+KNOWN_SHARE = 0.125
+"""Of the budget: what knowing the messages takes that were delivered a moment ago, for duplicates."""
+
+RESUME_AT = 0.8
+"""Reading goes on when what is held has fallen to this share of the budget."""
+
+
+class Reading:
+    """Reads the intakes of one process.
+
+    Args:
+        reader: the consumer.
+        intakes: all topics that are read.
+        budget_bytes: for messages held.
+        clock: wall time.
+        tally: counts.
+        on_event: takes an event's name and fields, for the log.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        intakes: Iterable[str],
+        budget_bytes: int,
+        clock: SteadyClock,
+        tally: Tally,
+        on_event: Callable[..., None],
+    ) -> None:
+        self._reader = reader
+        self._intakes = list(intakes)
+        self._budget_bytes = budget_bytes
+        self._clock = clock
+        self._tally = tally
+        self._on_event = on_event
+        self._paused = False
+
+    def open(self, starts: Mapping[Place, int], others: Iterable[Place]) -> None:
+        """Begin to read partitions.
+
+        Args:
+            starts: offsets.
+            others: partitions that are read already; they go on too, since a replay is read to its end in any case.
+        """
+        if self._paused:
+            self._paused = False
+            self._reader.resume(others)
+        self._reader.open(starts)
+
+    def shut(self, places: Iterable[Place]) -> None:
+        """Stop reading partitions."""
+        self._reader.shut(places)
+
+    def turn(self, states: Mapping[Place, PartitionState], wait_ms: int) -> None:
+        """Read what is there, or wait for it; not while much that was read waits to be filed.
+
+        Args:
+            states: what takes the records.
+            wait_ms: the longest wait.
+        """
+        self._mind_the_budget(states)
+        if is_behind(states.values()):
+            self._clock.sleep(wait_ms / 1000)
+            return
+        records, reached = self._reader.read(READ_MOST, wait_ms / 1000)
+        if not records and not reached:
+            return
+        held = [state.held for state in states.values()]
+        self._accept(records, states)
+        for place, position in reached.items():
+            if place in states:
+                states[place].arrivals.reach(position)
+        count_received(self._tally, self._intakes, records)
+        count_placed(self._tally, list(states.values()), held)
+
+    def _accept(self, records: Sequence[Message], states: Mapping[Place, PartitionState]) -> None:
+        now_ms, latest_ms = self._clock.now_ms(), self._clock.latest_ms()
+        topic, partition, state = None, None, None
+        for record in records:
+            if record.partition() != partition or record.topic() != topic:  # they come in runs
+                topic, partition = record.topic() or "", record.partition() or 0
+                state = states.get((topic, partition))
+            if state is None:
+                continue
+            offset = record.offset() or 0
+            try:
+                headers = read_headers(record)
+            except SystemError as error:  # a name that is not UTF-8
+                saved = saved_headers(record, error)
+                state.arrivals.accept_unreadable(offset, record.key(), record.value(), saved)
+                continue
+            stamp_ms = record.timestamp()[1]
+            state.arrivals.accept(offset, stamp_ms, record.key(), record.value(), headers, now_ms, latest_ms)
+
+    def _mind_the_budget(self, states: Mapping[Place, PartitionState]) -> None:
+        """Stop reading while more is held than the budget allows; a replay is read to its end, or none would fire."""
+        share = int(self._budget_bytes * KNOWN_SHARE) // max(1, len(states))
+        for state in states.values():
+            state.shed_known(share)
+        held = sum(state.memory_bytes for state in states.values())
+        replaying = any(state.replaying for state in states.values())
+        if not self._paused and held > self._budget_bytes and not replaying:
+            self._paused = True
+            self._reader.pause(states)
+            self._on_event("reading_paused", held_bytes=held, budget_bytes=self._budget_bytes)
+        elif self._paused and held < self._budget_bytes * RESUME_AT:
+            self._paused = False
+            self._reader.resume(states)
+            self._on_event("reading_resumed", held_bytes=held)

@@ -1,0 +1,129 @@
+"""What is parked stays within its share of memory: beyond it only places are kept, and read again in their turn.
+
+A message holds its partition's low watermark until it is done, and the intake is trimmed below that alone: so its
+record is still there; and so is that of a bucket. A reader of its own goes over the stretches of these logs in which
+the places lie, of one target of a partition at a time, a little in every turn of the loop, and never waits.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tarry.core.partition import PartitionState
+from tarry.errors import LogError
+from tarry.kafka.partition_logs import log_of
+from tarry.kafka.reader import Reader
+from tarry.kafka.record_headers import headers_of
+from tarry.kafka.types import Place
+
+if TYPE_CHECKING:
+    from tarry.core.progress.source import Source
+    from tarry.core.window.parked import Wanted
+
+READ_MOST = 5_000
+
+SHARE = 8
+"""Of the memory for messages held, one part in so many is for parked ones, and as much for those being read again."""
+
+MOST_PASSES = 4
+"""How many partitions are read again at a time."""
+
+
+class Rereading:
+    """Sheds what is parked and too much, and reads it again.
+
+    Args:
+        new_reader: makes a consumer without a group.
+        budget_bytes: for all messages held.
+    """
+
+    def __init__(self, new_reader: Callable[[], Reader], budget_bytes: int) -> None:
+        self._new_reader = new_reader
+        self._share_bytes = budget_bytes // SHARE
+        self._most_bytes = self._share_bytes
+        self._reader: Reader | None = None
+        self._passes: dict[PartitionState, Wanted] = {}
+        self._logs: dict[Place, tuple[PartitionState, Source, int]] = {}
+
+    def shed(self, states: Sequence[PartitionState]) -> None:
+        """Keep what is parked within its share, which partitions divide evenly."""
+        for state in states:
+            state.parked.shed(self._share_bytes // len(states))
+        self._most_bytes = self._share_bytes // len(states)
+
+    def want(self, state: PartitionState, topic: str) -> None:
+        """Read again what comes next for a target in a partition, if that is kept by its place and it is its turn.
+
+        Raises:
+            RetriableError: refused for now; ask again.
+        """
+        room_bytes = self._share_bytes - sum(wanted.size_bytes for wanted in self._passes.values())
+        if state in self._passes or len(self._passes) >= MOST_PASSES or (self._passes and room_bytes <= 0):
+            return
+        wanted = state.parked.wanted(topic, min(self._most_bytes, room_bytes))
+        if wanted is not None:
+            if self._reader is None:
+                self._reader = self._new_reader()
+            logs = {log_of(state, source): (source, span) for source, span in wanted.spans.items()}
+            self._reader.open({log: start for log, (_, (start, _)) in logs.items()})
+            self._passes[state] = wanted
+            self._logs.update({log: (state, source, end) for log, (source, (_, end)) in logs.items()})
+
+    def turn(self) -> None:
+        """Read on, without waiting.
+
+        Raises:
+            RetriableError: refused for now; go on.
+            LogError: a log no longer holds a record that is wanted.
+        """
+        if self._reader is None or not self._passes:
+            return
+        records, reached = self._reader.read(READ_MOST, 0)
+        for record in records:
+            log = (record.topic() or "", record.partition() or 0)
+            if log not in self._logs:
+                continue
+            state, source, end = self._logs[log]
+            wanted = self._passes[state]
+            offset = record.offset() or 0
+            if wanted.due_ms(source, offset) is not None:
+                stamp_ms, key, value, headers = record.timestamp()[1], record.key(), record.value(), headers_of(record)
+                state.arrivals.read_again(wanted, source, offset, stamp_ms, key, value, headers)
+            if wanted.is_complete:
+                self._end(state)
+                state.parked.restore(wanted)
+            elif offset + 1 >= end:
+                self._reached(log)
+        for log, position in reached.items():
+            if log in self._logs and position >= self._logs[log][2]:
+                self._reached(log)
+
+    def stop(self) -> None:
+        """Let go of what is being read: the partitions are given up, or all is taken over anew."""
+        self._passes.clear()
+        self._logs.clear()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _reached(self, log: Place) -> None:
+        """A log was read to its end; where it was the last of its partition, something is missing."""
+        state = self._logs[log][0]
+        self._shut([log])
+        if any(other is state for other, _, _ in self._logs.values()):
+            return
+        wanted = self._passes.pop(state)
+        raise LogError(
+            f"{state.intake}/{state.partition} and its buckets no longer hold all of {len(wanted)} messages for "
+            f"{wanted.topic}, which are not delivered yet: was data deleted?",
+            state.place,
+        )
+
+    def _end(self, state: PartitionState) -> None:
+        del self._passes[state]
+        self._shut([log for log, (one, _, _) in self._logs.items() if one is state])
+
+    def _shut(self, logs: Sequence[Place]) -> None:
+        for log in logs:
+            del self._logs[log]
+        if self._reader is not None:
+            self._reader.shut(logs)

@@ -1,0 +1,177 @@
+"""The take-overs of one process that are under way: each goes on by a part a turn of the loop.
+
+A journal of hours takes longer to be read than the group waits for a member that does not poll. So between two parts
+the loop goes round: the group is served, and what is taken over already fires.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tarry.clock import Clock
+from tarry.core.progress.recovered import Recovered
+from tarry.errors import AbortableError, BrokerError, FatalError, RetriableError, UsageError
+from tarry.kafka.reader import Reader
+from tarry.kafka.refusals import Shortfalls
+from tarry.kafka.rights import denial
+from tarry.kafka.stall import StallWatch
+from tarry.kafka.takeover import ByParts, Identity, TakeOver
+from tarry.kafka.transaction import fence
+from tarry.kafka.types import Place
+from tarry.service.worker.connections import Connections
+from tarry.service.worker.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Partitions that are taken over, but for the replay.
+
+    Attributes:
+        recovered: what was found of each.
+        took_ms: how long it took.
+    """
+
+    recovered: Mapping[Place, Recovered]
+    took_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Partitions whose take-over was refused: one of them, or all; it is under way no more.
+
+    Attributes:
+        places: of it.
+        error: for now, or (`UsageError`) until somebody mends it.
+    """
+
+    places: Sequence[Place]
+    error: RetriableError | AbortableError | UsageError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _UnderWay:
+    """One take-over."""
+
+    places: Sequence[Place]
+    began_ms: int
+    take_over: TakeOver
+    journal: Reader
+    course: ByParts[dict[Place, Recovered]]
+
+
+class TakeOvers:
+    """What is being taken over.
+
+    Args:
+        plan: what the process does.
+        clock: wall and monotonic time.
+        connections: its clients.
+        on_event: takes an event's name and fields, for the log.
+    """
+
+    def __init__(self, plan: Plan, clock: Clock, connections: Connections, on_event: Callable[..., None]) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._connections = connections
+        self._on_event = on_event
+        self._shortfalls = Shortfalls(clock)
+        self._under_way: list[_UnderWay] = []
+
+    @property
+    def places(self) -> set[Place]:
+        """Of which one is under way."""
+        return {place for one in self._under_way for place in one.places}
+
+    def begin(self, places: Sequence[Place], began_ms: int) -> None:
+        """Begin to take partitions over that membership was proved of.
+
+        Args:
+            places: of which none is under way.
+            began_ms: monotonic.
+        """
+        journal = Reader(
+            self._plan.cluster,
+            lambda text: self._on_event("kafka_warning", reason=text),
+            watch=StallWatch(self._connections.offsets, self._clock),
+        )
+        geometry = {topic: intake.geometry for topic, intake in self._plan.intakes.items()}
+        take_over = TakeOver(
+            self._connections.membership,
+            self._connections.offsets,
+            self._connections.origins,
+            self._shortfalls,
+            journal,
+            Identity(self._connections.writer, self._connections.former, geometry),
+            partial(fence, self._plan.cluster),
+            self._clock,
+            self._on_event,
+        )
+        self._under_way.append(_UnderWay(places, began_ms, take_over, journal, take_over.run(places)))
+
+    def turn(self) -> Iterator[Taken | Refused]:
+        """Go on by a part with each; each that is through, or refused, as soon as it is.
+
+        Raises:
+            FatalError: refused, and a producer is lost.
+        """
+        for one in list(self._under_way):
+            try:
+                recovered = self._go_on(one)
+            except (UsageError, FatalError) as error:
+                refusal = error if isinstance(error, UsageError) else denial(error)
+                if refusal is None:
+                    raise
+                # It is left for long, and may go to somebody else.
+                self._release(one, one.places)
+                yield Refused(one.places, refusal)
+                continue
+            except (RetriableError, AbortableError) as error:
+                yield Refused(one.places, error)
+                continue
+            if recovered is not None:
+                yield Taken(recovered, self._clock.monotonic_ms() - one.began_ms)
+
+    def _go_on(self, one: _UnderWay) -> dict[Place, Recovered] | None:
+        is_over = True
+        try:
+            next(one.course)
+            is_over = False
+        except StopIteration as end:
+            recovered: dict[Place, Recovered] = end.value
+            return recovered
+        finally:
+            if is_over:
+                self._end(one)
+        return None
+
+    def give_up(self, places: Collection[Place]) -> None:
+        """These are to be given up, and are still ours: whoever gets them need not fence us."""
+        for one in list(self._under_way):
+            self._release(one, [place for place in one.places if place in places])
+        self.forget(places)
+
+    def _release(self, one: _UnderWay, places: Sequence[Place]) -> None:
+        try:
+            one.take_over.release(places)
+        except BrokerError as error:
+            self._on_event("not_released", reason=str(error))
+
+    def forget(self, places: Collection[Place]) -> None:
+        """These are to be begun again, if at all, and so is what else was being taken over with one of them."""
+        for one in [one for one in self._under_way if not set(places).isdisjoint(one.places)]:
+            self._end(one)
+
+    def part_with(self, places: Collection[Place]) -> None:
+        """These are somebody else's: whatever is known of them is not known any more."""
+        self.forget(places)
+        self._shortfalls.forget(places)
+
+    def clear(self) -> None:
+        """All of them are to be begun again."""
+        for one in list(self._under_way):
+            self._end(one)
+
+    def _end(self, one: _UnderWay) -> None:
+        self._under_way.remove(one)
+        one.course.close()
+        one.journal.close()

@@ -1,0 +1,283 @@
+"""Looking on while the service's own worker serves, on the fake cluster."""
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tarry.core.progress.checkpoint import Geometry
+from tarry.core.progress.source import INTAKE
+from tarry.core.request.dialects import DIALECTS
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
+from tarry.errors import UsageError
+from tarry.handle import Handle
+from tarry.headers import derived_id
+from tarry.kafka.birth import Birth
+from tarry.kafka.inspector import Inspector, Waiting
+from tarry.kafka.intake_topics import make_or_check
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.settings import Cluster
+from tarry.kafka.topics import TopicAdmin, wheel_topic
+from tarry.kafka.whereabouts import Whereabouts, find
+from tarry.service.worker import Plan, Worker
+from tarry.service.worker.plan import IntakePlan
+from tarry.testing import FakeBroker, ManualClock, Step
+
+if TYPE_CHECKING:
+    from tarry.kafka.types import Place
+
+GEOMETRY = Geometry(1_000, 3, 3)
+"""Buckets of 1, 3 and 9 s, eight of each."""
+
+POLICY = IntakePolicy("in")
+
+
+class Scene:
+    """An intake of two partitions with an overflow wheel, a target, one worker, and an inspector."""
+
+    def __init__(self, **broker: tuple[int, int]) -> None:
+        self.clock = ManualClock()
+        self.broker = FakeBroker(self.clock, seed=3, **broker)  # type: ignore[arg-type]
+        self.handles: list[Handle] = []
+        self.read = [0, 0]
+        cluster = self._cluster("setup")
+        admin = cluster.clients.admin(cluster.client())
+        give = partial(Birth(cluster, admin, "group", self.clock).give, "in", 2, GEOMETRY)
+        make_or_check(TopicAdmin(admin), "in", 2, 1, GEOMETRY, fixed_delay=False, before_intake=give)
+        self.broker.make_topic("out", 1)
+        self._offsets = Offsets(admin, "group", cluster)
+        looking = Cluster("fake", {}, self.broker.clients("inspector", self._meanwhile))
+        self.inspector = Inspector(looking, "group", self.clock, self._progress)
+        self.turns_meanwhile = 0
+        """How often the worker turns at each request of the inspector."""
+        self._worker: Worker | None = None
+
+    def send(self, delay_ms: int, partition: int = 0) -> Handle:
+        headers: list[tuple[str, bytes | None]] = [("tarry-target", b"out"), ("tarry-delay-ms", b"%d" % delay_ms)]
+        due_ms = self.clock.now_ms() + delay_ms
+        offset = self.broker.append("in", b"k", b"v", headers, partition)
+        self.handles.append(Handle("in", partition, due_ms, derived_id("in", partition, offset).decode()))
+        return self.handles[-1]
+
+    def cancel(self, handle: Handle) -> None:
+        self.broker.append("in", None, None, [("tarry-cancel", str(handle).encode())], handle.partition)
+
+    def serve(self, for_ms: int) -> None:
+        """Let the worker turn for so long, and until no transaction is open."""
+        ends_ms = self.clock.now_ms() + for_ms
+        worker = self._worker = self._worker or self._new_worker()
+        for _ in range(200_000):
+            worker.turn()
+            if self.clock.now_ms() >= ends_ms and self._is_quiet():
+                return
+        raise AssertionError("it never comes to rest")
+
+    def waiting(self, policy: IntakePolicy = POLICY) -> list[Waiting]:
+        backlogs = self.inspector.survey("in")
+        done = self.inspector.done(backlogs)
+        requests = RequestReader(policy)
+        return [*self.inspector.in_intake(backlogs, requests, done), *self.inspector.in_slots(backlogs, done)]
+
+    def at_most(self) -> int:
+        backlogs = self.inspector.survey("in")
+        in_buckets = sum(one.end - one.begin for backlog in backlogs for one in backlog.stretches())
+        return in_buckets + sum(backlog.end - backlog.low for backlog in backlogs)
+
+    def find(self, handle: Handle) -> Whereabouts:
+        return find(self.inspector, handle, POLICY)
+
+    def delivered(self) -> set[str]:
+        headers = [dict(record.headers or ()) for record in self.broker.records("out")]
+        return {(found["tarry-id"] or b"").decode() for found in headers}
+
+    def _progress(self, read: int, more: int) -> None:
+        self.read[0] += read
+        self.read[1] += more
+
+    def _meanwhile(self, _step: Step) -> None:
+        if self._worker is not None:
+            for _ in range(self.turns_meanwhile):
+                self._worker.turn()
+
+    def _is_quiet(self) -> bool:
+        logs: list[Place] = [(name, p) for name in ("in.journal", "in.results") for p in (0, 1)]
+        logs += [(wheel_topic("in", level), p) for level in (1, 2, 3) for p in range(16)]
+        return self._offsets.ends(logs, committed=True) == self._offsets.ends(logs, committed=False)
+
+    def _cluster(self, process: str) -> Cluster:
+        return Cluster("fake", {}, self.broker.clients(process))
+
+    def _new_worker(self) -> Worker:
+        cluster = self._cluster("worker")
+        plan = Plan(
+            cluster=cluster,
+            group="group",
+            member=cluster.member("group", "classic", None),
+            name="group.worker",
+            intakes={"in": IntakePlan(RequestReader(POLICY), False, GEOMETRY, 3_600_000)},
+            tick_ms=1,
+            wheel_size=64,
+            memory_budget_bytes=1 << 30,
+            interval_ms=5,
+            most=100,
+        )
+        return Worker(plan, self.clock, lambda: False, lambda _event, **_fields: None)
+
+
+def ids(waiting: list[Waiting]) -> list[str]:
+    return sorted(found.id for found in waiting)
+
+
+def test_before_anybody_serves_all_that_the_intake_holds_waits() -> None:
+    scene = Scene()
+    handle = scene.send(5_000)
+    [served, other] = scene.inspector.survey("in")
+    assert (served.checkpoint, served.end - served.low, other.end - other.low) == (None, 1, 0)
+    assert ids(scene.waiting()) == [handle.id]
+    found = scene.find(handle)
+    assert (found.waits_in, found.bucket, found.is_served) == ((0, 0), None, False)
+
+
+@pytest.mark.parametrize("lag_ms", [(0, 0), (0, 40)])
+def test_at_every_moment_what_waits_is_what_was_sent_and_not_delivered(lag_ms: tuple[int, int]) -> None:
+    scene = Scene(marker_lag_ms=lag_ms)
+    for number in range(48):
+        scene.send(number * 700, number % 2)
+    seen: set[int] = set()
+    for _ in range(18):
+        scene.serve(2_000)
+        scene.send(100)
+        delivered = scene.delivered()
+        waiting = scene.waiting()
+        assert ids(waiting) == sorted(one.id for one in scene.handles if one.id not in delivered)
+        assert scene.at_most() >= len(waiting)
+        assert {(found.due_ms, found.target, found.key) for found in waiting} <= {
+            (handle.due_ms, "out", b"k") for handle in scene.handles
+        }
+        for handle in scene.handles[::7]:
+            found = scene.find(handle)
+            if handle.id in delivered:
+                assert found.result is not None
+                assert (found.result["outcome"], found.waits_in) == ("fired", None)
+            else:
+                assert found.waits_in is not None
+                seen.add(found.waits_in.level)
+                if found.bucket is not None:
+                    assert found.bucket[0].start_ms <= handle.due_ms < found.bucket[1]
+    assert len(scene.delivered()) == 48 + 17
+    assert seen == {0, 1, 2, 3}
+    assert scene.read[0] >= scene.read[1] > 0
+
+
+def test_what_is_dead_is_found_among_results_older_than_its_due_time() -> None:
+    scene = Scene()
+    due_ms = scene.clock.now_ms() + 90_000
+    headers: list[tuple[str, bytes | None]] = [("tarry-target", b"a b"), ("tarry-deliver-at", b"%d" % due_ms)]
+    handle = Handle("in", 0, due_ms, derived_id("in", 0, scene.broker.append("in", b"k", b"v", headers)).decode())
+    before = scene.find(handle)
+    assert (before.waits_in, before.will_be_dead) == ((0, 0), True)
+    scene.serve(1_000)
+    found = scene.find(handle)
+    assert found.result is not None
+    assert (found.result["outcome"], found.result["reason"]) == ("dead", "bad-target")
+
+
+def test_a_handle_of_nothing_is_unknown_and_one_of_no_partition_is_refused() -> None:
+    scene = Scene()
+    handle = scene.send(3_000)
+    scene.serve(500)
+    for other in (Handle("in", 1, handle.due_ms, handle.id), Handle("in", 0, handle.due_ms + 1, handle.id)):
+        found = scene.find(other)
+        assert (found.waits_in, found.result, found.is_served) == (None, None, True)
+    with pytest.raises(UsageError, match="in has no partition 2"):
+        scene.find(Handle("in", 2, handle.due_ms, handle.id))
+    with pytest.raises(UsageError, match="there is no topic nowhere"):
+        scene.find(Handle("nowhere", 0, handle.due_ms, handle.id))
+
+
+@pytest.mark.parametrize("delay_ms", [400, 4_000, 20_000])
+def test_a_cancel_waits_until_it_meets_its_message(delay_ms: int) -> None:
+    scene = Scene()
+    handle = scene.send(delay_ms)
+    scene.serve(100)
+    assert not scene.find(handle).cancel_waits
+    scene.cancel(handle)
+    found = scene.find(handle)
+    assert found.cancel_waits
+    assert found.waits_in is not None
+    scene.serve(delay_ms)
+    found = scene.find(handle)
+    assert found.result is not None
+    assert (found.result["outcome"], found.waits_in, found.cancel_waits) == ("cancelled", None, False)
+    assert not scene.delivered()
+
+
+def test_what_was_sent_again_behind_a_cancel_does_not_wait_for_it() -> None:
+    scene = Scene()
+    handle = scene.send(20_000)
+    scene.cancel(handle)
+    again: list[tuple[str, bytes | None]] = [("tarry-target", b"out"), ("tarry-id", handle.id.encode())]
+    scene.broker.append("in", b"k", b"v", [*again, ("tarry-deliver-at", b"%d" % handle.due_ms)], 0)
+    found = scene.find(handle)
+    assert (found.waits_in, found.cancel_waits) == (INTAKE, False)
+    scene.cancel(handle)
+    assert scene.find(handle).cancel_waits
+
+
+def test_buckets_that_are_emptied_while_they_are_read_do_no_harm() -> None:
+    scene = Scene()
+    for _ in range(30):
+        scene.send(12_000)
+    scene.serve(1_000)
+    backlogs = scene.inspector.survey("in")
+    done = scene.inspector.done(backlogs)
+    scene.serve(14_000)
+    assert list(scene.inspector.in_slots(backlogs, done)) == []
+    assert scene.waiting() == []
+
+
+def test_a_message_that_moves_on_while_it_is_looked_for_is_found() -> None:
+    scene = Scene(marker_lag_ms=(0, 40))
+    for number in range(100):
+        scene.send(3_000 + number * 350)
+    scene.serve(500)
+    scene.turns_meanwhile = 1
+    seen: Counter[int] = Counter()
+    for handle in scene.handles:
+        # Those that are on their way into memory, or out of it, as far as looking for one takes no longer.
+        while scene.clock.now_ms() < handle.due_ms - 2_000:
+            scene.clock.advance(100)
+            scene.inspector.survey("in")
+        found = scene.find(handle)
+        assert found.waits_in is not None or found.result is not None
+        seen[-1 if found.waits_in is None else found.waits_in.level] += 1
+    assert seen[-1] > 10
+    assert seen[1] > 1
+
+
+def test_a_record_in_a_bucket_that_the_service_has_not_filed_hides_nothing_of_what_waits_there() -> None:
+    scene = Scene()
+    handles = [scene.send(3_000) for _ in range(3)]
+    scene.serve(500)
+    [waiting] = {found.source for found in scene.waiting()}
+    log = waiting.slot  # of partition 0
+    for headers in (None, [(b"\xff", b"1")]):
+        scene.broker.append(wheel_topic("in", waiting.level), b"k", b"v", headers, log)
+    found = scene.waiting()
+    assert [one.kind for one in found].count("dead") == 2
+    assert {one.id for one in found if one.kind == "message"} == {handle.id for handle in handles}
+
+
+@pytest.mark.parametrize(("dialect", "kind"), [("etf1", "dead"), ("karafka", "message")])
+def test_a_null_value_is_told_of_as_the_service_will_read_it_in_an_intakes_dialect(dialect: str, kind: str) -> None:
+    scene = Scene()
+    of = DIALECTS[dialect]
+    due_s = scene.clock.now_ms() // 1_000 + 60
+    headers: list[tuple[str, bytes | None]] = [(of.due, b"%d" % due_s), (of.target, b"out")]
+    if of.kind is not None:
+        headers.append((of.kind, of.schedule))
+    offsets = {value: scene.broker.append("in", b"k", value, headers, 0) for value in (b"", None)}
+    found = {waiting.sequence: waiting.kind for waiting in scene.waiting(IntakePolicy("in", dialect=dialect))}
+    assert found == {offsets[b""]: "message", offsets[None]: kind}
