@@ -29,7 +29,7 @@ from operator import attrgetter
 
 from tarry.core.batch import UNBOUNDED, Batch, Filing, Settlement
 from tarry.core.message import DeadMessage, FiledMessage, HeldCancel
-from tarry.core.progress.intake import Intake
+from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.progress import Progress
 from tarry.core.progress.recovered import Recovered
@@ -88,7 +88,7 @@ class PartitionState:
         overflow = self.overflow = Overflow(recovered.checkpoint, recovered.buckets)
         letters = self.letters = Letters(memory, overflow.stay)
         ready = self._ready = Ready(letters)
-        intake_log = self._intake_log = Intake(recovered, keeps_order=keeps_order)
+        intake_log = self._intake_log = IntakeProgress(recovered, keeps_order=keeps_order)
         hot = self._hot = HotWindow(
             lambda: overflow.gate, lambda: intake_log.known_below, new_wheel, ready, memory, width_ms, now_ms
         )

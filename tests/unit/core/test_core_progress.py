@@ -2,7 +2,7 @@
 
 from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode
 from tarry.core.progress.done_set import DoneSet
-from tarry.core.progress.intake import Intake
+from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.journal import Done
 from tarry.core.progress.journal import decode as decode_record
 from tarry.core.progress.progress import MOST_BYTES, Progress
@@ -11,10 +11,10 @@ from tarry.core.progress.source import INTAKE
 from tarry.core.wheel.overflow import Overflow
 
 
-def progress_of(records: int) -> tuple[Progress, Intake]:
+def progress_of(records: int) -> tuple[Progress, IntakeProgress]:
     """A partition of which so many records were read and none is done, with a journal of 500."""
     checkpoint = Checkpoint(writer=("w",), released=False, geometry=Geometry(20_000, 10, 0), pointer=3)
-    intake = Intake(Recovered(0, checkpoint, DoneSet((), 0), 0), keeps_order=False)
+    intake = IntakeProgress(Recovered(0, checkpoint, DoneSet((), 0), 0), keeps_order=False)
     for offset in range(records):
         intake.ledger.read(offset)
     progress = Progress(checkpoint, intake, Overflow(checkpoint, Buckets()))

@@ -18,7 +18,7 @@ FOR_EVER = 1 << 62
 """Above all offsets."""
 
 
-class Intake:
+class IntakeProgress:
     """One partition of the intake.
 
     Args:

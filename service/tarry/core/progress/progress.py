@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tarry.core.batch import Settlement
 from tarry.core.progress.checkpoint import Checkpoint
-from tarry.core.progress.intake import Intake
+from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.journal import encode_copy, encode_done, encode_ranges
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.source import INTAKE, Offsets
@@ -33,7 +33,7 @@ class Progress:
 
     __slots__ = ("_base", "_intake", "_is_noted", "_journal_end", "_overflow", "_summed_up_at")
 
-    def __init__(self, base: Checkpoint, intake: Intake, overflow: Overflow) -> None:
+    def __init__(self, base: Checkpoint, intake: IntakeProgress, overflow: Overflow) -> None:
         self._base = base
         self._intake = intake
         self._overflow = overflow

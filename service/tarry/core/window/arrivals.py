@@ -1,7 +1,7 @@
 """Records of the intake as they are read: each becomes a message, a cancel or a dead letter, or is done already."""
 
 from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel, HeldMessage
-from tarry.core.progress.intake import Intake
+from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.log_order import is_ahead
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.request.reader import RequestReader
@@ -36,7 +36,7 @@ class Arrivals:
         topic: str,
         partition: int,
         reader: RequestReader,
-        intake: Intake,
+        intake: IntakeProgress,
         hot: HotWindow,
         placing: Placing,
         ready: Ready,
