@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-from tarry.core.progress.checkpoint import Checkpoint, Draining, Geometry, decode
+from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry, decode
 from tarry.core.progress.journal import encode_copy
 from tarry.core.progress.origin import Origin
 from tarry.errors import FatalError, RetriableError, UsageError
@@ -389,7 +389,9 @@ def test_a_record_in_the_journal_that_is_none_of_ours_is_refused_with_its_place(
 
 def test_another_geometry_is_refused_while_buckets_are_not_empty(stage: Stage, place: Place) -> None:
     stage.make_intake()
-    other = Checkpoint(writer=(), released=True, geometry=Geometry(5_000, 4, 1), draining=(Draining(1, 2, 0, 9, 0),))
+    other = Checkpoint(
+        writer=(), released=True, geometry=Geometry(5_000, 4, 1), draining=(DrainingSlot(1, 2, 0, 9, 0),)
+    )
     overwrite(stage, place, 0, other.encode())
     assert "an overflow wheel of another shape" in refusal_of(stage.process("first"))
 

@@ -1,6 +1,6 @@
 """What waits, as offsets and a checkpoint tell."""
 
-from tarry.core.progress.checkpoint import Checkpoint, Draining, Emptying, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, EmptyingSlot, Geometry
 from tarry.core.progress.source import Source
 from tarry.core.wheel.levels import Bucket
 from tarry.kafka.backlog import Backlog, Stretch
@@ -31,14 +31,16 @@ def test_an_open_bucket_is_that_of_its_slots_next_turn() -> None:
 
 
 def test_a_closed_bucket_and_the_next_turn_of_its_slot_are_two_stretches() -> None:
-    found = backlog({Source(1, 1): (2, 20)}, draining=(Draining(1, 1, 6, 10, 3),))
+    found = backlog({Source(1, 1): (2, 20)}, draining=(DrainingSlot(1, 1, 6, 10, 3),))
     assert list(found.stretches()) == [stretch(1, 10, 6, 10, closed=True), stretch(1, 70, 10, 20)]
     assert found.begins() == {Source(1, 1): 6}
     assert found.journal_begin == 3
 
 
 def test_what_is_to_be_emptied_waits_no_longer() -> None:
-    found = backlog({Source(1, 1): (2, 20), Source(1, 2): (0, 4)}, emptying=(Emptying(1, 1, 12), Emptying(1, 2, 4)))
+    found = backlog(
+        {Source(1, 1): (2, 20), Source(1, 2): (0, 4)}, emptying=(EmptyingSlot(1, 1, 12), EmptyingSlot(1, 2, 4))
+    )
     assert list(found.stretches()) == [stretch(1, 70, 12, 20)]
     assert found.journal_begin == 7
 

@@ -14,7 +14,7 @@ from tarry.cli.pending_rows import at_most, by_due_time, listed
 from tarry.cli.status import status
 from tarry.client.outcome.result import cancel_result_of
 from tarry.config import Config
-from tarry.core.progress.checkpoint import Checkpoint, Draining, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry
 from tarry.core.progress.source import INTAKE, Source
 from tarry.errors import HeaderError, TarryError, UsageError
 from tarry.handle import Handle
@@ -93,7 +93,7 @@ def test_at_most_has_a_row_for_memory_and_one_for_each_bucket_of_all_partitions(
     closed_ms = (NOW_MS + 2_000,)
     slot = NOW_MS // 1_000 % 8
     checkpoint = Checkpoint(
-        (), released=True, geometry=geometry, closed_ms=closed_ms, draining=(Draining(1, slot, 5, 9, 0),)
+        (), released=True, geometry=geometry, closed_ms=closed_ms, draining=(DrainingSlot(1, slot, 5, 9, 0),)
     )
     plain = Checkpoint((), released=True, geometry=geometry, closed_ms=closed_ms)
     open_slot = (slot + 2) % 8

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.core.progress.checkpoint import Checkpoint, Draining, Emptying, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, EmptyingSlot, Geometry
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.source import INTAKE, Source
 from tarry.errors import RetriableError, UsageError
@@ -12,8 +12,8 @@ from tarry.testing import ManualClock
 PLACE, OTHER = ("in", 3), ("in", 4)
 SLOT = Source(1, 2)
 PLAIN = Checkpoint((), True, Geometry(20_000, 10, 2))
-DRAINING = Checkpoint((), True, PLAIN.geometry, draining=(Draining(1, 2, 4, 9, 0),))
-EMPTYING = Checkpoint((), True, PLAIN.geometry, emptying=(Emptying(1, 2, 9),))
+DRAINING = Checkpoint((), True, PLAIN.geometry, draining=(DrainingSlot(1, 2, 4, 9, 0),))
+EMPTYING = Checkpoint((), True, PLAIN.geometry, emptying=(EmptyingSlot(1, 2, 9),))
 NOTHING = DoneSet((), 0)
 LINE = "in/3 ends at 9, and in/3 was done up to 10: records are lost"
 

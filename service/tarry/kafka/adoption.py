@@ -17,7 +17,7 @@ from dataclasses import replace
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
 from tarry.clock import Clock
-from tarry.core.progress.checkpoint import Checkpoint, Draining, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry
 from tarry.core.progress.source import Source
 from tarry.core.wheel.levels import first_closed_ms
 from tarry.errors import UsageError
@@ -96,7 +96,7 @@ class Adoption:
         return replace(
             last,  # its writer is fenced by whoever takes over, who also judges the shape of its wheel
             draining=tuple(
-                Draining(one.level, one.slot, min(one.done_below, upto), min(one.end, upto), end, one.turns)
+                DrainingSlot(one.level, one.slot, min(one.done_below, upto), min(one.end, upto), end, one.turns)
                 for one in last.draining
                 if (upto := _end(standing, one.level, one.slot))
             ),

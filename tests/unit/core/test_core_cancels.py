@@ -9,7 +9,7 @@ import pytest
 from tarry.core.batch import Batch
 from tarry.core.message import FiledMessage, HeldCancel
 from tarry.core.partition import PartitionState
-from tarry.core.progress.checkpoint import Checkpoint, Draining, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.recovered import Buckets, Recovered
 from tarry.core.progress.source import Source
@@ -51,7 +51,7 @@ class Owner:
         self.told: dict[int, str] = {}
         self.cancelled_by: dict[int, int] = {}
         self.done_in_bucket: set[int] = set(done)
-        draining = (Draining(1, SOURCE.slot, 0, len(bucket), 0),) if found else ()
+        draining = (DrainingSlot(1, SOURCE.slot, 0, len(bucket), 0),) if found else ()
         in_slots = {SOURCE: DoneSet([(at, at + 1) for at in self.done_in_bucket], 0)} if found else {}
         self.state = PartitionState(
             "in",

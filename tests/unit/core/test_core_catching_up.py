@@ -8,7 +8,7 @@ import pytest
 from tarry.core.batch import Batch
 from tarry.core.message import FiledMessage, Headers, HeldCancel
 from tarry.core.partition import PartitionState
-from tarry.core.progress.checkpoint import Checkpoint, Draining, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.ledger import Ledger
 from tarry.core.progress.recovered import Buckets, Recovered
@@ -54,7 +54,7 @@ class Owner:
     def __init__(
         self,
         half_bytes: int,
-        draining: tuple[Draining, ...] = (),
+        draining: tuple[DrainingSlot, ...] = (),
         buckets: Buckets | None = None,
         *,
         replay_end: int = 0,
@@ -257,7 +257,7 @@ def test_what_a_recovery_finds_takes_no_more_memory_than_there_is() -> None:
     for number in range(20):
         start_ms = START_MS - 20_000 + 1_000 * number
         logs[slot_of(start_ms)] = [filed(start_ms + one, 1_000 * number + one, 1_000) for one in range(100)]
-        found.append(Draining(1, slot_of(start_ms).slot, 0, 100, 0))
+        found.append(DrainingSlot(1, slot_of(start_ms).slot, 0, 100, 0))
     spans = dict.fromkeys(logs, (0, 100))
     owner = Owner(100 * 1_500, tuple(found), Buckets(spans=spans))
     owner.logs = logs
@@ -306,7 +306,7 @@ def test_dead_letters_are_counted_and_do_not_wait_for_a_replay_to_end() -> None:
 
 def test_a_clock_that_steps_back_while_a_recovery_reads_does_no_harm() -> None:
     source = slot_of(START_MS - 1_000)
-    found = (Draining(1, source.slot, 0, 10, 0),)
+    found = (DrainingSlot(1, source.slot, 0, 10, 0),)
     owner = Owner(10**6, found, Buckets(spans={source: (0, 10)}), replay_end=5)
     list(owner.state.draining.unread(10**6))
     headers: Headers = [(TARGET, b"orders"), (DELIVER_AT, b"%d" % (START_MS - 50))]

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.progress.checkpoint import LIMIT, Checkpoint, CheckpointError, Draining, Emptying, Geometry, decode
+from tarry.core.progress.checkpoint import (
+    LIMIT,
+    Checkpoint,
+    CheckpointError,
+    DrainingSlot,
+    EmptyingSlot,
+    Geometry,
+    decode,
+)
 from tarry.core.progress.longest_checkpoint import longest_checkpoint
 from tarry.core.progress.origin import Origin
 from tarry.core.wheel.overflow import MOST_ENTRIES
@@ -33,8 +41,10 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         released=draw(st.booleans()),
         geometry=geometry,
         closed_ms=tuple(closed),
-        draining=tuple(Draining(level, slot, below, below + more, at) for level, slot, below, more, at in done_below),
-        emptying=tuple(draw(st.lists(st.builds(Emptying, small, small, numbers), max_size=6))),
+        draining=tuple(
+            DrainingSlot(level, slot, below, below + more, at) for level, slot, below, more, at in done_below
+        ),
+        emptying=tuple(draw(st.lists(st.builds(EmptyingSlot, small, small, numbers), max_size=6))),
         pointer=draw(numbers),
         due_below_ms=draw(st.none() | numbers),
         origin=draw(
@@ -56,8 +66,8 @@ def test_the_form_is_that_of_version_1() -> None:
         released=True,
         geometry=Geometry(20_000, 10, 2),
         closed_ms=(60_000, 400_000),
-        draining=(Draining(1, 17, 256, 512, 31),),
-        emptying=(Emptying(2, 3, 255),),
+        draining=(DrainingSlot(1, 17, 256, 512, 31),),
+        emptying=(EmptyingSlot(2, 3, 255),),
         pointer=16,
         due_below_ms=1_000,
     )
@@ -75,7 +85,7 @@ def test_any_transactional_id_comes_back(name: str) -> None:
 
 
 def test_a_recovery_reads_from_the_lowest_pointer_of_the_intake_and_of_what_is_drained() -> None:
-    drained = replace(PLAIN, pointer=7, draining=(Draining(1, 0, 0, 9, 5), Draining(2, 0, 0, 9, 6)))
+    drained = replace(PLAIN, pointer=7, draining=(DrainingSlot(1, 0, 0, 9, 5), DrainingSlot(2, 0, 0, 9, 6)))
     assert (replace(PLAIN, pointer=7).reads_from, drained.reads_from) == (7, 5)
 
 
@@ -173,8 +183,8 @@ def test_the_longest_checkpoint_that_there_can_be_has_room(levels: int) -> None:
 
 def test_no_checkpoint_is_longer_than_the_longest() -> None:
     ring = Geometry(20_000, 10, 6)
-    slots = [Draining(1, 21, 2**40 - 1, 2**40 + 2**32 - 2, 2**40 - 1, 2**18) for _ in range(21)]
-    slots += [Draining(6, 21, 2**40 - 1, 2**40 + 2**32 - 2, 2**40 - 1, 1) for _ in range(21, MOST_ENTRIES)]
+    slots = [DrainingSlot(1, 21, 2**40 - 1, 2**40 + 2**32 - 2, 2**40 - 1, 2**18) for _ in range(21)]
+    slots += [DrainingSlot(6, 21, 2**40 - 1, 2**40 + 2**32 - 2, 2**40 - 1, 1) for _ in range(21, MOST_ENTRIES)]
     full = Checkpoint(NAMES, False, ring, (2**42,) * 6, tuple(slots), (), 2**40 - 1, 2**42)
     ids = Origin(ORIGIN.cluster, ORIGIN.cluster, ORIGIN.cluster, (ORIGIN.cluster,) * 6)
     assert replace(full, origin=ids).length <= longest_checkpoint(NAMES, ring)

@@ -3,7 +3,7 @@
 from tarry.core.batch import Batch
 from tarry.core.message import STUB_KEY_BYTES, DeadMessage, Headers, HeldMessage
 from tarry.core.partition import PartitionState
-from tarry.core.progress.checkpoint import Checkpoint, Draining, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.recovered import Buckets, Recovered
 from tarry.core.progress.source import INTAKE, Source
@@ -173,7 +173,7 @@ def test_what_has_not_even_a_stub_does_not_hold_up_those_below_either() -> None:
 
 def test_what_was_left_in_a_bucket_and_is_found_again_does_not_hold_up_those_below() -> None:
     closed_ms, now_ms = (12_000, 14_000), 12_000
-    checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), closed_ms, (Draining(*ABOVE, 0, 2, 0),))
+    checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), closed_ms, (DrainingSlot(*ABOVE, 0, 2, 0),))
     reader = RequestReader(IntakePolicy("in", max_delay_ms=10**9))
     recovered = Recovered(0, checkpoint, DoneSet((), 0), 0, buckets=Buckets({ABOVE: (0, 2)}))
     state = PartitionState("in", 0, reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, now_ms)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tarry.core.progress.checkpoint import Checkpoint, Draining, Emptying, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, EmptyingSlot, Geometry
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.recovered import Buckets
 from tarry.core.progress.source import Source
@@ -134,9 +134,9 @@ def test_a_level_above_waits_for_what_is_moved_and_not_for_what_stays() -> None:
     assert Bucket(2, 8_000) in overflow.levels.draining
     finish(overflow, ABOVE, 0)
     assert Bucket(2, 8_000) not in overflow.levels.draining
-    assert overflow.entries() == ((Draining(*ABOVE, 1, 3, 0),), ()), "that one is not done"
+    assert overflow.entries() == ((DrainingSlot(*ABOVE, 1, 3, 0),), ()), "that one is not done"
     finish(overflow, ABOVE, 1)
-    assert overflow.entries() == ((), (Emptying(*ABOVE, 3),))
+    assert overflow.entries() == ((), (EmptyingSlot(*ABOVE, 3),))
 
 
 def test_a_level_above_that_is_not_read_to_its_end_waits_for_the_rest_of_it() -> None:
@@ -163,7 +163,7 @@ def test_a_slot_above_comes_round_again_with_what_stays_in_it() -> None:
         now_ms += 500
         overflow.close({}, ROOM, now_ms)
     assert close(overflow, now_ms, l2s4=7)
-    assert overflow.entries() == ((Draining(*ABOVE, 1, 7, 0, turns=1),), ())
+    assert overflow.entries() == ((DrainingSlot(*ABOVE, 1, 7, 0, turns=1),), ())
     assert list(overflow.unread(ROOM, 1)) == [(ABOVE, 3, 7)]
     assert read(overflow, ABOVE, 3, end=7) == [3]
     assert Bucket(2, 8_000 + 6 * 2_000) in overflow.levels.draining
@@ -194,7 +194,7 @@ def held_for_a_turn() -> Overflow:
 
 def test_two_turns_of_a_slot_are_one_stretch() -> None:
     overflow = held_for_a_turn()
-    assert overflow.entries() == ((Draining(*SLOT, 1, 9, 0, turns=1),), ())
+    assert overflow.entries() == ((DrainingSlot(*SLOT, 1, 9, 0, turns=1),), ())
     assert overflow.gate == (CLOSED_MS + 6_000, -1)
     assert list(overflow.unread(ROOM, 1)) == [(SLOT, 5, 9)]
     assert read(overflow, SLOT, 1, 5, 6, end=9) == [5, 6]
@@ -204,10 +204,10 @@ def test_a_stretch_of_two_turns_is_done_when_both_are() -> None:
     overflow = held_for_a_turn()
     read(overflow, SLOT, 5, 6, end=9)
     finish(overflow, SLOT, 5, 6)
-    assert overflow.entries() == ((Draining(*SLOT, 1, 9, 0, turns=1),), ())
+    assert overflow.entries() == ((DrainingSlot(*SLOT, 1, 9, 0, turns=1),), ())
     assert not overflow.done.is_unnoted
     finish(overflow, SLOT, 1)
-    assert overflow.entries() == ((), (Emptying(*SLOT, 9),))
+    assert overflow.entries() == ((), (EmptyingSlot(*SLOT, 9),))
 
 
 def test_a_stretch_of_two_turns_keeps_the_pointer_of_the_first() -> None:
@@ -230,7 +230,7 @@ def test_a_stretch_of_two_turns_is_found_again() -> None:
     assert (overflow.is_recovering, read(overflow, SLOT, 1, 2, 5, 6, end=9)) == (True, [1, 5, 6])
     assert not overflow.is_recovering
     finish(overflow, SLOT, 1, 5, 6)
-    assert overflow.entries() == ((), (Emptying(*SLOT, 9),))
+    assert overflow.entries() == ((), (EmptyingSlot(*SLOT, 9),))
 
 
 def lagging() -> tuple[Overflow, int]:
@@ -318,7 +318,7 @@ def test_marks_that_are_not_committed_make_nothing_done() -> None:
     overflow.mark(SLOT, [0, 1])
     assert overflow.entries()[1] == ()
     overflow.unmark(SLOT, [0, 1])
-    assert overflow.entries()[0] == (Draining(*SLOT, 0, 5, 0),)
+    assert overflow.entries()[0] == (DrainingSlot(*SLOT, 0, 5, 0),)
 
 
 def test_a_slot_that_was_emptied_up_to_less_is_still_to_be_emptied() -> None:
@@ -331,14 +331,14 @@ def test_a_slot_that_was_emptied_up_to_less_is_still_to_be_emptied() -> None:
     read(overflow, SLOT, 5, end=9)
     finish(overflow, SLOT, 5)
     overflow.done.emptied(SLOT, 5)
-    assert overflow.entries() == ((), (Emptying(*SLOT, 9),))
+    assert overflow.entries() == ((), (EmptyingSlot(*SLOT, 9),))
     assert overflow.done.to_empty() == {}
     overflow.done.noted()()
     assert overflow.done.to_empty() == {SLOT: 9}
 
 
 def test_what_was_to_be_emptied_is_again_after_a_take_over() -> None:
-    overflow = Overflow(replace(checkpoint(), emptying=(Emptying(*SLOT, 5),)), Buckets({SLOT: (0, 7)}))
+    overflow = Overflow(replace(checkpoint(), emptying=(EmptyingSlot(*SLOT, 5),)), Buckets({SLOT: (0, 7)}))
     assert overflow.done.to_empty() == {SLOT: 5}
     # 5 and 6 were filed for the turn that comes.
     assert close(overflow, CLOSED_MS - 500, l1s0=7)
@@ -350,7 +350,7 @@ def test_what_was_to_be_emptied_is_again_after_a_take_over() -> None:
 
 def recovered(*, spans: tuple[int, int], done: list[tuple[int, int]] | None = None) -> Overflow:
     """From a checkpoint that has slot 0 closed from 2 to 6."""
-    found = replace(checkpoint(CLOSED_MS + 1_000), draining=(Draining(*SLOT, 2, 6, 40),))
+    found = replace(checkpoint(CLOSED_MS + 1_000), draining=(DrainingSlot(*SLOT, 2, 6, 40),))
     return Overflow(found, Buckets({SLOT: spans}, {SLOT: DoneSet(done or [], 0)}, 90))
 
 
@@ -361,7 +361,7 @@ def test_a_recovery_reads_from_where_it_was_done() -> None:
     assert list(overflow.unread(ROOM, 1)) == [(SLOT, 2, 6)]
     assert read(overflow, SLOT, 2, 3, 4, 5, end=6) == [2, 5]
     finish(overflow, SLOT, 2, 5)
-    assert overflow.entries() == ((), (Emptying(*SLOT, 6),))
+    assert overflow.entries() == ((), (EmptyingSlot(*SLOT, 6),))
 
 
 def test_a_recovery_reads_in_passes_since_it_knows_no_sizes() -> None:
@@ -391,7 +391,7 @@ def test_a_recovery_from_an_old_copy_passes_over_what_has_been_emptied_whole() -
     assert not overflow.is_recovering
     assert list(overflow.unread(ROOM, 1)) == []
     assert overflow.levels.draining == []
-    assert overflow.entries() == ((), (Emptying(*SLOT, 6),))
+    assert overflow.entries() == ((), (EmptyingSlot(*SLOT, 6),))
 
 
 def test_a_recovery_from_an_old_copy_passes_over_what_was_emptied_of_a_later_turn() -> None:

@@ -7,7 +7,7 @@ of its own beside this one, and this one stays.
 from tarry.client.outcome.result import Wanted
 from tarry.core.message import Headers, HeldCancel
 from tarry.core.progress import checkpoint, journal
-from tarry.core.progress.checkpoint import Checkpoint, Draining, Emptying, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, EmptyingSlot, Geometry
 from tarry.core.progress.journal import Copy, Done
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.request.translated import TranslatedMessage
@@ -30,8 +30,8 @@ def test_a_checkpoint() -> None:
         released=False,
         geometry=Geometry(20_000, 10, 2),
         closed_ms=(88_361_282 * 20_000, 8_836_130 * 200_000),
-        draining=(Draining(1, 21, 5, 905, 40), Draining(1, 22, 0, 7, 41, 1)),
-        emptying=(Emptying(1, 20, 1250),),
+        draining=(DrainingSlot(1, 21, 5, 905, 40), DrainingSlot(1, 22, 0, 7, 41, 1)),
+        emptying=(EmptyingSlot(1, 20, 1250),),
         pointer=40,
         due_below_ms=DUE_MS,
     )

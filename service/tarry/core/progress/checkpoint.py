@@ -49,7 +49,7 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True)
-class Draining:
+class DrainingSlot:
     """A bucket that is being drained: its records below `done_below` are done, and it is read to `end`.
 
     It began so many `turns` of the ring before the last one for which its slot was closed.
@@ -64,7 +64,7 @@ class Draining:
 
 
 @dataclass(frozen=True, slots=True)
-class Emptying:
+class EmptyingSlot:
     """A bucket that is done up to `end` and not emptied yet."""
 
     level: int
@@ -92,8 +92,8 @@ class Checkpoint:
     released: bool
     geometry: Geometry
     closed_ms: tuple[int, ...] = ()
-    draining: tuple[Draining, ...] = ()
-    emptying: tuple[Emptying, ...] = ()
+    draining: tuple[DrainingSlot, ...] = ()
+    emptying: tuple[EmptyingSlot, ...] = ()
     pointer: int = 0
     due_below_ms: int | None = None
     origin: Origin = UNKNOWN
@@ -162,7 +162,7 @@ def decode(text: str) -> Checkpoint:
             geometry=geometry,
             closed_ms=tuple(int(at, 16) * geometry.width_of(i) for i, at in enumerate(_split(closed), 1)),
             draining=tuple(_draining(entry) for entry in _split(draining)),
-            emptying=tuple(Emptying(*_numbers(entry, ".")) for entry in _split(emptying)),
+            emptying=tuple(EmptyingSlot(*_numbers(entry, ".")) for entry in _split(emptying)),
             pointer=int(pointer, 16),
             due_below_ms=int(due, 16) if due else None,
             origin=Origin.of([_unescape(one) for one in _split(origin)]) if origin else UNKNOWN,
@@ -180,9 +180,9 @@ def is_checkpoint(text: str) -> bool:
     return True
 
 
-def _draining(entry: str) -> Draining:
+def _draining(entry: str) -> DrainingSlot:
     level, slot, done_below, more, pointer, *turns = _numbers(entry, ".")
-    return Draining(level, slot, done_below, done_below + more, pointer, *turns)
+    return DrainingSlot(level, slot, done_below, done_below + more, pointer, *turns)
 
 
 def _split(text: str) -> list[str]:

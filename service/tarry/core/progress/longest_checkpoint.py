@@ -7,7 +7,7 @@ producers, levels, and as many entries as there may be, with the largest numbers
 
 from collections.abc import Sequence
 
-from tarry.core.progress.checkpoint import Checkpoint, Draining, Emptying, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, EmptyingSlot, Geometry
 from tarry.core.progress.origin import Origin
 from tarry.core.wheel.levels import slots_of
 from tarry.core.wheel.overflow import MOST_ENTRIES
@@ -51,9 +51,9 @@ def longest_checkpoint(writer: Sequence[str], geometry: Geometry) -> int:
         geometry=geometry,
         closed_ms=(_TIME_MS,) * geometry.levels,
         draining=tuple(
-            Draining(level, slot, _OFFSET, _OFFSET + _MANY, _OFFSET, turns) for level, slot, turns in closed
+            DrainingSlot(level, slot, _OFFSET, _OFFSET + _MANY, _OFFSET, turns) for level, slot, turns in closed
         ),
-        emptying=tuple(Emptying(level, slot, _OFFSET) for level, slot, _ in done),
+        emptying=tuple(EmptyingSlot(level, slot, _OFFSET) for level, slot, _ in done),
         pointer=_OFFSET,
         due_below_ms=_TIME_MS,
         origin=Origin(_CLUSTER, _ID, _ID, (_ID,) * geometry.levels),

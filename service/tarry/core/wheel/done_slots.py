@@ -9,7 +9,7 @@ Whoever is taking over before it is noted would be reading what is deleted: a de
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tarry.core.progress.checkpoint import Emptying
+from tarry.core.progress.checkpoint import EmptyingSlot
 from tarry.core.progress.source import Source
 
 
@@ -22,7 +22,7 @@ class DoneSlots:
 
     __slots__ = ("_ends", "_noted")
 
-    def __init__(self, entries: Iterable[Emptying]) -> None:
+    def __init__(self, entries: Iterable[EmptyingSlot]) -> None:
         self._ends = {Source(entry.level, entry.slot): entry.end for entry in entries}
         self._noted = dict(self._ends)
 
@@ -61,6 +61,6 @@ class DoneSlots:
         if self._ends.get(source) == end:
             del self._ends[source]
 
-    def entries(self) -> tuple[Emptying, ...]:
+    def entries(self) -> tuple[EmptyingSlot, ...]:
         """What a checkpoint says of them."""
-        return tuple(Emptying(*source, end) for source, end in self._ends.items())
+        return tuple(EmptyingSlot(*source, end) for source, end in self._ends.items())

@@ -13,7 +13,7 @@ Kafka holds the messages, `Levels` says where each belongs; this says how far ea
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tarry.core.message import HeldMessage
-from tarry.core.progress.checkpoint import Checkpoint, Draining, Emptying
+from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, EmptyingSlot
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.journal import Range
 from tarry.core.progress.recovered import Buckets
@@ -69,7 +69,7 @@ class Overflow:
         for source in list(self._closed):
             self._look_at(source)
 
-    def _recover(self, entries: Iterable[Draining], spans: Mapping[Source, tuple[int, int]]) -> Iterator[Bucket]:
+    def _recover(self, entries: Iterable[DrainingSlot], spans: Mapping[Source, tuple[int, int]]) -> Iterator[Bucket]:
         """Take in what a checkpoint says is closed; the buckets of it."""
         for entry in entries:
             source = Source(entry.level, entry.slot)
@@ -340,10 +340,10 @@ class Overflow:
         for slot in self._closed.values():
             slot.pointer = max(slot.pointer, journal_end)
 
-    def entries(self) -> tuple[tuple[Draining, ...], tuple[Emptying, ...]]:
+    def entries(self) -> tuple[tuple[DrainingSlot, ...], tuple[EmptyingSlot, ...]]:
         """What a checkpoint says of the slots."""
         draining = tuple(
-            Draining(*source, slot.ledger.low, slot.end, slot.pointer, self._turns(source, slot))
+            DrainingSlot(*source, slot.ledger.low, slot.end, slot.pointer, self._turns(source, slot))
             for source, slot in self._closed.items()
         )
         return draining, self.done.entries()
