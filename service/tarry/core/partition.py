@@ -35,7 +35,7 @@ from tarry.core.progress.progress import Progress
 from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.source import Source
 from tarry.core.request.reader import RequestReader
-from tarry.core.wheel.draining import Draining
+from tarry.core.wheel.draining import DrainedRecords
 from tarry.core.wheel.overflow import Overflow
 from tarry.core.window.arrivals import Arrivals
 from tarry.core.window.hot_window import HotWindow
@@ -94,7 +94,7 @@ class PartitionState:
         )
         placing = self.placing = Placing(hot, overflow, width_ms, intake_log.holds_up)
         self.arrivals = Arrivals(intake, partition, reader, intake_log, hot, placing, ready, memory)
-        self.draining = Draining(intake, partition, overflow, hot, placing, ready, memory)
+        self.draining = DrainedRecords(intake, partition, overflow, hot, placing, ready, memory)
         self.parked = Parked(memory, self._hot.let_go)
         self._progress = Progress(recovered.checkpoint, intake_log, overflow)
 

@@ -18,7 +18,7 @@ from tarry.core.window.ready import Ready
 from tarry.headers import ErrorCode, derived_id
 
 
-class Draining:
+class DrainedRecords:
     """Takes in the records of one partition's closed slots.
 
     Args:
