@@ -76,13 +76,13 @@ class Judge:
             self._judge_order(message)
             self.fired_from[message.source.level] += 1
             self._left.setdefault(message.target, []).append((message.due_ms, message.sequence, self.step))
-        for result, message, cancel in batch.outcomes:
-            self._settle(message.sequence, result)
+        for outcome, message, cancel in batch.resolutions:
+            self._settle(message.sequence, outcome)
             if cancel is not None:
-                self._settle(cancel.sequence, result)
+                self._settle(cancel.sequence, outcome)
                 assert self.intake[cancel.sequence].cancels == message.sequence
             elif (sent := self.intake[message.sequence]).cancels is not None:
-                assert result is Outcome.CANCEL_TOO_LATE
+                assert outcome is Outcome.CANCEL_TOO_LATE
                 taken_back = self.intake[sent.cancels].outcome in {Outcome.CANCELLED, Outcome.DEAD}
                 lost = sent.accepted_at is not None and not taken_back
                 assert not lost, "a cancel that was in time was too late"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tarry.core.message import BY_DUE, DeadMessage, FiledMessage, HeldMessage
 from tarry.core.progress.source import INTAKE, Offsets, Source
-from tarry.headers import Outcome as Result
+from tarry.headers import Outcome
 
 UNBOUNDED = 1 << 62
 """Bytes of a transaction that may take any number."""
@@ -15,16 +15,16 @@ UNBOUNDED = 1 << 62
 _size_bytes: Callable[[HeldMessage | DeadMessage], int] = attrgetter("size_bytes")
 
 
-class Outcome(NamedTuple):
+class Resolution(NamedTuple):
     """What became of a message, or of a cancel, that is not delivered.
 
     Attributes:
-        result: cancelled, duplicate, or a cancel that came too late.
+        outcome: cancelled, duplicate, or a cancel that came too late.
         message: the message; where there was none to cancel, the cancel.
         cancel: what cancelled it.
     """
 
-    result: Result
+    outcome: Outcome
     message: HeldMessage
     cancel: HeldMessage | None = None
 
@@ -42,15 +42,15 @@ class Batch:
     dead: list[DeadMessage] = field(default_factory=list)
     retired: list[HeldMessage] = field(default_factory=list)
     """Messages of `dead` that were due: they were found undeliverable when they fired."""
-    outcomes: list[Outcome] = field(default_factory=list)
+    resolutions: list[Resolution] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self.due) + len(self.dead) + len(self.outcomes)
+        return len(self.due) + len(self.dead) + len(self.resolutions)
 
     @property
     def size_bytes(self) -> int:
         """About how much a transaction has to write for it."""
-        records = sum(record.size_bytes for outcome in self.outcomes for record in outcome.records)
+        records = sum(record.size_bytes for resolution in self.resolutions for record in resolution.records)
         return sum(map(_size_bytes, self.due)) + sum(map(_size_bytes, self.dead)) + records
 
     def give_up(self, messages: Mapping[int, tuple[str, str]]) -> None:
@@ -100,7 +100,7 @@ class Batch:
                 offsets.setdefault(message.source, []).append(message.offset)
             else:
                 own.append(message.sequence)
-        for record in (record for outcome in self.outcomes for record in outcome.records):
+        for record in (record for resolution in self.resolutions for record in resolution.records):
             offsets.setdefault(record.source, []).append(record.offset)
         for dead in self.dead:
             offsets.setdefault(dead.source, []).append(dead.offset)

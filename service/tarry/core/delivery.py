@@ -7,10 +7,9 @@ need no quoting, and topic names come quoted from `quoted`.
 import json
 from functools import lru_cache
 
-from tarry.core.batch import Outcome
+from tarry.core.batch import Resolution
 from tarry.core.message import DeadMessage, HeldCancel, HeldMessage
-from tarry.headers import DUE_MS, ERROR, ERROR_DETAIL, ID, SOURCE, STUB
-from tarry.headers import Outcome as Result
+from tarry.headers import DUE_MS, ERROR, ERROR_DETAIL, ID, SOURCE, STUB, Outcome
 
 OutHeaders = list[tuple[str, str | bytes | None]]
 
@@ -75,23 +74,23 @@ def dead_result(message: DeadMessage, source: bytes, at_ms: int) -> bytes:
     return json.dumps(result, separators=(",", ":")).encode()
 
 
-def outcome_result(outcome: Outcome, prefix: bytes, at_ms: int) -> bytes:
+def resolution_result(resolution: Resolution, prefix: bytes, at_ms: int) -> bytes:
     """The result of what is settled without a delivery.
 
     Args:
-        outcome: what became of it.
+        resolution: what became of it.
         prefix: from `source_prefix`.
         at_ms: now.
     """
-    return _result(outcome.result, outcome.message, outcome.cancel, prefix, at_ms)
+    return _result(resolution.outcome, resolution.message, resolution.cancel, prefix, at_ms)
 
 
 def filed_cancel_result(cancel: HeldCancel, prefix: bytes, at_ms: int) -> bytes:
     """The result of a cancel whose message is still beyond the hot window: the definite one comes later."""
-    return _result(Result.CANCEL_FILED, cancel, None, prefix, at_ms)
+    return _result(Outcome.CANCEL_FILED, cancel, None, prefix, at_ms)
 
 
-def _result(kind: Result, message: HeldMessage, cancel: HeldMessage | None, prefix: bytes, at_ms: int) -> bytes:
+def _result(kind: Outcome, message: HeldMessage, cancel: HeldMessage | None, prefix: bytes, at_ms: int) -> bytes:
     result = {
         "v": 1,
         "outcome": kind.value,

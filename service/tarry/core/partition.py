@@ -241,7 +241,7 @@ class PartitionState:
         done_bytes = sum(map(_size_bytes, batch.due)) + sum(map(_size_bytes, batch.retired))
         retired = {message.place for message in batch.retired}
         done_bytes += sum(dead.size_bytes for dead in batch.dead if dead.place not in retired)
-        done_bytes += sum(record.size_bytes for outcome in batch.outcomes for record in outcome.records)
+        done_bytes += sum(record.size_bytes for resolution in batch.resolutions for record in resolution.records)
         self._memory.held_bytes -= done_bytes
 
     # -- the overflow wheel -----------------------------------------------------------------------------------------

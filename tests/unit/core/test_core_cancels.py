@@ -105,11 +105,11 @@ class Owner:
             self.done_in_bucket.update(batch.offsets().get(SOURCE, ()))
             for message in batch.due:
                 self.tell(message.sequence, "fired")
-            for outcome in batch.outcomes:
-                for record in outcome.records:
-                    self.tell(record.sequence, outcome.result.value)
-                if outcome.cancel is not None:
-                    self.cancelled_by[outcome.message.sequence] = outcome.cancel.sequence
+            for resolution in batch.resolutions:
+                for record in resolution.records:
+                    self.tell(record.sequence, resolution.outcome.value)
+                if resolution.cancel is not None:
+                    self.cancelled_by[resolution.message.sequence] = resolution.cancel.sequence
             self.state.confirm(batch)
         return batch
 
@@ -196,7 +196,7 @@ def test_a_cancel_of_the_intake_takes_what_a_bucket_still_brings() -> None:
     bucket: list[Record] = [("A", 1), *(("x", 10 + number) for number in range(20)), ("A", 50)]
     owner = Owner(bucket, found=True, low=60)
     owner.send(("C", 60))
-    assert owner.fire(START_MS).outcomes == []
+    assert owner.fire(START_MS).resolutions == []
     told = owner.all_outcomes(10 * SIZE)
     assert [told[offset] for offset in (1, 50, 60)] == ["cancelled", "duplicate", "cancelled"]
     assert owner.cancelled_by == {1: 60}

@@ -130,7 +130,7 @@ def bring_down_all(owner: Owner, now_ms: int) -> tuple[list[int], list[tuple[Out
         owner.turn(now_ms)
         batch = owner.fire(now_ms)
         fired += [one.sequence for one in batch.due]
-        outcomes += [(outcome.result, record.sequence) for outcome in batch.outcomes for record in outcome.records]
+        outcomes += [(one.outcome, record.sequence) for one in batch.resolutions for record in one.records]
         if not owner.state.held and not owner.state.overflow.entries()[0]:
             return fired, outcomes
     raise AssertionError("it does not come to an end")
@@ -285,7 +285,7 @@ def test_what_became_hot_before_it_was_filed_is_not_taken_for_its_own_duplicate(
     for _ in range(10):
         owner.turn(now_ms)
         batch = owner.fire(now_ms)
-        assert [outcome.result for outcome in batch.outcomes] == []
+        assert [one.outcome for one in batch.resolutions] == []
         fired += [one.sequence for one in batch.due]
     assert fired == list(range(30))
     assert [one.sequence for one in owner.fire(now_ms + 1_000).due] == [100]

@@ -531,7 +531,8 @@ def send_named(state: PartitionState, offset: int, due_ms: int) -> None:
 
 def outcomes(batch: Batch) -> list[tuple[str, int, int | None]]:
     return [
-        (one.result.value, one.message.sequence, one.cancel.sequence if one.cancel else None) for one in batch.outcomes
+        (one.outcome.value, one.message.sequence, one.cancel.sequence if one.cancel else None)
+        for one in batch.resolutions
     ]
 
 

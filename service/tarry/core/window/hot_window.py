@@ -13,7 +13,7 @@ wait in the wheel until they are due.
 
 from collections.abc import Callable, Iterable
 
-from tarry.core.batch import Batch, Outcome
+from tarry.core.batch import Batch, Resolution
 from tarry.core.message import HeldCancel, HeldMessage
 from tarry.core.wheel.passes import Key
 from tarry.core.window.gated_wheel import GatedWheel
@@ -21,7 +21,7 @@ from tarry.core.window.matching import Matching
 from tarry.core.window.memory import Memory
 from tarry.core.window.ready import Ready
 from tarry.core.window.undecided import Undecided
-from tarry.headers import Outcome as Result
+from tarry.headers import Outcome
 from tarry.timer import TimingWheel
 
 
@@ -91,7 +91,7 @@ class HotWindow:
         """Keep a message for its cancel: where no pass brings it again, only that it is there."""
         if (message.due_ms, message.sequence) < self._gate():
             if self._undecided.withholds_like(message):
-                self._ready.outcomes.append(Outcome(Result.DUPLICATE, message))
+                self._ready.resolutions.append(Resolution(Outcome.DUPLICATE, message))
                 return
             self._memory.held_bytes -= message.empty()
         self._undecided.withhold(message)
@@ -114,7 +114,7 @@ class HotWindow:
             if type(record) is HeldCancel:
                 self._answer(record)
             elif not self._place(record, now_ms):
-                self._ready.outcomes.append(Outcome(Result.DUPLICATE, record))
+                self._ready.resolutions.append(Resolution(Outcome.DUPLICATE, record))
 
     def _can_decide(self) -> bool:
         """Whether all that stands in front of the first undecided record was read: in buckets, and in a replay."""
@@ -124,9 +124,11 @@ class HotWindow:
     def _answer(self, cancel: HeldMessage) -> None:
         """Settle a cancel, behind all that it takes: who takes over finds it as long as it finds any of that."""
         message, *others = self._undecided.taken_by(cancel) or (None,)
-        self._ready.outcomes += [Outcome(Result.DUPLICATE, other) for other in others]
-        self._ready.outcomes.append(
-            Outcome(Result.CANCEL_TOO_LATE, cancel) if message is None else Outcome(Result.CANCELLED, message, cancel)
+        self._ready.resolutions += [Resolution(Outcome.DUPLICATE, other) for other in others]
+        self._ready.resolutions.append(
+            Resolution(Outcome.CANCEL_TOO_LATE, cancel)
+            if message is None
+            else Resolution(Outcome.CANCELLED, message, cancel)
         )
 
     def collect(self, now_ms: int) -> None:

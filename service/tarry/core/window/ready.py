@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
-from tarry.core.batch import Batch, Outcome, fitting
+from tarry.core.batch import Batch, Resolution, fitting
 from tarry.core.message import DeadMessage
 from tarry.core.window.letters import LARGE_BYTES, Letters
 from tarry.core.window.parked import Parked
@@ -20,20 +20,20 @@ class Ready:
         letters: takes dead letters that are large.
     """
 
-    __slots__ = ("_letters", "dead", "due", "outcomes")
+    __slots__ = ("_letters", "dead", "due", "resolutions")
 
     def __init__(self, letters: Letters) -> None:
         self._letters = letters
         self.due: deque[HeldMessage] = deque()
         """What is due, in order."""
         self.dead: list[DeadMessage] = []
-        self.outcomes: list[Outcome] = []
+        self.resolutions: list[Resolution] = []
 
     def __len__(self) -> int:
-        return len(self.due) + len(self.dead) + sum(len(outcome.records) for outcome in self.outcomes)
+        return len(self.due) + len(self.dead) + sum(len(resolution.records) for resolution in self.resolutions)
 
     def __bool__(self) -> bool:
-        return bool(self.due or self.dead or self.outcomes)
+        return bool(self.due or self.dead or self.resolutions)
 
     def bury(self, dead: DeadMessage) -> None:
         """Have a dead letter written: with what fires, or apart where it is large."""
@@ -53,7 +53,7 @@ class Ready:
             parked: takes those.
         """
         batch = Batch()
-        if self.dead or self.outcomes:
+        if self.dead or self.resolutions:
             self._take_undelivered(batch, limit, limit_bytes)
             limit_bytes -= batch.size_bytes
         room = limit - len(batch)
@@ -76,13 +76,13 @@ class Ready:
         count = fitting([dead.size_bytes for dead in self.dead[:limit]], limit_bytes)
         batch.dead, self.dead = self.dead[:count], self.dead[count:]
         room = limit - count
-        sizes = [sum(record.size_bytes for record in outcome.records) for outcome in self.outcomes[:room]]
+        sizes = [sum(record.size_bytes for record in resolution.records) for resolution in self.resolutions[:room]]
         room_bytes = limit_bytes - batch.size_bytes
         count = fitting(sizes, room_bytes) if room_bytes > 0 or not batch.dead else 0
-        batch.outcomes, self.outcomes = self.outcomes[:count], self.outcomes[count:]
+        batch.resolutions, self.resolutions = self.resolutions[:count], self.resolutions[count:]
 
     def put_back(self, batch: Batch) -> None:
         """Put back what was taken, in front of the rest."""
         self.dead[:0] = batch.dead
-        self.outcomes[:0] = batch.outcomes
+        self.resolutions[:0] = batch.resolutions
         self.due.extendleft(reversed(batch.due))

@@ -13,7 +13,7 @@ from tarry.core.delivery import (
     dead_result,
     delivery_headers,
     fired_result,
-    outcome_result,
+    resolution_result,
     source_prefix,
 )
 from tarry.core.message import DeadMessage, HeldMessage
@@ -159,7 +159,8 @@ class Composer:
             self.add(state.intake + DEAD, own, dead.key, dead.value, dead_headers(dead))
             outcomes.append({"key": dead.id, "value": dead_result(dead, source, now_ms)})
         outcomes += [
-            {"key": settled.message.id, "value": outcome_result(settled, prefix, now_ms)} for settled in batch.outcomes
+            {"key": resolved.message.id, "value": resolution_result(resolved, prefix, now_ms)}
+            for resolved in batch.resolutions
         ]
         self._transactor.produce_all(state.intake + RESULTS, own, outcomes, self._report_own)
         return apart
