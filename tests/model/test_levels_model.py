@@ -97,7 +97,7 @@ class OverflowWheel(RuleBasedStateMachine):
         return message
 
     def take_in(self, message: Message) -> None:
-        if self.levels.place(message.due_ms) is None:
+        if self.levels.bucket_for(message.due_ms) is None:
             self.hot[message] = None
         else:
             self.to_file.append(message)
@@ -128,7 +128,7 @@ class OverflowWheel(RuleBasedStateMachine):
         """Put what waits for it into buckets, by the levels as they are now, which are committed first."""
         self.commit_checkpoint()
         for message in self.to_file:
-            bucket = self.levels.place(message.due_ms)
+            bucket = self.levels.bucket_for(message.due_ms)
             if bucket is None:
                 self.hot[message] = None
             else:
@@ -140,7 +140,7 @@ class OverflowWheel(RuleBasedStateMachine):
     def fire(self, most: int) -> None:
         self.commit_checkpoint()
         # What waits to be filed, and has become hot meanwhile, is not in the wheel yet.
-        late = [message.due_ms for message in self.to_file if self.levels.place(message.due_ms) is None]
+        late = [message.due_ms for message in self.to_file if self.levels.bucket_for(message.due_ms) is None]
         closed = [bucket.start_ms for bucket in self.levels.draining if bucket.level == 1]
         gate_ms = min([self.levels.hot_below_ms, *closed, *late])
         for message in sorted(self.hot)[:most]:
@@ -177,7 +177,7 @@ class OverflowWheel(RuleBasedStateMachine):
         slot = (bucket.level, self.levels.slot(bucket))
         for message in self.unread[bucket][:most]:
             self.unread[bucket].remove(message)
-            place = self.levels.place(message.due_ms)
+            place = self.levels.bucket_for(message.due_ms)
             if place is None:
                 assert bucket.level == 1, "no pointer covers what jumps from a higher level into memory"
                 self.hot[message] = slot
@@ -190,7 +190,7 @@ class OverflowWheel(RuleBasedStateMachine):
         """The re-filing commits, and with it that the bucket is done."""
         slot = (bucket.level, self.levels.slot(bucket))
         for message in self.moved.pop(bucket):
-            place = self.levels.place(message.due_ms)
+            place = self.levels.bucket_for(message.due_ms)
             assert place is not None, "it became hot between being read and being filed"
             self.put(place, message)
             self.store.slots[slot].remove(message)

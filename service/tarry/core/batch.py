@@ -78,16 +78,16 @@ class Batch:
         apart = [dead for dead in self.dead if is_apart(dead)]
         if not apart:
             return [], []
-        gone = {dead.place for dead in apart}
-        self.dead = [dead for dead in self.dead if dead.place not in gone]
-        retired = [message for message in self.retired if message.place in gone]
-        self.retired = [message for message in self.retired if message.place not in gone]
+        gone = {dead.location for dead in apart}
+        self.dead = [dead for dead in self.dead if dead.location not in gone]
+        retired = [message for message in self.retired if message.location in gone]
+        self.retired = [message for message in self.retired if message.location not in gone]
         return apart, retired
 
     def reinstate(self) -> None:
         """The transaction aborted: what was found undeliverable is due again, in its place."""
-        retired = {message.place for message in self.retired}
-        self.dead = [dead for dead in self.dead if dead.place not in retired]
+        retired = {message.location for message in self.retired}
+        self.dead = [dead for dead in self.dead if dead.location not in retired]
         self.due = sorted([*self.due, *self.retired], key=BY_DUE)
         self.retired = []
 

@@ -84,7 +84,7 @@ class HeldMessage(TimerTaskEntry):
         return self.sequence
 
     @property
-    def place(self) -> tuple[Source, int]:
+    def location(self) -> tuple[Source, int]:
         """Where it stands."""
         return self.source, self.offset
 
@@ -175,7 +175,7 @@ class DeadMessage(NamedTuple):
         return self.stranger or prefix + b"%d" % self.sequence
 
     @property
-    def place(self) -> tuple[Source, int]:
+    def location(self) -> tuple[Source, int]:
         """Where it stands; its sequence alone may be that of another, where the service has not filed it."""
         return self.source, self.offset
 

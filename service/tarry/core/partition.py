@@ -213,10 +213,10 @@ class PartitionState:
         """
         letters, retired = batch.set_aside(lambda dead: every or dead.size_bytes > LARGE_BYTES)
         self._hot.let_go(retired)
-        were_due = {message.place: message.size_bytes for message in retired}
+        were_due = {message.location: message.size_bytes for message in retired}
         for letter in letters:
-            if letter.place in were_due:
-                self._memory.held_bytes += letter.size_bytes - were_due[letter.place]
+            if letter.location in were_due:
+                self._memory.held_bytes += letter.size_bytes - were_due[letter.location]
         self.letters.put(letters)
         return letters
 
@@ -239,8 +239,8 @@ class PartitionState:
         self._progress.trim()
         self._hot.done(batch)
         done_bytes = sum(map(_size_bytes, batch.due)) + sum(map(_size_bytes, batch.retired))
-        retired = {message.place for message in batch.retired}
-        done_bytes += sum(dead.size_bytes for dead in batch.dead if dead.place not in retired)
+        retired = {message.location for message in batch.retired}
+        done_bytes += sum(dead.size_bytes for dead in batch.dead if dead.location not in retired)
         done_bytes += sum(record.size_bytes for resolution in batch.resolutions for record in resolution.records)
         self._memory.held_bytes -= done_bytes
 

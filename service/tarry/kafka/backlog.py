@@ -109,5 +109,5 @@ class Backlog:
         for level in range(checkpoint.geometry.levels, 0, -1):
             width_ms = checkpoint.geometry.width_of(level)
             found.append(Bucket(level, due_ms // width_ms * width_ms))
-        farthest = levels.place(due_ms)
+        farthest = levels.bucket_for(due_ms)
         return found if farthest is None or farthest in found else [farthest, *found]

@@ -121,7 +121,7 @@ def test_a_long_key_is_left_out_of_a_stub_and_a_stub_that_is_refused_is_given_up
     refuse(state, 0)
     [stub] = state.letters.take(1, EVERYTHING)
     assert stub.key is None
-    state.letters.put_back([stub], {stub.place})
+    state.letters.put_back([stub], {stub.location})
     assert (state.low, state.held, state.held_bytes, state.letters.waiting) == (0, 1, 0, 0)
 
 

@@ -15,7 +15,7 @@ def small() -> Levels:
 
 def test_the_worked_example() -> None:
     levels = small()
-    assert [levels.place(due_ms) for due_ms in (15, 33, 75, 900)] == [
+    assert [levels.bucket_for(due_ms) for due_ms in (15, 33, 75, 900)] == [
         None,
         Bucket(1, 30),
         Bucket(2, 60),
@@ -24,16 +24,16 @@ def test_the_worked_example() -> None:
     assert levels.next_to_close(9) is None
     assert levels.next_to_close(10) == Bucket(1, 20)
     levels.close(Bucket(1, 20))
-    assert [levels.place(due_ms) for due_ms in (29, 30)] == [None, Bucket(1, 30)]
+    assert [levels.bucket_for(due_ms) for due_ms in (29, 30)] == [None, Bucket(1, 30)]
     levels.drained(Bucket(1, 20))
     assert levels.next_to_close(20) == Bucket(2, 40)
     levels.close(Bucket(2, 40))
-    assert [levels.place(due_ms) for due_ms in (40, 59)] == [Bucket(1, 40), Bucket(1, 50)]
+    assert [levels.bucket_for(due_ms) for due_ms in (40, 59)] == [Bucket(1, 40), Bucket(1, 50)]
 
 
 def test_what_is_due_at_an_edge_goes_to_the_later_bucket() -> None:
     levels = small()
-    assert [levels.place(due_ms) for due_ms in (19, 20, 29, 30, 69, 70, 79, 80)] == [
+    assert [levels.bucket_for(due_ms) for due_ms in (19, 20, 29, 30, 69, 70, 79, 80)] == [
         None,
         *[Bucket(1, 20)] * 2,
         Bucket(1, 30),
@@ -84,7 +84,7 @@ def test_a_bucket_waits_until_the_level_below_reaches_to_its_end() -> None:
 
 def test_without_levels_all_is_hot() -> None:
     levels = Levels(Geometry(20_000, 10, 0), ())
-    assert levels.place(1 << 50) is None
+    assert levels.bucket_for(1 << 50) is None
     assert levels.hot_below_ms == FOR_EVER_MS
     assert levels.next_to_close(1 << 50) is None
 
@@ -118,6 +118,6 @@ def test_there_are_as_many_levels_as_the_longest_delay_takes() -> None:
     for longest in (minute, hour, 30 * day):
         geometry = Geometry(20_000, 10, levels_for(20_000, 10, longest))
         levels = Levels(geometry, first_closed_ms(geometry, 0))
-        bucket = levels.place(longest)
+        bucket = levels.bucket_for(longest)
         assert bucket is not None
         assert bucket.start_ms <= longest < levels.end_ms(bucket)

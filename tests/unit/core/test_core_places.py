@@ -7,7 +7,7 @@ import pytest
 
 from tarry.core.message import FiledMessage, HeldMessage
 from tarry.core.progress.source import INTAKE, Source
-from tarry.core.wheel.places import BLOCK, Place, Places
+from tarry.core.wheel.places import BLOCK, ParkedPlace, ParkedPlaces
 
 START_MS = 1_700_000_000_000
 MANY = 20_000
@@ -25,12 +25,12 @@ def of_bucket(due_ms: int, sequence: int, slot: int, offset: int, size: int = 20
     return filed
 
 
-def place(one: HeldMessage) -> Place:
-    return Place(one.due_ms, one.sequence, one.source, one.offset, one.size_bytes)
+def place(one: HeldMessage) -> ParkedPlace:
+    return ParkedPlace(one.due_ms, one.sequence, one.source, one.offset, one.size_bytes)
 
 
-def places_of(messages: Iterable[HeldMessage]) -> Places:
-    places = Places()
+def places_of(messages: Iterable[HeldMessage]) -> ParkedPlaces:
+    places = ParkedPlaces()
     for one in messages:
         places.put(one)
     return places
@@ -39,7 +39,7 @@ def places_of(messages: Iterable[HeldMessage]) -> Places:
 def test_a_place_has_all_that_its_message_is_read_again_by() -> None:
     places = places_of([message(5, 7), of_bucket(6, 1, slot=21, offset=10**10, size=3_000_000)])
     first, second = places
-    assert first == Place(5, 7, INTAKE, 7, message(5, 7).size_bytes)
+    assert first == ParkedPlace(5, 7, INTAKE, 7, message(5, 7).size_bytes)
     assert (second.source, second.offset, second.size_bytes > 3_000_000) == (Source(1, 21), 10**10, True)
 
 
@@ -66,7 +66,7 @@ def test_none_left_takes_nothing() -> None:
 
 def test_places_are_in_order_whatever_is_put_where_and_dropped(seed: int) -> None:
     choose = random.Random(seed)
-    places, oracle, sequence, due_ms = Places(), list[Place](), 0, START_MS
+    places, oracle, sequence, due_ms = ParkedPlaces(), list[ParkedPlace](), 0, START_MS
     for _ in range(400):
         kind = choose.choice(("behind", "behind", "behind", "between", "in front", "drop"))
         sequence += 10_000

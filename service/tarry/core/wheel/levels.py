@@ -97,7 +97,7 @@ class Levels:
         last = self._closed[level - 1] // width - 1
         return Bucket(level, (last - (last - slot) % self.slots) * width)
 
-    def place(self, due_ms: int) -> Bucket | None:
+    def bucket_for(self, due_ms: int) -> Bucket | None:
         """Where a message goes: None for memory."""
         if due_ms < self.hot_below_ms:
             return None

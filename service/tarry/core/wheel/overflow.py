@@ -117,7 +117,7 @@ class Overflow:
 
     def slot_for(self, due_ms: int) -> Source:
         """The slot that a message goes to which is not hot."""
-        bucket = self.levels.place(due_ms)
+        bucket = self.levels.bucket_for(due_ms)
         if bucket is None:
             raise ValueError(f"what is due at {due_ms} is hot")
         return self._source_of(bucket)

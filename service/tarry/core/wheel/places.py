@@ -43,7 +43,7 @@ Key = tuple[int, int]
 """Due time, and offset in the intake."""
 
 
-class Place(NamedTuple):
+class ParkedPlace(NamedTuple):
     """Where one message stands.
 
     Attributes:
@@ -70,7 +70,7 @@ class _Block(NamedTuple):
 _first = attrgetter("first")
 
 
-class Places:
+class ParkedPlaces:
     """Places of messages, in order."""
 
     __slots__ = ("_blocks", "_packed", "_packed_bytes", "_tail")
@@ -84,7 +84,7 @@ class Places:
     def __len__(self) -> int:
         return self._packed + len(self._tail) // _COLUMNS
 
-    def __iter__(self) -> Iterator[Place]:
+    def __iter__(self) -> Iterator[ParkedPlace]:
         for block in self._blocks:
             yield from _places(_unpack(block))
         yield from _places(self._tail)
@@ -125,9 +125,9 @@ class Places:
             self._tail[0:0] = rows
             self._pack_tail()
 
-    def upto(self, limit_bytes: int) -> list[Place]:
+    def upto(self, limit_bytes: int) -> list[ParkedPlace]:
         """The first of them, as many as have messages that fit into so many bytes; at least one."""
-        places: list[Place] = []
+        places: list[ParkedPlace] = []
         for place in self:
             limit_bytes -= place.size_bytes
             if places and limit_bytes < 0:
@@ -169,11 +169,11 @@ def _row(message: HeldMessage) -> tuple[int, int, int, int, int]:
     return message.due_ms, message.sequence, level << _SLOT_BITS | slot, in_log, message.size_bytes
 
 
-def _places(rows: Sequence[int]) -> Iterator[Place]:
+def _places(rows: Sequence[int]) -> Iterator[ParkedPlace]:
     due_ms, sequences, logs, offsets, sizes = (rows[at::_COLUMNS] for at in range(_COLUMNS))
     known = {log: Source(log >> _SLOT_BITS, log & (1 << _SLOT_BITS) - 1) for log in set(logs)}
     in_log = [offset if log else sequence for log, offset, sequence in zip(logs, offsets, sequences, strict=True)]
-    return map(Place, due_ms, sequences, map(known.__getitem__, logs), in_log, sizes)
+    return map(ParkedPlace, due_ms, sequences, map(known.__getitem__, logs), in_log, sizes)
 
 
 def _insert(rows: "array[int]", row: tuple[int, ...]) -> None:

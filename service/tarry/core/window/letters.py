@@ -88,7 +88,7 @@ class Letters:
         """
         back = []
         for letter in letters:
-            if letter.place not in refused:
+            if letter.location not in refused:
                 back.append(letter)
                 continue
             self._memory.held_bytes -= letter.size_bytes
@@ -109,4 +109,4 @@ class Letters:
 
     def _leave(self, stub: DeadMessage) -> None:
         self.left += 1
-        self._stay(*stub.place)
+        self._stay(*stub.location)

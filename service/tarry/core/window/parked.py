@@ -21,7 +21,7 @@ from itertools import islice
 from tarry.core.batch import UNBOUNDED, Batch
 from tarry.core.message import HeldMessage
 from tarry.core.progress.source import Source
-from tarry.core.wheel.places import Place
+from tarry.core.wheel.places import ParkedPlace
 from tarry.core.window.memory import Memory
 from tarry.core.window.parked_queue import ParkedQueue, key_of
 
@@ -36,7 +36,7 @@ class Wanted:
 
     __slots__ = ("_due_ms", "_found", "_order", "size_bytes", "spans", "topic")
 
-    def __init__(self, topic: str, places: Sequence[Place]) -> None:
+    def __init__(self, topic: str, places: Sequence[ParkedPlace]) -> None:
         self.topic = topic
         self.size_bytes = sum(place.size_bytes for place in places)
         self._due_ms = {(place.source, place.offset): place.due_ms for place in places}

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from tarry.core.message import HeldMessage
-from tarry.core.wheel.places import Key, Places
+from tarry.core.wheel.places import Key, ParkedPlaces
 
 
 class ParkedQueue:
@@ -20,7 +20,7 @@ class ParkedQueue:
         self._let_go = let_go
         self.whole: deque[HeldMessage] = deque()
         self.whole_bytes = 0
-        self.places = Places()
+        self.places = ParkedPlaces()
 
     def __len__(self) -> int:
         return len(self.whole) + len(self.places)

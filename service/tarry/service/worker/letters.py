@@ -224,7 +224,7 @@ class LetterWriter:
         if refusal_of(error) is None:
             attempt.failure = attempt.failure or f"{state.intake}{DEAD}/{state.partition}: {error.str()}"
         else:
-            attempt.refused.setdefault(state, set()).add(letter.place)
+            attempt.refused.setdefault(state, set()).add(letter.location)
 
     # -- 2 ----------------------------------------------------------------------------------------------------------
 
