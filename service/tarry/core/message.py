@@ -16,6 +16,9 @@ from tarry.timer import TimerTaskEntry
 
 Headers = list[tuple[str, bytes | None]]
 
+OrderKey = tuple[int, int]
+"""Due time and offset in the intake: the order in which messages fire."""
+
 BY_DUE = attrgetter("due_ms", "sequence")
 """Sorts messages into the order in which they fire."""
 

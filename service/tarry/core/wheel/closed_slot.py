@@ -15,12 +15,12 @@ ring lasts: then the two turns are one stretch, with the first one's begin and t
 
 from collections.abc import Iterable
 
-from tarry.core.message import HeldMessage
+from tarry.core.message import HeldMessage, OrderKey
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.journal import Range
 from tarry.core.progress.ledger import Ledger
 from tarry.core.wheel.levels import Bucket
-from tarry.core.wheel.passes import Key, Passes
+from tarry.core.wheel.passes import Passes
 
 
 class ClosedSlot:
@@ -117,7 +117,7 @@ class ClosedSlot:
         return found.ranges()
 
     @property
-    def gate(self) -> Key:
+    def gate(self) -> OrderKey:
         """What stands at it or behind it must not fire before this is read."""
         return (self.bucket.start_ms, -1) if self.passes is None else self.passes.gate
 

@@ -12,7 +12,7 @@ Kafka holds the messages, `Levels` says where each belongs; this says how far ea
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tarry.core.message import HeldMessage
+from tarry.core.message import HeldMessage, OrderKey
 from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, EmptyingSlot
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.journal import Range
@@ -22,7 +22,7 @@ from tarry.core.wheel.closed_slot import ClosedSlot
 from tarry.core.wheel.done_slots import DoneSlots
 from tarry.core.wheel.levels import Bucket, Levels
 from tarry.core.wheel.open_slots import OpenSlots
-from tarry.core.wheel.passes import Key, Passes
+from tarry.core.wheel.passes import Passes
 
 MOST_ENTRIES = 80
 """Slots that a checkpoint has room for; with more that are not done or not emptied, no more are closed."""
@@ -209,7 +209,7 @@ class Overflow:
     # -- draining ---------------------------------------------------------------------------------------------------
 
     @property
-    def gate(self) -> Key:
+    def gate(self) -> OrderKey:
         """What stands at it or behind it, by due time and offset in the intake, must not fire yet."""
         gate = (self.levels.hot_below_ms, -1)
         for slot in self._closed.values():

@@ -11,10 +11,7 @@ holds, also where all are due in one millisecond, and memory holds no more than 
 
 from heapq import heappop, heappush
 
-from tarry.core.message import HeldMessage
-
-Key = tuple[int, int]
-"""Due time, and offset in the intake."""
+from tarry.core.message import HeldMessage, OrderKey
 
 
 class Passes:
@@ -29,12 +26,12 @@ class Passes:
 
     def __init__(self, start_ms: int, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self.gate: Key = (start_ms, -1)
+        self.gate: OrderKey = (start_ms, -1)
         """What stands before it has been handed out."""
         self.is_scanning = True
         self.is_oversized = False
         """Whether one pass was too few, or will be."""
-        self._let_go: Key | None = None
+        self._let_go: OrderKey | None = None
         self._bytes = 0
         self._kept: list[tuple[int, int, HeldMessage]] = []
 

@@ -25,7 +25,7 @@ from operator import attrgetter, sub
 from typing import NamedTuple
 from zlib import compress, decompress
 
-from tarry.core.message import HeldMessage
+from tarry.core.message import HeldMessage, OrderKey
 from tarry.core.progress.source import INTAKE, Source
 
 BLOCK = 1_024
@@ -38,9 +38,6 @@ _LOOSE_BYTES = 8 * _COLUMNS
 _BLOCK_BYTES = 240
 """What a block takes beside what is packed: its objects."""
 _SLOT_BITS = 16
-
-Key = tuple[int, int]
-"""Due time, and offset in the intake."""
 
 
 class ParkedPlace(NamedTuple):
@@ -62,7 +59,7 @@ class ParkedPlace(NamedTuple):
 
 
 class _Block(NamedTuple):
-    first: Key
+    first: OrderKey
     many: int
     packed: bytes
 
@@ -95,7 +92,7 @@ class ParkedPlaces:
         return self._packed_bytes + 8 * len(self._tail)
 
     @property
-    def first(self) -> Key | None:
+    def first(self) -> OrderKey | None:
         """Due time and sequence of the first."""
         if self._blocks:
             return self._blocks[0].first

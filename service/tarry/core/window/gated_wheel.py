@@ -8,14 +8,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from tarry.core.message import BY_DUE, HeldMessage
-from tarry.core.wheel.passes import Key
+from tarry.core.message import BY_DUE, HeldMessage, OrderKey
 from tarry.timer import TimingWheel
 
 _NEVER_MS = 1 << 62
 
 
-def _key(message: HeldMessage) -> Key:
+def _key(message: HeldMessage) -> OrderKey:
     """Where a message stands before the gate, or behind it."""
     return message.due_ms, message.sequence
 
@@ -32,7 +31,7 @@ class GatedWheel:
 
     def __init__(
         self,
-        gate: Callable[[], Key],
+        gate: Callable[[], OrderKey],
         new_wheel: Callable[[int], TimingWheel],
         let_go: deque[HeldMessage],
         now_ms: int,

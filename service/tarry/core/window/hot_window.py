@@ -14,8 +14,7 @@ wait in the wheel until they are due.
 from collections.abc import Callable, Iterable
 
 from tarry.core.batch import Batch, Resolution
-from tarry.core.message import HeldCancel, HeldMessage
-from tarry.core.wheel.passes import Key
+from tarry.core.message import HeldCancel, HeldMessage, OrderKey
 from tarry.core.window.gated_wheel import GatedWheel
 from tarry.core.window.matching import Matching
 from tarry.core.window.memory import Memory
@@ -42,7 +41,7 @@ class HotWindow:
 
     def __init__(
         self,
-        gate: Callable[[], Key],
+        gate: Callable[[], OrderKey],
         known_below: Callable[[], int],
         new_wheel: Callable[[int], TimingWheel],
         ready: Ready,

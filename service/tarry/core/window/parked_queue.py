@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from tarry.core.message import HeldMessage
-from tarry.core.wheel.places import Key, ParkedPlaces
+from tarry.core.message import HeldMessage, OrderKey
+from tarry.core.wheel.places import ParkedPlaces
 
 
 class ParkedQueue:
@@ -26,7 +26,7 @@ class ParkedQueue:
         return len(self.whole) + len(self.places)
 
     @property
-    def first(self) -> Key | None:
+    def first(self) -> OrderKey | None:
         """Due time and sequence of what comes next."""
         if self.whole:
             return key_of(self.whole[0])
@@ -62,6 +62,6 @@ class ParkedQueue:
         return freed + before - self.places.size_bytes
 
 
-def key_of(message: HeldMessage) -> Key:
+def key_of(message: HeldMessage) -> OrderKey:
     """Due time and sequence."""
     return message.due_ms, message.sequence

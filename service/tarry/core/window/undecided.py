@@ -19,8 +19,7 @@ from bisect import bisect_right, insort
 from heapq import heappop, heappush
 from operator import attrgetter
 
-from tarry.core.message import HeldCancel, HeldMessage
-from tarry.core.wheel.passes import Key
+from tarry.core.message import HeldCancel, HeldMessage, OrderKey
 
 _Name = tuple[bytes, int]
 """Id and due time."""
@@ -36,7 +35,7 @@ class Undecided:
     def __init__(self) -> None:
         self._waiting: dict[int, HeldMessage] = {}
         """What waits for the gate, by offset in the intake."""
-        self._order: list[Key] = []
+        self._order: list[OrderKey] = []
         """A heap of it, and of what was taken back meanwhile."""
         self._cancels: dict[_Name, list[int]] = {}
         """Offsets of those of them that are cancels, in order."""
@@ -52,7 +51,7 @@ class Undecided:
         if type(record) is HeldCancel:
             insort(self._cancels.setdefault((record.id, record.due_ms), []), record.sequence)
 
-    def first(self) -> Key | None:
+    def first(self) -> OrderKey | None:
         """Where the first one stands: due time, and offset in the intake."""
         while self._order and self._order[0][1] not in self._waiting:
             heappop(self._order)
