@@ -8,27 +8,27 @@ from tarry.core.request.header_values import Fault, shown
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.headers import ErrorCode, is_legal_topic, owner_of_internal_topic
 
-#: Verdicts kept, each for a name of at most 249 bytes.
-_MAX_VERDICTS = 4_096
-_MAX_VERDICT_BYTES = 249
+#: Answers kept, each for a name of at most 249 bytes.
+_MAX_CACHED = 4_096
+_MAX_CACHED_BYTES = 249
 
 
 class TargetNames:
     """Reads the header that names a target.
 
-    One thread only: verdicts are cached.
+    One thread only: answers are cached.
 
     Args:
         policy: of the intake.
         header: the header's name; not looked at where the policy fixes the target.
     """
 
-    __slots__ = ("_header", "_policy", "_verdicts", "fixed")
+    __slots__ = ("_answers", "_header", "_policy", "fixed")
 
     def __init__(self, policy: IntakePolicy, header: str) -> None:
         self._policy = policy
         self._header = header
-        self._verdicts: dict[bytes, str | Fault] = {}
+        self._answers: dict[bytes, str | Fault] = {}
         self.fixed = None if policy.fixed_target is None else intern(policy.fixed_target)
         """Where every record goes, whatever its headers say."""
 
@@ -46,16 +46,16 @@ class TargetNames:
         value = found[name]
         if value is None:
             return Fault(ErrorCode.BAD_TARGET, f"{name} is null")
-        verdict = self._verdicts.get(value)
-        if verdict is None:
-            verdict = self._judge(value)
-            if len(value) <= _MAX_VERDICT_BYTES:
-                if len(self._verdicts) >= _MAX_VERDICTS:
-                    self._verdicts.clear()
-                self._verdicts[value] = verdict
-        return verdict
+        answer = self._answers.get(value)
+        if answer is None:
+            answer = self._check(value)
+            if len(value) <= _MAX_CACHED_BYTES:
+                if len(self._answers) >= _MAX_CACHED:
+                    self._answers.clear()
+                self._answers[value] = answer
+        return answer
 
-    def _judge(self, value: bytes) -> str | Fault:
+    def _check(self, value: bytes) -> str | Fault:
         """Say whether a name may be a target."""
         name = value.decode("utf-8", "replace")
         if not is_legal_topic(name):
