@@ -45,7 +45,7 @@ SWITCH_INTERVAL_S = 1e-4
 GC_THRESHOLDS = (50_000, 20, 1_000_000)
 """Held messages are acyclic and live long: full collections would walk all of them and stop the loop for nothing."""
 
-AS_RENAMED = "-999"
+LONGEST_RENAMING = "-999"
 """As a producer may be named that has given up hundreds of ids (docs/adr/0018)."""
 
 Log = Callable[..., None]
@@ -72,7 +72,7 @@ def refuse_long_checkpoints(config: Config) -> None:
         ConfigError: it has not; one line says what to change.
     """
     service = config.service
-    writer = [name + AS_RENAMED for name in producers_of(_name_of(service, MOST_PROCESSES - 1))]
+    writer = [name + LONGEST_RENAMING for name in producers_of(_name_of(service, MOST_PROCESSES - 1))]
     for intake in config.intakes:
         geometry = geometry_of(config, intake)
         longest = longest_checkpoint(writer, geometry)

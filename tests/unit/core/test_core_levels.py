@@ -3,7 +3,7 @@
 import pytest
 
 from tarry.core.progress.checkpoint import Geometry
-from tarry.core.wheel.levels import AT_ONCE, FOR_EVER_MS, Bucket, Levels, first_closed_ms, levels_for, slots_of
+from tarry.core.wheel.levels import MOST_DRAINING, NO_GATE_MS, Bucket, Levels, first_closed_ms, levels_for, slots_of
 
 SMALL = Geometry(10, 2, 2)
 
@@ -67,7 +67,7 @@ def test_no_more_than_a_few_buckets_are_drained_at_a_time() -> None:
     levels = Levels(Geometry(10, 20, 1), (0,))
     while (bucket := levels.next_to_close(10_000)) is not None:
         levels.close(bucket)
-    assert len(levels.draining) == AT_ONCE
+    assert len(levels.draining) == MOST_DRAINING
 
 
 def test_a_bucket_waits_until_the_level_below_reaches_to_its_end() -> None:
@@ -85,7 +85,7 @@ def test_a_bucket_waits_until_the_level_below_reaches_to_its_end() -> None:
 def test_without_levels_all_is_hot() -> None:
     levels = Levels(Geometry(20_000, 10, 0), ())
     assert levels.bucket_for(1 << 50) is None
-    assert levels.hot_below_ms == FOR_EVER_MS
+    assert levels.hot_below_ms == NO_GATE_MS
     assert levels.next_to_close(1 << 50) is None
 
 

@@ -6,7 +6,7 @@ from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, EmptyingSlo
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.recovered import Buckets
 from tarry.core.progress.source import Source
-from tarry.core.wheel.levels import AT_ONCE, Bucket
+from tarry.core.wheel.levels import MOST_DRAINING, Bucket
 from tarry.core.wheel.overflow import Overflow
 
 RING = Geometry(1_000, 2, 1)
@@ -278,7 +278,7 @@ def test_only_so_many_slots_are_read_at_once() -> None:
     for slot in range(12):
         overflow.fill(Source(1, slot))
     assert overflow.close({Source(1, slot): 2 for slot in range(12)}, ROOM, 60_000)
-    assert len(overflow.levels.draining) == AT_ONCE
+    assert len(overflow.levels.draining) == MOST_DRAINING
 
 
 # -- emptying --------------------------------------------------------------------------------------------------------

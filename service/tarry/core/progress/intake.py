@@ -14,7 +14,7 @@ from tarry.core.progress.recovered import Recovered
 if TYPE_CHECKING:
     from tarry.core.progress.done_set import DoneSet
 
-FOR_EVER = 1 << 62
+ABOVE_ALL_OFFSETS = 1 << 62
 """Above all offsets."""
 
 
@@ -58,7 +58,7 @@ class IntakeProgress:
     @property
     def known_below(self) -> int:
         """Below which offset nothing is unread: in a replay its position, else all that buckets hold was read here."""
-        return FOR_EVER if self._replay_end is None else self.ledger.position
+        return ABOVE_ALL_OFFSETS if self._replay_end is None else self.ledger.position
 
     def reach(self, position: int) -> None:
         """Take note of the reader's position: what lies below it and was not handed in are markers."""

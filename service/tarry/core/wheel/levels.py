@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 from tarry.core.progress.checkpoint import Geometry
 
-AT_ONCE = 8
+MOST_DRAINING = 8
 """Buckets of level 1 that are drained at a time, where it lags behind: of each level above only one is."""
 
-FOR_EVER_MS = 1 << 62
+NO_GATE_MS = 1 << 62
 """The gate where there is no overflow wheel."""
 
 LEAST_LEAD_MS = 500
@@ -76,7 +76,7 @@ class Levels:
     @property
     def hot_below_ms(self) -> int:
         """What is due before it is held in memory."""
-        return self._closed[0] if self._closed else FOR_EVER_MS
+        return self._closed[0] if self._closed else NO_GATE_MS
 
     @property
     def draining(self) -> list[Bucket]:
@@ -128,7 +128,9 @@ class Levels:
         width = self._widths[level - 1]
         beside = [one for one in self._draining if one.level == level]
         # The slot of one that is not drained yet may not come round again.
-        if len(beside) >= (AT_ONCE if level == 1 else 1) or any(self.slot(one) == self.slot(bucket) for one in beside):
+        if len(beside) >= (MOST_DRAINING if level == 1 else 1) or any(
+            self.slot(one) == self.slot(bucket) for one in beside
+        ):
             return False
         if level > 1 and start_ms + width > self._reach(level - 1):
             return False
