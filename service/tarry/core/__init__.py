@@ -1,1 +1,1 @@
-"""One partition's state and decisions, pure: no client library, no thread, no clock, no logger."""
+"""The state and the decisions of one partition. Pure: no client library, no threads, no clock, no logger."""

@@ -1,4 +1,4 @@
-"""What one transaction does for one partition."""
+"""The content of one transaction for one partition: a batch to deliver, or messages to file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,18 +10,18 @@ from tarry.core.progress.source import INTAKE, Offsets, Source
 from tarry.headers import Outcome
 
 UNBOUNDED = 1 << 62
-"""Bytes of a transaction that may take any number."""
+"""The byte limit of a transaction that has none."""
 
 _size_bytes: Callable[[HeldMessage | DeadMessage], int] = attrgetter("size_bytes")
 
 
 class Resolution(NamedTuple):
-    """What became of a message, or of a cancel, that is not delivered.
+    """A message or a cancel that is done without a delivery.
 
     Attributes:
-        outcome: cancelled, duplicate, or a cancel that came too late.
-        message: the message; where there was none to cancel, the cancel.
-        cancel: what cancelled it.
+        outcome: cancelled, duplicate, or cancel too late.
+        message: the message; for a cancel that came too late, the cancel.
+        cancel: the cancel that took the message, or None.
     """
 
     outcome: Outcome
@@ -30,18 +30,18 @@ class Resolution(NamedTuple):
 
     @property
     def records(self) -> tuple[HeldMessage, ...]:
-        """What is done with it."""
+        """The records that this completes: the message, and the cancel if there is one."""
         return (self.message,) if self.cancel is None else (self.message, self.cancel)
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one transaction delivers, finds undeliverable, or settles without a delivery."""
+    """The messages that one transaction delivers, writes as dead letters, or completes without a delivery."""
 
     due: list[HeldMessage] = field(default_factory=list)
     dead: list[DeadMessage] = field(default_factory=list)
     retired: list[HeldMessage] = field(default_factory=list)
-    """Messages of `dead` that were due: they were found undeliverable when they fired."""
+    """The messages that were due and became dead letters when they fired; their letters are in `dead`."""
     resolutions: list[Resolution] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -49,15 +49,15 @@ class Batch:
 
     @property
     def size_bytes(self) -> int:
-        """About how much a transaction has to write for it."""
+        """The approximate number of bytes that the transaction writes for the batch."""
         records = sum(record.size_bytes for resolution in self.resolutions for record in resolution.records)
         return sum(map(_size_bytes, self.due)) + sum(map(_size_bytes, self.dead)) + records
 
     def give_up(self, messages: Mapping[int, tuple[str, str]]) -> None:
-        """Turn messages that can never be delivered into dead letters of the same batch, before it is settled.
+        """Turn messages that can never be delivered into dead letters of this batch. Call this before `settle`.
 
         Args:
-            messages: for the offset in the intake of each the error code and detail.
+            messages: error code and detail, by the message's offset in the intake.
         """
         kept: list[HeldMessage] = []
         for message in self.due:
@@ -70,10 +70,13 @@ class Batch:
         self.due = kept
 
     def set_aside(self, is_apart: Callable[[DeadMessage], bool]) -> tuple[list[DeadMessage], list[HeldMessage]]:
-        """Let go of dead letters that are to be written apart, before it is settled.
+        """Remove dead letters that another transaction will write. Call this before `settle`.
+
+        Args:
+            is_apart: whether a letter is to be removed.
 
         Returns:
-            These, and the messages of those of them that were due.
+            The removed letters, and the messages for those letters whose messages were due.
         """
         apart = [dead for dead in self.dead if is_apart(dead)]
         if not apart:
@@ -85,14 +88,14 @@ class Batch:
         return apart, retired
 
     def reinstate(self) -> None:
-        """The transaction aborted: what was found undeliverable is due again, in its place."""
+        """Make the messages that became dead letters due again, in order: the transaction aborted."""
         retired = {message.location for message in self.retired}
         self.dead = [dead for dead in self.dead if dead.location not in retired]
         self.due = sorted([*self.due, *self.retired], key=BY_DUE)
         self.retired = []
 
     def offsets(self) -> dict[Source, list[int]]:
-        """The offsets that the transaction completes, by the log that they stand in."""
+        """Return the offsets that the transaction completes, by log."""
         offsets: dict[Source, list[int]] = {INTAKE: []}
         own = offsets[INTAKE]
         for message in self.due:
@@ -108,10 +111,10 @@ class Batch:
 
 
 class Filing:
-    """What one transaction files of one partition.
+    """The messages of one partition that one transaction files.
 
     Args:
-        records: messages, and the slot to which each goes.
+        records: pairs of a message and the slot that it goes to.
     """
 
     __slots__ = ("offsets", "records")
@@ -122,30 +125,36 @@ class Filing:
         for message, _ in records:
             offsets.setdefault(message.source, []).append(message.offset)
         self.offsets: Offsets = offsets
-        """Those that the transaction completes, by the log that they stand in."""
+        """The offsets that the transaction completes, by log."""
 
     def __len__(self) -> int:
         return len(self.records)
 
     @property
     def size_bytes(self) -> int:
-        """About how much a transaction has to write for it."""
+        """The approximate number of bytes that the transaction writes."""
         return sum(message.size_bytes for message, _ in self.records)
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What is committed with a batch: the group's offset, its metadata, and the journal's records."""
+    """What a transaction commits for one partition.
+
+    Attributes:
+        low: the low watermark, which is the offset to commit.
+        metadata: the checkpoint's text, which is the metadata of that offset.
+        journal: the record to write to the journal.
+        summary: records to write to the journal before that one: the offsets done above the watermarks, written again.
+    """
 
     low: int
     metadata: str
     journal: bytes
     summary: tuple[bytes, ...] = ()
-    """Of the journal, before the other: what is done above the watermarks, where it is said again."""
 
 
 def fitting(sizes: Sequence[int], limit_bytes: int) -> int:
-    """How many of these, from the first on, take no more than so many bytes together; one where it takes more."""
+    """Return how many sizes, counted from the first, add up to at most `limit_bytes`; at least 1 if there are any."""
     count = 0
     for size in sizes:
         limit_bytes -= size

@@ -1,7 +1,7 @@
-"""What leaves the service for a message: its delivery's headers, and its result.
+"""The headers of a delivery or a dead letter, and the results.
 
-Results are JSON, written by hand here because one goes with every message: the fixed names are ASCII, ids and numbers
-need no quoting, and topic names come quoted from `quoted`.
+Results are JSON. The result of a delivery is formatted by hand, because every message has one: the fixed names are
+ASCII, ids and numbers need no quoting, and `quoted` quotes topic names.
 """
 
 import json
@@ -15,18 +15,18 @@ OutHeaders = list[tuple[str, str | bytes | None]]
 
 
 def source_prefix(intake: str, partition: int) -> bytes:
-    """The part of `tarry-source` that all records of an intake partition share."""
+    """Return the part of `tarry-source` that all records of an intake partition share."""
     return f"{intake}/{partition}/".encode()
 
 
 def delivery_headers(message: HeldMessage, source: bytes) -> OutHeaders:
-    """The headers that the target receives: the message's own, then ours."""
+    """Return the headers that the target receives: the message's own, then those of the service."""
     ours: OutHeaders = [(ID, message.id), (DUE_MS, b"%d" % message.due_ms), (SOURCE, source)]
     return [*message.headers, *ours] if message.carries else ours
 
 
 def fired_result(message: HeldMessage, source: bytes, at_ms: int) -> bytes:
-    """The result of a message that is delivered in the same transaction."""
+    """Return the result of a message that the same transaction delivers."""
     return b'{"v":1,"outcome":"fired","id":"%b","source":"%b","due_ms":%d,"at_ms":%d,"target":%b}' % (
         message.id,
         source,
@@ -37,17 +37,17 @@ def fired_result(message: HeldMessage, source: bytes, at_ms: int) -> bytes:
 
 
 def dead_headers(message: DeadMessage) -> OutHeaders:
-    """The headers of a dead letter: the original ones, then the reason."""
+    """Return the headers of a dead letter: the original headers, then error code and detail."""
     return [*message.headers, (ERROR, message.code.encode()), (ERROR_DETAIL, message.detail.encode())]
 
 
 def stub_headers(message: DeadMessage, source: bytes, place: str) -> OutHeaders:
-    """The headers of what is written in place of a dead letter that its topic does not take.
+    """Return the headers of a stub, which is written in place of a dead letter that its topic refuses.
 
     Args:
         message: the stub.
-        source: its place in the intake.
-        place: where its record stands, which may be a bucket.
+        source: `topic/partition/offset` of the record in the intake.
+        place: where the whole record is, which may be a bucket.
     """
     detail = f"{message.detail} (too large for this topic: the whole record is {place})"
     return [
@@ -60,7 +60,7 @@ def stub_headers(message: DeadMessage, source: bytes, place: str) -> OutHeaders:
 
 
 def dead_result(message: DeadMessage, source: bytes, at_ms: int) -> bytes:
-    """The result of a message that goes to the dead letters in the same transaction."""
+    """Return the result of a message whose dead letter is written by the same transaction."""
     result = {
         "v": 1,
         "outcome": "dead",
@@ -75,10 +75,10 @@ def dead_result(message: DeadMessage, source: bytes, at_ms: int) -> bytes:
 
 
 def resolution_result(resolution: Resolution, prefix: bytes, at_ms: int) -> bytes:
-    """The result of what is settled without a delivery.
+    """Return the result of a message or cancel that is done without a delivery.
 
     Args:
-        resolution: what became of it.
+        resolution: the message or cancel, and its outcome.
         prefix: from `source_prefix`.
         at_ms: now.
     """
@@ -86,7 +86,10 @@ def resolution_result(resolution: Resolution, prefix: bytes, at_ms: int) -> byte
 
 
 def filed_cancel_result(cancel: HeldCancel, prefix: bytes, at_ms: int) -> bytes:
-    """The result of a cancel whose message is still beyond the hot window: the definite one comes later."""
+    """Return the first result of a cancel that is filed because its due time is beyond the hot window.
+
+    The definite result follows when the cancel is decided.
+    """
     return _result(Outcome.CANCEL_FILED, cancel, None, prefix, at_ms)
 
 
@@ -109,5 +112,5 @@ def _result(kind: Outcome, message: HeldMessage, cancel: HeldMessage | None, pre
 
 @lru_cache(maxsize=4096)
 def quoted(topic: str) -> bytes:
-    """A topic's name as JSON."""
+    """Return a topic's name as a JSON string."""
     return json.dumps(topic).encode()

@@ -1,10 +1,10 @@
-"""What a partition holds in memory: one compact object a message.
+"""The messages that a partition holds in memory: one compact object for each message.
 
-A message's `sequence` is its offset in the intake, wherever it is read from: with the due time it gives the order, and
-it is unique among what a partition holds.
+The `sequence` of a message is its offset in the intake, also when the message is read from a bucket. Due time and
+sequence together give the order of delivery. The sequence is unique among the messages that a partition holds.
 """
 
-# marshal is the quickest way to one object and back, and what it packs never leaves the process.
+# marshal packs headers into one object faster than the alternatives, and the packed bytes never leave the process.
 from marshal import dumps as pack
 from marshal import loads as unpack
 from operator import attrgetter
@@ -17,43 +17,43 @@ from tarry.timer import TimerTaskEntry
 Headers = list[tuple[str, bytes | None]]
 
 OrderKey = tuple[int, int]
-"""Due time and offset in the intake: the order in which messages fire."""
+"""Due time and offset in the intake: messages fire in this order."""
 
 BY_DUE = attrgetter("due_ms", "sequence")
-"""Sorts messages into the order in which they fire."""
+"""Sort key for messages: the order in which they fire."""
 
 OVERHEAD_BYTES = 480
-"""What a held message costs beside its payload: the object, its id, its place in wheel and ledger. Measured."""
+"""Memory of a held message beside its payload: the object, its id, its entries in wheel and ledger. Measured."""
 
 STUB_KEY_BYTES = 1_024
-"""A longer key is left out of a stub."""
+"""The longest key that a stub carries; a longer key is left out, so that the stub stays small."""
 
 STUB_DETAIL = 1_000
-"""So many characters of the reason are in a stub."""
+"""The number of characters of the error detail that a stub carries; the rest is cut off."""
 
 
 class HeldMessage(TimerTaskEntry):
-    """A message that waits in the hot wheel; its `sequence` is its offset in the intake.
+    """A message that waits in memory; its `sequence` is its offset in the intake.
 
-    The headers it came with are kept in packed form, all of them: one bytes object is a quarter of the memory of
-    their tuples and strings, and a message that turns out undeliverable when it fires goes to the dead letters as it
-    came.
+    All headers of the original record are kept, in packed form. One bytes object takes a quarter of the memory of the
+    tuples and strings. All are needed, because a message that cannot be delivered becomes a dead letter with its
+    original headers.
 
     Args:
-        due_ms: when it is due.
-        offset: in the intake.
-        key: as it came.
-        value: as it came.
-        headers: as they came, request headers included.
-        carries: whether any of them travel on.
+        due_ms: the due time.
+        offset: the offset in the intake.
+        key: the record's key.
+        value: the record's value.
+        headers: the record's headers, request headers included.
+        carries: whether at least one header is delivered to the target.
         target: the topic to deliver to.
-        target_partition: the partition asked for, or -1.
+        target_partition: the requested partition, or -1.
         message_id: 36 ASCII characters.
     """
 
     __slots__ = ("carries", "id", "key", "packed_headers", "target", "target_partition", "value")
 
-    def __init__(  # not the parent's: this runs once a message, and the links are set by the wheel
+    def __init__(  # does not call the parent's, for speed: this runs once per message, and the wheel sets the links
         self,
         due_ms: int,
         offset: int,
@@ -78,39 +78,39 @@ class HeldMessage(TimerTaskEntry):
 
     @property
     def source(self) -> Source:
-        """The log that it was read from."""
+        """The log that the message was read from."""
         return INTAKE
 
     @property
     def offset(self) -> int:
-        """Where in that log it stands."""
+        """The offset of the message in that log."""
         return self.sequence
 
     @property
     def location(self) -> tuple[Source, int]:
-        """Where it stands."""
+        """The log and the offset that the message was read from."""
         return self.source, self.offset
 
     @property
     def original_key(self) -> bytes | None:
-        """The key as it came."""
+        """The key of the original record."""
         return self.key
 
     @property
     def original_headers(self) -> Headers:
-        """The headers as they came."""
+        """All headers of the original record."""
         return unpack(self.packed_headers) if self.packed_headers else []  # noqa: S302 - packed above
 
     @property
     def headers(self) -> Headers:
-        """The headers that travel on, in their order."""
+        """The headers that are delivered to the target, in their order."""
         return [header for header in self.original_headers if header[0] not in TAKEN_OFF] if self.carries else []
 
     def empty(self) -> int:
-        """Let go of all that a delivery would need: there will be none.
+        """Drop key, value and headers, because the message will not be delivered.
 
         Returns:
-            How much less memory it takes.
+            The number of bytes that this frees.
         """
         before = self.size_bytes
         self.key = self.value = self.packed_headers = None
@@ -118,7 +118,7 @@ class HeldMessage(TimerTaskEntry):
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory it takes."""
+        """The approximate memory that the message takes."""
         return (
             OVERHEAD_BYTES
             + (len(self.key) if self.key else 0)
@@ -128,7 +128,7 @@ class HeldMessage(TimerTaskEntry):
 
 
 class FiledMessage(HeldMessage):
-    """A message that waits to be filed to a bucket of the overflow wheel, or that was read from one."""
+    """A message that waits to be filed to a bucket of the overflow wheel, or that was read from a bucket."""
 
     __slots__ = ("offset", "source")
 
@@ -137,26 +137,26 @@ class FiledMessage(HeldMessage):
 
 
 class HeldCancel(FiledMessage):
-    """A cancel that waits for its message; its due time and id are the handle's, and it has no target."""
+    """A cancel that waits for its message. Its due time and id are those of the handle; it has no target."""
 
     __slots__ = ()
 
 
 class DeadMessage(NamedTuple):
-    """A record that can never be delivered, with all that it came with.
+    """A record that can never be delivered, with its original key, value and headers.
 
     Attributes:
-        sequence: its offset in the intake.
-        headers: the original ones, request headers included.
+        sequence: the offset in the intake; for a record that the service has not filed, its offset in the bucket.
+        headers: the original headers, request headers included.
         code: an error code of the header convention.
         detail: one line for people.
-        id: 36 ASCII characters: its own where it is readable, else the one derived from its place.
-        due_ms: where it is known.
-        target: where it is known.
-        source: the log that it was read from.
-        offset: where in that log it stands.
-        is_stub: whether value and headers are left out: they stand in that log.
-        stranger: `topic/partition/offset` of a record of a bucket that the service has not filed; else empty.
+        id: 36 ASCII characters: the record's own id if it is readable, else one derived from topic, partition, offset.
+        due_ms: the due time, or None if it is not known.
+        target: the target, or None if it is not known.
+        source: the log that the record was read from.
+        offset: the record's offset in that log.
+        is_stub: whether value and headers are left out; the record in that log still has them.
+        stranger: `topic/partition/offset` of a record in a bucket that the service has not filed; else empty.
     """
 
     sequence: int
@@ -174,28 +174,32 @@ class DeadMessage(NamedTuple):
     stranger: bytes = b""
 
     def named_from(self, prefix: bytes) -> bytes:
-        """Its place as results name it; `prefix` is that of its intake's partition."""
+        """Return `topic/partition/offset` as results name the record.
+
+        Args:
+            prefix: from `tarry.core.delivery.source_prefix`.
+        """
         return self.stranger or prefix + b"%d" % self.sequence
 
     @property
     def location(self) -> tuple[Source, int]:
-        """Where it stands; its sequence alone may be that of another, where the service has not filed it."""
+        """The log and the offset of the record: unique, unlike the sequence of a record that was not filed by us."""
         return self.source, self.offset
 
     def as_stub(self) -> "DeadMessage":
-        """What is written in place of a letter that is too large: no value, no headers, and a key if it is short."""
+        """Return the stub to write in place of a letter that is too large: a short key, no value, no headers."""
         key = self.key if len(self.key or b"") <= STUB_KEY_BYTES else None
         return self._replace(key=key, value=None, headers=[], detail=self.detail[:STUB_DETAIL], is_stub=True)
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory it takes, unpacked headers included."""
+        """The approximate memory that the letter takes, unpacked headers included."""
         headers = sum(OVERHEAD_BYTES // 2 + len(name) + len(value or b"") for name, value in self.headers)
         return OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"") + headers
 
     @classmethod
     def of(cls, message: HeldMessage, code: str, detail: str) -> "DeadMessage":
-        """A message that was found undeliverable when it fired."""
+        """Return the dead letter for a message that was held and cannot be delivered."""
         return cls(
             message.sequence,
             message.original_key,

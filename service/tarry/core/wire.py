@@ -1,7 +1,7 @@
-"""How many bytes a record takes on its way to a broker, which is what brokers hold against `max.message.bytes`.
+"""The size of a record on the wire, which brokers compare with `max.message.bytes`.
 
-Kafka's record format, version 2 (KIP-98): numbers are zigzag varints, and a null is a length of -1. A batch of one
-record has offset and time deltas of 0, of a byte each.
+Kafka's record format, version 2 (KIP-98): numbers are zigzag varints, and null has a length of -1. In a batch of one
+record, offset delta and time delta are 0 and take a byte each.
 
     batch     61 bytes, then its records
     record    length, attributes (a byte), time delta, offset delta, key, value, number of headers, headers
@@ -11,10 +11,11 @@ record has offset and time deltas of 0, of a byte each.
 from collections.abc import Iterable
 
 BATCH_BYTES = 61
+"""The header of a record batch."""
 
 
 def batch_bytes(key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, str | bytes | None]]) -> int:
-    """The size of a batch that holds this record alone, uncompressed: what no broker's limit may be below."""
+    """Return the size of a batch with this record alone, uncompressed: the least limit that accepts it uncompressed."""
     count, size = 0, 3
     for name, content in headers:
         count += 1
@@ -28,5 +29,5 @@ def _sized(content: bytes | None) -> int:
 
 
 def _varint_bytes(number: int) -> int:
-    """Of a number >= 0: zigzag doubles it, and a byte holds seven bits."""
+    """Return the size of a number >= 0 as a varint: zigzag doubles the number, and a byte holds seven bits."""
     return ((number << 1).bit_length() + 6) // 7 or 1
