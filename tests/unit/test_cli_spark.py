@@ -41,16 +41,19 @@ def test_a_setting_without_a_value_is_a_mistake_of_use(option: str, capsys: pyte
     with pytest.raises(SystemExit) as ended:
         main(["spark", "archive", "--lake", "nowhere", option, "spark.driver.memory"])
     assert ended.value.code == 2
-    assert capsys.readouterr().err == f"tarry: {option}: NAME=VALUE is wanted: spark.driver.memory\n"
+    assert capsys.readouterr().err == f"tarry: {option}: must be NAME=VALUE: spark.driver.memory\n"
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["cancel", "--where", "true"], "--intake I is needed: a, b are configured"),
-        (["cancel", "--where", "true", "--intake", "c"], "--intake: c is not configured; there is a, b"),
-        (["shift"], "--where SQL makes a plan, and --plan DIR --run runs one"),
-        (["cancel", "--run"], "--plan DIR is needed: by it a run that was killed is run again"),
+        (["cancel", "--where", "true"], "--intake is needed: several intakes are configured (a, b)"),
+        (["cancel", "--where", "true", "--intake", "c"], "--intake: c is not configured; configured: a, b"),
+        (["shift"], "give --where SQL to make a plan, or --plan DIR --run to run one"),
+        (
+            ["cancel", "--run"],
+            "--run needs --plan DIR: without a written plan, a killed run cannot be completed",
+        ),
     ],
 )
 def test_what_a_plan_lacks_is_told_before_spark_starts(given: list[str], said: str, tmp_path: Path) -> None:

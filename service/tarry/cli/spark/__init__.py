@@ -1,4 +1,4 @@
-"""`tarry spark JOB …`: the jobs of the pipeline. PySpark is imported when a job runs, and by no other command."""
+"""`tarry spark JOB …`: the Spark jobs. Only a running job imports PySpark."""
 
 import typer
 
@@ -14,7 +14,7 @@ app = typer.Typer(
     name="spark",
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Jobs for more than one process can hold: fill the service, apply what it delivers, audit it.",
+    help="Spark jobs for data that exceeds one process: schedule messages, apply change logs, audit deliveries.",
 )
 for command in (schedule, apply, audit, archive, forecast, shift, cancel):
     app.command(command.__name__, help=help_of(command))(command)

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class ZeroDates(StrEnum):
-    """What MySQL's zero dates become."""
+    """How `apply` treats MySQL's zero dates."""
 
     REJECT = "reject"
     NULL = "null"
 
 
 class To(StrEnum):
-    """Where changes go."""
+    """Kind of target."""
 
     POSTGRES = "postgres"
     LAKE = "lake"
@@ -35,58 +35,62 @@ class To(StrEnum):
 
 @with_session
 def apply(
-    topic: Annotated[list[str], typer.Option(metavar="T", help="A topic with a change log, as often as needed.")],
-    to: Annotated[To, typer.Option(help="Where the changes go.")],
+    topic: Annotated[list[str], typer.Option(metavar="T", help="A topic with a change log; repeatable.")],
+    to: Annotated[To, typer.Option(help="Kind of target.")],
     *,
     conninfo: Annotated[
-        str, typer.Option(metavar="C", help="The PostgreSQL, as libpq names it; a password is better in PGPASSWORD.")
+        str, typer.Option(metavar="C", help="PostgreSQL's libpq connection string; prefer PGPASSWORD for the password.")
     ] = "",
     jdbc: Annotated[
-        str | None, typer.Option(metavar="URL", help="The same for Spark's writers; by default made of --conninfo.")
+        str | None, typer.Option(metavar="URL", help="PostgreSQL's JDBC URL; default: derived from --conninfo.")
     ] = None,
-    schema: Annotated[str, typer.Option(metavar="S", help="PostgreSQL's schema of the tables.")] = "public",
+    schema: Annotated[str, typer.Option(metavar="S", help="PostgreSQL schema of the target tables.")] = "public",
     lake: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where Delta tables are, as DATABASE/TABLE; any path of Spark's.")
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Directory of the Delta tables DATABASE/TABLE; any path that Spark can write."
+        ),
     ] = None,
     key: Annotated[
-        list[str] | None, typer.Option(metavar="TABLE=COL[,COL]", help="The primary key of a Delta table.")
+        list[str] | None, typer.Option(metavar="TABLE=COL[,COL]", help="The primary key of a Delta table; repeatable.")
     ] = None,
     tables: Annotated[
-        list[str] | None, typer.Option(metavar="GLOB", help="Apply these only, as DATABASE.TABLE; by default all.")
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Apply only these tables, as DATABASE.TABLE; repeatable; default: all."),
     ] = None,
     checkpoint: Annotated[
-        str | None, typer.Option(metavar="DIR", help="What the job has read; by default in the lake.")
+        str | None, typer.Option(metavar="DIR", help="Directory of the stream's position; default: in the lake.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--job", metavar="NAME", help="The job's own name; by default that of its topics.")
+        str | None, typer.Option("--job", metavar="NAME", help="The job's name; default: the names of its topics.")
     ] = None,
-    ids_for: Annotated[str, typer.Option(metavar="7d", help="How long the ids of records are known.")] = "7d",
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many records at once.")] = 100_000,
+    ids_for: Annotated[str, typer.Option(metavar="7d", help="How long to remember the ids of records.")] = "7d",
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum records in a batch.")] = 100_000,
     on_unknown_column: Annotated[
         OnUnknownColumn,
-        typer.Option(help="A column that the log has and the table has not: end, leave it out, or add it as text."),
+        typer.Option(help="A column that the table lacks: end the run, ignore the column, or add it as text."),
     ] = OnUnknownColumn.FAIL,
     zero_dates: Annotated[
-        ZeroDates, typer.Option(help="MySQL's 0000-00-00 in a column of dates: reject the record, or take it for null.")
+        ZeroDates, typer.Option(help="MySQL's 0000-00-00 in a date column: reject the record, or write null.")
     ] = ZeroDates.REJECT,
     merge_databases: Annotated[
         bool,
-        typer.Option("--merge-databases", help="Let tables of one name of several databases go to one of PostgreSQL."),
+        typer.Option("--merge-databases", help="Write same-named tables of several databases to one PostgreSQL table."),
     ] = False,
     max_rejects: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="End where more records are rejected than that.")
+        int | None, typer.Option(min=0, metavar="N", help="End the run if it rejects more records than this.")
     ] = None,
     rejected: Annotated[
-        bool, typer.Option("--rejected", help="Apply what was rejected again, and what followed it, and end.")
+        bool, typer.Option("--rejected", help="Apply rejected records and later changes of their rows again, and end.")
     ] = False,
     every: EveryOption = None,
     session: Session,
 ) -> None:
-    """Apply a change log to the tables that it tells of, each row in order, each change once.
+    """Apply a change log to database tables: the changes of each row in order, each change once.
 
-    Change records as Maxwell writes them for MySQL, in PostgreSQL or Delta tables that exist. A run that was killed is
-    made good by the next one. What can't be applied is kept in tarry_apply_rejects, or the lake's tarry_apply/rejects:
-    mend the cause and apply it again with --rejected. A JSON summary goes to stdout.
+    Applies change records in Maxwell's format for MySQL to existing tables in PostgreSQL or Delta. After a killed run,
+    the next run continues. Records that cannot be applied are kept in tarry_apply_rejects, or in the lake's
+    tarry_apply/rejects: fix the cause and apply them again with --rejected. A JSON summary goes to stdout.
 
     Examples:
       tarry spark apply --topic maxwell --to postgres --conninfo postgresql://me@db/shop --checkpoint /var/apply
@@ -94,7 +98,7 @@ def apply(
       tarry spark apply --topic maxwell --to lake --lake /lake --key shop.orders=id --rejected
     """
     if rejected and every is not None:
-        raise ConfigError("--rejected ends by itself: leave out --every")
+        raise ConfigError("--rejected and --every exclude each other: a run with --rejected ends by itself")
     job_name = name or "+".join(topic)
     ids_for_ms = value_of("--ids-for", parse_duration_ms, ids_for)
     every_ms = None if every is None else value_of("--every", more_than_nothing_ms, every)
@@ -159,6 +163,6 @@ def _keys(options: list[str] | None) -> dict[str, list[str]]:
         table, equals, columns = option.partition("=")
         names = columns.split(",")
         if not (table and equals and all(names)):
-            raise ConfigError(f"--key: TABLE=COLUMN[,COLUMN] is wanted: {option}")
+            raise ConfigError(f"--key: must be TABLE=COLUMN[,COLUMN]: {option}")
         keys[table] = names
     return keys

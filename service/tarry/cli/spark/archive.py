@@ -14,22 +14,22 @@ from tarry.progress_output import tell
 @with_session
 def archive(
     lake: Annotated[
-        str, typer.Option("--lake", metavar="DIR", help="Where the tables are; any path that Spark knows.")
+        str, typer.Option("--lake", metavar="DIR", help="Directory of the tables; any path that Spark can write.")
     ],
     *,
     intake: Annotated[
-        list[str] | None, typer.Option(metavar="I", help="An intake; by default all that are configured.")
+        list[str] | None, typer.Option(metavar="I", help="An intake; repeatable; default: all configured intakes.")
     ] = None,
     every: EveryOption = None,
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Go on where results were deleted before they were archived.")
+        bool, typer.Option("--skip-lost", help="Continue if results were deleted before they were archived.")
     ] = False,
     session: Session,
 ) -> None:
-    """Keep results and dead letters as Delta tables, by the hour, each record once.
+    """Keep results and dead letters as Delta tables, partitioned by hour, each record once.
 
-    Adds what is new since the last run to the tables `results` and `dead` of the lake. A run that was killed is made
-    good by the next one. A JSON summary goes to stdout.
+    Adds the records since the last run to the tables `results` and `dead` of the lake. After a killed run, the next run
+    continues. A JSON summary goes to stdout.
 
     Examples:
       tarry spark archive --lake /lake/tarry

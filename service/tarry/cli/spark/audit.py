@@ -15,40 +15,42 @@ from tarry.progress_output import tell
 from tarry.units import parse_duration_ms, parse_instant_ms
 
 _OF_RECORDS = [kind for kind in NO_FAULTS if kind not in {MATCHED, CARRIED}]
-"""What a record at a target may be besides, and no fault where nobody says so."""
+"""Kinds of records at targets that are no fault, unless `--fail-on` names them."""
 
 
 @with_session
 def audit(
     out: Annotated[
-        str, typer.Option("--out", metavar="DIR", help="Where tables and report go; any path that Spark knows.")
+        str, typer.Option("--out", metavar="DIR", help="Directory of tables and report; any path that Spark can write.")
     ],
     *,
     state: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Where a run leaves to the next what is not settled; by default OUT/state."),
+        typer.Option(metavar="DIR", help="Directory of unsettled messages for the next run; default: OUT/state."),
     ] = None,
     intake: Annotated[
-        list[str] | None, typer.Option(metavar="I", help="An intake; by default all that are configured.")
+        list[str] | None, typer.Option(metavar="I", help="An intake; repeatable; default: all configured intakes.")
     ] = None,
     from_: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="TIME", help="Only messages of this time (RFC 3339) or later, apart from others."
+            "--from", metavar="TIME", help="Audit only messages from this time on (RFC 3339), outside the series."
         ),
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Only messages before this time, apart from other runs.")
+        str | None,
+        typer.Option("--to", metavar="TIME", help="Audit only messages before this time, outside the series."),
     ] = None,
     grace: Annotated[
-        str, typer.Option(metavar="60s", help="What has been due for so long should have been delivered.")
+        str, typer.Option(metavar="60s", help="Judge only messages that have been due for at least this time.")
     ] = "60s",
     accepted_within: Annotated[
         str,
-        typer.Option(metavar="60s", help="How long after it was sent the service has read a message, for its order."),
+        typer.Option(metavar="60s", help="For the order: the service reads a message within this time after sending."),
     ] = "60s",
     max_late: Annotated[
-        str | None, typer.Option(metavar="5s", help="What arrives later than so long after its due time is a fault.")
+        str | None,
+        typer.Option(metavar="5s", help="A message that arrives later than this after its due time is a fault."),
     ] = None,
     fail_on: Annotated[
         str | None,
@@ -57,14 +59,14 @@ def audit(
             help=f"Exit with 1 on any of these faults: {','.join(FAULTS)}; or records: {','.join(_OF_RECORDS)}.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
     session: Session,
 ) -> None:
-    """Compare everything accepted with its results and with what the targets hold.
+    """Compare each accepted message with its result and with the records at its target.
 
-    Goes on where the last run ended; what is not due yet is left to the next one. Writes the tables messages, findings
-    and lateness, summary.json and report.html. With --from or --to it looks at messages of that time only, whatever
-    other runs have seen.
+    A run continues where the last run ended, and leaves messages that are not due yet to the next run. It writes the
+    tables messages, findings and lateness, summary.json and report.html. With --from or --to it audits only messages of
+    that time span, independently of other runs.
 
     Examples:
       tarry spark audit --out /audit --fail-on lost,duplicate,early,order
@@ -100,5 +102,5 @@ def _kinds(text: str | None) -> list[str]:
     kinds = [kind.strip() for kind in text.split(",")] if text else []
     for kind in kinds:
         if kind not in {*FAULTS, *_OF_RECORDS}:
-            raise typer.BadParameter(f"--fail-on: {kind} is none of {', '.join((*FAULTS, *_OF_RECORDS))}")
+            raise typer.BadParameter(f"--fail-on: {kind} is not one of {', '.join((*FAULTS, *_OF_RECORDS))}")
     return kinds

@@ -1,4 +1,4 @@
-"""`tarry spark shift` and `tarry spark cancel`: many waiting messages at once, by a predicate, planned first."""
+"""`tarry spark shift` and `tarry spark cancel`: reschedule or cancel the waiting messages that match a predicate."""
 
 import json
 import uuid
@@ -25,23 +25,24 @@ WhereOption = Annotated[
     str | None,
     typer.Option(
         metavar="SQL",
-        help="Which: over target, key, value, id, due, due_ms, level, partition, offset, headers['name'].",
+        help="Predicate over target, key, value, id, due, due_ms, level, partition, offset, headers['name'].",
     ),
 ]
 PlanOption = Annotated[
-    str | None, typer.Option("--plan", metavar="DIR", help="With --where: write the plan there. Without: run that one.")
+    str | None, typer.Option("--plan", metavar="DIR", help="With --where: write the plan here. Without: run this plan.")
 ]
-RunOption = Annotated[bool, typer.Option("--run", help="Do it; without it, only say what would be done.")]
-IntakeOption = Annotated[str | None, typer.Option(metavar="I", help="The intake, where several are configured.")]
+RunOption = Annotated[bool, typer.Option("--run", help="Run the plan; without it, only show the plan.")]
+IntakeOption = Annotated[str | None, typer.Option(metavar="I", help="The intake; needed if several are configured.")]
 MarginOption = Annotated[
-    str, typer.Option(metavar="30s", help="Leave as it is what is due within so long: its cancel may come too late.")
+    str,
+    typer.Option(metavar="30s", help="Skip messages that are due within this time: their cancels may come too late."),
 ]
-AtOnceOption = Annotated[int, typer.Option(min=1, max=2_000, help="How many messages in one transaction.")]
-WaitOption = Annotated[str, typer.Option(metavar="30s", help="Wait so long for what the service says of the cancels.")]
+AtOnceOption = Annotated[int, typer.Option(min=1, max=2_000, help="Maximum messages in a transaction.")]
+WaitOption = Annotated[str, typer.Option(metavar="30s", help="How long to wait for the results of the cancels.")]
 
 
 class Wanted(NamedTuple):
-    """What was asked for."""
+    """The options of a shift or cancel."""
 
     action: "Action"
     where: str | None
@@ -58,7 +59,7 @@ class Wanted(NamedTuple):
 def shift(
     *,
     where: WhereOption = None,
-    by: Annotated[str | None, typer.Option(metavar="2h", help="How much later; -2h: earlier.")] = None,
+    by: Annotated[str | None, typer.Option(metavar="2h", help="Move due times later by this; -2h: earlier.")] = None,
     plan: PlanOption = None,
     run: RunOption = False,
     intake: IntakeOption = None,
@@ -67,11 +68,11 @@ def shift(
     wait: WaitOption = "30s",
     session: Session,
 ) -> None:
-    """Deliver waiting messages later, or earlier: all for which a predicate holds.
+    """Deliver waiting messages later or earlier: all messages that match a predicate.
 
-    Without --run: says which, and writes the plan to --plan DIR. With it: each is cancelled and sent anew in one
-    transaction, with a new id and due time. A run that was killed is run again with --plan DIR --run, which does what
-    is left.
+    Without --run, shows the matching messages and writes the plan to --plan DIR. With --run, cancels each message and
+    sends its replacement, with a new id and due time, in one transaction. After a killed run, --plan DIR --run does the
+    rest.
 
     Examples:
       tarry spark shift --where "target = 'campaign' and key like 'x%'" --by 2h --plan later
@@ -79,7 +80,7 @@ def shift(
       tarry spark shift --where "headers['tenant'] = 'acme' and due < '2030-01-31 12:00'" --by -30m --plan p --run
     """
     if (where is None) != (by is None):
-        raise ConfigError("--where and --by come together; --plan DIR --run runs a plan that is written")
+        raise ConfigError("--where needs --by, and --by needs --where; to run a written plan, use --plan DIR --run")
     by_ms = 0 if by is None else value_of("--by", signed_duration_ms, by)
     margin_ms = value_of("--margin", parse_duration_ms, margin)
     wait_ms = value_of("--wait", parse_duration_ms, wait)
@@ -101,9 +102,9 @@ def cancel(
     wait: WaitOption = "30s",
     session: Session,
 ) -> None:
-    """Cancel waiting messages: all for which a predicate holds.
+    """Cancel waiting messages: all messages that match a predicate.
 
-    As `tarry spark shift`, without new messages.
+    Works like `tarry spark shift`, without replacement messages.
 
     Examples:
       tarry spark cancel --where "target = 'campaign' and get_json_object(value, '$.season') = 'spring'" --plan gone
@@ -118,17 +119,17 @@ def cancel(
 
 
 def _check(wanted: Wanted, session: Session) -> None:
-    """Refuse what can't be done, before Spark starts: options that do not go together, and no intake or several."""
+    """Before Spark starts, refuse options that exclude each other, and an unknown or ambiguous intake."""
     if wanted.where is None and not wanted.is_run:
-        raise ConfigError("--where SQL makes a plan, and --plan DIR --run runs one")
+        raise ConfigError("give --where SQL to make a plan, or --plan DIR --run to run one")
     if wanted.path is None and wanted.is_run:
-        raise ConfigError("--plan DIR is needed: by it a run that was killed is run again")
+        raise ConfigError("--run needs --plan DIR: without a written plan, a killed run cannot be completed")
     settings, _ = configured(session.config, session.bootstrap_servers)
     _intake(settings, wanted.intake)
 
 
 def _work(running: Job, wanted: Wanted) -> None:
-    """Plan, where there is a predicate, and run, where that is wanted."""
+    """Make a plan if there is a predicate, and run it with `--run`."""
     from tarry.pipelines.backlog import plan as planning
 
     accepts = policy(running.config, _intake(running.config, wanted.intake))
@@ -140,7 +141,7 @@ def _work(running: Job, wanted: Wanted) -> None:
 
 
 def _plan(running: Job, wanted: Wanted, accepts: "IntakePolicy", where: str) -> None:
-    """Find the messages, say which, and write the plan, where there is a place for it."""
+    """Find the messages, show the plan, and write it with `--plan`."""
     from tarry.pipelines.backlog import plan as planning
     from tarry.pipelines.backlog.waiting import refuse_bad, selected, waiting
 
@@ -157,21 +158,21 @@ def _plan(running: Job, wanted: Wanted, accepts: "IntakePolicy", where: str) -> 
     latest_ms = now_ms + accepts.max_delay_ms
     if short.last_new_ms is not None and short.last_new_ms > latest_ms:
         raise UsageError(
-            f"some would be due at {format_instant(short.last_new_ms)}, and {accepts.topic} takes none due after"
-            f" {format_instant(latest_ms)}"
+            f"some messages would be due at {format_instant(short.last_new_ms)}; {accepts.topic} accepts no due time"
+            f" after {format_instant(latest_ms)}"
         )
     if wanted.path is not None:
         planning.write(planned, wanted.path)
     _show(wanted.action, short)
     if soon:
-        tell(f"{soon:,} more are due within {format_duration(wanted.margin_ms)}, and stay as they are")
+        tell(f"{soon:,} more messages are due within {format_duration(wanted.margin_ms)} and stay unchanged")
     if not wanted.is_run:
         would = {"action": wanted.action, "plan": wanted.path, "would": short.count, "too_soon": soon}
         typer.echo(json.dumps({**would, "by_target": short.by_target}))
 
 
 def _run(running: Job, wanted: Wanted, accepts: "IntakePolicy", path: str) -> None:
-    """Do what a written plan says, and say what was done."""
+    """Run a written plan, and print the outcome."""
     from tarry.pipelines.backlog import plan as planning
     from tarry.pipelines.backlog.bulk import Run
 
@@ -188,29 +189,29 @@ def _run(running: Job, wanted: Wanted, accepts: "IntakePolicy", path: str) -> No
     done = run.run(planning.read(running.spark, path, wanted.action), is_new=wanted.where is not None)
     typer.echo(json.dumps({"action": wanted.action, "plan": path, **done._asdict()}))
     if done.too_late:
-        outcome = "were delivered, and are again" if wanted.action == "shift" else "were delivered"
+        outcome = "are delivered twice" if wanted.action == "shift" else "were delivered"
         raise UsageError(f"{done.too_late:,} cancels came too late: those messages {outcome}")
     if done.refused:
-        raise UsageError(f"{done.refused:,} cancels are dead letters")
+        raise UsageError(f"{done.refused:,} cancels became dead letters")
 
 
 def _topics(wanted: str | None) -> "Callable[[Config], list[str]]":
-    """What must be there before Spark starts."""
+    """The topics that must exist before Spark starts."""
     return lambda settings: with_results([_intake(settings, wanted)])
 
 
 def _intake(settings: "Config", wanted: str | None) -> str:
-    """The one intake that is meant: only of a configured one is it known whether it takes cancels."""
+    """The intake to use. It must be configured: only then is it known whether it accepts cancels."""
     topics = [one.topic for one in settings.intakes]
     if wanted is None and len(topics) > 1:
-        raise ConfigError(f"--intake I is needed: {', '.join(topics)} are configured")
+        raise ConfigError(f"--intake is needed: several intakes are configured ({', '.join(topics)})")
     if wanted is not None and wanted not in topics:
-        raise ConfigError(f"--intake: {wanted} is not configured; there is {', '.join(topics)}")
+        raise ConfigError(f"--intake: {wanted} is not configured; configured: {', '.join(topics)}")
     return wanted or topics[0]
 
 
 def _show(action: "Action", short: "Summary") -> None:
-    """Say on stderr what a plan does."""
+    """Print a plan on stderr."""
     tell(f"{action}: {short.count:,} messages")
     for target, count in short.by_target.items():
         tell(f"  {count:,} to {target}")

@@ -23,20 +23,20 @@ def forecast(
         str | None, typer.Option("--out", metavar="DIR", help="Write forecast.parquet and forecast.svg to it.")
     ] = None,
     step: Annotated[
-        str | None, typer.Option(metavar="1h", help="Count by steps of so long; by default what makes 60 rows at most.")
+        str | None, typer.Option(metavar="1h", help="Length of a step; default: a length that makes 60 rows at most.")
     ] = None,
     where: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Only those for which it holds; see tarry spark shift.")
+        str | None, typer.Option(metavar="SQL", help="Count only messages that match; see tarry spark shift.")
     ] = None,
     intake: Annotated[
-        list[str] | None, typer.Option(metavar="I", help="An intake; by default all that are configured.")
+        list[str] | None, typer.Option(metavar="I", help="An intake; repeatable; default: all configured intakes.")
     ] = None,
     as_json: JsonOption = False,
     session: Session,
 ) -> None:
-    """Count what waits by due time and target: what will fire when.
+    """Count waiting messages by due time and target: which messages will fire when.
 
-    Messages that a cancel waits for are left out.
+    Messages with a pending cancel are left out.
 
     Examples:
       tarry spark forecast --step 1h --out forecast
@@ -44,7 +44,7 @@ def forecast(
     """
     step_ms = None if step is None else value_of("--step", more_than_nothing_ms, step)
     if out is not None and Path(out).exists():
-        raise ConfigError(f"--out: {out} is there already")
+        raise ConfigError(f"--out: {out} exists already")
     with job("forecast", session, of_intakes(intake)) as running:
         from tarry.pipelines.backlog import forecast as counting
         from tarry.pipelines.backlog.waiting import refuse_bad, selected, waiting

@@ -1,4 +1,4 @@
-"""What the commands of Spark jobs share: options, and how a job begins and ends."""
+"""Shared parts of the Spark commands: the options of the session, and start and end of a job."""
 
 import functools
 import importlib.util
@@ -25,34 +25,33 @@ if TYPE_CHECKING:
 
 EveryOption = Annotated[
     str | None,
-    typer.Option(metavar="10s", help="Go on, with a batch so often; without it: up to what is there now, and end."),
+    typer.Option(metavar="10s", help="Run a batch at this interval; without it, process the current records and end."),
 ]
 
 
 class Session(NamedTuple):
-    """What was asked for of the session; each field but the last is an option of every job."""
+    """The options of the Spark session. Every job has each field, except the last, as an option."""
 
     master: Annotated[
-        str | None, typer.Option(metavar="M", help="Spark's master; by default local[2]; under spark-submit its own.")
+        str | None, typer.Option(metavar="M", help="Spark master; default: local[2]; under spark-submit: its own.")
     ] = None
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="K=V", help="A setting of Spark's, as often as needed.")
-    ] = None
+    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="K=V", help="A Spark setting; repeatable.")] = None
     kafka_option: Annotated[
         list[str] | None,
-        typer.Option("--kafka-option", metavar="K=V", help="A property of Java's Kafka client, as often as needed."),
+        typer.Option("--kafka-option", metavar="K=V", help="A property of the Java Kafka client; repeatable."),
     ] = None
     config: ConfigOption = None
     bootstrap_servers: ServersOption = None
     is_debug: bool = False
-    """No option of the job's: `--debug` stands before the command."""
+    """Not an option of the job: `--debug` precedes the command."""
 
 
 def with_session(command: Callable[..., None]) -> Callable[..., None]:
-    """A command of a job, with the options of its session behind its own.
+    """Add the options of the session to a job's command, after its own options.
 
     Args:
-        command: takes them as one value, `session`; its own parameters are its own options.
+        command: the command. It takes the session's options as one value, `session`; its other parameters are its own
+            options.
     """
     options = {name: each for name, each in inspect.signature(Session).parameters.items() if name != "is_debug"}
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -72,7 +71,7 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class Job(NamedTuple):
-    """What a job works with."""
+    """The resources of a running job."""
 
     spark: "SparkSession"
     topics: "Topics"
@@ -80,32 +79,33 @@ class Job(NamedTuple):
 
 
 def with_results(intakes: Iterable[str]) -> list[str]:
-    """Intakes, and the topics of their results."""
+    """The intakes and their results topics."""
     return [name for intake in intakes for name in (intake, f"{intake}{RESULTS}")]
 
 
 def named_or_all(config: Config, intakes: Sequence[str] | None) -> list[str]:
-    """The intakes that were named, or all that are configured."""
+    """The named intakes; all configured intakes if none is named."""
     return list(intakes or [one.topic for one in config.intakes])
 
 
 def of_intakes(intakes: Sequence[str] | None) -> Callable[[Config], list[str]]:
-    """What a job needs that looks at some intakes, or at all that are configured."""
+    """The required topics of a job that reads the named intakes, or all configured intakes."""
     return lambda config: with_results(named_or_all(config, intakes))
 
 
 @contextmanager
 def job(name: str, asked: Session, needed: Callable[[Config], Iterable[str]]) -> Iterator[Job]:
-    """A session, and the cluster that is configured; SIGTERM ends it as Ctrl-C does.
+    """Open a Spark session and the configured cluster. SIGTERM ends the job in the same way as Ctrl-C.
 
     Args:
-        name: the job's.
-        asked: its options.
-        needed: the topics without which it can't begin: looked for before Spark starts, which takes a while.
+        name: the job's name.
+        asked: the options of the session.
+        needed: returns the topics that the job needs. They are checked before Spark starts, because the start takes
+            several seconds.
 
     Raises:
-        UsageError: no PySpark, a topic is missing, or Spark failed.
-        BrokerError: no answer.
+        UsageError: PySpark is not installed, a topic is missing, or Spark failed.
+        BrokerError: the brokers do not answer.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise UsageError("the jobs of tarry spark need PySpark: pip install 'tarry[pipelines]'")
@@ -124,7 +124,7 @@ def job(name: str, asked: Session, needed: Callable[[Config], Iterable[str]]) ->
             session(name, asked.master, conf, tell, shows_log=asked.is_debug) as spark,
             Topics(spark, cluster, properties) as topics,
         ):
-            ending.listen()  # again: what Spark does at Ctrl-C asks Java in the middle of a question
+            ending.listen()  # again: Spark's own handler calls Java, possibly during another call to Java
             yield Job(spark, topics, settings)
     except Exception as error:
         ending.end_if_asked()
@@ -134,25 +134,25 @@ def job(name: str, asked: Session, needed: Callable[[Config], Iterable[str]]) ->
 
 
 def pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
-    """`NAME=VALUE` texts of an option that may stand several times.
+    """Parse the `NAME=VALUE` values of a repeatable option.
 
     Raises:
-        ConfigError: one is not of that form.
+        ConfigError: a value has another form.
     """
     found = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not (name and equals):
-            raise ConfigError(f"{option}: NAME=VALUE is wanted: {text}")
+            raise ConfigError(f"{option}: must be NAME=VALUE: {text}")
         found[name] = value
     return found
 
 
 class _Ending:
-    """Ends a job that is told to by SIGTERM or Ctrl-C, wherever it is.
+    """Ends a job at SIGTERM or Ctrl-C, at any point.
 
-    That may cut off a question to Java, after which it answers none; it ends with this process. Whatever fails because
-    of that is of no interest.
+    The signal may interrupt a call to Java. Java then answers no further call and ends with this process. Errors that
+    follow from this are suppressed.
     """
 
     def __init__(self) -> None:
@@ -163,10 +163,10 @@ class _Ending:
             signal.signal(number, self._end)
 
     def end_if_asked(self) -> None:
-        """End, if that was asked for.
+        """Exit if a signal asked for it.
 
         Raises:
-            SystemExit: it was.
+            SystemExit: a signal was received.
         """
         if self._asked is not None:
             raise SystemExit(128 + self._asked) from None

@@ -23,67 +23,67 @@ def schedule(
     table: Annotated[
         str, typer.Option(metavar="PATH", help="A file, a directory, a glob, or a JDBC URL.", show_default=False)
     ],
-    name: Annotated[str, typer.Option("--job", metavar="NAME", help="Ids are made of it and of row keys.")],
-    row_key: Annotated[str, typer.Option(metavar="EXPR", help="What names a row; each key once in the table.")],
-    target: Annotated[str, typer.Option(metavar="EXPR", help="The topic to deliver to; one for all: \"'orders'\".")],
+    name: Annotated[str, typer.Option("--job", metavar="NAME", help="The job's name; part of the messages' ids.")],
+    row_key: Annotated[str, typer.Option(metavar="EXPR", help="The row's unique key; part of the message's id.")],
+    target: Annotated[str, typer.Option(metavar="EXPR", help="The target topic; for all rows the same: \"'orders'\".")],
     *,
     due: Annotated[
-        str | None, typer.Option(metavar="EXPR", help="When: a timestamp, epoch milliseconds, or RFC 3339 text.")
+        str | None, typer.Option(metavar="EXPR", help="Due time: a timestamp, epoch milliseconds, or RFC 3339 text.")
     ] = None,
     delay: Annotated[
         str | None,
-        typer.Option(metavar="EXPR", help="After the base time: milliseconds, an interval, or text such as 1h30m."),
+        typer.Option(metavar="EXPR", help="Delay after the base time: milliseconds, an interval, or text like 1h30m."),
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="EXPR", help="The message's key; by default null.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="EXPR", help="The message's key; default: null.")] = None,
     value: Annotated[
-        str | None, typer.Option(metavar="EXPR", help="Its value; by default all columns as JSON.")
+        str | None, typer.Option(metavar="EXPR", help="The message's value; default: all columns as JSON.")
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=EXPR", help="A header, as often as needed.")
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=EXPR", help="A header; repeatable.")
     ] = None,
-    where: Annotated[str | None, typer.Option(metavar="EXPR", help="Which rows; by default all.")] = None,
+    where: Annotated[str | None, typer.Option(metavar="EXPR", help="Send only rows that match; default: all.")] = None,
     order_by: Annotated[
         list[str] | None,
-        typer.Option(metavar="EXPR", help="The order of a key's messages with equal due times, as often as needed."),
+        typer.Option(metavar="EXPR", help="Order of messages with equal key and due time; repeatable."),
     ] = None,
     table_format: Annotated[
         Literal["parquet", "csv", "json", "jdbc"] | None,
-        typer.Option("--format", help="Of the table; by default what its name ends with."),
+        typer.Option("--format", help="The table's format; default: from the file name."),
     ] = None,
     jdbc_table: Annotated[
-        str | None, typer.Option(metavar="T", help="With JDBC: a table, or (a query) with a name behind it.")
+        str | None, typer.Option(metavar="T", help="With a JDBC URL: a table, or '(query) as name'.")
     ] = None,
     schema: Annotated[
-        str | None, typer.Option(metavar="DDL", help="Of CSV or JSON lines: 'id long, at timestamp'.")
+        str | None, typer.Option(metavar="DDL", help="Schema of CSV or JSON lines: 'id long, at timestamp'.")
     ] = None,
     read_option: Annotated[
-        list[str] | None, typer.Option(metavar="K=V", help="An option of Spark's reader, as often as needed.")
+        list[str] | None, typer.Option(metavar="K=V", help="An option of Spark's reader; repeatable.")
     ] = None,
     intake: Annotated[
-        str | None, typer.Option(metavar="I", help="By default the first one without a fixed delay or dialect.")
+        str | None, typer.Option(metavar="I", help="The intake; default: the first without a fixed delay or dialect.")
     ] = None,
-    state: Annotated[str, typer.Option(metavar="DIR", help="Where jobs keep their base time.")] = "tarry-jobs",
+    state: Annotated[str, typer.Option(metavar="DIR", help="Directory of the jobs' state (base time).")] = "tarry-jobs",
     rejects: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where bad rows go; by default NAME.rejects in --state.")
+        str | None, typer.Option(metavar="DIR", help="Directory of rejected rows; default: NAME.rejects in --state.")
     ] = None,
     base: Annotated[
-        str | None, typer.Option(metavar="TIME", help="What delays count from, RFC 3339; by default the first run.")
+        str | None, typer.Option(metavar="TIME", help="Start of delays, RFC 3339; default: the time of the first run.")
     ] = None,
     spread: Annotated[
-        str, typer.Option(metavar="2h", help="Put messages off by up to so long, those of one key all the same.")
+        str, typer.Option(metavar="2h", help="Delay messages additionally by less than this, equally for one key.")
     ] = "0s",
-    rate: Annotated[float | None, typer.Option(metavar="N", min=0.001, help="Rows a second, at most.")] = None,
+    rate: Annotated[float | None, typer.Option(metavar="N", min=0.001, help="Maximum rows a second.")] = None,
     refuse_past: Annotated[
-        bool, typer.Option("--refuse-past", help="Reject rows whose due time has passed; else they go at once.")
+        bool, typer.Option("--refuse-past", help="Reject rows whose due time has passed; otherwise send them.")
     ] = False,
     session: Session,
 ) -> None:
-    r"""Send the rows of a table as delayed messages, each once however often this runs.
+    r"""Send the rows of a table as delayed messages; repeated runs send no row twice.
 
-    A run sends what the intake does not know, by ids made of the job's name and row keys: neither waiting nor in its
-    results. Expressions are Spark's SQL over the table's columns. A JSON summary goes to stdout; bad rows go to a
-    Parquet table, with a reason. Ctrl-C ends after the slice that is being sent, a second one at once; the next run
-    goes on.
+    The id of a message is derived from the job's name and the row key. A run sends only rows whose id neither waits in
+    the intake nor is in its results. Expressions are Spark SQL over the table's columns. A JSON summary goes to stdout;
+    rejected rows go to a Parquet table, with a reason. Ctrl-C ends the run after the current slice, a second Ctrl-C
+    ends it at once; the next run sends the rest.
 
     Examples:
       tarry spark schedule --table orders.parquet --job reminders \
@@ -137,14 +137,14 @@ def schedule(
 
 @contextmanager
 def _ending_between_slices() -> Iterator[tuple[Event, list[int]]]:
-    """The first SIGTERM or Ctrl-C sets an event, a second one ends at once."""
+    """The first SIGTERM or Ctrl-C sets an event, a second one ends the process at once."""
     stop = Event()
     came: list[int] = []
 
     def end(number: int, _frame: FrameType | None) -> None:
         came.append(number)
         stop.set()
-        tell("ends after the slice that is being sent; once more to end at once")
+        tell("ending after the current slice; send the signal again to end at once")
 
     with handled(end, once=True):
         yield stop, came

@@ -1,4 +1,4 @@
-"""What `spark-submit` runs: `spark-submit … submit.py archive --lake DIR` is `tarry spark archive --lake DIR`."""
+"""Entry point for `spark-submit`: `spark-submit … submit.py archive --lake DIR` is `tarry spark archive --lake DIR`."""
 
 import sys
 
