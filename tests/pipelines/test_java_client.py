@@ -28,13 +28,15 @@ def test_scram_over_tls_is_said_in_javas_words_and_what_tunes_librdkafka_is_left
 
 
 def test_a_mechanism_that_java_needs_more_for_is_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"sasl\.mechanism OAUTHBEARER has no form for Spark's .* with PLAIN, SCRAM"):
+    with pytest.raises(
+        ConfigError, match=r"sasl\.mechanism OAUTHBEARER cannot be translated for Spark's .* with PLAIN, SCRAM"
+    ):
         java_properties({"sasl.mechanism": "OAUTHBEARER"})
 
 
 def test_a_certificate_in_a_form_that_is_not_translated_is_one_line_and_not_left_out() -> None:
     for name in ("ssl.certificate.location", "ssl.key.pem", "ssl.ca.pem"):
-        with pytest.raises(ConfigError, match=rf"{name} has no form for Spark's .*ssl\.keystore\.location"):
+        with pytest.raises(ConfigError, match=rf"{name} cannot be translated for Spark's .*ssl\.keystore\.location"):
             java_properties({"security.protocol": "SSL", name: "/etc/one.pem"})
 
 

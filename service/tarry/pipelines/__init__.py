@@ -1,5 +1,5 @@
-"""Spark jobs for what is bigger than one process: filling the service, applying what it delivers, and proving it.
+"""Spark jobs for data that exceeds one process: schedule messages, apply change logs, audit deliveries.
 
-Each is a pure function from DataFrame to DataFrame and a thin job around it. Only this package and the commands of
-`tarry spark` need PySpark: `pip install 'tarry[pipelines]'`.
+Each job is a set of pure functions from DataFrame to DataFrame with a thin job around them. Only this package and the
+commands of `tarry spark` need PySpark: `pip install 'tarry[pipelines]'`.
 """

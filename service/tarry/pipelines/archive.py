@@ -1,7 +1,7 @@
-"""`archive`: results and dead letters as Delta tables, partitioned by the hour, each record exactly once.
+"""`archive`: results and dead letters as Delta tables, partitioned by hour, each record exactly once.
 
-Delta takes note, in the commit that adds a batch's rows, of the stream and the batch that it was; a batch that is done
-again after a crash is left out. What the stream has read is in its checkpoint, beside the table.
+The Delta commit that adds a batch's rows also records the stream and the batch number, so Delta skips a batch that is
+repeated after a crash. The position of the stream is in its checkpoint, beside the table.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,7 +31,7 @@ RESULT: Final = (
 """The fields of a result's value."""
 
 ENDS: Final = (Outcome.FIRED, Outcome.CANCELLED, Outcome.DUPLICATE, Outcome.DEAD)
-"""The outcomes after which a message waits no more."""
+"""The final outcomes: after one of them a message no longer waits."""
 
 ROWS_A_BATCH: Final = 1_000_000
 
@@ -44,17 +44,17 @@ class _Table:
 
 
 def results(records: DataFrame) -> DataFrame:
-    """Results, one row each, from a table of records of `*.results`.
+    """Results, one row for each record of `*.results`.
 
     Columns: hour (text, `2030-01-31T12`, of the event, in UTC), intake, partition, offset, written (timestamp), the
-    fields of a result, and `unreadable`: the value of what is no result, whose fields are null then. One without a time
-    between 1970 and 9999 is none.
+    fields of a result, and `unreadable`: the value of a record that is no valid result; its fields are null. A result
+    without a time between 1970 and 9999 is not valid.
     """
     read = f.from_json(f.col("value").cast("string"), RESULT)
     fields = [name.split()[0] for name in RESULT.split(", ")]
     return (
         records.withColumn("result", read)
-        # Of what is no time of day Spark makes none, and fails.
+        # Spark fails on a time outside this range.
         .withColumn("is_result", f.col("result.outcome").isNotNull() & f.col("result.at_ms").between(0, MAX_EPOCH_MS))
         .withColumn("is_result", f.coalesce("is_result", f.lit(False)))
         .select(
@@ -70,10 +70,10 @@ def results(records: DataFrame) -> DataFrame:
 
 
 def dead_letters(records: DataFrame) -> DataFrame:
-    """Dead letters, one row each, from a table of records of `*.dead`.
+    """Dead letters, one row for each record of `*.dead`.
 
-    Columns: hour (as of `results`), intake, partition, offset, written (timestamp), error, detail, key, value, and
-    headers with all that the record has.
+    Columns: hour (text, as in `results`, of the record's timestamp), intake, partition, offset, written (timestamp),
+    error, detail, key, value, and all headers of the record.
     """
     return records.select(
         _hour(f.col("timestamp")),
@@ -102,22 +102,22 @@ def archive(
     may_be_trimmed: bool,
     on_progress: Callable[[str], None],
 ) -> dict[str, streaming.Done]:
-    """Add what is new to the tables `results` and `dead` of a lake.
+    """Add new results and dead letters to the tables `results` and `dead` of a lake.
 
     Args:
         spark: the session.
-        topics: where to read.
-        intakes: whose results and dead letters.
-        lake: a directory of any file system that Spark knows; the checkpoints are in `_checkpoints` there.
-        every_ms: how often; None: once.
-        may_be_trimmed: go on where results were deleted before they were archived.
-        on_progress: told of each batch.
+        topics: the topics to read.
+        intakes: the intakes whose results and dead letters are archived.
+        lake: a directory on any file system that Spark supports; the checkpoints are in its `_checkpoints`.
+        every_ms: the interval between batches; None: run once.
+        may_be_trimmed: continue if records were deleted before they were archived.
+        on_progress: called with one line for each batch.
 
     Returns:
-        What was added to each table.
+        The batches and rows that were added to each table.
 
     Raises:
-        UsageError: a topic is missing; a table whose checkpoint is gone; or Spark failed.
+        UsageError: a topic or the checkpoint of a table is missing, or Spark failed.
     """
     names = list(intakes)
     topics.places([f"{name}{table.suffix}" for name in names for table in _TABLES])
@@ -154,11 +154,11 @@ def _checkpoint(lake: str, name: str) -> str:
 
 
 def _refuse_without_checkpoint(spark: SparkSession, lake: str, name: str) -> None:
-    """A new checkpoint begins at the first record that there is: whatever the table holds would be there twice."""
+    """Refuse a table without its checkpoint: a new checkpoint begins at the first record and would repeat all rows."""
     table, checkpoint = _table(lake, name), _checkpoint(lake, name)
     files = Files(spark)
     if files.exists(f"{table}/_delta_log") and not files.exists(checkpoint):
         raise UsageError(
-            f"the table {PurePosixPath(table).name} is there and its checkpoint {checkpoint} is not: its rows would be"
-            " archived twice; bring the checkpoint back, or name another lake"
+            f"the table {PurePosixPath(table).name} exists, but its checkpoint {checkpoint} is missing: its rows would"
+            " be archived twice; restore the checkpoint, or name another lake"
         )

@@ -1,4 +1,4 @@
-"""Columns that several jobs need: headers, ids and times, as expressions that Spark compiles, without Python a row."""
+"""Columns that several jobs use: headers, ids and times, as compiled Spark expressions without Python code per row."""
 
 import uuid
 
@@ -9,30 +9,30 @@ from tarry.headers import NAMESPACE
 
 
 def header(name: str, headers: Column | None = None) -> Column:
-    """The value of the first header of a name, bytes; null where there is none.
+    """The value of the first header with a name, as bytes; null if there is none.
 
     Args:
-        name: the header's.
-        headers: the array of them; by default the column `headers`.
+        name: the name of the header.
+        headers: the array of headers; default: the column `headers`.
     """
     of_name = f.filter(f.col("headers") if headers is None else headers, lambda one: one["key"] == name)
     return f.get(of_name, f.lit(0))["value"]
 
 
 def has_header(name: str) -> Column:
-    """Whether a record has a header of a name."""
+    """Whether a record has a header with this name."""
     return f.coalesce(f.exists(f.col("headers"), lambda one: one["key"] == name), f.lit(False))
 
 
 def text_header(name: str, headers: Column | None = None) -> Column:
-    """The value of the first header of a name as text; null where there is none, or it is no UTF-8."""
+    """The value of the first header with a name, as text; null if there is none, or it is not UTF-8."""
     return f.try_validate_utf8(header(name, headers).cast("string"))
 
 
 def uuid5(namespace: uuid.UUID, name: Column) -> Column:
-    """`uuid.uuid5` of a text: 36 characters; null of null."""
+    """`uuid.uuid5` of a text, as 36 characters; null for null."""
     digest = f.sha1(f.concat(f.lit(namespace.bytes), f.encode(name, "utf-8")))
-    # RFC 9562: the version in place of four bits, the variant in place of two.
+    # RFC 9562: the version replaces four bits, the variant replaces two.
     variant = f.lower(f.hex(f.conv(f.substring(digest, 17, 1), 16, 10).cast("int").bitwiseAND(3).bitwiseOR(8)))
     text = f.concat_ws(
         "-",
@@ -42,17 +42,17 @@ def uuid5(namespace: uuid.UUID, name: Column) -> Column:
         f.concat(variant, f.substring(digest, 18, 3)),
         f.substring(digest, 21, 12),
     )
-    # `concat_ws` passes over nulls: of nothing it would make an empty text.
+    # `concat_ws` skips nulls: without this condition, null would become an empty text.
     return f.when(name.isNotNull(), text)
 
 
 def place(topic: str = "topic", partition: str = "partition", offset: str = "offset") -> Column:
-    """`topic/partition/offset` of a record: the form of `tarry-source`."""
+    """`topic/partition/offset` of a record, the format of `tarry-source`."""
     return f.concat_ws("/", f.col(topic), f.col(partition).cast("string"), f.col(offset).cast("string"))
 
 
 def derived_id() -> Column:
-    """The id that the service gives to a record of an intake that brings none."""
+    """The id that the service gives to an intake record without an id."""
     return uuid5(NAMESPACE, place())
 
 

@@ -1,4 +1,4 @@
-"""Small files of text where Spark's tables are: on any file system that Spark knows."""
+"""Small text files beside Spark's tables, on any file system that Spark supports."""
 
 from typing import Any
 
@@ -21,28 +21,28 @@ class Files:
     def __init__(self, spark: SparkSession) -> None:
         context = spark.sparkContext
         if context._jvm is None:  # noqa: SLF001 (the only way to Hadoop's file systems)
-            raise UsageError("Spark's Java has ended")
+            raise UsageError("Spark's Java process has ended")
         self._jvm: Any = context._jvm  # noqa: SLF001
         self._configuration: Any = context._jsc.hadoopConfiguration()  # noqa: SLF001
         self._systems: dict[str, Any] = {}
 
     @property
     def java_pid(self) -> int:
-        """The process of the driver's Java."""
+        """The process id of the driver's Java."""
         return int(self._jvm.java.lang.ProcessHandle.current().pid())
 
     def exists(self, path: str) -> bool:
-        """Whether there is something at a path."""
+        """Whether a path exists."""
         at, system = self._at(path)
         return bool(system.exists(at))
 
     def absolute(self, path: str) -> str:
-        """A path with its file system, from the root: where Spark runs no longer matters."""
+        """The absolute path, with its file system. It does not depend on Spark's working directory."""
         at, system = self._at(path)
         return str(system.makeQualified(at).toString())
 
     def names(self, directory: str) -> list[str]:
-        """What a directory holds; nothing where there is none."""
+        """The names in a directory; empty if the directory does not exist."""
         at, system = self._at(directory)
         return [one.getPath().getName() for one in system.listStatus(at)] if system.exists(at) else []
 
@@ -50,7 +50,7 @@ class Files:
         """The text of a file.
 
         Raises:
-            UsageError: it can't be read.
+            UsageError: the file cannot be read.
         """
         at, system = self._at(path)
         try:
@@ -63,10 +63,13 @@ class Files:
             stream.close()
 
     def create(self, path: str, text: str) -> bool:
-        """Make a file; tell whether there was none. Who dies meanwhile may leave a part of the text.
+        """Create a file if it does not exist. A process that dies during the call may leave a part of the text.
+
+        Returns:
+            Whether this call created the file.
 
         Raises:
-            UsageError: it can't be made.
+            UsageError: the file cannot be created.
         """
         at, system = self._at(path)
         try:
@@ -79,10 +82,10 @@ class Files:
         return True
 
     def write(self, path: str, text: str) -> None:
-        """Write a file: it is never there with a part of the text.
+        """Write a file atomically: it never exists with a part of the text.
 
         Raises:
-            UsageError: it can't be written.
+            UsageError: the file cannot be written.
         """
         at, system = self._at(path)
         beside, _ = self._at(f"{path}.tmp")
@@ -92,10 +95,10 @@ class Files:
             raise _refusal(path, error) from error
         system.delete(at, False)
         if not system.rename(beside, at):
-            raise UsageError(f"{path} could not be written")
+            raise UsageError(f"{path}: cannot be written")
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a directory with all that it holds."""
+        """Remove a file, or a directory with its content."""
         at, system = self._at(path)
         system.delete(at, True)
 
@@ -104,7 +107,7 @@ class Files:
         uri = at.toUri()
         name = f"{uri.getScheme()}://{uri.getAuthority()}"
         if name not in self._systems:
-            # One of our own, without the checksums beside local files: what was cut short, or edited, is to be read.
+            # An instance without checksum files beside local files: a truncated or edited file must be readable.
             system = self._jvm.org.apache.hadoop.fs.FileSystem.newInstance(uri, self._configuration)
             system.setVerifyChecksum(False)
             system.setWriteChecksum(False)

@@ -1,4 +1,4 @@
-"""Java's names for librdkafka's properties: the configuration speaks librdkafka, Spark's connector speaks Java."""
+"""Translate librdkafka's properties, which the configuration uses, to those of the Java client, which Spark uses."""
 
 from collections.abc import Mapping
 
@@ -15,16 +15,16 @@ _SAME = ("security.protocol", "client.id", "client.rack")
 
 
 def java_properties(options: Mapping[str, str | int | float | bool]) -> dict[str, str]:
-    """What Java's client needs to reach the same cluster.
+    """The properties with which the Java client reaches the same cluster.
 
-    Properties that only tune librdkafka are left out. What Java needs otherwise, or more of, is given to a job as
+    Properties that only tune librdkafka are left out. Other properties of the Java client are given to a job with
     `--kafka-option NAME=VALUE`.
 
     Args:
         options: librdkafka's properties.
 
     Raises:
-        ConfigError: security of a kind that has no form for Java here.
+        ConfigError: a security setting that this function cannot translate.
     """
     given = {name: str(value) for name, value in options.items()}
     java = {name: given[name] for name in _SAME if name in given}
@@ -33,8 +33,8 @@ def java_properties(options: Mapping[str, str | int | float | bool]) -> dict[str
         module = _LOGIN_MODULES.get(mechanism)
         if module is None:
             raise ConfigError(
-                f"kafka.options: sasl.mechanism {mechanism} has no form for Spark's Java client here: give the jobs a "
-                f"configuration with {', '.join(_LOGIN_MODULES)}, or a key store"
+                f"kafka.options: sasl.mechanism {mechanism} cannot be translated for Spark's Java client: give the "
+                f"jobs a configuration with {', '.join(_LOGIN_MODULES)}, or a key store"
             )
         user, password = (_quoted(given.get(name, "")) for name in ("sasl.username", "sasl.password"))
         java["sasl.mechanism"] = mechanism
@@ -42,8 +42,8 @@ def java_properties(options: Mapping[str, str | int | float | bool]) -> dict[str
     for name in given:
         if name.startswith(_OTHER_CERTIFICATES):
             raise ConfigError(
-                f"kafka.options: {name} has no form for Spark's Java client here: give the jobs a configuration with "
-                "ssl.ca.location and, for a certificate of their own, ssl.keystore.location (PKCS#12)"
+                f"kafka.options: {name} cannot be translated for Spark's Java client: give the jobs a configuration "
+                "with ssl.ca.location and, for a client certificate, ssl.keystore.location (PKCS#12)"
             )
     if "ssl.ca.location" in given:
         java["ssl.truststore.type"] = "PEM"
@@ -61,8 +61,8 @@ def connector_options(cluster: Cluster, more: Mapping[str, str]) -> dict[str, st
     """The options of Spark's connector for a cluster.
 
     Args:
-        cluster: as the configuration has it.
-        more: Java's properties, which win.
+        cluster: from the configuration.
+        more: properties of the Java client; they override those of the cluster.
     """
     java = java_properties(cluster.options) | dict(more)
     return {f"kafka.{name}": value for name, value in java.items()} | {

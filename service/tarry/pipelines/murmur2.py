@@ -1,6 +1,6 @@
-"""Where Java's clients put a key, as an expression that Spark evaluates: `tarry.kafka.murmur2`, of a column.
+"""The key hash of the Java client's default partitioner (murmur2) as a Spark expression; see `tarry.kafka.murmur2`.
 
-All numbers are longs below 2^32, so that no product leaves a long.
+All numbers are longs below 2^32, so that no product overflows a long.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _NIBBLES: Final = 0x0F0F0F0F
 
 
 def positive_murmur2(key: Column) -> Column:
-    """The 31 bits of a key's hash, of which the remainder by the number of partitions is its partition; null of null.
+    """The 31-bit hash of a key; null for null. The partition is this hash modulo the number of partitions.
 
     Args:
         key: bytes.
@@ -27,7 +27,7 @@ def positive_murmur2(key: Column) -> Column:
 def _of_digits(digits: Column) -> Column:
     length = f.floor(f.length(digits) / 2)
     words = f.floor(length / 4).cast("int")
-    # A sequence from 0 to -1 would be two numbers.
+    # Spark's sequence from 0 to -1 would have two numbers.
     numbers = f.when(words > 0, f.sequence(f.lit(0), words - 1)).otherwise(f.array().cast("array<int>"))
     backwards = f.transform(numbers, lambda number: _backwards(digits.substr(number * 8 + 1, f.lit(8))))
 
@@ -48,17 +48,17 @@ def _of_digits(digits: Column) -> Column:
 
 
 def _with(value: Column, then: Callable[[Column], Column]) -> Column:
-    """An expression of a value that is worked out once, however often it stands there."""
+    """An expression of a value that Spark evaluates once, although the expression uses it several times."""
     return f.get(f.transform(f.array(value), then), f.lit(0))
 
 
 def _backwards(digits: Column) -> Column:
-    """The number of some hexadecimal digits, read from the last to the first."""
+    """The number that hexadecimal digits give, read from the last digit to the first."""
     return f.conv(f.reverse(digits), 16, 10).cast("long")
 
 
 def _turned(backwards: Column) -> Column:
-    """The two digits of each byte, which were read backwards too, the other way about: lowest byte first."""
+    """Swap the two digits of each byte, which were reversed as well. The result has the lowest byte first."""
     low, high = (part.bitwiseAND(f.lit(_NIBBLES).cast("long")) for part in (backwards, f.shiftright(backwards, 4)))
     return f.shiftleft(low, 4).bitwiseOR(high)
 

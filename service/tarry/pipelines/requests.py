@@ -1,10 +1,11 @@
-"""What the records of an intake ask for, read by Spark's own expressions.
+"""Read the delivery requests of an intake's records with Spark expressions.
 
-A second reading of the header convention, beside the service's: an audit that reads as the service does would repeat
-its mistakes. It is the more careful of the two: where it says what a record is, the service says the same
-(`tests/pipelines/test_requests.py`), and where it is not sure it says null. Whether a record will be a dead letter it
-does not say: results do. What is fixed for an intake, delay and target, is as the configuration of now says. What it
-was when a record was read, and whether the record's stamp was ahead then, results say.
+This is a second implementation of the header convention, independent of the service's: an audit that used the service's
+reader would repeat its mistakes. This reader is stricter. If it returns a value, the service reads the same value
+(`tests/pipelines/test_requests.py`); if it is not sure, it returns null. It does not tell whether a record becomes a
+dead letter; results do. An intake's fixed delay and fixed target come from the current configuration. The values at the
+time when the service read a record, and whether the record's timestamp was ahead of the clock then, are only in the
+results.
 """
 
 from typing import Final
@@ -18,21 +19,22 @@ from tarry.headers import CANCEL, CLOUDEVENTS_ID, DELAY_MS, DELIVER_AT, ID, PART
 from tarry.pipelines.columns import derived_id, epoch_ms, has_header, header, text_header
 from tarry.units import MAX_EPOCH_MS
 
-# Java's: its $ also stands before a last line feed.
+# \z, because Java's $ also matches before a final line feed.
 _DIGITS: Final = r"^[0-9]{1,18}\z"
 _UUID: Final = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
-# Seconds of 60 exist, and Spark knows none.
+# No leap seconds: RFC 3339 allows a second 60, Spark does not.
 _INSTANT: Final = r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:[0-5]\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)\z"
 _HANDLE: Final = r"^1\.(.+)\.(\d{1,10})\.(\d{1,15})\.([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})\z"
 _LEAST_EPOCH_MS: Final = 10**12
 
 
 def requests(records: DataFrame, policy: IntakePolicy) -> DataFrame:
-    """What records of one intake ask for, one row each.
+    """Read the requests of one intake's records, one row for each record.
 
-    Columns: topic, partition, offset, timestamp_ms, key, value, headers; `is_cancel`; `id`, the message's, or that of
-    the message to be cancelled, as 36 characters; `due_ms`, its due time, rounded up to the tick; `target`, and
-    `target_partition`, the partition asked for, or -1, both null for cancels. What this reading is not sure of is null.
+    Columns: topic, partition, offset, timestamp_ms, key, value, headers; `is_cancel`; `id`, of the message or of the
+    message to cancel, as 36 characters; `due_ms`, the due time of that message, rounded up to the tick; `target`, and
+    `target_partition`, the requested partition, or -1; the last two are null for cancels. A value is null if this
+    reader is not sure of it.
 
     Args:
         records: a table of records (`tarry.pipelines.topics`).
@@ -70,7 +72,7 @@ def requests(records: DataFrame, policy: IntakePolicy) -> DataFrame:
 
 
 def _repeats() -> Column:
-    """Whether a request header stands twice."""
+    """Whether a record has a request header twice."""
     names = f.filter(f.transform("headers", lambda one: one["key"]), lambda name: name.isin(*sorted(REQUEST_HEADERS)))
     return f.coalesce(f.size(names) != f.size(f.array_distinct(names)), f.lit(False))
 
@@ -109,7 +111,7 @@ def _due_ms(policy: IntakePolicy) -> Column:
 
 
 def _over(number: Column, divisor: int) -> Column:
-    """A quotient rounded up, exact for any long."""
+    """The quotient, rounded up; exact for any long."""
     return f.call_function("div", number + f.pmod(-number, f.lit(divisor)), f.lit(divisor))
 
 

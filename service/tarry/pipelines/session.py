@@ -1,4 +1,4 @@
-"""The Spark session of a job: on this machine, on a cluster, or the one that `spark-submit` has begun."""
+"""The Spark session of a job: local, on a cluster, or started by `spark-submit`."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ from tarry.pipelines.streaming import FAILURES
 SPARK_VERSION: Final = "4.0.0"
 LOCAL: Final = "local[2]"
 
-# Each alone: what they need beside comes with PySpark.
+# Without transitive dependencies: PySpark brings those.
 CONNECTORS: Final = Jars(
     f"spark-{SPARK_VERSION}",
     f"Spark's connectors for Kafka, Delta and PostgreSQL ({SPARK_VERSION}, 19 MB, once)",
@@ -35,10 +35,10 @@ CONNECTORS: Final = Jars(
 )
 
 _MODULE: Final = "jdk.incubator.vector"
-"""Spark has its Java open it, which does not start without it."""
+"""Spark passes --add-modules for this module; a JRE that lacks it fails to start."""
 
 _ALWAYS: Final = {
-    # Instants, everywhere: nothing may depend on where a driver runs.
+    # UTC everywhere: no result may depend on the time zone of the driver.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -49,13 +49,13 @@ _HERE: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "4",
-    # Delta keeps its log in 50 partitions, which is too many for two cores.
+    # Delta's default of 50 partitions for its log is too many for two cores.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
 
 _LOGS_OF_ERRORS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""Write what is raised to stderr as well, with Java's whole stack; the job's own error says it once."""
+"""These loggers also write each raised error to stderr, with Java's whole stack trace; the job reports it once."""
 
 
 @contextmanager
@@ -67,20 +67,20 @@ def session(
     *,
     shows_log: bool = False,
 ) -> Iterator[SparkSession]:
-    """A session, ended with the block.
+    """Open a Spark session, and stop it at the end of the block.
 
-    What its Java writes to stderr goes to a file, of which somebody hears only where Spark has failed. Under
-    `spark-submit` the session is the one that was begun there, with its master, its jars and its log.
+    Its Java writes stderr to a file, whose path is reported only if Spark failed. Under `spark-submit` this is the
+    session that `spark-submit` started, with its master, its jars and its log.
 
     Args:
-        name: of the job, in Spark's own pages.
-        master: Spark's; None: `LOCAL`.
-        settings: more of Spark's, which win over ours.
-        on_progress: told before anything that takes a while.
-        shows_log: leave stderr to Java too.
+        name: the name of the job, shown in Spark's UI.
+        master: the Spark master; None: `LOCAL`.
+        settings: more Spark settings; they override those of this module.
+        on_progress: called before each slow step.
+        shows_log: let Java write to this process's stderr.
 
     Raises:
-        UsageError: no Java, the jars can't be fetched, or Spark does not start.
+        UsageError: there is no suitable Java, the jars cannot be downloaded, or Spark does not start.
     """
     for log in _LOGS_OF_ERRORS:
         PySparkLogger.getLogger(log).disabled = True
@@ -117,9 +117,10 @@ def session(
 
 @contextmanager
 def _log_of_java(on_progress: Callable[[str], None]) -> Iterator[AbstractContextManager[None]]:
-    """A file for what Java writes to stderr, as a context within which Java is to be started.
+    """Create a file for Java's stderr, and yield a context in which Java must be started.
 
-    It is gone with the block, or told of where something of Spark's has ended it.
+    The file is removed at the end of the block. If an error of Spark ended the block, the file stays and its path is
+    reported.
     """
     number, name = tempfile.mkstemp(prefix="tarry-spark-", suffix=".log")
     stays = False
@@ -128,7 +129,7 @@ def _log_of_java(on_progress: Callable[[str], None]) -> Iterator[AbstractContext
     except Exception as error:
         stays = _is_sparks(error)
         if stays:
-            on_progress(f"Spark's own log is {name}")
+            on_progress(f"Spark's log: {name}")
         raise
     finally:
         if not stays:
@@ -138,7 +139,7 @@ def _log_of_java(on_progress: Callable[[str], None]) -> Iterator[AbstractContext
 
 @contextmanager
 def _stderr_to(number: int) -> Iterator[None]:
-    """Processes that are started within write what they have to say to a file."""
+    """Redirect the stderr of processes that are started in this block to a file."""
     sys.stderr.flush()
     own = os.dup(_STDERR)
     os.dup2(number, _STDERR)
@@ -150,7 +151,7 @@ def _stderr_to(number: int) -> Iterator[None]:
 
 
 def _is_sparks(error: BaseException | None) -> bool:
-    """Whether an error came from Spark, or from another one that did; what it could not make sense of is no failure."""
+    """Whether an error, or one of its causes, is a failure of Spark; an `AnalysisException` is a usage error."""
     while error is not None:
         if isinstance(error, FAILURES):
             return not isinstance(error, AnalysisException)

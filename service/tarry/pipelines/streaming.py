@@ -1,4 +1,4 @@
-"""Running streams: up to now and then end, or on and on; telling how far they are, and ending in order."""
+"""Run Spark streams, once or continuously; report their progress, and end them in order."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,15 +15,15 @@ from tarry.errors import UsageError
 LOOK_EVERY_S = 0.5
 
 FAILURES = (PySparkException, Py4JError)
-"""What Spark raises, or its Java where PySpark has no word for it."""
+"""Errors of Spark, including errors of its Java that PySpark does not translate."""
 
 
 def trigger(writer: DataStreamWriter, every_ms: int | None) -> DataStreamWriter:
-    """Have a stream go on with a batch every so often; None: up to what is there now, and then end.
+    """Set how often a stream runs a batch.
 
     Args:
-        writer: of the stream.
-        every_ms: how often.
+        writer: the stream's writer.
+        every_ms: the interval between batches; None: process the current records and end.
     """
     if every_ms is None:
         return writer.trigger(availableNow=True)
@@ -32,26 +32,26 @@ def trigger(writer: DataStreamWriter, every_ms: int | None) -> DataStreamWriter:
 
 @dataclass(slots=True)
 class Done:
-    """What a stream did: batches that held something, and their rows."""
+    """Counts of a stream: its non-empty batches, and their rows."""
 
     batches: int = 0
     rows: int = 0
 
 
 def run(queries: Sequence[StreamingQuery], on_progress: Callable[[str], None]) -> dict[str, Done]:
-    """Wait until streams end, and tell of their batches.
+    """Wait until streams end, and report their batches.
 
-    Whatever ends the waiting ends all of them; what a batch had not committed is done again by the next run.
+    If one stream fails or the wait is interrupted, all streams are stopped. The next run repeats uncommitted batches.
 
     Args:
-        queries: running, each with a name.
-        on_progress: told of each batch that held something.
+        queries: running streams, each with a name.
+        on_progress: called with one line for each non-empty batch.
 
     Returns:
-        What each did, by its name.
+        The counts of each stream, by its name.
 
     Raises:
-        UsageError: one failed.
+        UsageError: a stream failed.
     """
     done = {query.name: Done() for query in queries}
     seen = {query.name: -1 for query in queries}
@@ -64,7 +64,7 @@ def run(queries: Sequence[StreamingQuery], on_progress: Callable[[str], None]) -
                         seen[query.name] = batch["batchId"]
                         _tell(batch, done[query.name], on_progress)
                 if not query.isActive:
-                    query.awaitTermination()  # raises what ended it
+                    query.awaitTermination()  # raises the error that ended the stream
             if not running:
                 return done
             time.sleep(LOOK_EVERY_S)
@@ -76,7 +76,7 @@ def run(queries: Sequence[StreamingQuery], on_progress: Callable[[str], None]) -
 
 
 def reason(error: Exception) -> str:
-    """What Spark has to say, in one line."""
+    """The first line of Spark's error message."""
     text = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
     lines = [line.strip() for line in text.splitlines()]
     return next((line for line in lines if line), type(error).__name__)

@@ -1,7 +1,7 @@
-"""Topics as tables: read committed, from offset to offset; and written as the producer library writes.
+"""Read topics as tables (read committed, by ranges of offsets), and write tables to topics.
 
 A table of records has the columns `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, and `headers`, an array
-of `key` and `value`, null where there are none.
+of `key` and `value`, which is null if there are no headers.
 """
 
 import json
@@ -33,26 +33,26 @@ RECORD = (
 _COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _ANSWER_WITHIN_S = 15.0
 _MAX_REQUEST_SIZE = "kafka.max.request.size"
-# Java's own limit of 1 MiB knows nothing of topics that take more; beyond its buffer it can't send anything.
+# Java's default limit of 1 MiB ignores topics that accept larger records. Its buffer limits the size in any case.
 _LARGEST = {_MAX_REQUEST_SIZE: str(32 * 1024 * 1024)}
 _LOOK_EVERY_S = 0.05
 SETTLED_WITHIN_S = 60.0
-"""A transaction of the service that nobody fences ends after half of that."""
+"""How long to wait for open transactions: twice the time after which an abandoned one of the service is aborted."""
 
 
 def refuse_missing(cluster: Cluster, names: Iterable[str]) -> None:
-    """Refuse topics that there are not.
+    """Refuse missing topics.
 
     Raises:
-        UsageError: one is not there, or may not be read.
-        BrokerError: no answer.
+        UsageError: a topic does not exist, or may not be read.
+        BrokerError: the brokers do not answer.
     """
     if wanted := list(names):
         _places(cluster.clients.admin(cluster.admin()), wanted)
 
 
 def _places(admin: "AdminClient", topics: Iterable[str]) -> list[Place]:
-    # All are asked for: a question about one by name may make it.
+    # Metadata of all topics: a request for one topic by name may auto-create it.
     with group_errors("ask for topics"):
         known = admin.list_topics(timeout=_ANSWER_WITHIN_S).topics
     found = []
@@ -68,8 +68,8 @@ class Topics:
 
     Args:
         spark: the session.
-        cluster: where.
-        options: more properties of Java's client.
+        cluster: the Kafka cluster.
+        options: more properties of the Java client.
     """
 
     def __init__(self, spark: SparkSession, cluster: Cluster, options: Mapping[str, str] | None = None) -> None:
@@ -77,7 +77,7 @@ class Topics:
         self._spark = spark
         self._options = connector_options(cluster, options or {})
         self._admin: AdminClient = cluster.clients.admin(cluster.admin())
-        # Only ends and starts of logs are asked for, which no group has a part in.
+        # It only asks for the starts and ends of logs. These requests do not use the group.
         self._offsets = Offsets(self._admin, "tarry-spark", cluster)
 
     def __enter__(self) -> Self:
@@ -101,11 +101,11 @@ class Topics:
 
     @property
     def max_request_bytes(self) -> int:
-        """The largest record that `write` can send, whatever the topic takes."""
+        """The largest record that `write` can send, even if the topic accepts larger ones."""
         return int((_LARGEST | self._options)[_MAX_REQUEST_SIZE])
 
     def look_at(self, topics: Iterable[str]) -> dict[str, Target]:
-        """What the brokers know of topics that messages are for; without partitions where there is none."""
+        """Partitions and settings of target topics, from the brokers; a missing topic has no partitions."""
         return TopicAdmin(self._admin).targets(topics, _ANSWER_WITHIN_S)
 
     def starts(self, topics: Iterable[str]) -> dict[Place, int]:
@@ -113,13 +113,14 @@ class Topics:
         return self._offsets.starts(self.places(topics))
 
     def ends(self, topics: Iterable[str]) -> dict[Place, int]:
-        """The last stable offset of each partition of topics: what is committed lies below."""
+        """The last stable offset of each partition of topics; all records below it are committed or aborted."""
         return self._offsets.ends(self.places(topics), committed=True)
 
     def settled_ends(self, topics: Iterable[str]) -> dict[Place, int]:
-        """Ends as `ends` has them, once what is written by now is committed or aborted.
+        """The last stable offsets after all records that are written by now have been committed or aborted.
 
-        A transaction's markers reach the partitions one by one: one of them may tell of it before another does.
+        A transaction's markers reach its partitions one by one, so a committed transaction may be visible in one
+        partition earlier than in another.
 
         Raises:
             RetriableError: a transaction stays open.
@@ -137,37 +138,36 @@ class Topics:
                 return ends
             if clock.monotonic_ms() > until_ms:
                 topic, partition = behind[0]
-                raise RetriableError(f"{topic}/{partition}: a transaction is open there; try again when it has ended")
+                raise RetriableError(f"{topic}/{partition}: a transaction is open; try again when it has ended")
             clock.sleep(_LOOK_EVERY_S)
 
     def since(self, topics: Iterable[str], at_ms: int) -> dict[Place, int]:
-        """The first offset of each partition whose record is of a time or later; -1 where there is none."""
+        """The first offset of each partition with a timestamp at or after a time; -1 if there is none."""
         return self._offsets.since(dict.fromkeys(self.places(topics), at_ms))
 
     def compacted(self, topics: Iterable[str]) -> set[str]:
-        """Those of the topics that are compacted: any record but the last of its key may be gone."""
+        """The compacted topics among these: they may have lost any record except the last of each key."""
         found = TopicAdmin(self._admin).targets(topics, _ANSWER_WITHIN_S)
         return {name for name, target in found.items() if target.compacted}
 
     def read(
         self, starts: Mapping[Place, int], ends: Mapping[Place, int], *, may_be_trimmed: bool = False
     ) -> DataFrame:
-        """The records of a range, a table of records.
+        """A table of the records in ranges of offsets.
 
-        It is read when it is used, and each time that it is used.
+        Spark reads the records each time the table is used. A range whose start is not below its end is empty.
 
         Args:
             starts: the first offset of each partition.
-            ends: the offset behind the last of each; a partition of which one is missing is not read.
-            may_be_trimmed: whether records may be deleted before they are read: those are left out.
-
-        A range that begins behind its end is empty.
+            ends: the end offset of each partition, exclusive. A partition that is missing in `starts` or `ends` is not
+                read.
+            may_be_trimmed: whether retention may delete records before they are read; such records are left out.
         """
         ranges = {
             place: (start, ends[place]) for place, start in starts.items() if place in ends and start < ends[place]
         }
         if not ranges:
-            # Not from a list, for which Spark would start Python workers.
+            # Not from a Python list: Spark would start Python workers for it.
             nothing = self._spark.range(0)
             fields = nothing.select(f.from_json(f.lit("{}"), RECORD).alias("record"))
             return fields.select("record.*")
@@ -181,7 +181,7 @@ class Topics:
         return reader.load().select(*_COLUMNS)
 
     def read_all(self, topics: Iterable[str], *, may_be_trimmed: bool = False) -> DataFrame:
-        """All that topics hold now, a table of records; what is written and not yet settled is waited for.
+        """A table of all committed records that topics hold now. Waits until open transactions have ended.
 
         Raises:
             RetriableError: a transaction stays open.
@@ -190,7 +190,7 @@ class Topics:
         return self.read(self.starts(names), self.settled_ends(names), may_be_trimmed=may_be_trimmed)
 
     def stream(self, topics: Iterable[str], *, may_be_trimmed: bool = False) -> DataStreamReader:
-        """What topics hold, and what comes: a stream of records, to be loaded."""
+        """A stream of the records that topics hold and receive; call `load()` on it."""
         return (
             self._spark.readStream.format("kafka")
             .options(**self._options, **_reading(may_be_trimmed=may_be_trimmed))
@@ -199,13 +199,13 @@ class Topics:
         )
 
     def write(self, records: DataFrame) -> None:
-        """Write records, at least once each.
+        """Write records, each at least once.
 
-        Acknowledged by all replicas, idempotent, one request in flight, and by Java's partitioner: those of one task
-        keep their order.
+        The producers use `acks=all`, idempotence, one request in flight and Java's partitioner, so the records of one
+        task keep their order.
 
         Args:
-            records: `topic`, `key`, `value`, `headers` and, where there is such a column, `partition`.
+            records: `topic`, `key`, `value`, `headers` and, optionally, `partition`.
         """
         (
             records.write.format("kafka")
@@ -226,7 +226,7 @@ class Topics:
 
 def _reading(*, may_be_trimmed: bool) -> dict[str, str]:
     return {
-        # Java reads uncommitted by default.
+        # Java's default is read_uncommitted.
         "kafka.isolation.level": "read_committed",
         "includeHeaders": "true",
         "failOnDataLoss": str(not may_be_trimmed).lower(),

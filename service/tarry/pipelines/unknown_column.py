@@ -1,14 +1,14 @@
-"""What `apply` does with columns that its target has not. Without PySpark, for the command."""
+"""What `apply` does with columns that its target lacks. The module does not import PySpark, because the CLI uses it."""
 
 from enum import StrEnum
 
 
 class OnUnknownColumn(StrEnum):
-    """What is done where a change has a column that its table has not."""
+    """What to do if a change has a column that its table lacks."""
 
     FAIL = "fail"
-    """End, before anything of the batch is applied."""
+    """End the run before it applies any change of the batch."""
     IGNORE = "ignore"
-    """Leave its values out, and count them."""
+    """Ignore its values, and count them."""
     ADD = "add"
-    """Add the column to the table, as text, which holds every value as the log writes it."""
+    """Add the column to the table as text, which holds every value as the log writes it."""

@@ -62,6 +62,6 @@ def test_what_spark_fails_at_is_one_line_and_where_its_log_is(stage: Stage, tmp_
     where = ("--intake", stage.intake, "--state", str(tmp_path / "state"), "--rejects", str(tmp_path / "file" / "r"))
     *progress, log, line = told(tmp_path / "schedule", stage.cluster.bootstrap_servers, "schedule", *table, *where)
     assert all(each.startswith("tarry: ") for each in (*progress, line))
-    at = Path(log.removeprefix("tarry: Spark's own log is "))
+    at = Path(log.removeprefix("tarry: Spark's log: "))
     assert "incubator modules" in at.read_text(encoding="utf-8")
     at.unlink()
