@@ -110,7 +110,7 @@ def test_a_table_without_its_checkpoint_is_refused(
 
     run()
     (tmp_path / "_checkpoints").rename(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match=r"checkpoint .* is not: its rows would be archived twice"):
+    with pytest.raises(UsageError, match=r"checkpoint .* is missing: its rows would be archived twice"):
         run()
 
 
