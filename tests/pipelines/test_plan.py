@@ -130,7 +130,7 @@ def test_a_plan_is_read_as_it_was_written_and_only_whole(spark: SparkSession, tm
     plan.refuse_existing(spark, path)
     plan.write(made, path)
     assert plan.read(spark, path, "shift").orderBy("partition", "offset").collect() == planned(messages, "shift", 1)
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         plan.refuse_existing(spark, path)
     with pytest.raises(UsageError, match="a plan to shift, not to cancel"):
         plan.read(spark, path, "cancel")

@@ -1,1 +1,1 @@
-"""What waits: as a table, as a forecast, and moved or taken back in bulk by a plan."""
+"""Waiting messages: as a table, as a forecast, and rescheduled or cancelled in bulk by a plan."""

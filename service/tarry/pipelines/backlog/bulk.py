@@ -1,12 +1,13 @@
-"""Doing what a plan says: cancels, and the messages that take the place of the cancelled ones.
+"""Run a plan: send the cancels, and the messages that replace the cancelled ones.
 
-1. Register the plan's producer: what a killed run left open is aborted, and a run that is still going on is shut out.
-2. Read what waits, once all that was written before is decided. A message whose cancel is committed waits no longer,
-   and a cancel is committed together with the message in its place: so what is still to be done is what the plan and
-   what waits have in common. A plan that was just made needs no such look.
-3. Send: each cancel and its new message, some hundreds in one transaction, to the partition of the old message, in the
-   order in which the old ones stand there. Those that are due too soon are left out.
-4. Wait for what the service says of the cancels. One that came too late did nothing: both messages are delivered.
+1. Register the plan's transactional id. This aborts the open transaction of a killed run, and fences a run that is
+   still alive.
+2. Wait until all earlier transactions have ended, and read the waiting messages. A message with a committed cancel no
+   longer waits, and its cancel was committed together with the replacement. So the messages of the plan that still
+   wait are those still to be processed. A new plan does not need this step.
+3. Send each cancel with its replacement, some hundreds in one transaction, to the partition of the old message, in the
+   order of the old messages. Skip messages that are due too soon.
+4. Wait for the results of the cancels. A cancel that came too late had no effect: both messages are delivered.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,16 +38,17 @@ _KEY: Final = ("partition", "id", "due_ms")
 
 
 class Done(NamedTuple):
-    """What a run did.
+    """The counts of a run.
 
     Attributes:
-        planned: how many messages the plan has.
-        sent: how many this run cancelled, or shifted.
-        skipped: how many waited no longer: done by an earlier run, fired, or cancelled by somebody else.
-        too_soon: how many were left as they are because they are due too soon.
-        too_late: how many cancels came too late; those of a shift are delivered twice.
-        refused: how many cancels are dead letters.
-        unanswered: of how many cancels the service has not told anything yet.
+        planned: messages in the plan.
+        sent: messages that this run cancelled or shifted.
+        skipped: messages that no longer waited: an earlier run processed them, they fired, or another client cancelled
+            them.
+        too_soon: messages that stay unchanged because they are due too soon.
+        too_late: cancels that came too late; shifted messages are then delivered twice.
+        refused: cancels that became dead letters.
+        unanswered: cancels without a result yet.
     """
 
     planned: int
@@ -63,13 +65,13 @@ class Run:
 
     Args:
         spark: the session.
-        topics: where.
-        group: the service's.
-        policy: the intake's.
-        margin_ms: what is due within so long is left as it is.
-        at_once: how many messages in one transaction.
-        wait_s: how long to wait for what the service says of cancels.
-        on_progress: told of each step.
+        topics: the topics of the cluster.
+        group: the service's consumer group.
+        policy: the policy of the intake.
+        margin_ms: messages that are due within this time stay unchanged.
+        at_once: maximum messages in a transaction.
+        wait_s: how long to wait for the results of the cancels.
+        on_progress: called with one line for each step.
     """
 
     def __init__(
@@ -95,14 +97,14 @@ class Run:
         self._clock: Clock = SystemClock()
 
     def run(self, planned: DataFrame, *, is_new: bool) -> Done:
-        """Do what a plan says, as far as it is not done yet.
+        """Run the part of a plan that is not done yet.
 
         Args:
-            planned: the plan, as it was written.
-            is_new: it was made just now, and nobody else can have run it.
+            planned: the written plan.
+            is_new: this process has just made the plan, so no other run can have processed it.
 
         Raises:
-            UsageError: another run of the same plan has taken over, or nobody answers: run it again.
+            UsageError: another run of the same plan fenced this one, or the brokers do not answer: run the plan again.
         """
         first = planned.head()
         if first is None:
@@ -131,7 +133,7 @@ class Run:
                 if sent // TOLD_EVERY > told:
                     self._on_progress(f"{sent:,} of {left:,}")
         except BrokerError as error:
-            raise UsageError(f"{error}; {sent:,} are done: run the plan again") from error
+            raise UsageError(f"{error}; {sent:,} messages are done: run the plan again") from error
         finally:
             transactor.close()
         too_late, refused, unanswered = self._outcomes(results_from, todo, sent)
@@ -144,10 +146,10 @@ class Run:
         return planned.join(found.select("partition", "offset", "id", "due_ms"), ["offset", *_KEY], "left_semi")
 
     def _outcomes(self, starts: dict[Place, int], todo: DataFrame, sent: int) -> tuple[int, int, int]:
-        """How many cancels came too late, how many are dead letters, and how many have no answer yet."""
+        """Count the cancels that came too late, those that became dead letters, and those without a result yet."""
         if not sent:
             return 0, 0, 0
-        self._on_progress(f"waiting for what the service says of {sent:,} cancels")
+        self._on_progress(f"waiting for the results of {sent:,} cancels")
         mine = todo.select(*_KEY).localCheckpoint()
         until_ms = self._clock.monotonic_ms() + int(self._wait_s * 1_000)
         while True:
@@ -159,7 +161,7 @@ class Run:
             self._clock.sleep(LOOK_EVERY_S)
 
     def _told(self, starts: dict[Place, int], mine: DataFrame) -> dict[str, int]:
-        """How many cancels have each outcome; the last one counts."""
+        """The number of cancels by outcome. If a cancel has several results, the last one counts."""
         records = self._topics.read(starts, self._topics.ends([self._policy.topic + RESULTS]), may_be_trimmed=True)
         told = archive.results(records).where("cancel_source is not null").select(*_KEY, "offset", "outcome")
         last = told.groupBy(*_KEY).agg(f.max_by("outcome", "offset").alias("outcome"))
@@ -168,10 +170,10 @@ class Run:
 
 
 def _transact(transactor: Transactor, rows: Sequence[Row]) -> None:
-    """Send cancels and new messages in one transaction.
+    """Send cancels and replacements in one transaction.
 
     Raises:
-        BrokerError: whether it is committed is not known, or it is not.
+        BrokerError: the transaction is not committed, or its outcome is unknown.
     """
     if not rows:
         return

@@ -1,4 +1,4 @@
-"""Records of the overflow wheel's buckets, read by Spark's own expressions: the form is `tarry.core.wheel.filed`'s."""
+"""Read records of the overflow wheel with Spark expressions. `tarry.core.wheel.filed` defines their format."""
 
 from typing import Final
 
@@ -9,21 +9,21 @@ from tarry.core.wheel.filed import FILED
 
 _VERSION: Final = 1
 _CANCEL, _TRANSLATED = 2, 4
-# Where the fields of the packed header begin, counted from 1 as SQL does, and how long they are.
+# Start (from 1, as in SQL) and length of each field of the packed header.
 _DUE, _OFFSET, _PARTITION, _FLAGS, _ID, _TEXT = (2, 8), (10, 8), (18, 4), (22, 1), (23, 36), 59
 
 
 def filed(records: DataFrame, slots: int) -> DataFrame:
-    """What lies in buckets, one row a record; what the service has not filed is left out, as it leaves it out.
+    """Filed messages, one row for each record. Records that the service did not file are left out.
 
-    Columns: intake, level, `partition` and `offset` of the intake, key, value, headers as they came to the intake,
-    is_cancel, id, due_ms, target (null for cancels), target_partition (null where the key decides).
+    Columns: intake, level, `partition` and `offset` in the intake, key, value, headers as in the intake, is_cancel, id,
+    due_ms, target (null for cancels), target_partition (null if the key decides).
+
+    A record with an unknown version fails the job when Spark reads it.
 
     Args:
         records: a table of records of topics `*.wheel-n` (`tarry.pipelines.topics`).
-        slots: how many partitions of a level's topic belong to one of the intake.
-
-    A record of a version that is not known here fails the job when it is read.
+        slots: the number of partitions of a level's topic for each partition of the intake.
     """
     last = f.try_element_at(f.col("headers"), f.lit(-1))
     packed = f.when(last["key"] == FILED, last["value"])
@@ -51,12 +51,12 @@ def filed(records: DataFrame, slots: int) -> DataFrame:
             f.when(
                 ~f.col("is_cancel"), f.when(is_translated, f.split_part(text, f.lit(" "), f.lit(1))).otherwise(text)
             ).alias("target"),
-            # A two's complement of four bytes: the highest bit set is -1, the only negative one there is.
+            # Two's complement of four bytes: -1 is the only negative value, so a set highest bit means -1.
             f.when(target_partition < 2**31, target_partition).cast("int").alias("target_partition"),
         )
     )
 
 
 def _number(field: tuple[int, int]) -> Column:
-    """A big-endian field of the packed header; of eight bytes as signed."""
+    """A big-endian field of the packed header. Fields of eight bytes are signed."""
     return f.conv(f.hex(f.substring("packed", *field)), 16, -10).cast("long")

@@ -1,4 +1,4 @@
-"""`forecast`: what will fire when, counted by target and step of time."""
+"""`forecast`: count which messages will fire when, by target and step of time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ from tarry.units import format_duration, format_instant
 
 STEPS_MS: Final = (1_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000, 86_400_000, 604_800_000)
 MOST_STEPS: Final = 60
-"""Without a given step the smallest is taken that makes no more rows than this."""
+"""Without `--step`, the job takes the smallest step that makes no more rows than this."""
 
 MOST_TARGETS: Final = 8
-"""More are one group in the plot and in the text."""
+"""Groups of targets in the plot and in the text. If there are more targets, the last group joins the smallest."""
 
 UNSURE: Final = "(unread)"
-"""Stands for the target of records that the service has not read yet, and this reading is not sure of."""
+"""Target of records that the service has not read yet and whose target or due time this reader is not sure of."""
 
 _OTHERS: Final = "(others)"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How many messages fire within a step.
+    """The number of messages that fire within a step.
 
     Attributes:
-        intake: where they wait.
-        target: where they go.
-        due_ms: where the step begins; None where the due time is not known yet.
-        count: how many.
+        intake: the intake in which they wait.
+        target: their target.
+        due_ms: the start of the step; None if the due time is not known yet.
+        count: the number of messages.
     """
 
     intake: str
@@ -41,14 +41,14 @@ class Row:
 
 
 def forecast(messages: DataFrame, step_ms: int) -> DataFrame:
-    """Count waiting messages.
+    """Count waiting messages by intake, target and step.
 
-    Columns: intake, target, due (timestamp) and due_ms, both where the step begins and null where the due time is not
-    known yet, count.
+    Columns: intake, target, due (timestamp) and due_ms, both the start of the step, and null if the due time is not
+    known yet; count.
 
     Args:
         messages: a table of waiting messages (`tarry.pipelines.backlog.waiting`).
-        step_ms: the length of a step; they begin at multiples of it.
+        step_ms: the length of a step; steps begin at its multiples.
     """
     due_ms = f.col("due_ms") - f.pmod("due_ms", f.lit(step_ms))
     return (
@@ -59,7 +59,7 @@ def forecast(messages: DataFrame, step_ms: int) -> DataFrame:
 
 
 def step_of(messages: DataFrame) -> int:
-    """The step that shows waiting messages in `MOST_STEPS` rows at most, milliseconds."""
+    """The smallest step that shows waiting messages in at most `MOST_STEPS` rows, in milliseconds."""
     span = messages.agg(f.min("due_ms").alias("first"), f.max("due_ms").alias("last")).head()
     if span is None or span.first is None:
         return STEPS_MS[0]
@@ -68,13 +68,13 @@ def step_of(messages: DataFrame) -> int:
 
 
 def rows_of(counted: DataFrame) -> list[Row]:
-    """The table that `forecast` makes, by due time and target."""
+    """The rows of `forecast`, ordered by due time, intake and target."""
     columns = counted.select("intake", "target", "due_ms", "count").orderBy("due_ms", "intake", "target")
     return [Row(*row) for row in columns.collect()]
 
 
 def text(rows: Sequence[Row], step_ms: int) -> list[str]:
-    """The table as lines of text: a row for each step in which something fires, a column for each target."""
+    """The table as lines of text: a row for each step in which a message fires, a column for each target."""
     names, steps = _grouped(rows)
     if not rows:
         return ["nothing waits"]
@@ -96,15 +96,15 @@ def text(rows: Sequence[Row], step_ms: int) -> list[str]:
 
 
 def plot(rows: Sequence[Row], step_ms: int, now_ms: int) -> bytes:
-    """The table as a picture: SVG, with bars by step, a colour for each target, and a line at the present.
+    """The table as an SVG plot, with a bar for each step, a colour for each target, and a line at the current time.
 
     Args:
-        rows: as `rows_of` has them; those without a due time are told of in the title.
+        rows: as `rows_of` returns them; the title counts those without a due time.
         step_ms: the length of a step.
-        now_ms: the present.
+        now_ms: the current time.
     """
     # Not pyplot: it would look for a display.
-    from io import BytesIO  # noqa: PLC0415 (a second of import, which only this needs)
+    from io import BytesIO  # noqa: PLC0415 (importing matplotlib takes a second, and only this function needs it)
 
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
@@ -135,7 +135,7 @@ def plot(rows: Sequence[Row], step_ms: int, now_ms: int) -> bytes:
 
 
 def _grouped(rows: Sequence[Row]) -> tuple[list[str], dict[int | None, dict[str, int]]]:
-    """The names of the groups, the largest first, and their counts by step; what is not known yet comes last."""
+    """The names of the groups, the largest first, and their counts by step; unknown due times come last."""
     totals: dict[str, int] = {}
     for row in rows:
         totals[row.target] = totals.get(row.target, 0) + row.count

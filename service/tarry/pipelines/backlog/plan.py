@@ -1,7 +1,7 @@
-"""What a bulk shift or cancel will do, as a table, before any of it is done.
+"""The plan of a bulk shift or cancel: a table of all changes, written before the first of them is made.
 
-A shift is a cancel of the message that waits and a new one in its place, with an id made from the plan's and the old
-message's place: whoever runs the plan again names the same.
+A shift is a cancel of the waiting message and a replacement. The replacement's id is derived from the plan's name and
+the place of the old message, so a repeated run of the plan uses the same ids.
 """
 
 import uuid
@@ -24,23 +24,23 @@ COLUMNS: Final = (
     *("plan", "action", "made_ms", "intake", "partition", "offset", "handle", "id", "target", "due_ms"),
     *("new_id", "new_due_ms", "key", "value", "headers"),
 )
-"""What a plan has; the last five are those of the new message, and null in a plan to cancel."""
+"""The columns of a plan. The last five describe the replacement, and are null in a plan to cancel."""
 
 LEAST_EPOCH_MS: Final = 10**12
-"""The service takes smaller numbers for seconds."""
+"""The service rejects smaller numbers, because they look like seconds."""
 
 SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A plan in short.
+    """The summary of a plan.
 
     Attributes:
-        count: how many messages.
-        by_target: how many of them by target.
-        last_new_ms: the latest new due time; None in an empty plan, and in one to cancel.
-        first: some of them, the earliest first: handle, target, due time, and the new due time.
+        count: the number of messages.
+        by_target: the number of messages by target.
+        last_new_ms: the latest new due time; None in an empty plan, and in a plan to cancel.
+        first: some messages, the earliest first: handle, target, due time, new due time.
     """
 
     count: int
@@ -50,29 +50,31 @@ class Summary:
 
 
 def refuse(policy: IntakePolicy, action: Action) -> None:
-    """Refuse an intake whose messages can't be cancelled, or sent anew with our headers.
+    """Refuse an intake whose messages cannot be cancelled, or cannot be replaced by messages with tarry's headers.
 
     Raises:
-        UsageError: it is one.
+        UsageError: the action is not possible in this intake.
     """
     if policy.fixed_delay_ms is not None:
-        raise UsageError(f"{policy.topic} has a fixed delay: its messages keep their order, and can't be cancelled")
+        raise UsageError(f"{policy.topic} has a fixed delay: its messages keep their order and cannot be cancelled")
     if policy.dialect is not None and action == "shift":
-        raise UsageError(f"{policy.topic} takes the headers of {policy.dialect}: cancel, and schedule there anew")
+        raise UsageError(
+            f"{policy.topic} reads the headers of {policy.dialect}: cancel the messages, and schedule them again there"
+        )
 
 
 def plan(
     messages: DataFrame, policy: IntakePolicy, action: Action, *, by_ms: int, name: uuid.UUID, made_ms: int
 ) -> DataFrame:
-    """What is to be done with waiting messages, one row each.
+    """Make a plan, one row for each message.
 
     Args:
-        messages: some of a table of waiting messages.
-        policy: the intake's.
-        action: which.
-        by_ms: how much later; negative: earlier. 0 for a cancel.
-        name: the plan's; it makes the new ids its own.
-        made_ms: now.
+        messages: the selected waiting messages.
+        policy: the policy of the intake.
+        action: shift or cancel.
+        by_ms: how much later; negative: earlier; 0 for a cancel.
+        name: the name of the plan; part of the new ids.
+        made_ms: the current time.
     """
     handle = f.concat_ws(
         ".", f.lit("1"), "intake", f.col("partition").cast("string"), f.col("due_ms").cast("string"), "id"
@@ -105,42 +107,42 @@ def plan(
 
 
 def write(planned: DataFrame, path: str) -> None:
-    """Write a plan; it is there as a whole, or not at all.
+    """Write a plan. Readers see the whole plan or none.
 
     Raises:
-        UsageError: something is there already.
+        UsageError: the path exists already.
     """
-    # One file for each partition of the intake at most.
+    # At most one file for each partition of the intake.
     rows = planned.repartition("partition").sortWithinPartitions("partition", "offset")
     try:
         rows.write.mode("errorifexists").parquet(path)
     except AnalysisException as error:
-        raise UsageError(f"{path} is there already: a plan is written to a new directory") from error
+        raise UsageError(f"{path} exists already: a plan is written to a new directory") from error
 
 
 def refuse_existing(spark: SparkSession, path: str) -> None:
-    """Refuse to write a plan where something is, before anything is read.
+    """Refuse an existing path for a new plan, before any record is read.
 
     Raises:
-        UsageError: something is there already.
+        UsageError: the path exists already.
     """
     if Files(spark).exists(path):
-        raise UsageError(f"{path} is there already: a plan is written to a new directory")
+        raise UsageError(f"{path} exists already: a plan is written to a new directory")
 
 
 def read(spark: SparkSession, path: str, action: Action) -> DataFrame:
-    """A written plan.
+    """Read a written plan.
 
     Raises:
-        UsageError: there is none, or it is for something else.
+        UsageError: there is no complete plan, or it is for another action.
     """
-    # Spark's own mark, written when all files are there.
+    # Spark writes this file after all other files.
     if not Files(spark).exists(f"{path.rstrip('/')}/_SUCCESS"):
-        raise UsageError(f"{path}: there is no plan, or it was not written to its end, and nothing of it was done")
+        raise UsageError(f"{path}: there is no plan, or it was not written completely and nothing of it was done")
     try:
         planned = spark.read.parquet(path).select(*COLUMNS)
     except AnalysisException as error:
-        raise UsageError(f"{path}: that is no plan") from error
+        raise UsageError(f"{path} is not a plan") from error
     first = planned.head()
     if first is not None and first.action != action:
         raise UsageError(f"{path} is a plan to {first.action}, not to {action}")
@@ -148,7 +150,7 @@ def read(spark: SparkSession, path: str, action: Action) -> DataFrame:
 
 
 def summary(planned: DataFrame) -> Summary:
-    """A plan in short."""
+    """Summarise a plan."""
     by_target = {
         row.target: row["count"]
         for row in planned.groupBy("target").count().orderBy(f.desc("count"), "target").collect()

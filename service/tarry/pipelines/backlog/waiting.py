@@ -1,10 +1,10 @@
-"""What waits in an intake, as a table: in the intake itself, in memory, and in the buckets of the overflow wheel.
+"""The waiting messages of an intake as a table: those in the intake, in memory, and in buckets of the overflow wheel.
 
-Messages move from the intake down the levels and out to the results, each in one transaction with a record of the
-journal. So the journal says first what is done; then the logs are read in the order in which messages move, each to the
-end that it has when its turn comes, and kept before the next is read, because what moves on is deleted where it was. No
-message is missed like that, and one that was met twice is one row. What the results tell of the time since is taken off
-in the end.
+Messages move from the intake down the levels and out to the results. Each move is one transaction with a record of the
+journal. The job therefore reads the journal first, and leaves out the offsets that are done. Then it reads the logs in
+the order in which messages move, each log to its end at that moment. It stores each log's records before it reads the
+next log, because the service deletes moved messages from their old place. In this way the job misses no message. A
+message that it meets twice becomes one row. Finally it removes the messages that have ended since, by their results.
 """
 
 import json
@@ -32,7 +32,7 @@ from tarry.pipelines.requests import requests
 from tarry.pipelines.topics import Topics
 
 COLUMNS: Final = ("intake", "partition", "offset", "level", "id", "target", "due_ms", "key", "value", "headers")
-"""What a table of waiting messages has: the place in the intake, the level (0: the intake), and the message."""
+"""The columns of a table of waiting messages: place in the intake, level (0: the intake), and the message."""
 
 _TYPES: Final = (
     "intake string, partition int, offset long, level int, id string, target string, due_ms long, key binary, "
@@ -49,31 +49,31 @@ def waiting(
     settled: bool = False,
     on_progress: Callable[[str], None],
 ) -> DataFrame:
-    """The messages that wait in an intake, one row each, without those that a cancel waits for.
+    """The waiting messages of an intake, one row each, without messages that have a pending cancel.
 
-    Id, target and due time are null where `requests` is not sure of them: of records that the service has not filed,
-    and in a dialect.
+    Id, target and due time are null if `requests` is not sure of them. This is possible for records that the service
+    has not filed, and in intakes with a dialect.
 
     Args:
         spark: the session.
-        topics: where to read.
-        group: the service's.
-        policy: the intake's.
-        settled: wait for transactions that clients have open on the intake.
-        on_progress: told of each step.
+        topics: the topics to read.
+        group: the service's consumer group.
+        policy: the policy of the intake.
+        settled: wait until open transactions of clients on the intake have ended.
+        on_progress: called with one line for each step.
 
     Raises:
-        UsageError: there is no such intake, or it is served by a later version.
-        BrokerError: no answer, or a transaction stays open.
+        UsageError: the intake does not exist, or a later version of tarry serves it.
+        BrokerError: the brokers do not answer, or a transaction stays open.
     """
     intake = policy.topic
-    # Of what is told below these ends, the journal has it too.
+    # The journal covers all results below these ends.
     results_from = topics.ends([intake + RESULTS])
     with closing(Inspector(topics.cluster, group, SystemClock())) as looking:
         backlogs = looking.survey(intake)
         done = looking.done(backlogs)
     done_offsets = _done_offsets(spark, backlogs, done).localCheckpoint()
-    on_progress(f"{intake}: reading what waits there")
+    on_progress(f"{intake}: reading the intake")
     begins = {backlog.place: backlog.low for backlog in backlogs}
     ends = topics.settled_ends([intake]) if settled else topics.ends([intake])
     records = _records(topics, [intake], begins, ends, done_offsets)
@@ -81,7 +81,7 @@ def waiting(
     met = [asked.select(*COLUMNS, "is_cancel").localCheckpoint()]
     geometries = {backlog.checkpoint.geometry for backlog in backlogs if backlog.checkpoint is not None}
     if len(geometries) > 1:
-        raise UsageError(f"{intake}: its overflow wheel is being changed; try again when all partitions are served")
+        raise UsageError(f"{intake}: its overflow wheel is changing; try again when all partitions are served")
     for geometry in geometries:
         begins = _begins(backlogs)
         for level in range(geometry.levels, 0, -1):
@@ -94,24 +94,24 @@ def waiting(
 
 
 def left(met: Iterable[DataFrame], results: DataFrame) -> DataFrame:
-    """What waits, of what was met in the logs.
+    """The messages that still wait, among those found in the logs.
 
     Args:
         met: tables with `COLUMNS` and `is_cancel`, in the order in which they were read.
-        results: what was told meanwhile (`archive.results`).
+        results: the results that were written in the meantime (`archive.results`).
     """
     union, *more = met
     for one in more:
         union = union.unionByName(one)
-    # The newest place counts: of two levels the lower one, and of the intake and a level the level.
+    # The newest place of a message counts: the lowest level, and a level before the intake.
     newest = Window.partitionBy("partition", "offset").orderBy(f.col("level") == 0, "level")
     messages = union.where(~f.col("is_cancel")).withColumn("turn", f.row_number().over(newest)).where("turn = 1")
     ended = results.where(f.col("outcome").isin(*archive.ENDS)).select("source").distinct()
     same = ["partition", "id", "due_ms"]
-    # A cancel takes what stands in front of it; what comes behind is a new message.
+    # A cancel applies to messages before it; a message behind it is a new one.
     cancels = union.where("is_cancel").groupBy(*same).agg(f.max("offset").alias("cancel"))
     messages = messages.join(cancels, same, "left").where("cancel is null or offset > cancel").drop("cancel")
-    # A second one with the same id and due time will be told of as a duplicate.
+    # A second message with the same id and due time will get the result `duplicate`.
     firsts = (
         messages.groupBy(*same).agg(f.min("offset").alias("first"), f.count("*").alias("n")).where("n > 1").drop("n")
     )
@@ -125,28 +125,28 @@ def left(met: Iterable[DataFrame], results: DataFrame) -> DataFrame:
 
 
 def refuse_bad(spark: SparkSession, where: str) -> None:
-    """Refuse what is no predicate, before anything is read.
+    """Refuse an invalid predicate, before any record is read.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the predicate is not valid.
     """
-    # Not from a list, for which Spark would start Python workers.
+    # Not from a Python list: Spark would start Python workers for it.
     nothing = spark.range(0).select(f.from_json(f.lit("{}"), _TYPES).alias("message")).select("message.*")
     selected(nothing, where)
 
 
 def selected(messages: DataFrame, where: str) -> DataFrame:
-    """Those waiting messages for which a predicate holds; of null due time or id, none.
+    """The waiting messages that match a predicate, without messages whose id, due time or target is null.
 
     The predicate is SQL over `target`, `id`, `due` (a timestamp), `due_ms`, `level`, `partition`, `offset`, `key` and
-    `value` as text (null where they are no UTF-8), `key_bytes`, `value_bytes`, and `headers['name']` as text.
+    `value` as text (null if they are not UTF-8), `key_bytes`, `value_bytes`, and `headers['name']` as text.
 
     Args:
         messages: a table of waiting messages.
         where: the predicate.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the predicate is not valid.
     """
     names = f.array_distinct(f.coalesce(f.transform("headers", lambda one: one["key"]), f.array()))
     value_of = f.transform(
@@ -177,7 +177,7 @@ def selected(messages: DataFrame, where: str) -> DataFrame:
 
 
 def _begins(backlogs: Sequence[Backlog]) -> dict[Place, int]:
-    """Where what waits in slots begins."""
+    """For each slot that holds messages, an offset below which all are done."""
     return {
         slot_of(backlog.place, backlog.checkpoint.geometry, source): begin
         for backlog in backlogs
@@ -196,8 +196,8 @@ def _records(
 
 
 def _done_offsets(spark: SparkSession, backlogs: Sequence[Backlog], done: DoneSets) -> DataFrame:
-    """What is done above the watermarks: topic, partition, offset."""
-    # As text, which Spark reads by itself: rows from Python would take a process of Python's for each of its tasks.
+    """The offsets that are done above the low watermarks: topic, partition, offset."""
+    # As JSON text, which Spark parses itself: for Python rows it would start a Python process for each task.
     ranges = json.dumps(list(_done_ranges(backlogs, done)))
     read = f.from_json(f.lit(ranges), "array<struct<topic: string, partition: int, first: long, last: long>>")
     rows = spark.range(1).select(f.inline(read))
