@@ -180,7 +180,7 @@ def test_every_type_has_its_reading(
 
 
 def test_a_time_without_a_zone_and_a_delay_of_months_are_refused(spark: SparkSession) -> None:
-    with pytest.raises(UsageError, match="--due is of type timestamp_ntz: a timestamp with its zone"):
+    with pytest.raises(UsageError, match="--due is of type timestamp_ntz: it must be a timestamp with a zone"):
         read(spark, "cast(x as timestamp_ntz)", ["2026-01-01T00:00:00"], "string")
     with pytest.raises(UsageError, match="--due is of type boolean"):
         read(spark, "x", [True], "boolean")

@@ -102,7 +102,7 @@ def test_every_reason_to_refuse_a_row_has_its_code(spark: SparkSession) -> None:
     by_key = {row.row_key: row for row in rows}
     assert by_key["unreadable"].row == "{no line"
     assert json.loads(by_key["seconds"].row) == {"k": "seconds", "t": "orders", "at": BASE_MS // 1_000, "v": None}
-    assert by_key["seconds"].detail == f"in milliseconds this would lie before 2001-09-09: {BASE_MS // 1_000}"
+    assert by_key["seconds"].detail == f"as milliseconds this is before 2001-09-09: {BASE_MS // 1_000}"
     assert by_key["good"].row is None
     assert all(row.detail for row in rows if row.code not in {None, "internal-target", "target-not-allowed"})
 
@@ -263,8 +263,8 @@ def test_slices_hold_every_shard_once() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"target": "orders"}, r"--target: .*orders.* \(a topic by its name stands in quotes"),
-        ({"row_key": "uuid()"}, "--row-key: it must be the same for a row each time"),
+        ({"target": "orders"}, r"--target: .*orders.* \(put a topic.s name in quotes"),
+        ({"row_key": "uuid()"}, "--row-key: the expression must be deterministic"),
         ({"due": "at +"}, "--due: "),
         ({"due": "v is null"}, "--due is of type boolean"),
         ({"headers": [("x", "nope")]}, "-H x: "),
@@ -393,13 +393,13 @@ def test_what_a_table_is_must_be_clear(spark: SparkSession, file: Callable[[str,
     assert Table("jdbc:postgresql://h/d").format_or_suffix() == "jdbc"
     with pytest.raises(UsageError, match="give --format"):
         Table("x.txt").format_or_suffix()
-    with pytest.raises(UsageError, match="come together"):
+    with pytest.raises(UsageError, match="needs --jdbc-table"):
         read_table(spark, Table("jdbc:postgresql://h/d"))
-    with pytest.raises(UsageError, match="come together"):
+    with pytest.raises(UsageError, match="needs a JDBC URL"):
         read_table(spark, Table("x.csv", jdbc_table="t"))
-    with pytest.raises(UsageError, match="has its own"):
+    with pytest.raises(UsageError, match="has its own schema"):
         read_table(spark, Table("x.parquet", schema="a int"))
-    with pytest.raises(UsageError, match="no line of it can be read"):
+    with pytest.raises(UsageError, match="no line can be parsed"):
         read_table(spark, Table(file("bad.json", "no json\n")))
 
 

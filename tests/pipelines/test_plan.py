@@ -135,7 +135,7 @@ def test_a_plan_is_read_as_it_was_written_and_only_whole(spark: SparkSession, tm
     with pytest.raises(UsageError, match="a plan to shift, not to cancel"):
         plan.read(spark, path, "cancel")
     (tmp_path / "plan" / "_SUCCESS").unlink()
-    with pytest.raises(UsageError, match="not written to its end"):
+    with pytest.raises(UsageError, match="not written completely"):
         plan.read(spark, path, "shift")
 
 

@@ -86,7 +86,7 @@ def test_a_second_run_sends_only_what_is_new(stage: Stage, spark: SparkSession, 
     assert json.loads(bad["bad-time"].row) == {"id": "bad", "key": "k", "due": "tomorrow"}
     assert (bad["bad-time"].row_key, bad["no-row-key"].row_key) == ("bad", None)
     [told] = [line for line in job.told if "bad-time" in line]
-    assert told.startswith("rejected: 1 rows: bad-time, such as 'no time between")
+    assert told.startswith("rejected: 1 rows: bad-time, for example 'not a time between")
     assert told.endswith(": tomorrow'")
 
     job.write([*rows, *[(number, "k", due_ms) for number in range(500, 520)]])
@@ -225,7 +225,7 @@ def test_a_job_that_runs_already_is_refused_and_a_dead_ones_claim_is_taken_over(
             self.asked = getattr(self, "asked", 0) + 20_000
             return self.asked
 
-    with pytest.raises(UsageError, match="runs already, as process"), state.claimed(Impatient()):
+    with pytest.raises(UsageError, match="is running already, as process"), state.claimed(Impatient()):
         pass
 
 
@@ -277,7 +277,7 @@ def test_a_table_of_a_database_is_sent(
 
     # Whose time it is, a column without a zone does not say, and the driver's is not meant.
     there = Table(url, jdbc_table="(select id, customer, due::timestamp from reminders) as r", options=table.options)
-    with pytest.raises(UsageError, match="--due is of type timestamp_ntz: a timestamp with its zone"):
+    with pytest.raises(UsageError, match="--due is of type timestamp_ntz: it must be a timestamp with a zone"):
         job.run(table=there, asked=asked)
 
 

@@ -1,1 +1,1 @@
-"""`schedule`: the rows of a table as delayed messages, each once however often it runs."""
+"""`schedule`: send the rows of a table as delayed messages; repeated runs send no row twice."""

@@ -1,7 +1,7 @@
-"""Due times as tables have them: an instant or a delay, of whatever type, to milliseconds since the epoch.
+"""Convert instants and delays of a table, of several types, to due times in milliseconds since the epoch.
 
-What comes of a value is a struct of `due_ms`, `code` and `detail`: a due time, or what is wrong in the words of the
-contract's error codes. Text is read as `tarry.units` reads it; what is finer than a millisecond rounds up.
+Each value becomes a struct of `due_ms`, `code` and `detail`: a due time, or an error code of the header convention with
+its detail. Text is parsed in the same way as by `tarry.units`; fractions of a millisecond round up.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ from tarry.units import MAX_EPOCH_MS
 
 _NUMBER: Final = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
 _UNITS_MS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
-# Java's: its $ also stands before a last line feed.
+# \z, because Java's $ also matches before a final line feed.
 _DURATION: Final = "^" + "".join(rf"(?:({_NUMBER}){unit})?" for unit, _ in _UNITS_MS) + r"\z"
 _NEGATIVE: Final = r"^-\s*[0-9]"
 _DIGITS: Final = r"^[0-9]+\z"
@@ -35,17 +35,17 @@ _LONGEST_SHOWN: Final = 60
 
 
 def due_at(value: Column, kind: DataType) -> Column:
-    """A due time by an instant: a timestamp, a number of milliseconds since the epoch, or text.
+    """The due time of an instant: a timestamp, a number of milliseconds since the epoch, or text.
 
     Args:
-        value: the instant; of null comes null.
+        value: the instant; null gives null.
         kind: its type.
 
     Returns:
         A struct of `due_ms`, `code` and `detail`.
 
     Raises:
-        UsageError: no instant is of that type.
+        UsageError: an instant cannot have this type.
     """
     read: Column
     if isinstance(kind, TimestampType):
@@ -59,25 +59,25 @@ def due_at(value: Column, kind: DataType) -> Column:
         read = f.when(digits, _in_time(_plausible(number), value, number)).otherwise(_in_time(_instant(text), value))
     else:
         raise UsageError(
-            f"--due is of type {kind.simpleString()}: a timestamp with its zone, epoch milliseconds or RFC 3339 text is"
-            " wanted; of a time without a zone say which it means: to_utc_timestamp(x, 'Europe/Berlin')"
+            f"--due is of type {kind.simpleString()}: it must be a timestamp with a zone, epoch milliseconds or RFC"
+            " 3339 text; for a time without a zone, give the zone: to_utc_timestamp(x, 'Europe/Berlin')"
         )
     return f.when(value.isNotNull(), read)
 
 
 def due_after(value: Column, kind: DataType, base_ms: int) -> Column:
-    """A due time by a delay: an interval, a number of milliseconds, or text.
+    """The due time of a delay: an interval, a number of milliseconds, or text.
 
     Args:
-        value: the delay; of null comes null.
+        value: the delay; null gives null.
         kind: its type.
-        base_ms: what delays count from.
+        base_ms: the base time, from which delays count.
 
     Returns:
         A struct of `due_ms`, `code` and `detail`.
 
     Raises:
-        UsageError: no delay is of that type.
+        UsageError: a delay cannot have this type.
     """
     is_delay = f.lit(True)
     if isinstance(kind, DayTimeIntervalType):
@@ -93,8 +93,8 @@ def due_after(value: Column, kind: DataType, base_ms: int) -> Column:
         is_negative = f.coalesce(text.rlike(_NEGATIVE), f.lit(False))
     else:
         raise UsageError(
-            f"--delay is of type {kind.simpleString()}: milliseconds, an interval of days and time, or text such as"
-            " 5s or 1h30m is wanted"
+            f"--delay is of type {kind.simpleString()}: it must be milliseconds, an interval of days and time, or text"
+            " such as 5s or 1h30m"
         )
     return f.when(
         value.isNotNull(),
@@ -109,11 +109,11 @@ def due_after(value: Column, kind: DataType, base_ms: int) -> Column:
 
 
 def one_of(at: Column | None, after: Column | None) -> Column:
-    """The due time of a row that must say either when or after how long.
+    """The due time of a row that must have exactly one of instant and delay.
 
     Args:
-        at: as `due_at` gives it; None: no row says so.
-        after: as `due_after` gives it; likewise.
+        at: the result of `due_at`; None: the job has no instants.
+        after: the result of `due_after`; None: the job has no delays.
     """
     given = [one for one in (at, after) if one is not None]
     none = _fault(ErrorCode.NO_DELAY, "due and delay are null")
@@ -126,14 +126,12 @@ def one_of(at: Column | None, after: Column | None) -> Column:
 
 
 def _in_time(due_ms: Column, value: Column, number: Column | None = None) -> Column:
-    """A due time that must lie between 1970 and 9999; below 10^12 a number is of seconds."""
+    """A due time, which must be between 1970 and 9999. A number below 10^12 looks like seconds."""
     is_low = f.lit(False) if number is None else (number >= 0) & (number < _LEAST_EPOCH_MS)
     return (
-        f.when(
-            is_low, _fault(ErrorCode.LOOKS_LIKE_SECONDS, "in milliseconds this would lie before 2001-09-09: ", value)
-        )
+        f.when(is_low, _fault(ErrorCode.LOOKS_LIKE_SECONDS, "as milliseconds this is before 2001-09-09: ", value))
         .when(due_ms.between(0, MAX_EPOCH_MS), _due(due_ms))
-        .otherwise(_fault(ErrorCode.BAD_TIME, "no time between 1970 and 9999, with its offset from UTC: ", value))
+        .otherwise(_fault(ErrorCode.BAD_TIME, "not a time between 1970 and 9999 with its offset from UTC: ", value))
     )
 
 
@@ -142,10 +140,10 @@ def _plausible(number: Column) -> Column:
 
 
 def _whole(value: Column, kind: DataType) -> Column:
-    """A number as a long, rounded up; null where it is too large for one, or none."""
+    """A number as a long, rounded up; null if it is too large for a long, or is not a number."""
     if isinstance(kind, IntegralType):
         return value.cast("long")
-    # Doubles have no more than 18 digits before the point here; infinities and NaN are null.
+    # Infinities, NaN, and numbers that do not fit into a long become null.
     return f.ceil(value.try_cast("decimal(38,9)")).try_cast("long")
 
 
@@ -156,7 +154,7 @@ def _up(timestamp: Column) -> Column:
 
 
 def _instant(text: Column) -> Column:
-    """An RFC 3339 time with its offset, or null. A leap second is the instant after :59."""
+    """The milliseconds of an RFC 3339 time with its offset, or null. A leap second is the instant after :59."""
     is_instant = f.coalesce(text.rlike(_INSTANT), f.lit(False))
     day, minute, second, fraction, sign, hours, minutes = (
         f.regexp_extract(text, _INSTANT, number) for number in range(1, 8)
@@ -172,7 +170,7 @@ def _instant(text: Column) -> Column:
 
 
 def _duration(text: Column) -> tuple[Column, Column]:
-    """Milliseconds of a duration, null where they are too many; and whether it is one."""
+    """The milliseconds of a duration, null if they exceed a long; and whether the text is a duration."""
     parts = [
         f.coalesce(f.regexp_extract(text, _DURATION, number).try_cast("decimal(24,9)"), f.lit(0).cast("decimal(24,9)"))
         * f.lit(unit_ms).cast("decimal(8,0)")

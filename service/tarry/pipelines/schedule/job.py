@@ -1,10 +1,11 @@
-"""`schedule`: the rows of a table as delayed messages in an intake, each once, however often it runs.
+"""`schedule`: send the rows of a table to an intake as delayed messages; repeated runs send no row twice.
 
-A row's message has an id made of the job's name and the row's key. A run sends what the intake does not know: neither
-waiting nor in its results. So a run that was killed is made good by the next one, and one more does nothing.
+The id of a row's message is derived from the job's name and the row key. A run sends only messages whose id neither
+waits in the intake nor is in its results. So after a killed run the next run sends the rest, and another run sends
+nothing.
 
-Messages of one key are sent by one task in the order of their due times. What is to be sent is cut into slices by key:
-between them a run keeps to its rate, tells how far it is, and can be ended.
+One task sends all messages of a key, in the order of their due times. The messages are divided into slices by key.
+Between slices a run waits to keep its rate, reports its progress, and can be ended.
 """
 
 from collections import Counter
@@ -44,31 +45,31 @@ from tarry.pipelines.streaming import reason
 from tarry.pipelines.topics import Topics
 
 SHARDS: Final = 1_024
-"""Rows are spread over so many shards by key, and a slice is some of them."""
+"""The number of shards to which rows are assigned by a hash of their key. A slice is a range of shards."""
 
 SLICE_ROWS: Final = 200_000
-"""Of a slice, where no rate is asked for."""
+"""Rows of a slice if no rate is given."""
 
 SLICE_S: Final = 5
-"""What a slice should take, where a rate is asked for."""
+"""Duration of a slice in seconds if a rate is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A job.
+    """The parameters of a job.
 
     Args:
-        job: its name.
-        table: where the rows are.
-        where: which rows; None: all.
-        asked: what is to be made of a row.
-        policy: of the intake.
+        job: the job's name.
+        table: the table with the rows.
+        where: a predicate that selects rows; None: all rows.
+        asked: the expressions that make a message of a row.
+        policy: the policy of the intake.
         state: the directory of the job's state.
-        rejects: the directory of the rows that can't be sent.
-        base_ms: what delays count from, if this is the job's first run; None: now.
-        spread_ms: due times are put off by less than this, by key.
-        rate: rows a second; None: as fast as it goes.
-        refuse_past: whether rows are rejected whose due time has passed.
+        rejects: the directory of rejected rows.
+        base_ms: the base time of delays, if this is the job's first run; None: now.
+        spread_ms: due times are delayed by less than this, by key.
+        rate: maximum rows a second; None: no limit.
+        refuse_past: whether rows with a past due time are rejected.
     """
 
     job: str
@@ -93,22 +94,22 @@ def schedule(
     stop: Event,
     on_progress: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Send the rows of a table that the intake does not know.
+    """Send the rows of a table whose ids the intake does not know.
 
     Args:
         spark: the session.
-        topics: of the cluster.
+        topics: the topics of the cluster.
         plan: the job.
-        clock: for the base time, for what has passed, and for the rate.
-        stop: ends the run after the slice that is being sent.
-        on_progress: told of what goes on.
+        clock: for the base time, past due times and the rate.
+        stop: when set, the run ends after the current slice.
+        on_progress: called with one line for each step.
 
     Returns:
-        The summary: `job`, `rows`, `sent`, `known`, `rejected` (by code), `base_ms`; `rejects`, where they are, if
-        there are any; and `left`, what was not sent any more because of `stop`.
+        The summary: `job`, `rows`, `sent`, `known`, `rejected` (by code), `base_ms`; `rejects`, the path of rejected
+        rows, if there are any; and `left`, the rows that were not sent because of `stop`, if there are any.
 
     Raises:
-        UsageError: what is asked for does not fit the table, the intake, or the job's earlier runs.
+        UsageError: the job does not fit the table, the intake, or its earlier runs.
     """
     intake = _checked(plan.policy)
     state = JobState(spark, plan.state, plan.job)
@@ -117,11 +118,11 @@ def schedule(
         until_the_end.enter_context(_null_for_errors(spark))
         limits = topics.look_at([intake])[intake]
         if not limits.partitions:
-            raise UsageError(f"there is no topic {intake}: `tarry serve` makes it")
+            raise UsageError(f"there is no topic {intake}: `tarry serve` creates it")
         now_ms = clock.now_ms()
         rows = read_table(spark, plan.table)
         rows = rows if plan.where is None else _chosen(rows, plan.where)
-        # The base time is kept when the table and the expressions are known to fit each other.
+        # Store the base time only after the expressions have been checked against the table.
         ask(rows, plan.asked, namespace_of(plan.job), now_ms)
         base_ms = state.base_ms(intake, now_ms if plan.base_ms is None else plan.base_ms)
         asked = ask(rows, plan.asked, namespace_of(plan.job), base_ms, plan.spread_ms)
@@ -157,7 +158,7 @@ def schedule(
             "base_ms": base_ms,
         }
         for code, count in summary["rejected"].items():
-            on_progress(f"rejected: {count:,} rows: {code}, such as {examples[code]!r}")
+            on_progress(f"rejected: {count:,} rows: {code}, for example {examples[code]!r}")
         if rejected:
             summary["rejects"] = f"{plan.rejects.rstrip('/')}/run={now_ms}"
             rejects(messages).write.parquet(summary["rejects"])
@@ -183,36 +184,36 @@ def _chosen(rows: DataFrame, where: str) -> DataFrame:
 
 
 def sharded(judged: DataFrame, order: Sequence[str]) -> DataFrame:
-    """Messages of one key together, in the order in which they are to be sent; with the column `shard`.
+    """Group messages by key, in the order in which they are to be sent, and add the column `shard`.
 
     Args:
-        judged: as `judge` gives it.
-        order: the columns that order equal due times.
+        judged: the result of `judge`.
+        order: the columns that order messages with equal due times.
     """
     partitions = int(judged.sparkSession.conf.get("spark.sql.shuffle.partitions") or "200")
     shard = f.pmod(f.xxhash64(placed_by()), f.lit(SHARDS)).cast("int")
     return (
         judged.withColumn("shard", shard)
-        # By number: so many that Spark would divide them itself, it might divide a key.
+        # With an explicit number: otherwise Spark may choose the partitions itself, and split a key.
         .repartition(partitions, placed_by())
         .sortWithinPartitions("shard", "due_ms", *order, "row_key")
     )
 
 
 def rejects(messages: DataFrame) -> DataFrame:
-    """The rows that can't be sent, as they are kept: `reason`, `detail`, `row_key`, `row`."""
+    """The rejected rows as they are stored: `reason`, `detail`, `row_key`, `row`."""
     return messages.where(f.col("code").isNotNull()).select(f.col("code").alias("reason"), "detail", "row_key", "row")
 
 
 def slices(shards: Mapping[int, int], most: float) -> Iterator[tuple[int, int, int]]:
-    """Cut shards into slices of about so many rows.
+    """Group shards into slices.
 
     Args:
-        shards: rows by shard.
-        most: rows of a slice; one shard may have more.
+        shards: the number of rows by shard.
+        most: maximum rows of a slice; a single shard may have more.
 
     Yields:
-        The first and the last shard, and the rows.
+        The first shard, the last shard and the number of rows of each slice.
     """
     first, last, count = -1, -1, 0
     for shard, rows in sorted(shards.items()):
@@ -228,12 +229,12 @@ def slices(shards: Mapping[int, int], most: float) -> Iterator[tuple[int, int, i
 
 
 class _Pace:
-    """Keeps to a rate.
+    """Limits the rate of rows.
 
     Args:
-        rate: rows a second, or None.
-        clock: monotonic.
-        stop: ends the waiting.
+        rate: rows a second; None: no limit.
+        clock: for monotonic time.
+        stop: when set, ends the wait.
     """
 
     def __init__(self, rate: float | None, clock: Clock, stop: Event) -> None:
@@ -243,28 +244,28 @@ class _Pace:
         self._started_ms = clock.monotonic_ms()
 
     def wait(self, sent: int) -> bool:
-        """Wait until more may be sent; tell whether to go on."""
+        """Wait until the next slice may be sent; return False if the run must end instead."""
         if self._rate is not None:
             due_ms = self._started_ms + sent / self._rate * 1_000
             self._stop.wait(max(0.0, due_ms - self._clock.monotonic_ms()) / 1_000)
         return not self._stop.is_set()
 
     def reached(self, sent: int) -> float:
-        """Rows a second until now."""
+        """The rate so far, in rows a second."""
         return sent / max(1, self._clock.monotonic_ms() - self._started_ms) * 1_000
 
 
 def _checked(policy: IntakePolicy) -> str:
     if policy.fixed_delay_ms is not None:
-        raise UsageError(f"{policy.topic} has a fixed delay: what is sent to it can't say when it is due")
+        raise UsageError(f"{policy.topic} has a fixed delay: its messages cannot have a due time of their own")
     if policy.dialect is not None:
-        raise UsageError(f"{policy.topic} takes the headers of {policy.dialect}, which this job does not write")
+        raise UsageError(f"{policy.topic} reads the headers of {policy.dialect}, which this job does not write")
     return policy.topic
 
 
 @contextmanager
 def _null_for_errors(spark: SparkSession) -> Iterator[None]:
-    """Expressions give null where they fail: one bad row must not end the job."""
+    """Switch ANSI mode off, so that a failing expression gives null: one bad row must not end the job."""
     name = "spark.sql.ansi.enabled"
     before = spark.conf.get(name)
     spark.conf.set(name, "false")
@@ -279,7 +280,7 @@ def _targets(asked: DataFrame) -> list[str]:
 
 
 def _verdicts(topics: Topics, policy: IntakePolicy, names: Sequence[str]) -> list[Verdict]:
-    """What the intake's policy and the broker say of targets."""
+    """The properties of targets, from the intake's policy and the brokers."""
     reader = TargetNames(policy, TARGET)
     read = {name: reader.read({TARGET: name.encode()}) for name in names}
     there = topics.look_at([name for name, found in read.items() if not isinstance(found, Fault)])

@@ -1,8 +1,8 @@
-"""The ids that an intake knows: of all that waits, and of all that came to an end as long as results are kept.
+"""The ids that an intake knows: those of waiting messages, and those of ended messages as long as results are kept.
 
-A message moves: from the intake to a bucket, from bucket to bucket downwards, and to the results. Where it has left a
-place before that is read, it is found in one that is read later: each topic is read to its end before the next one is
-asked for its own.
+A message moves from the intake to a bucket, down from bucket to bucket, and to the results. The topics are read in the
+same order, each to its end before the end of the next one is requested. So a message that left a topic before that
+topic was read is found in a later one.
 """
 
 from collections.abc import Callable
@@ -21,34 +21,35 @@ from tarry.pipelines.topics import Topics
 
 
 def of_messages(records: DataFrame) -> DataFrame:
-    """The ids that messages in an intake or a bucket bring, column `id`, 36 characters."""
+    """The ids in the headers of messages in an intake or a bucket: column `id`, 36 characters."""
     return records.where(~has_header(CANCEL)).select(f.lower(text_header(ID)).alias("id")).where("id is not null")
 
 
 def of_results(records: DataFrame) -> DataFrame:
-    """The ids of messages that came to an end, column `id`, 36 characters.
+    """The ids of messages with a final result: column `id`, 36 characters.
 
-    The outcomes of cancels do not say whether there ever was such a message.
+    The results of cancels are left out, because they do not show that the message ever existed.
     """
-    # All but the outcome may be damaged: what is known is not sent twice for that.
+    # Only the outcome is parsed, so a damaged result still counts as known and its row is not sent twice.
     outcome = f.get_json_object(f.col("value").cast("string"), "$.outcome")
     return records.where(outcome.isin(*archive.ENDS)).select(f.col("key").cast("string").alias("id"))
 
 
 def known_ids(topics: Topics, intake: str, on_progress: Callable[[str], None], until_the_end: ExitStack) -> DataFrame:
-    """All ids that an intake knows, column `id`, each once.
+    """All ids that an intake knows: column `id`, each once.
 
-    What is written when this is called is among them, also behind a transaction that is open then: it is waited for.
+    They include all records that are written when this function is called. It waits until transactions that are open
+    at that time have ended.
 
     Args:
-        topics: where to read.
-        intake: whose.
-        on_progress: told of each topic.
-        until_the_end: forgets what is kept on disk meanwhile.
+        topics: the topics to read.
+        intake: the intake's name.
+        on_progress: called with one line for each topic.
+        until_the_end: when it closes, it releases the tables that Spark keeps on disk.
 
     Raises:
         UsageError: a topic is missing.
-        RetriableError: a transaction stays open on one.
+        RetriableError: a transaction stays open on a topic.
     """
     kept = []
     for topic in (intake, *_buckets(topics, intake), intake + RESULTS):
@@ -56,14 +57,14 @@ def known_ids(topics: Topics, intake: str, on_progress: Callable[[str], None], u
         ids = of_results(records) if topic == intake + RESULTS else of_messages(records)
         ids = ids.persist(StorageLevel.DISK_ONLY)
         until_the_end.callback(ids.unpersist)
-        # Counted so that it is read now, to the end that it has now.
+        # The count makes Spark read the topic now, to its current end.
         on_progress(f"{topic}: {ids.count():,} ids")
         kept.append(ids)
     return reduce(DataFrame.union, kept).distinct()
 
 
 def _buckets(topics: Topics, intake: str) -> list[str]:
-    """The levels of the overflow wheel, the highest first: messages move downwards."""
+    """The topics of the overflow wheel, the highest level first, because messages move downwards."""
     prefix = f"{intake}{WHEEL}"
     levels = (name.removeprefix(prefix) for name in topics.names() if name.startswith(prefix))
     return [f"{prefix}{level}" for level in sorted((int(one) for one in levels if one.isdecimal()), reverse=True)]

@@ -1,7 +1,8 @@
-"""From the rows of a table to delayed messages: what each asks for, and what is wrong with it.
+"""Convert the rows of a table to delayed messages, and find the faults of each row.
 
-`ask` evaluates a user's expressions; `judge` adds what is known elsewhere: ids, targets, the time. Each adds the first
-fault that it finds as `code`, one of the contract's or of those below, and `detail`; rows are never dropped.
+`ask` evaluates the user's expressions. `judge` compares the result with known ids, targets and the current time. Each
+adds the first fault that it finds as `code`, an error code of the header convention or a `RowCode`, and `detail`. Rows
+are never dropped.
 """
 
 import json
@@ -27,20 +28,20 @@ from tarry.pipelines.streaming import reason
 _VERDICTS: Final = "array<struct<target: string, code: string, detail: string, max_bytes: long, compacted: boolean>>"
 _TOPIC_NAME: Final = r"^[a-zA-Z0-9._-]{1,249}\z"
 _LEAST_EPOCH_MS: Final = 10**12
-# What SQL takes for a small integer (`5s`) or a floating-point number (`5d`), and whoever wrote it for a duration.
+# Texts that SQL reads as a small integer (`5s`) or a floating-point number (`5d`), but that users mean as durations.
 _LIKE_A_DURATION: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?[sd]", re.IGNORECASE)
-# Spark's own formats end at milliseconds.
+# Spark's default formats have only milliseconds.
 _JSON: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-#: A batch of one record and its longest record header, after Kafka's own estimates.
+#: A batch of one record, with the longest record header, as Kafka itself estimates it.
 _RECORD_BYTES: Final = 61 + 21 + 15
 _HEADER_BYTES: Final = 10
 
 
 class RowCode(StrEnum):
-    """What is wrong with a row before it is a message."""
+    """Faults of a row that cannot become a message."""
 
     UNREADABLE_ROW = "unreadable-row"
     NO_ROW_KEY = "no-row-key"
@@ -50,17 +51,17 @@ class RowCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expressions:
-    """What is to be made of a row: expressions of Spark's SQL.
+    """Spark SQL expressions that make a message of a row.
 
     Args:
-        row_key: what names the row; the message's id is made of it.
-        target: the topic to deliver to; a text in quotes for all rows.
+        row_key: identifies the row; the message's id is derived from it.
+        target: the target topic; a quoted text for all rows.
         key: the message's key; None: null.
-        value: its value; None: all columns as JSON.
-        due: when; of this and the next, one must be given, and of each row exactly one not null.
-        delay: how long after the job's base time.
-        headers: names and expressions of headers, in their order.
-        order_by: of messages with one key and equal due times; behind them the row key decides.
+        value: the message's value; None: all columns as JSON.
+        due: the due time. `due`, `delay` or both must be given, and for each row exactly one must not be null.
+        delay: the delay after the job's base time.
+        headers: names and expressions of headers, in order.
+        order_by: the order of messages with the same key and due time; among equals the row key decides.
     """
 
     row_key: str
@@ -77,11 +78,11 @@ class Expressions:
             raise UsageError("--due or --delay is needed")
         if _LIKE_A_DURATION.fullmatch(delay := (self.delay or "").strip()):
             raise UsageError(
-                f"--delay: {delay} is a number of milliseconds to SQL; a duration stands in quotes: \"'{delay}'\""
+                f"--delay: SQL reads {delay} as a number of milliseconds; put a duration in quotes: \"'{delay}'\""
             )
         for name, _ in self.headers:
             if name in REQUEST_HEADERS | REPLACED_HEADERS:
-                raise UsageError(f"-H {name}: it is made from the other options")
+                raise UsageError(f"-H {name}: this header is set by the other options")
 
     @property
     def order(self) -> list[str]:
@@ -90,22 +91,22 @@ class Expressions:
 
 
 def namespace_of(job: str) -> uuid.UUID:
-    """The namespace of the ids of a job's messages: each is the UUIDv5 of its row key in it."""
+    """The namespace of a job's message ids: each id is the UUIDv5 of the row key in this namespace."""
     return uuid.uuid5(NAMESPACE, f"job/{job}")
 
 
 def ask(rows: DataFrame, asked: Expressions, namespace: uuid.UUID, base_ms: int, spread_ms: int = 0) -> DataFrame:
-    """What the rows of a table ask for.
+    """Evaluate the user's expressions for the rows of a table.
 
-    Columns: `row` (JSON, or the line that could not be read), `row_key` (text), `id`, `key` and `value` (bytes),
+    Columns: `row` (JSON, or the line that could not be parsed), `row_key` (text), `id`, `key` and `value` (bytes),
     `target`, `due_ms`, `headers`, the columns of `asked.order`, `code` and `detail`.
 
     Args:
-        rows: with the column `UNREADABLE`.
+        rows: the table, with the column `UNREADABLE`.
         asked: the expressions.
-        namespace: of the ids.
-        base_ms: what delays count from.
-        spread_ms: due times are put off by less than this, those of one key all by the same.
+        namespace: the namespace of the ids.
+        base_ms: the base time, from which delays count.
+        spread_ms: due times are delayed by less than this, all messages of one key by the same time.
 
     Raises:
         UsageError: an expression does not fit the table.
@@ -141,7 +142,7 @@ def ask(rows: DataFrame, asked: Expressions, namespace: uuid.UUID, base_ms: int,
     )
     target = f.col("target")
     fault = _first(
-        (f.col("is_unreadable"), RowCode.UNREADABLE_ROW, f.lit("not a line of its format")),
+        (f.col("is_unreadable"), RowCode.UNREADABLE_ROW, f.lit("the line does not fit the format")),
         (f.col("row_key").isNull(), RowCode.NO_ROW_KEY, f.lit("the row key is null")),
         (f.col("due.code").isNotNull(), f.col("due.code"), f.col("due.detail")),
         (target.isNull(), ErrorCode.NO_TARGET, f.lit("the target is null")),
@@ -168,19 +169,19 @@ def ask(rows: DataFrame, asked: Expressions, namespace: uuid.UUID, base_ms: int,
 
 
 def placed_by() -> Column:
-    """What messages are kept together by: those of one key, and each without a key for itself."""
+    """The value that groups messages: their key, or the id for a message without a key."""
     return f.coalesce(f.col("key"), f.col("id").cast("binary"), f.lit(b""))
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an intake takes now.
+    """The limits of an intake for this run.
 
     Args:
-        now_ms: the time.
-        max_delay_ms: the longest a message may wait.
+        now_ms: the current time.
+        max_delay_ms: the longest delay of a message.
         max_bytes: the largest record.
-        refuse_past: whether a due time must lie ahead.
+        refuse_past: whether rows with a past due time are rejected.
     """
 
     now_ms: int
@@ -191,14 +192,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is known of a target.
+    """Properties of a target.
 
     Args:
         target: the topic's name.
-        code: why it may not be one, or None.
-        detail: the same for people.
-        max_bytes: the largest record it takes; None: not known.
-        compacted: whether it takes no record without a key.
+        code: the error code if the topic cannot be a target, or None.
+        detail: a readable reason for the code.
+        max_bytes: the largest record that the topic accepts; None: not known.
+        compacted: whether the topic is compacted, so it accepts no record without a key.
     """
 
     target: str
@@ -210,7 +211,7 @@ class Verdict:
 
 def verdict_rows(spark: SparkSession, verdicts: Sequence[Verdict]) -> DataFrame:
     """Verdicts as a table, for `judge`."""
-    # By way of JSON: Spark would start Python workers for rows of Python's.
+    # As JSON: Spark would start Python workers for Python rows.
     text = f.lit(json.dumps([asdict(verdict) for verdict in verdicts]))
     return (
         spark.range(1)
@@ -220,20 +221,21 @@ def verdict_rows(spark: SparkSession, verdicts: Sequence[Verdict]) -> DataFrame:
 
 
 def judge(asked: DataFrame, known: DataFrame, verdicts: DataFrame, limits: Limits) -> DataFrame:
-    """What is to be done with rows: those without a code, and not `is_known`, are to be sent.
+    """Decide which rows to send: those without a code that are not `is_known`.
 
-    What is known already stays so, whatever is wrong with it now. Of a row key that stands twice no row is sent.
+    A row whose id is known stays known, even if it has a fault now. If several rows have the same row key, none of them
+    is sent.
 
     Args:
-        asked: as `ask` gives it.
+        asked: the result of `ask`.
         known: ids that were sent before, column `id`, each once.
-        verdicts: on the targets; one that is missing is unknown.
-        limits: of the intake.
+        verdicts: properties of the targets; a missing target is an unknown topic.
+        limits: the limits of the intake.
 
     Returns:
         The columns of `asked` and `is_known`; `row` only where there is a code.
     """
-    # A row without an id is alone with its like: not all of them in one place.
+    # Rows without an id are grouped by their content, so that they do not all go to one Spark partition.
     of_id = Window.partitionBy(f.coalesce(f.col("id"), f.concat(f.lit("row "), f.col("row"))))
     joined = (
         asked.join(known.withColumn("was_sent", f.lit(True)), "id", "left")
@@ -256,7 +258,7 @@ def judge(asked: DataFrame, known: DataFrame, verdicts: DataFrame, limits: Limit
         (
             f.col("compacted") & f.col("key").isNull(),
             ErrorCode.NULL_KEY,
-            f.lit("the target is compacted, and takes no record without a key"),
+            f.lit("the target is compacted and accepts no record without a key"),
         ),
         (
             due_ms - limits.now_ms > limits.max_delay_ms,
@@ -286,9 +288,9 @@ def judge(asked: DataFrame, known: DataFrame, verdicts: DataFrame, limits: Limit
 
 
 def records(messages: DataFrame, intake: str) -> DataFrame:
-    """The records that ask for the delivery of messages, as `Topics.write` takes them."""
+    """The records that request the delivery of messages, as input for `Topics.write`."""
     due_ms = f.col("due_ms")
-    # As a number it would look like seconds.
+    # A number below 10^12 would look like seconds, so such a time is written as text.
     long_ago = f.date_format(f.timestamp_millis(due_ms), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
     at = f.when(due_ms < _LEAST_EPOCH_MS, long_ago).otherwise(due_ms.cast("string"))
     request = [(TARGET, f.col("target")), (ID, f.col("id")), (DELIVER_AT, at)]
@@ -299,7 +301,7 @@ def records(messages: DataFrame, intake: str) -> DataFrame:
 
 
 def _first(*faults: tuple[Column, str | Column, Column]) -> Column:
-    """The first of several faults that holds: a struct of `code` and `detail`."""
+    """The first fault whose condition holds: a struct of `code` and `detail`."""
     found: Column | None = None
     for holds, code, detail in faults:
         text = f.lit(str(code)) if isinstance(code, str) else code
@@ -317,7 +319,7 @@ def _spread(spread_ms: int) -> Column:
 
 
 def _size() -> Column:
-    """About what a record takes in a batch of its own, not less."""
+    """An upper estimate of a record's size in a batch of its own, in bytes."""
     nothing = f.lit(0).cast("long")
     own = f.aggregate(
         "headers",
@@ -332,16 +334,20 @@ def _size() -> Column:
 
 
 def _evaluated(rows: DataFrame, option: str, text: str) -> tuple[Column, DataType]:
-    """An expression, and its type."""
+    """Parse an expression of an option; return it with its type.
+
+    Raises:
+        UsageError: Spark cannot resolve the expression, or a row key is not deterministic.
+    """
     try:
         selected = rows.select(f.expr(text).alias("it"))
     except AnalysisException as error:
         said = reason(error)
-        hint = " (a topic by its name stands in quotes: \"'orders'\")" if option == "target" else ""
+        hint = " (put a topic's name in quotes: \"'orders'\")" if option == "target" else ""
         raise UsageError(f"-{'' if option.startswith('H ') else '-'}{option}: {said}{hint}") from error
     plan = selected._jdf.queryExecution().analyzed()  # noqa: SLF001 (no other way to ask)
     if option == "row-key" and not plan.deterministic():
-        raise UsageError("--row-key: it must be the same for a row each time")
+        raise UsageError("--row-key: the expression must be deterministic")
     return f.expr(text), selected.schema["it"].dataType
 
 

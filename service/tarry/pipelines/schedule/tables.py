@@ -1,7 +1,7 @@
 """Tables of a lake or a database as DataFrames: Parquet, CSV, JSON lines, JDBC.
 
-Every table has one column more, `UNREADABLE`: the text of a line that could not be read, whose other columns are null
-or half read. A line is data from outside: it does not end a job.
+Every table has an additional column, `UNREADABLE`: the text of a line that could not be parsed. The other columns of
+such a line are null or partly parsed. A malformed line is bad input data and does not end the job.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from tarry.errors import UsageError
 Format = Literal["parquet", "csv", "json", "jdbc"]
 
 UNREADABLE: Final = "_unreadable"
-"""The column with the text of a line that could not be read; else null."""
+"""The column with the text of a line that could not be parsed; null for all other lines."""
 
 _BY_SUFFIX: Final[dict[str, Format]] = {
     ".parquet": "parquet",
@@ -27,19 +27,20 @@ _BY_SUFFIX: Final[dict[str, Format]] = {
     ".ndjson": "json",
 }
 _COMPRESSED: Final = (".gz", ".bz2", ".zst")
-# RFC 4180: a header, and a quote is doubled. Files whose headers differ are an error, not columns changed about.
+# RFC 4180: a header line, and doubled quotes. Files with different headers are an error; columns are not mixed up.
 _CSV: Final = {"header": "true", "escape": '"', "enforceSchema": "false"}
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Where a table is.
+    """The location and format of a table.
 
     Args:
-        path: of a file or directory on any file system that Spark knows; a glob; or a JDBC URL.
-        format: of it; None: by the path.
-        jdbc_table: the table, or a query in parentheses with a name behind it; of JDBC only.
-        schema: of CSV and JSON lines, as Spark's DDL has it; None: texts in CSV, and in JSON lines what is found.
+        path: a file, a directory or a glob on any file system that Spark supports, or a JDBC URL.
+        format: the format; None: derived from the path.
+        jdbc_table: for JDBC only: the table, or a query in parentheses followed by a name.
+        schema: for CSV and JSON lines: the schema as Spark DDL; None: all columns of CSV are text, and Spark infers
+            the types of JSON lines.
         options: more options of Spark's reader.
     """
 
@@ -50,10 +51,10 @@ class Table:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def format_or_suffix(self) -> Format:
-        """Its format.
+        """The given format, or the format that the path implies.
 
         Raises:
-            UsageError: it is not given, and the path does not say.
+            UsageError: no format is given, and the path implies none.
         """
         if self.format is not None:
             return self.format
@@ -65,25 +66,25 @@ class Table:
         for suffix, form in _BY_SUFFIX.items():
             if path.endswith(suffix):
                 return form
-        raise UsageError(f"{self.path}: its name does not say what it is: give --format parquet, csv, json or jdbc")
+        raise UsageError(f"{self.path}: the format is unknown: give --format parquet, csv, json or jdbc")
 
 
 def read_table(spark: SparkSession, table: Table) -> DataFrame:
-    """A table, with the column `UNREADABLE`; it is read when it is used.
+    """A table, with the column `UNREADABLE`. Spark reads it each time it is used.
 
     Raises:
-        UsageError: what it is does not fit what is told of it.
+        UsageError: the options do not fit the table's format or content.
     """
     form = table.format_or_suffix()
     if (form == "jdbc") != (table.jdbc_table is not None):
-        raise UsageError("--jdbc-table and a JDBC URL as --table come together")
+        raise UsageError("a JDBC URL as --table needs --jdbc-table, and --jdbc-table needs a JDBC URL")
     if table.schema is not None and form not in {"csv", "json"}:
-        raise UsageError(f"a schema is for CSV and JSON lines; {form} has its own")
+        raise UsageError(f"--schema is only for CSV and JSON lines; {form} has its own schema")
     if form in {"csv", "json"}:
         return _read_lines(spark, table, form)
     reader = spark.read.format(form)
     if form == "jdbc":
-        # A time without a zone stays one: else Spark takes it for one of the zone in which its Java happens to run.
+        # A time without a zone stays one. Otherwise Spark would interpret it in the zone of its Java process.
         reader = (
             reader.option("url", table.path).option("dbtable", table.jdbc_table).option("preferTimestampNTZ", "true")
         )
@@ -98,12 +99,12 @@ def read_table(spark: SparkSession, table: Table) -> DataFrame:
 def _read_lines(spark: SparkSession, table: Table, form: Format) -> DataFrame:
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": UNREADABLE, **(_CSV if form == "csv" else {})}
     if form == "csv" and table.schema is not None:
-        options["enforceSchema"] = "true"  # names are the schema's, by position
+        options["enforceSchema"] = "true"  # the schema names the columns, by position
     reader = spark.read.format(form).options(**(options | dict(table.options)))
     found = reader.load(table.path).schema if table.schema is None else StructType.fromDDL(table.schema)
     if not isinstance(found, StructType):
-        raise UsageError(f"--schema: columns such as 'id long, at timestamp' are wanted: {table.schema}")
+        raise UsageError(f"--schema: must be columns such as 'id long, at timestamp': {table.schema}")
     columns = [column for column in found.fields if column.name != UNREADABLE]
     if not columns:
-        raise UsageError(f"{table.path}: no line of it can be read")
+        raise UsageError(f"{table.path}: no line can be parsed")
     return reader.schema(StructType([*columns, StructField(UNREADABLE, StringType())])).load(table.path)
