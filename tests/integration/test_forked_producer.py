@@ -18,7 +18,7 @@ import asyncio, json, os, sys
 threads = []
 os.register_at_fork(before=lambda: threads.append(len(os.listdir("/proc/self/task"))))  # after tarry's own
 from datetime import timedelta
-from tarry.client import AsyncDelayedProducer, DelayedMessage, DelayedMessages, DelayedProducer, OutcomeReader
+from tarry.client import AsyncDelayedProducer, DelayedMessage, TransactionalDelays, DelayedProducer, OutcomeReader
 from tarry.client.exclusive import ExclusiveWriter
 from tarry.client.exclusive_record import SourceRecord
 from tarry.errors import TarryError
@@ -28,7 +28,7 @@ servers, intake, in_use, deed = sys.argv[1], sys.argv[2], sys.argv[3] == "in-use
 second = timedelta(seconds=1)
 producer = DelayedProducer(servers, intake, timeout_s=10)
 if deed == "transaction":
-    messages = DelayedMessages(Producer({"bootstrap.servers": servers, "transactional.id": intake}), intake)
+    delays = TransactionalDelays(Producer({"bootstrap.servers": servers, "transactional.id": intake}), intake)
 if in_use:
     producer.send("orders", b"parent", delay=second)
 
@@ -58,7 +58,7 @@ def do():
     elif deed == "write":
         writer.write([SourceRecord("1", b"v")])
     elif deed == "transaction":
-        messages.send("orders", b"child", delay=second)
+        delays.send("orders", b"child", delay=second)
     producer.close()
 
 child = os.fork()

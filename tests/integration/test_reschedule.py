@@ -12,10 +12,10 @@ from confluent_kafka import Producer
 from tarry.client import (
     AsyncDelayedProducer,
     DelayedMessage,
-    DelayedMessages,
     DelayedProducer,
     OutcomeReader,
     RescheduleReceipt,
+    TransactionalDelays,
 )
 from tarry.errors import BrokerError, FatalError, HeaderError
 from tests.support.brokers import wait_until
@@ -64,14 +64,14 @@ def test_a_running_service_delivers_the_message_that_takes_the_place_and_both_wh
 
             application = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique_name("application")})
             application.init_transactions(30)
-            messages = DelayedMessages(application, config.intake)
+            delays = TransactionalDelays(application, config.intake)
             application.begin_transaction()
-            messages.send(target, b"aborted", b"k", delay=timedelta(0))
+            delays.send(target, b"aborted", b"k", delay=timedelta(0))
             application.flush(30)
             application.abort_transaction(30)
             application.begin_transaction()
-            cancel = messages.cancel(waiting[2].handle)
-            sent = messages.send(target, b"application", b"k", delay=_SOON)
+            cancel = delays.cancel(waiting[2].handle)
+            sent = delays.send(target, b"application", b"k", delay=_SOON)
             application.commit_transaction(30)
             assert list(outcomes.of_cancel(cancel.receipt(), 30))[-1]["outcome"] == "cancelled"
             assert outcomes.await_outcome(sent.receipt(), 60.0)["outcome"] == "fired"

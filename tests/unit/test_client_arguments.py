@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from tarry.client import AsyncDelayedProducer, DelayedMessage, DelayedMessages, DelayedProducer
+from tarry.client import AsyncDelayedProducer, DelayedMessage, DelayedProducer, TransactionalDelays
 from tarry.client.pending import refusal
 from tarry.client.retry.handling import HandlerTransaction
 from tarry.client.sending import Sender
@@ -36,7 +36,7 @@ def _reschedule(handle: Any) -> None:
 
 
 def _cancel_in_a_transaction(handle: Any) -> None:
-    DelayedMessages(Producer({"bootstrap.servers": NOBODY, "log_level": 0})).cancel(handle)
+    TransactionalDelays(Producer({"bootstrap.servers": NOBODY, "log_level": 0})).cancel(handle)
 
 
 def _reschedule_async(handle: Any) -> None:

@@ -45,7 +45,7 @@ if sys.argv[1] == "kept":
 
 OWNERS = """
 import gc, os, signal, sys
-from tarry.client import AsyncDelayedProducer, DelayedMessages, DelayedProducer, connection
+from tarry.client import AsyncDelayedProducer, TransactionalDelays, DelayedProducer, connection
 
 class InUse:
     def __init__(self, properties):
@@ -61,7 +61,7 @@ connection.Producer = InUse
 owner = {
     "producer": lambda: DelayedProducer("nobody:1"),
     "async": lambda: AsyncDelayedProducer("nobody:1"),
-    "messages": lambda: DelayedMessages(InUse({})),
+    "delays": lambda: TransactionalDelays(InUse({})),
 }[sys.argv[1]]()
 """
 
@@ -83,6 +83,6 @@ def test_a_consumer_that_is_dropped_ends_a_forked_process_or_holds_it_up() -> No
     assert run(CONSUMER, "dropped") != ["0"]
 
 
-@pytest.mark.parametrize("owner", ["producer", "async", "messages"])
+@pytest.mark.parametrize("owner", ["producer", "async", "delays"])
 def test_a_producer_in_use_is_never_dropped_in_a_forked_process(owner: str) -> None:
     assert run(OWNERS, owner) == ["0"]

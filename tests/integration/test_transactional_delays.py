@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka import Producer
 
-from tarry.client import DelayedMessages
+from tarry.client import TransactionalDelays
 from tarry.errors import BrokerError, HeaderError, UsageError
 from tarry.handle import Handle
 from tarry.kafka.murmur2 import partition_of
@@ -44,10 +44,10 @@ def _values(bootstrap: str, topic: str, *, decided: bool = True) -> list[bytes |
 def test_messages_become_visible_with_the_transaction_and_have_their_handles_then(
     bootstrap: str, intake: str, application: Producer
 ) -> None:
-    messages = DelayedMessages(application, intake, tick_ms=1_000)
+    delays = TransactionalDelays(application, intake, tick_ms=1_000)
     application.begin_transaction()
-    by_delay = messages.send("orders", b"v", b"k", delay=_SECOND, headers={"a": b"1"})
-    by_time = messages.send("orders", b"v", b"k", at=datetime.now(UTC) + _SECOND)
+    by_delay = delays.send("orders", b"v", b"k", delay=_SECOND, headers={"a": b"1"})
+    by_time = delays.send("orders", b"v", b"k", at=datetime.now(UTC) + _SECOND)
     with pytest.raises(UsageError, match="no report yet"):
         by_delay.receipt()
     application.flush(30)
@@ -64,17 +64,17 @@ def test_messages_become_visible_with_the_transaction_and_have_their_handles_the
 def test_an_aborted_transaction_leaves_nothing_that_could_be_delivered(
     bootstrap: str, intake: str, application: Producer
 ) -> None:
-    messages = DelayedMessages(application, intake)
+    delays = TransactionalDelays(application, intake)
     application.begin_transaction()
-    sent = messages.send("orders", b"aborted", b"k", delay=_SECOND)
+    sent = delays.send("orders", b"aborted", b"k", delay=_SECOND)
     application.flush(30)
     handle = sent.receipt().handle
     application.abort_transaction(30)
     application.begin_transaction()
-    messages.cancel(handle)
+    delays.cancel(handle)
     application.abort_transaction(30)
     application.begin_transaction()
-    messages.send("orders", b"committed", b"k", delay=_SECOND)
+    delays.send("orders", b"committed", b"k", delay=_SECOND)
     application.commit_transaction(30)
     assert _values(bootstrap, intake) == [b"committed"]
 
@@ -82,20 +82,20 @@ def test_an_aborted_transaction_leaves_nothing_that_could_be_delivered(
 def test_a_key_lies_where_java_would_put_it_whatever_partitioner_the_producer_has(
     intake: str, application: Producer
 ) -> None:
-    messages = DelayedMessages(application, intake)
+    delays = TransactionalDelays(application, intake)
     keys = [b"", b"a", b"foobar", *(b"key-%d" % number for number in range(20))]
     application.begin_transaction()
-    sent = {key: messages.send("orders", b"v", key, delay=_SECOND) for key in keys}
+    sent = {key: delays.send("orders", b"v", key, delay=_SECOND) for key in keys}
     application.commit_transaction(30)
     places = {key: pending.receipt().handle.partition for key, pending in sent.items()}
     assert places == {key: partition_of(key, PARTITIONS) for key in keys}
 
 
 def test_more_messages_than_the_queue_takes_wait_for_room(bootstrap: str, intake: str, application: Producer) -> None:
-    messages = DelayedMessages(application, intake)
+    delays = TransactionalDelays(application, intake)
     values = [b"%d" % number for number in range(1_000)]
     application.begin_transaction()
-    sent = [messages.send("orders", value, b"k", delay=_SECOND) for value in values]
+    sent = [delays.send("orders", value, b"k", delay=_SECOND) for value in values]
     application.commit_transaction(30)
     assert _values(bootstrap, intake) == values
     assert [pending.receipt().offset for pending in sent] == list(range(1_000))
@@ -104,16 +104,16 @@ def test_more_messages_than_the_queue_takes_wait_for_room(bootstrap: str, intake
 def test_what_could_never_be_delivered_is_refused_and_the_transaction_goes_on(
     bootstrap: str, intake: str, application: Producer
 ) -> None:
-    messages = DelayedMessages(application, intake)
+    delays = TransactionalDelays(application, intake)
     with pytest.raises(BrokerError, match="could not send") as refusal:
-        messages.send("orders", b"no transaction", delay=_SECOND)
+        delays.send("orders", b"no transaction", delay=_SECOND)
     assert refusal.value.code == "_STATE"
     application.begin_transaction()
     with pytest.raises(HeaderError, match="negative"):
-        messages.send("orders", b"v", delay=-_SECOND)
+        delays.send("orders", b"v", delay=-_SECOND)
     with pytest.raises(HeaderError, match="not a handle"):
-        messages.cancel("1.nonsense")
-    messages.send("orders", b"good", delay=_SECOND)
+        delays.cancel("1.nonsense")
+    delays.send("orders", b"good", delay=_SECOND)
     application.commit_transaction(30)
     assert _values(bootstrap, intake) == [b"good"]
 
@@ -121,6 +121,6 @@ def test_what_could_never_be_delivered_is_refused_and_the_transaction_goes_on(
 def test_an_intake_that_is_not_there_is_refused(topic_name: str, application: Producer) -> None:
     application.begin_transaction()
     with pytest.raises(BrokerError, match=f"could not send to {topic_name}") as refusal:
-        DelayedMessages(application, topic_name).send("orders", b"v", b"k", delay=_SECOND)
+        TransactionalDelays(application, topic_name).send("orders", b"v", b"k", delay=_SECOND)
     assert refusal.value.code == "UNKNOWN_TOPIC_OR_PART"
     application.abort_transaction(30)

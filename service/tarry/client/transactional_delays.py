@@ -21,7 +21,7 @@ from tarry.kafka.murmur2 import partition_of
 _METADATA_WITHIN_S = 30.0
 
 
-class DelayedMessages:
+class TransactionalDelays:
     """Puts delayed messages into the open transaction of a producer, which stays the application's.
 
     For any thread, as the producer is. It begins, commits, aborts and closes nothing. The partition of a key is chosen
