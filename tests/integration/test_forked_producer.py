@@ -119,7 +119,7 @@ def test_what_cannot_go_on_in_a_forked_process_says_so_at_once(
 ) -> None:
     intake = make_topic(bootstrap, topic_name)
     make_topic(bootstrap, f"{intake}.results")
-    refused = f"the {what} was made before this process was forked, and does not work in it: make one here"
+    refused = f"the {what} was created before this process was forked, and does not work in it: create a new one"
     said = run(bootstrap, intake, "new", deed)
     del said["threads"]
     assert said == {"child": refused, "parent": 0}

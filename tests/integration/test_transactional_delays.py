@@ -48,7 +48,7 @@ def test_messages_become_visible_with_the_transaction_and_have_their_handles_the
     application.begin_transaction()
     by_delay = delays.send("orders", b"v", b"k", delay=_SECOND, headers={"a": b"1"})
     by_time = delays.send("orders", b"v", b"k", at=datetime.now(UTC) + _SECOND)
-    with pytest.raises(UsageError, match="no report yet"):
+    with pytest.raises(UsageError, match="no delivery report"):
         by_delay.receipt()
     application.flush(30)
     assert _values(bootstrap, intake, decided=False) == []

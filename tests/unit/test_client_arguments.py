@@ -53,7 +53,7 @@ FACES = pytest.mark.parametrize("face", [_cancel, _reschedule, _cancel_in_a_tran
 @FACES
 @pytest.mark.parametrize("handle", FOREIGN, ids=str)
 def test_a_handle_of_another_topic_is_refused(face: Callable[[Any], None], handle: Handle | str) -> None:
-    with pytest.raises(HeaderError, match=r"^handle: of a message in .*, and this producer is for tarry.delayed"):
+    with pytest.raises(HeaderError, match=r"^handle: of a message in .*, but this producer's intake is tarry.delayed"):
         face(handle)
 
 
@@ -70,18 +70,18 @@ def test_what_is_no_handle_is_refused(face: Callable[[Any], None], handle: Any) 
         ({"bootstrap_servers": ["localhost:9092"]}, "bootstrap_servers: HOST:PORT as text"),
         ({"bootstrap_servers": None}, "bootstrap_servers: HOST:PORT as text"),
         ({"bootstrap_servers": " "}, "bootstrap_servers: HOST:PORT as text"),
-        ({"intake": b"tarry.delayed"}, "intake: a topic's name is text: bytes"),
+        ({"intake": b"tarry.delayed"}, "intake: a topic name must be text: bytes"),
         ({"options": "linger.ms=5"}, "options: not a mapping"),
         ({"options": {"linger.ms": None}}, "options: linger.ms is neither"),
         ({"options": {5: "x"}}, "options: 5 is neither"),
-        ({"tick_ms": "1"}, "tick_ms: a whole number"),
-        ({"tick_ms": 0}, "tick_ms: a whole number"),
-        ({"timeout_s": "30"}, "timeout_s: a number of seconds"),
-        ({"timeout_s": timedelta(seconds=30)}, "timeout_s: a number of seconds"),
-        ({"timeout_s": 0}, "timeout_s: a number of seconds"),
-        ({"timeout_s": float("nan")}, "timeout_s: a number of seconds"),
-        ({"transactional_id": 5}, "transactional_id: text"),
-        ({"transactional_id": ""}, "transactional_id: text"),
+        ({"tick_ms": "1"}, "tick_ms: must be a whole number"),
+        ({"tick_ms": 0}, "tick_ms: must be a whole number"),
+        ({"timeout_s": "30"}, "timeout_s: must be a number of seconds"),
+        ({"timeout_s": timedelta(seconds=30)}, "timeout_s: must be a number of seconds"),
+        ({"timeout_s": 0}, "timeout_s: must be a number of seconds"),
+        ({"timeout_s": float("nan")}, "timeout_s: must be a number of seconds"),
+        ({"transactional_id": 5}, "transactional_id: must be non-empty text"),
+        ({"transactional_id": ""}, "transactional_id: must be non-empty text"),
     ],
 )
 @pytest.mark.parametrize("kind", [DelayedProducer, AsyncDelayedProducer])
@@ -102,12 +102,12 @@ def test_a_handlers_transaction_takes_what_send_takes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((b"invoices", b"v"), "topic: a topic's name is text"),
+        ((b"invoices", b"v"), "topic: a topic name must be text"),
         (("a b", b"v"), "topic: not a legal topic name"),
         (("invoices", 5), "value: neither text nor bytes nor None"),
         (("invoices", b"v", 5), "key: neither text nor bytes nor None"),
         (("invoices", b"v", b"k", [b"a"]), "headers: not a pair"),
-        (("invoices", "\udc80"), "value: not text that UTF-8 can write"),
+        (("invoices", "\udc80"), "value: text that UTF-8 cannot encode"),
     ],
 )
 def test_a_handlers_transaction_refuses_what_cannot_be_sent(arguments: Any, says: str) -> None:

@@ -61,8 +61,8 @@ def test_without_an_id_each_message_gets_its_own() -> None:
         ({"delay": -timedelta(microseconds=1)}, "delay: negative"),
         ({"delay": 5}, "delay: not a timedelta"),
         ({"delay": timedelta.max}, "due after the year 9999"),
-        ({"delay": None}, "needs a delay or a time"),
-        ({"delay": _SECOND, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "exclude each other"),
+        ({"delay": None}, "needs a due time"),
+        ({"delay": _SECOND, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "either delay or at, not both"),
         ({"at": datetime(2030, 1, 1)}, "at: needs a time zone"),  # noqa: DTZ001 - the case
         ({"at": datetime.max.replace(tzinfo=timezone(-timedelta(hours=1)))}, "due after the year 9999"),
         ({"at": 1_767_225_600}, "at: not a datetime"),
@@ -72,11 +72,11 @@ def test_without_an_id_each_message_gets_its_own() -> None:
         ({"id": b"x"}, "id: not a UUID"),
         ({"value": 5}, "value: neither text nor bytes nor None"),
         ({"key": 5}, "key: neither text nor bytes nor None"),
-        ({"value": "\udc80"}, "value: not text that UTF-8 can write"),
-        ({"headers": {"a": "\udc80"}}, "headers: a: not text that UTF-8 can write"),
-        ({"headers": {"\udc80": "a"}}, "headers: not text that UTF-8 can write"),
-        ({"target": b"orders"}, "target: a topic's name is text: bytes"),
-        ({"target": None}, "target: a topic's name is text: NoneType"),
+        ({"value": "\udc80"}, "value: text that UTF-8 cannot encode"),
+        ({"headers": {"a": "\udc80"}}, "headers: a: text that UTF-8 cannot encode"),
+        ({"headers": {"\udc80": "a"}}, "headers: text that UTF-8 cannot encode"),
+        ({"target": b"orders"}, "target: a topic name must be text: bytes"),
+        ({"target": None}, "target: a topic name must be text: NoneType"),
         ({"id": 5}, "id: neither a UUID nor text nor bytes: int"),
         ({"id": ["a"] * 36}, "id: neither a UUID nor text nor bytes: list"),
         ({"value": bytearray(b"v")}, "value: neither text nor bytes nor None: bytearray"),
@@ -92,7 +92,7 @@ def test_without_an_id_each_message_gets_its_own() -> None:
         ({"partition": -1}, "partition: not a number from 0 to"),
         ({"partition": 2**31}, "partition: not a number from 0 to"),
         ({"headers": {"a": 5}}, "headers: a: neither text nor bytes nor None"),
-        *[({"headers": {name: b"x"}}, f"headers: {name} is made from") for name in sorted(REQUEST_HEADERS)],
+        *[({"headers": {name: b"x"}}, f"headers: {name} is a request header") for name in sorted(REQUEST_HEADERS)],
     ],
 )
 def test_what_could_never_be_delivered_is_refused_in_one_line(fields: dict[str, Any], says: str) -> None:
@@ -141,7 +141,7 @@ def test_an_option_that_librdkafka_does_not_know_is_refused() -> None:
 def test_an_intake_needs_a_topics_name_and_a_tick_a_length() -> None:
     with pytest.raises(HeaderError, match="intake: not a legal topic name"):
         DelayedProducer("127.0.0.1:1", "a b")
-    with pytest.raises(ConfigError, match="tick_ms: a whole number, at least 1"):
+    with pytest.raises(ConfigError, match="tick_ms: must be a whole number, at least 1"):
         DelayedProducer("127.0.0.1:1", tick_ms=0)
 
 

@@ -1,4 +1,4 @@
-"""What an application imports to send messages that arrive later."""
+"""The client library: send messages that the service delivers later, and follow their outcomes."""
 
 from tarry.client.aio import AsyncDelayedProducer
 from tarry.client.outcome import OutcomeMetrics, OutcomeReader

@@ -1,8 +1,9 @@
 """The delayed producer for asyncio.
 
-`confluent_kafka.aio` is not used: its producer refuses headers (2.16), and gathers messages for up to a second. Here
-each message goes to librdkafka at once, which gathers by itself. One thread serves the reports of all messages, and
-wakes the event loop once for all that have come; one more, if anything is re-scheduled, waits for transactions.
+It does not use `confluent_kafka.aio`, whose producer refuses headers (2.16) and batches messages for up to a second.
+Here each message goes to librdkafka at once, which batches by itself. One thread serves the delivery reports of all
+messages and wakes the event loop once for all reports that have arrived. A second thread, started by the first
+`reschedule`, waits for transactions.
 """
 
 import asyncio
@@ -27,16 +28,16 @@ from tarry.handle import Handle
 
 
 class AsyncDelayedProducer:
-    """Sends messages that are delivered to their targets later, any number at once on one event loop.
+    """Sends messages that the service delivers to their targets later; any number of sends may run concurrently.
 
-    An asynchronous context manager; its exit waits for what is still on its way. For the tasks of one event loop.
-    Messages go out in the order in which their `send` began to run, as tasks do in the order in which they were made;
-    so messages of one key keep their order also where nobody waits for the first before sending the second. Where the
-    producer's queue is full, `send` waits for its turn.
+    An asynchronous context manager: its exit waits until all sent messages are acknowledged. All its callers must be
+    tasks of one event loop. Messages go out in the order in which their `send` began to run; tasks begin to run in the
+    order in which they were created. So messages of one key keep their order even when the caller does not await the
+    first before it sends the second. When the producer's queue is full, `send` waits for its turn.
 
-    In a process that is forked while there is one, it refuses: make one there.
+    In a forked process it raises `UsageError`: create a new one there.
 
-    A `send`, `cancel` or `reschedule` that is cancelled while it waits for Kafka may have gone out all the same.
+    If a task is cancelled while it waits in `send`, `cancel` or `reschedule`, the record may be sent nevertheless.
 
     Example:
         async with AsyncDelayedProducer("localhost:9092") as producer:
@@ -45,17 +46,17 @@ class AsyncDelayedProducer:
             )
 
     Args:
-        bootstrap_servers: as of `DelayedProducer`, and so are the others.
-        intake: where messages are sent.
-        options: librdkafka's properties.
+        bootstrap_servers: this and the other arguments are those of `DelayedProducer`.
+        intake: the topic of an intake without a fixed delay.
+        options: librdkafka properties.
         tick_ms: the service's `wheel.tick_ms`.
-        timeout_s: how long an acknowledgement is waited for.
+        timeout_s: how long to wait for an acknowledgement, in seconds.
         transactional_id: for `reschedule`.
-        clock: for the records' timestamps.
+        clock: gives the timestamps of the records.
 
     Raises:
-        HeaderError: the intake's name is no topic name.
-        ConfigError: an option would break a promise, or librdkafka does not know it.
+        HeaderError: `intake` is not a legal topic name.
+        ConfigError: an option would break a guarantee, or librdkafka does not know it.
     """
 
     def __init__(
@@ -87,11 +88,11 @@ class AsyncDelayedProducer:
         self._has_room = asyncio.Event()
         self._is_closed = False
         self._unreached: BrokerError | None = None
-        """Why what was queued has been given up, where it was."""
+        """Why the queued records were purged: the cluster could not be reached. None: it never happened."""
         self._given_up: set[Pending[Any]] = set()
-        """What was handed over before that, and has no report yet."""
+        """The records that were handed over before the purge and have no delivery report yet."""
         self._is_refusing = False
-        """Whether nobody answered, and who waits has yet to be given up."""
+        """Whether the cluster could not be reached and the event loop has not purged the queued records yet."""
         self._end: asyncio.Future[None] | None = None
 
     async def send(
@@ -106,26 +107,26 @@ class AsyncDelayedProducer:
         headers: MessageHeaders | None = None,
         partition: int | None = None,
     ) -> Receipt:
-        """Send one message, and wait until the broker has it, as `DelayedProducer.send`."""
+        """Send one message, and wait until the brokers have acknowledged it, as `DelayedProducer.send`."""
         message = DelayedMessage(target, value, key, delay, at, id, headers, partition)
         return await self._acknowledged(lambda: self._connection.sender.send(message))
 
     async def cancel(self, handle: Handle | str) -> CancelReceipt:
-        """Ask for a message to be cancelled, and wait until the broker has that, as `DelayedProducer.cancel`."""
+        """Send a cancel, and wait until the brokers have acknowledged it, as `DelayedProducer.cancel`."""
         return await self._acknowledged(lambda: self._connection.sender.cancel(handle))
 
     async def reschedule(self, handle: Handle | str, message: DelayedMessage) -> RescheduleReceipt:
         """Cancel a message and send another in its place, in one transaction, as `DelayedProducer.reschedule`.
 
-        One after the other: a producer has one transaction at a time.
+        Concurrent calls run one after the other: a producer has one transaction at a time.
         """
         return await self._live_loop().run_in_executor(self._transactions, self._reschedule, handle, message)
 
     async def close(self) -> None:
-        """Wait for what is still on its way, and end. What waits for its turn is refused.
+        """Wait until all sent messages are acknowledged, then close. Calls that still wait for their turn fail.
 
         Raises:
-            RetriableError: some of it was not acknowledged in time.
+            RetriableError: some messages were not acknowledged in time.
         """
         self._is_closed = True
         if self._end is not None and not self._connection.origin.is_elsewhere:
@@ -143,13 +144,13 @@ class AsyncDelayedProducer:
         await self.close()
 
     async def _acknowledged(self, hand_over: Callable[[], Pending[ReceiptT]]) -> ReceiptT:
-        """Hand over a record when it is its turn, and wait for its report."""
+        """Hand over a record when it is its turn, and wait for its delivery report."""
         async with self._turn:
             pending = await self._handed_over(hand_over)
-            # Before anything else runs on the loop: the report may be there already.
+            # Before any other task runs on the loop: the report may have arrived already.
             reported = self._waiting[pending] = self._live_loop().create_future()
         try:
-            # The library tells of a message whose time is over within a second or two.
+            # librdkafka reports a timed-out message up to two seconds late.
             async with asyncio.timeout(self._connection.timeout_s + REPORTS_WITHIN_S):
                 await reported
         except TimeoutError as error:
@@ -170,12 +171,12 @@ class AsyncDelayedProducer:
                     await self._has_room.wait()
 
     def _reschedule(self, handle: Handle | str, message: DelayedMessage) -> RescheduleReceipt:
-        if self._is_closed:  # since it was its turn
+        if self._is_closed:  # closed while the call waited for its turn
             raise FatalError("the producer is closed")
         return self._connection.rescheduler.reschedule(handle, message)
 
     def _live_loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop, and at the first call the thread that serves reports."""
+        """Return the event loop; the first call starts the thread that serves delivery reports."""
         if self._is_closed:
             raise FatalError("the producer is closed")
         self._connection.origin.check("producer")
@@ -183,16 +184,16 @@ class AsyncDelayedProducer:
         if self._loop is None:
             self._loop = loop
             self._end = loop.create_future()
-            # A program that forgets to close must end all the same.
+            # A daemon: a program that forgets to close the producer must still end.
             Thread(target=self._serve, args=(loop,), name="tarry-reports", daemon=True).start()
         elif self._loop is not loop:
-            raise UsageError("the producer belongs to another event loop: make one for each")
+            raise UsageError("the producer belongs to another event loop: create one for each loop")
         return loop
 
     # -- in the thread that serves reports --------------------------------------------------------------------------
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Serve reports until the end, then wait for what is on its way."""
+        """Serve delivery reports until the producer is closed, then wait for the records in flight."""
         failure: BrokerError | None = None
         try:
             while not self._is_closed and not loop.is_closed():
@@ -202,7 +203,7 @@ class AsyncDelayedProducer:
                     serve_reports(self._connection.producer)
                 except FatalError as error:
                     lost = error
-                self._pass_on(loop)  # first of all what is acknowledged
+                self._pass_on(loop)  # acknowledged records first
                 if lost is not None:
                     _call(loop, partial(self._fail, lost))
             self._transactions.shutdown()
@@ -214,9 +215,9 @@ class AsyncDelayedProducer:
             _call(loop, partial(self._finish, failure))
 
     def _reach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See that there is a cluster, once something waits; else who waits is told, and nothing of it is sent.
+        """Check that the cluster answers, once records wait; if it does not, fail their callers and send nothing.
 
-        Meanwhile nobody is told anything: so those that were given up have their reports before the next time.
+        No delivery reports are served during the check. So it runs only when all purged records have their reports.
         """
         connection = self._connection
         is_busy = self._is_refusing or self._given_up
@@ -228,7 +229,7 @@ class AsyncDelayedProducer:
                 _call(loop, partial(self._refuse, error))
 
     def _pass_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Tell the event loop what has been reported, all at once."""
+        """Hand all new delivery reports to the event loop, in one call."""
         if self._reported:
             batch = list(self._reported)
             self._reported.clear()
@@ -241,7 +242,7 @@ class AsyncDelayedProducer:
             reported = self._waiting.pop(pending, None)
             unreached = self._unreached if self._is_unreached(pending) else None
             self._given_up.discard(pending)
-            # Who waited may have been cancelled; or the producer was lost before this report came.
+            # The waiting task may have been cancelled, or the producer may have failed before this report arrived.
             if reported is None or reported.done():
                 continue
             if unreached is not None:
@@ -251,18 +252,21 @@ class AsyncDelayedProducer:
         self._has_room.set()
 
     def _is_unreached(self, pending: Pending[Any]) -> bool:
-        """Whether a record was not sent because nobody answered; the library may have given it up by itself before."""
+        """Whether a record was not sent because the cluster did not answer.
+
+        librdkafka may have dropped the record before the purge did.
+        """
         if pending.is_purged:
             return True
         is_missing = self._unreached is not None and self._unreached.code == "UNKNOWN_TOPIC_OR_PART"
         return pending in self._given_up and (pending.ran_out_unsent or (is_missing and pending.found_no_topic))
 
     def _refuse(self, error: BrokerError) -> None:
-        """Nobody answers: give up what is queued. What was sent meanwhile is told of by its own report."""
+        """Purge the queued records: the cluster does not answer. Records sent meanwhile get their own reports."""
         if not self._connection.is_reached:
             self._unreached = error
             self._given_up = set(self._waiting)
-            # Here, where they are handed over: so nobody's who comes later.
+            # On the event loop, where records are handed over: so the purge cannot hit the record of a later call.
             self._connection.producer.purge(in_flight=False, blocking=False)
         self._is_refusing = False
 
@@ -274,7 +278,7 @@ class AsyncDelayedProducer:
         self._has_room.set()
 
     def _finish(self, failure: BrokerError | None) -> None:
-        self._is_closed = True  # nobody serves reports any more
+        self._is_closed = True  # the reports thread has ended
         self._fail(failure or RetriableError("the producer was closed before this was acknowledged"))
         if self._end is not None and not self._end.done():
             if failure is None:
@@ -284,6 +288,6 @@ class AsyncDelayedProducer:
 
 
 def _call(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    # On a loop that is closed nobody waits any more.
+    # A closed loop raises RuntimeError; it has no waiting tasks.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(call)

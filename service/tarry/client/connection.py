@@ -1,7 +1,7 @@
-"""The producers of the client's own, and what its promises rest on.
+"""The client's own producers, with the settings that its guarantees depend on.
 
-Idempotent, acknowledged by all replicas, one request in flight so that a retry never overtakes, and Java's partitioner
-so that a key has one partition whoever sends it.
+They are idempotent, wait for all in-sync replicas (`acks=all`), and have one request in flight so that a retry never
+overtakes. They use the Java clients' partitioner, so that a key has the same partition whichever client sends it.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,13 +22,13 @@ from tarry.kafka.settings import Cluster
 Options = Mapping[str, str | int | float | bool]
 
 _LONGEST_S = 2_000_000.0
-"""librdkafka's time-outs are 32-bit numbers of milliseconds."""
+"""The upper bound of `timeout_s`: librdkafka's time-outs are 32-bit numbers of milliseconds."""
 
 WINDOW = 10_000
-"""Messages that are sent and not yet seen acknowledged, at most, where many are sent; the queue takes twice as many."""
+"""The most messages that `send_many` sends ahead of the receipts; the producer's queue has room for twice as many."""
 
 REPORTS_WITHIN_S = 3.0
-"""How long after a message's time-out its report is waited for."""
+"""How long to wait for a delivery report after the message's time-out: librdkafka reports it up to 2 s late."""
 
 _PROMISED = {
     "acks": "all",
@@ -37,7 +37,7 @@ _PROMISED = {
     "partitioner": "murmur2_random",
     # A misspelt intake must not become a topic.
     "allow.auto.create.topics": False,
-    # Receipts are made from reports of success.
+    # Receipts need the delivery reports of successes.
     "delivery.report.only.error": False,
 }
 _OTHER_NAMES = (
@@ -50,21 +50,22 @@ _OTHER_NAMES = (
 
 
 class Connection:
-    """A producer, and what sends and re-schedules by it.
+    """A Kafka producer, with the sender and the rescheduler that use the same settings.
 
     Args:
-        bootstrap_servers: Kafka's, `HOST:PORT`, several with commas.
-        intake: the topic of an intake whose delay is given by headers.
-        options: librdkafka's properties, for security and the like.
+        bootstrap_servers: `HOST:PORT`, several separated by commas.
+        intake: the topic of an intake without a fixed delay.
+        options: librdkafka properties, for example for security.
         tick_ms: the service's `wheel.tick_ms`.
-        timeout_s: how long an acknowledgement is waited for.
-        transactional_id: of the transactions that re-schedule; None: a random one.
-        clock: for the records' timestamps.
-        on_report: called by who polls when a record's report is there.
+        timeout_s: how long to wait for an acknowledgement, in seconds.
+        transactional_id: for the rescheduling transactions; None: a random one.
+        clock: gives the timestamps of the records.
+        on_report: called with each record that has its delivery report, in the thread that polls. None: no call, and
+            the sender checks by itself that the cluster answers, before the first record.
 
     Raises:
-        HeaderError: the intake's name is no topic name.
-        ConfigError: an option would break a promise, or librdkafka does not know it.
+        HeaderError: `intake` is not a legal topic name.
+        ConfigError: an option would break a guarantee, or librdkafka does not know it.
     """
 
     def __init__(
@@ -83,13 +84,13 @@ class Connection:
         self._intake = intake
         clock = clock or SystemClock()
         if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < _LONGEST_S:
-            raise ConfigError(f"timeout_s: a number of seconds, more than 0: {timeout_s!r}")
+            raise ConfigError(f"timeout_s: must be a number of seconds greater than 0: {timeout_s!r}")
         if transactional_id is not None and (not isinstance(transactional_id, str) or not transactional_id):
-            raise ConfigError(f"transactional_id: text that is not empty, or None: {transactional_id!r}")
+            raise ConfigError(f"transactional_id: must be non-empty text or None: {transactional_id!r}")
         cluster = Cluster(bootstrap_servers, _checked(options))
         self._contact = Contact(bootstrap_servers, SystemClock())
         self.producer = _producer(cluster, timeout_s, self._contact)
-        # Whoever is told of reports may not wait for an answer: it looks after that by itself.
+        # With `on_report` (asyncio) a call must not block: the reports thread calls `reach` instead.
         reach = self.reach if on_report is None else lambda: None
         self.sender = Sender(self.producer, checked, clock, on_report=on_report, reach=reach)
         self.rescheduler = Rescheduler(cluster, checked, transactional_id, timeout_s, clock, self.reach)
@@ -98,25 +99,25 @@ class Connection:
         keep_in_children(self)
 
     def clients(self) -> list[object]:
-        """Those that a forked process inherits."""
+        """Return the librdkafka clients, which a forked process inherits."""
         return [self.producer, *self.rescheduler.clients()]
 
     @property
     def is_reached(self) -> bool:
-        """Whether `reach` has nothing to do."""
+        """Whether the cluster has answered; then `reach` does nothing."""
         return self._contact.is_made
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing was sent by it so far."""
+        """Whether nothing has been sent yet."""
         return not self._contact.is_made and not len(self.producer) and not self.rescheduler.clients()
 
     def reach(self) -> None:
-        """Before the first record: see that there is a cluster at the address, and the intake in it.
+        """Check, before the first record, that a cluster answers and has the intake.
 
         Raises:
-            RetriableError: nobody answers at the address.
-            BrokerError: there is no such intake, or it may not be asked about.
+            RetriableError: no broker answers at the address.
+            BrokerError: the intake does not exist, or the client may not describe it.
         """
         within_s = min(WITHIN_S, self.timeout_s)
         refused = self._contact.make(self.producer.list_topics, self.producer.poll, self._intake, within_s)
@@ -126,13 +127,13 @@ class Connection:
             raise BrokerError(f"there is no topic {self._intake}: has `tarry serve` made it?", refused.name())
 
     def close(self) -> None:
-        """Wait for what is still on its way, and end.
+        """Wait until all sent messages are acknowledged, then close.
 
         Raises:
-            RetriableError: some of it was not acknowledged in time.
+            RetriableError: some messages were not acknowledged in time.
         """
         self.rescheduler.close()
-        # The message time-out ends every wait; the library looks for what is over once a second.
+        # The message time-out ends every wait; librdkafka checks for timed-out messages once a second.
         with producer_errors(f"send to {self._intake}"):
             unacknowledged = self.producer.flush(self.timeout_s + REPORTS_WITHIN_S)
         if unacknowledged:
@@ -143,19 +144,17 @@ def _checked(options: Options | None) -> Options:
     if options is None:
         return {}
     if not isinstance(options, Mapping):
-        raise ConfigError(f"options: not a mapping of librdkafka's properties: {type(options).__name__}")
+        raise ConfigError(f"options: not a mapping of librdkafka properties: {type(options).__name__}")
     for name, value in options.items():
         if not isinstance(name, str) or not isinstance(value, str | int | float | bool):
-            raise ConfigError(
-                f"options: {name!s} is neither text nor a number nor a truth value: {type(value).__name__}"
-            )
+            raise ConfigError(f"options: {name!s} is neither text nor a number nor a boolean: {type(value).__name__}")
     return options
 
 
 def _producer(cluster: Cluster, timeout_s: float, contact: Contact) -> Producer:
     for name in cluster.options:
         if name in _PROMISED or name in _OTHER_NAMES:
-            raise ConfigError(f"options: {name} may not be set: its value is part of what is promised")
+            raise ConfigError(f"options: {name} may not be set: the client's guarantees depend on its value")
     properties = {
         "linger.ms": 1,
         "topic.metadata.propagation.max.ms": 5_000,

@@ -1,18 +1,18 @@
-"""What a reader of an application says of itself, where the application does not ask for it."""
+"""The events of consumers and sinks, logged by default."""
 
 import logging
 from collections.abc import Callable, Collection
 
 OnEvent = Callable[..., None]
-"""Takes an event's name and fields."""
+"""Called with the name of an event and its fields."""
 
 
 def logging_to(name: str, usual: Collection[str]) -> OnEvent:
-    """Log events.
+    """Return a function that logs events.
 
     Args:
-        name: of the logger.
-        usual: events that are told as information; any other is a warning.
+        name: the name of the logger.
+        usual: the events that are logged at level INFO; all others are warnings.
     """
     log = logging.getLogger(name)
 

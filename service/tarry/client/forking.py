@@ -1,14 +1,15 @@
-"""What a forked process inherits of clients: nothing that works, and nothing that it may let go of.
+"""librdkafka clients and forked processes: a child process must neither use nor free the clients that it inherits.
 
-A client's threads stay with the process that made it. In a child of that process, as Celery and `gunicorn --preload`
-have them, nothing that is handed over is ever sent. To drop the client there ends the child with a signal, or waits
-for ever: always with a consumer that has partitions, and with a producer where one of its threads held a lock (2.16).
-So the child keeps what it inherits, and never touches it.
+A client's threads exist only in the process that created it. In a child process, such as a worker of Celery or
+`gunicorn --preload`, an inherited client never sends a record. Freeing it there kills the child with a signal or blocks
+it permanently: always for a consumer with partitions, and for a producer if one of its threads held a lock at the fork
+(2.16). So the child keeps a reference to each inherited client, and never touches it.
 
-A fork also copies the locks that those threads hold at that moment, locked for ever. The one that glibc's resolver
-takes while a client looks up its brokers would keep every client of the child from connecting, and the child from
-ending. So a client that was never used is closed before the fork, and made again at its first use. One in use has
-looked its brokers up; where it looks one up again just then, the child can still be caught.
+A fork also copies the locks that those threads hold at that moment, and the copies stay locked permanently. glibc's
+resolver takes such a lock while a client looks up its brokers. If it is held at the fork, no client of the child can
+connect, and the child cannot exit. So a client that was never used is closed before the fork and created again at its
+first use. A client in use has already looked up its brokers; if it looks one up again at the moment of the fork, the
+child can still block.
 """
 
 import ctypes
@@ -21,33 +22,33 @@ from tarry.errors import UsageError
 
 
 class HasClients(Protocol):
-    """Who owns clients of the client library."""
+    """An owner of librdkafka clients."""
 
     def clients(self) -> Iterable[object]:
-        """Those that there are now."""
+        """Return the clients that exist now."""
         ...
 
 
 class Origin:
-    """The process in which something was made."""
+    """The process in which an object was created."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether this process was forked since."""
+        """Whether this process is a fork of that one."""
         return os.getpid() != self._pid
 
     def check(self, what: str) -> None:
-        """Refuse to go on in a forked process.
+        """Refuse to continue in a forked process.
 
         Raises:
-            UsageError: this process was forked since.
+            UsageError: this process was forked after the object was created.
         """
         if self.is_elsewhere:
             raise UsageError(
-                f"the {what} was made before this process was forked, and does not work in it: make one here"
+                f"the {what} was created before this process was forked, and does not work in it: create a new one"
             )
 
 
@@ -56,12 +57,12 @@ _closing: set[WeakMethod[Callable[[], None]]] = set()
 
 
 def keep_in_children(owner: HasClients) -> None:
-    """Have the clients of an owner kept in processes that are forked from now on, and never dropped there."""
+    """Keep a reference to the owner's clients in processes that are forked from now on, so that they never free one."""
     _owners.add(owner)
 
 
 def close_before_forks(close_unused: Callable[[], None]) -> None:
-    """Have a method of an owner, which closes its client where that was never used, called before each fork."""
+    """Call a method, which closes an unused client, before each fork; only a weak reference to it is kept."""
     _closing.add(WeakMethod(close_unused, _closing.discard))
 
 

@@ -1,4 +1,4 @@
-"""Records on their way to an intake, and the receipts that they become."""
+"""Records in flight to an intake, and their receipts."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """Where messages are sent.
+    """The intake that messages are sent to.
 
     Args:
-        topic: of an intake whose delay is given by headers.
-        tick_ms: the service's `wheel.tick_ms`: handles name due times rounded up to it.
+        topic: the topic of an intake without a fixed delay.
+        tick_ms: the service's `wheel.tick_ms`; the due times in handles are rounded up to it.
 
     Raises:
-        HeaderError: the topic's name is none.
-        ConfigError: the tick has no length.
+        HeaderError: `topic` is not a legal topic name.
+        ConfigError: `tick_ms` is not a whole number of at least 1.
     """
 
     topic: str
@@ -39,15 +39,15 @@ class Intake:
     def __post_init__(self) -> None:
         to_topic(self.topic, "intake")
         if not isinstance(self.tick_ms, int) or self.tick_ms < 1:
-            raise ConfigError(f"tick_ms: a whole number, at least 1: {self.tick_ms!r}")
+            raise ConfigError(f"tick_ms: must be a whole number, at least 1: {self.tick_ms!r}")
 
 
 class Pending(ABC, Generic[ReceiptT]):
-    """A record that a producer has taken; its report comes while somebody polls the producer.
+    """A record that is queued in a producer; its delivery report arrives while the producer is polled.
 
     Args:
-        topic: where it goes.
-        timestamp_ms: the record's.
+        topic: the intake.
+        timestamp_ms: the record's timestamp, epoch milliseconds.
     """
 
     __slots__ = ("_topic", "error", "offset", "partition", "ran_out_unsent", "timestamp_ms")
@@ -59,37 +59,38 @@ class Pending(ABC, Generic[ReceiptT]):
         self.partition = -1
         self.offset = -1
         self.ran_out_unsent = False
-        """Whether its time was over before anything was known of its topic, so that it could be sent to nobody."""
+        """Whether the record timed out before the topic's metadata was known, so that it was never sent."""
 
     @property
     def is_reported(self) -> bool:
-        """Whether the broker has answered, or the producer given up."""
+        """Whether there is a delivery report, of success or failure."""
         return self.partition >= 0 or self.error is not None
 
     @property
     def is_purged(self) -> bool:
-        """Whether the producer has given it up, and had never sent it."""
+        """Whether the record was purged from the producer's queue, unsent."""
         return self.error is not None and self.error.code() == KafkaError._PURGE_QUEUE
 
     @property
     def found_no_topic(self) -> bool:
-        """Whether it was refused because its topic, or its partition, is not there."""
+        """Whether the record was refused because its topic or partition does not exist."""
         return self.error is not None and self.error.code() in _NO_TOPIC
 
     def receipt(self) -> ReceiptT:
-        """The receipt, once there is one; in a transaction it counts when that is committed.
+        """Return the receipt of the acknowledged record. In a transaction it is valid only after the commit.
 
         Raises:
-            UsageError: there is no report of it: the transaction is not committed, or the producer keeps reports back.
-            RetriableError: not acknowledged in time: it may or may not have been sent.
-            BrokerError: Kafka refused it.
+            UsageError: there is no delivery report: the transaction is not committed, or the producer has
+                `delivery.report.only.error`.
+            RetriableError: no acknowledgement in time; the record may or may not have been sent.
+            BrokerError: Kafka refused the record.
         """
         if self.error is not None:
             raise refusal(self.error, self._topic)
         if not self.is_reported:
             raise UsageError(
-                f"no report yet of what was sent to {self._topic}: a receipt is there after commit_transaction(),"
-                " and with delivery.report.only.error never"
+                f"no delivery report for {self._topic} yet: call receipt() after commit_transaction(), and do not set"
+                " delivery.report.only.error"
             )
         return self._receipt()
 
@@ -97,15 +98,15 @@ class Pending(ABC, Generic[ReceiptT]):
     def _receipt(self) -> ReceiptT: ...
 
     def report(self, error: KafkaError | None, message: Message) -> None:
-        """Take the producer's report."""
+        """Note the delivery report."""
         if error is not None:
             self.error = error
-            # A partition is chosen as soon as the topic's are known.
+            # librdkafka chooses a partition as soon as it knows the topic's metadata.
             self.ran_out_unsent = error.code() == KafkaError._MSG_TIMED_OUT and message.partition() is None
             return
         kind, timestamp_ms = message.timestamp()
         if kind == TIMESTAMP_LOG_APPEND_TIME:
-            # The topic stamps its records itself, and the service counts from that.
+            # The topic has LogAppendTime: the service adds the delay to the broker's timestamp.
             self.timestamp_ms = timestamp_ms
         offset = message.offset()
         self.offset = -1 if offset is None else offset
@@ -114,12 +115,12 @@ class Pending(ABC, Generic[ReceiptT]):
 
 
 class PendingMessage(Pending[Receipt]):
-    """A message on its way.
+    """A message in flight; call `receipt()` when it is acknowledged.
 
     Args:
         intake: where it goes.
-        record: what it is.
-        timestamp_ms: the record's.
+        record: the record.
+        timestamp_ms: the record's timestamp, epoch milliseconds.
     """
 
     __slots__ = ("_intake", "_record")
@@ -131,7 +132,7 @@ class PendingMessage(Pending[Receipt]):
 
     @property
     def id(self) -> str:
-        """The message's `tarry-id`, known before any receipt."""
+        """The message's `tarry-id`, known before the acknowledgement."""
         return self._record.id
 
     def _receipt(self) -> Receipt:
@@ -145,11 +146,11 @@ class PendingMessage(Pending[Receipt]):
 
 
 class PendingCancel(Pending[CancelReceipt]):
-    """A cancel on its way.
+    """A cancel in flight; call `receipt()` when it is acknowledged.
 
     Args:
-        handle: what it cancels.
-        timestamp_ms: the record's.
+        handle: the message to cancel.
+        timestamp_ms: the record's timestamp, epoch milliseconds.
     """
 
     __slots__ = ("_handle",)
@@ -163,13 +164,13 @@ class PendingCancel(Pending[CancelReceipt]):
 
 
 def refusal(error: KafkaError, topic: str) -> BrokerError:
-    """Kafka's refusal of one record; the producer lives on, unless the error says otherwise."""
+    """Translate the error of one record; only a fatal error means that the producer is lost."""
     doing = f"send to {topic}"
     if error.code() == KafkaError._MSG_TIMED_OUT:
         return RetriableError(f"could not {doing}: not acknowledged in time; it may or may not be there", error.name())
     if error.name() in PASSING and not error.fatal():
         return RetriableError(f"could not {doing}: {error.str()}; it may or may not be there", error.name())
     refused = translate(error, doing)
-    # What is refused because the producer was lost before does not call itself fatal.
+    # librdkafka does not mark the error as fatal for a record that it refuses because of an earlier fatal error.
     is_lost = error.fatal() or error.code() == KafkaError._FATAL
     return refused if is_lost or isinstance(refused, RetriableError) else BrokerError(str(refused), refused.code)

@@ -1,7 +1,7 @@
-"""The delayed producer: sends messages that arrive later.
+"""The delayed producer: sends messages that the service delivers later.
 
-It writes records with the request headers to an intake, as any producer could, and takes care of what is easily
-forgotten: see `tarry.client.connection`.
+It writes records with the request headers to an intake, as any Kafka producer can, with the settings that exactly-once
+delivery needs (see `tarry.client.connection`).
 """
 
 from collections import deque
@@ -24,28 +24,30 @@ from tarry.handle import Handle
 
 
 class DelayedProducer:
-    """Sends messages that are delivered to their targets later.
+    """Sends messages that the service delivers to their targets later.
 
-    A context manager; its exit waits for what is still on its way. For one thread at a time. A process that is forked
-    while there is one has a connection of its own, from its first call on; what is on its way stays with the parent.
+    A context manager: its exit waits until all sent messages are acknowledged. Not thread-safe: only one thread may
+    call it at a time. A forked process opens its own connection at its first call; messages in flight stay with the
+    parent process.
 
     Example:
         with DelayedProducer("localhost:9092") as producer:
             receipt = producer.send("orders", b"...", key=b"order-17", delay=timedelta(minutes=15))
 
     Args:
-        bootstrap_servers: Kafka's, `HOST:PORT`, several with commas.
-        intake: the topic of an intake whose delay is given by headers.
-        options: librdkafka's properties, for security and the like.
-        tick_ms: the service's `wheel.tick_ms`: handles name due times rounded up to it.
-        timeout_s: how long an acknowledgement is waited for.
-        transactional_id: for `reschedule`, one producer's own; with one that a process keeps over its restarts, what
-            it left open when it was killed ends with its next `reschedule`, not after half a minute. None: random.
-        clock: for the records' timestamps.
+        bootstrap_servers: `HOST:PORT`, several separated by commas.
+        intake: the topic of an intake without a fixed delay.
+        options: librdkafka properties, for example for security.
+        tick_ms: the service's `wheel.tick_ms`; the due times in handles are rounded up to it.
+        timeout_s: how long to wait for an acknowledgement, in seconds.
+        transactional_id: for `reschedule`; must be unique to this producer. With an id that stays the same over
+            restarts, the next `reschedule` aborts a transaction that a killed process left open; otherwise the
+            transaction stays open for half a minute. None: a random id.
+        clock: gives the timestamps of the records.
 
     Raises:
-        HeaderError: the intake's name is no topic name.
-        ConfigError: an option would break a promise, or librdkafka does not know it.
+        HeaderError: `intake` is not a legal topic name.
+        ConfigError: an option would break a guarantee, or librdkafka does not know it.
     """
 
     def __init__(
@@ -88,43 +90,43 @@ class DelayedProducer:
         headers: MessageHeaders | None = None,
         partition: int | None = None,
     ) -> Receipt:
-        """Send one message, and wait until the broker has it.
+        """Send one message, and wait until the brokers have acknowledged it.
 
         Args:
             target: the topic to deliver to.
             value: the payload; text is sent as UTF-8, None as Kafka's null.
-            key: the key, likewise; messages of one key and target keep their order.
-            delay: how long from now, rounded up to milliseconds; exactly one of this and `at`.
-            at: when, a datetime with its zone; one that has passed is delivered at once.
-            id: the message's UUID; None: a random one. What may or may not have been sent is best sent again with
-                the same id, key and `at`, so that the service or a reader can tell the duplicate.
-            headers: the application's own, which travel untouched.
-            partition: of the target, to deliver to; None: by the key.
+            key: encoded like `value`; messages of one key and target keep their order.
+            delay: how long from now, rounded up to milliseconds. Give either `delay` or `at`.
+            at: the due time, a datetime with a time zone; the service delivers a message with a past time at once.
+            id: the message's UUID; None: a random one. After a `RetriableError`, send again with the same id, key and
+                `at`, so that the service or a reader can recognise the duplicate.
+            headers: the application's own headers, which are delivered unchanged.
+            partition: the partition of the target; None: chosen by the key.
 
         Returns:
-            The receipt, with the handle.
+            The receipt, with the message's handle.
 
         Raises:
-            HeaderError: it could never be delivered: a negative delay, a naive datetime, and so on.
-            RetriableError: not acknowledged in time: it may or may not have been sent.
-            BrokerError: Kafka refused it.
+            HeaderError: the message could never be delivered: a negative delay or a naive datetime, for example.
+            RetriableError: no acknowledgement in time; the message may or may not have been sent.
+            BrokerError: Kafka refused the message.
         """
         message = DelayedMessage(target, value, key, delay, at, id, headers, partition)
         wait = self._wait()
         return self._receipt(self._hand_over(message, wait), wait)
 
     def send_many(self, messages: Iterable[DelayedMessage]) -> Iterator[Receipt]:
-        """Send messages without waiting for each.
+        """Send messages without waiting for each acknowledgement.
 
-        Nothing is sent before the first receipt is asked for. An exception from `messages`, or for one that can't
-        be sent, comes after the receipts of all that were sent before it. Where Kafka refuses a message, the
-        exception comes in its place, and those behind it may have been sent.
+        The iterator is lazy: it sends nothing before the caller asks for the first receipt. If `messages` raises, or a
+        message cannot be sent, the iterator first yields the receipts of all earlier messages, then raises. If Kafka
+        refuses a message, the exception replaces its receipt; later messages may have been sent.
 
         Args:
-            messages: read as receipts are taken, some thousand ahead.
+            messages: consumed while receipts are taken, several thousand messages ahead.
 
         Yields:
-            Receipts in the order of the messages, each when it is there.
+            One receipt for each message, in the order of the messages, when it is acknowledged.
 
         Raises:
             HeaderError: as `send`.
@@ -143,7 +145,7 @@ class DelayedProducer:
                 while waiting:
                     yield self._receipt(waiting.popleft())
                 raise
-            with suppress(FatalError):  # the next one raises it, behind the receipts that are there
+            with suppress(FatalError):  # the next message raises it, after the receipts of the acknowledged ones
                 self._serve_reports(0)
             while waiting and (waiting[0].is_reported or len(waiting) >= WINDOW):
                 yield self._receipt(waiting.popleft())
@@ -151,52 +153,56 @@ class DelayedProducer:
             yield self._receipt(waiting.popleft())
 
     def cancel(self, handle: Handle | str) -> CancelReceipt:
-        """Ask for a message to be cancelled, and wait until the broker has that.
+        """Send a cancel for a message, and wait until the brokers have acknowledged it.
 
-        The service decides: it is cancelled if it has not fired. `OutcomeReader.of_cancel` waits for the answer, which
-        comes at once or, where the message is still beyond the hot window, shortly before it is due.
+        The service decides: it cancels the message if the message has not fired. `OutcomeReader.of_cancel` waits for
+        the outcome. The service writes it at once or, if the message is still beyond the hot window, shortly before the
+        message is due.
 
         Args:
-            handle: from the message's receipt; of this producer's intake.
+            handle: from the message's receipt; it must belong to this producer's intake.
 
         Raises:
-            HeaderError: it is no handle, or one of another intake.
-            RetriableError: not acknowledged in time: it may or may not have been sent.
-            BrokerError: Kafka refused it.
+            HeaderError: the text is not a handle, or it belongs to another intake.
+            RetriableError: no acknowledgement in time; the cancel may or may not have been sent.
+            BrokerError: Kafka refused the cancel.
         """
         wait = self._wait()
         connection = self._open()
         return self._receipt(with_room(connection.producer, lambda: connection.sender.cancel(handle), wait), wait)
 
     def reschedule(self, handle: Handle | str, message: DelayedMessage) -> RescheduleReceipt:
-        """Cancel a message and send another in its place, in one transaction, and wait until that is committed.
+        """Cancel a message and send another in its place, in one transaction, and wait until it is committed.
 
-        The service decides whether the cancel came in time, as for `cancel`. If it did not, both are delivered:
-        `OutcomeReader.of_cancel` of the receipt's `cancel` then says `cancel-too-late`.
+        The service decides whether the cancel came in time, as for `cancel`. If it came too late, the service delivers
+        both messages, and `OutcomeReader.of_cancel` of the receipt's `cancel` yields `cancel-too-late`.
 
         Args:
-            handle: of the message that is to be cancelled, in this producer's intake.
-            message: what to send, to this producer's intake. Its id may be the one of the cancelled message, for
-                readers that deduplicate by it, with another due time.
+            handle: the message to cancel, in this producer's intake.
+            message: the message to send to this producer's intake. It may have the id of the cancelled message, for
+                readers that deduplicate by id, but then needs another due time.
 
         Raises:
-            HeaderError: no handle, or one of another intake, or a message that could never be delivered.
-            RetriableError: not in time: nothing was sent, or, as the text then says, it may be committed or not.
-            FatalError: another producer took the transactional id.
-            ConfigError: an option does not go with transactions.
-            UsageError: this process was forked since, and the `transactional_id` is its parent's.
-            BrokerError: Kafka refused it, and nothing was sent.
+            HeaderError: the text is not a handle, or it belongs to another intake; or the new message could never be
+                delivered.
+            RetriableError: the time is over. Nothing was sent, unless the text says that it may or may not be
+                committed.
+            FatalError: another producer has taken the transactional id.
+            ConfigError: an option does not work with transactions.
+            UsageError: this process was forked from the one that made the producer, with an explicit
+                `transactional_id`.
+            BrokerError: Kafka refused; nothing was sent.
         """
         connection = self._open()
         if self._has_id and self._origin.is_elsewhere:
-            raise UsageError("the transactional_id is that of the process that this one was forked from: make one here")
+            raise UsageError("the transactional_id belongs to the parent process: create a producer in this one")
         return connection.rescheduler.reschedule(handle, message)
 
     def close(self) -> None:
-        """Wait for what is still on its way, and end. A second call does nothing.
+        """Wait until all sent messages are acknowledged, then close. A second call does nothing.
 
         Raises:
-            RetriableError: some of it was not acknowledged in time.
+            RetriableError: some messages were not acknowledged in time.
         """
         self._is_closed = True
         connection, self._connection = self._connection, None
@@ -215,7 +221,7 @@ class DelayedProducer:
         self.close()
 
     def _close_unused(self) -> None:
-        """Before a fork: close the connection where nothing was sent by it; the next call makes it again."""
+        """Before a fork: close the connection if it was never used; the next call opens a new one."""
         connection = self._connection
         if connection is not None and not connection.origin.is_elsewhere and connection.is_unused:
             self._connection = None
@@ -226,7 +232,7 @@ class DelayedProducer:
         return with_room(connection.producer, lambda: connection.sender.send(message), wait)
 
     def _receipt(self, pending: Pending[ReceiptT], wait: Wait | None = None) -> ReceiptT:
-        """Wait for a record's report, if it is not there; so long, or as long as a call may take."""
+        """Wait for a record's delivery report within `wait`, by default the limit of a call."""
         while not pending.is_reported:
             wait = wait or self._wait()
             if wait.is_over:
@@ -242,11 +248,11 @@ class DelayedProducer:
         serve_reports(self._open().producer, timeout_s)
 
     def _wait(self) -> Wait:
-        """The bound of a call: the library tells of a message whose time is over within a second or two."""
+        """Return the limit of one call: librdkafka reports a timed-out message up to two seconds late."""
         return Wait(self._open().timeout_s + REPORTS_WITHIN_S)
 
     def _open(self) -> Connection:
-        """The connection; in a process that was forked since, one of its own."""
+        """Return the connection; open a new one in a forked process."""
         if self._is_closed:
             raise FatalError("the producer is closed")
         if self._connection is None or self._connection.origin.is_elsewhere:

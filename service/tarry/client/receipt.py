@@ -1,4 +1,4 @@
-"""What goes into the delayed producer, and what comes out of it."""
+"""The values that the delayed producer takes and returns: messages and receipts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from tarry.handle import Handle
 
 HeaderValue = str | bytes | None
 
-#: Headers of the application's own: a mapping, or pairs where a name stands more than once.
+#: The application's own headers: a mapping, or pairs if a name occurs more than once.
 MessageHeaders = Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]]
 
 
 @dataclass(frozen=True, slots=True)
 class DelayedMessage:
-    """A message to be delivered later: the arguments of `DelayedProducer.send` as one value.
+    """A message to deliver later: the arguments of `DelayedProducer.send` as one value.
 
     Args:
         target: the topic to deliver to.
         value: the payload; text is sent as UTF-8, None as Kafka's null.
-        key: the key, likewise.
-        delay: how long after sending; exactly one of this and `at`.
-        at: when, a datetime with its zone.
+        key: encoded like `value`.
+        delay: how long after sending. Give either `delay` or `at`.
+        at: the due time, a datetime with a time zone.
         id: the message's UUID; None: a random one.
-        headers: the application's own, which travel untouched.
-        partition: of the target, to deliver to; None: by the key.
+        headers: the application's own headers, which are delivered unchanged.
+        partition: the partition of the target; None: chosen by the key.
     """
 
     target: str
@@ -40,11 +40,11 @@ class DelayedMessage:
 
 @dataclass(frozen=True, slots=True)
 class CancelReceipt:
-    """The broker has acknowledged a cancel: what comes of it, the intake's results tell.
+    """An acknowledged cancel. The intake's results topic will say whether it came in time.
 
     Args:
-        handle: of the message to be cancelled.
-        offset: the cancel's place in the intake's partition `handle.partition`.
+        handle: the message to cancel.
+        offset: the offset of the cancel in partition `handle.partition` of the intake.
     """
 
     handle: Handle
@@ -52,19 +52,19 @@ class CancelReceipt:
 
     @property
     def source(self) -> str:
-        """Its place as results name it, in `cancel_source`."""
+        """The cancel's `topic/partition/offset`, as results give it in `cancel_source`."""
         return f"{self.handle.topic}/{self.handle.partition}/{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The broker has acknowledged a message: it will be delivered, or be found in the intake's dead letters.
+    """An acknowledged message: the service will deliver it, or write it to the intake's dead letters.
 
     Args:
-        id: its `tarry-id`, 36 characters.
-        handle: the name under which it can be found and cancelled.
-        due: when it is due, in UTC.
-        offset: its place in the intake's partition `handle.partition`.
+        id: the message's `tarry-id`, 36 characters.
+        handle: identifies the message for a cancel or a search.
+        due: the due time, in UTC.
+        offset: the offset of the record in partition `handle.partition` of the intake.
     """
 
     id: str
@@ -75,11 +75,12 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class RescheduleReceipt:
-    """The broker has committed a cancel and, in the same transaction, the message that takes the place of the other.
+    """A committed rescheduling: a cancel and the replacement message, in one transaction.
 
     Args:
-        sent: the receipt of the message that was sent.
-        cancel: the receipt of the cancel, for `OutcomeReader.of_cancel`: at `cancel-too-late` both are delivered.
+        sent: the receipt of the replacement message.
+        cancel: the receipt of the cancel, for `OutcomeReader.of_cancel`. If its outcome is `cancel-too-late`, the
+            service delivers both messages.
     """
 
     sent: Receipt

@@ -1,7 +1,6 @@
-"""From a message to the record that asks for its delivery: pure, and the client's half of the header convention.
+"""Turns messages and cancels into intake records: the client's half of the header convention; pure.
 
-What can never be delivered is refused here, before it is sent, as far as that can be known without the service's
-configuration.
+It refuses messages that could never be delivered, as far as that is known without the service's configuration.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from tarry.units import MAX_EPOCH_MS, shown
 
 _MS = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: The service takes smaller numbers for seconds.
+#: The service refuses smaller numbers, because they are probably seconds.
 _LEAST_DELIVER_AT_MS = 10**12
 _MAX_PARTITION = 2**31 - 1
 
@@ -27,11 +26,11 @@ class IntakeRecord(NamedTuple):
 
     Args:
         key: the message's key.
-        value: its value.
-        headers: the application's own, then the request's.
-        id: its `tarry-id`, 36 characters.
-        delay_ms: what is to be added to the record's timestamp, or None.
-        deliver_at_ms: the due time, or None; one of the two is set.
+        value: the message's value.
+        headers: the application's headers, then the request headers.
+        id: the `tarry-id`, 36 characters.
+        delay_ms: the delay after the record's timestamp; None: `deliver_at_ms` is set.
+        deliver_at_ms: the due time, epoch milliseconds; None: `delay_ms` is set.
     """
 
     key: bytes | None
@@ -42,28 +41,29 @@ class IntakeRecord(NamedTuple):
     deliver_at_ms: int | None
 
     def due_ms(self, timestamp_ms: int, tick_ms: int) -> int:
-        """When the service will deliver it: as it computes it from the record's timestamp, rounded up."""
+        """Return the due time that the service computes from the record's timestamp, rounded up to the tick."""
         due_ms = timestamp_ms + self.delay_ms if self.delay_ms is not None else self.deliver_at_ms or 0
         return -(-due_ms // tick_ms) * tick_ms
 
 
 def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
-    """Turn a message into a record.
+    """Turn a message into an intake record.
 
     Args:
-        message: what the application sends.
-        now_ms: the time, for the check that the due time has a date at all.
+        message: the message to send.
+        now_ms: the current time, to check that the due time is not after the year 9999.
 
     Raises:
-        HeaderError: a negative delay, a naive or impossible time, neither or both of them, no UUID, no topic name, a
-            header of the application's that is a request header, or a value of another type.
+        HeaderError: the delay is negative, the time is naive or out of range, both or neither are given, the id is not
+            a UUID, the target is not a legal topic name, an application header has the name of a request header, or a
+            value has the wrong type.
     """
     if not isinstance(message, DelayedMessage):
         raise HeaderError(f"message: not a DelayedMessage: {type(message).__name__}")
     target = to_topic(message.target, "target")
     delay_ms, deliver_at_ms = _delay_ms(message.delay), _deliver_at_ms(message.at)
     if delay_ms is not None and deliver_at_ms is not None:
-        raise HeaderError("delay and at exclude each other")
+        raise HeaderError("give either delay or at, not both")
     message_id = _id(message.id)
     headers = _own_headers(message.headers)
     if message.partition is not None:
@@ -76,7 +76,7 @@ def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
         due_ms = deliver_at_ms
         headers.append((DELIVER_AT, b"%d" % deliver_at_ms))
     else:
-        raise HeaderError("needs a delay or a time: delay=timedelta(...) or at=datetime(...)")
+        raise HeaderError("needs a due time: delay=timedelta(...) or at=datetime(...)")
     if due_ms > MAX_EPOCH_MS:
         raise HeaderError(f"due after the year 9999: {message.delay or message.at}")
     return IntakeRecord(
@@ -90,24 +90,24 @@ def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
 
 
 def to_cancel(handle: Handle) -> IntakeRecord:
-    """The record that cancels a message; it belongs into the handle's partition."""
+    """Return the record that cancels a message; it must go to the handle's partition."""
     return IntakeRecord(None, None, [(CANCEL, str(handle).encode())], handle.id, None, handle.due_ms)
 
 
 def _delay_ms(delay: timedelta | None) -> int | None:
-    """Whole milliseconds, rounded up: never early."""
+    """Return whole milliseconds, rounded up so that the message is never early."""
     if delay is None:
         return None
     if not isinstance(delay, timedelta):
         raise HeaderError(f"delay: not a timedelta: {shown(str(delay))}")
     if delay < timedelta(0):
         raise HeaderError(f"delay: negative: {delay}")
-    # Not -(-delay // ms): the longest timedelta has no negative.
+    # Not -(-delay // ms): the longest timedelta cannot be negated.
     return delay // _MS + (1 if delay % _MS else 0)
 
 
 def _deliver_at_ms(at: datetime | None) -> int | None:
-    """Milliseconds since the epoch, rounded up."""
+    """Return milliseconds since the epoch, rounded up."""
     if at is None:
         return None
     if not isinstance(at, datetime):
@@ -116,12 +116,12 @@ def _deliver_at_ms(at: datetime | None) -> int | None:
         raise HeaderError(f"at: needs a time zone, such as datetime.now(UTC): {at.isoformat()}")
     epoch_ms = -((_EPOCH - at) // _MS)
     if epoch_ms < _LEAST_DELIVER_AT_MS:
-        raise HeaderError(f"at: before 2001-09-09, which the service takes for seconds: {at.isoformat()}")
+        raise HeaderError(f"at: before 2001-09-09, which the service refuses as seconds: {at.isoformat()}")
     return epoch_ms
 
 
 def _id(value: UUID | str | bytes | None) -> str:
-    """36 characters in lower case."""
+    """Return the id as 36 characters in lower case; a random one for None."""
     if value is None:
         return str(uuid4())
     if isinstance(value, UUID):
@@ -136,22 +136,23 @@ def _id(value: UUID | str | bytes | None) -> str:
 
 
 def _own_headers(headers: MessageHeaders | None) -> list[tuple[str, bytes | None]]:
-    """The application's headers as pairs."""
+    """Return the application's headers as pairs."""
     pairs = to_headers(headers)
     for name, _ in pairs:
         if name in REQUEST_HEADERS:
-            raise HeaderError(f"headers: {name} is made from the other arguments")
+            raise HeaderError(f"headers: {name} is a request header: use the other arguments")
     return pairs
 
 
 def to_headers(headers: object) -> list[tuple[str, bytes | None]]:
-    """Headers as they go on the wire.
+    """Return headers as they are produced: pairs of a name and bytes.
 
     Args:
-        headers: a mapping of names to values, pairs of both, or None; values as `to_bytes` takes them.
+        headers: a mapping of names to values, a sequence of (name, value) pairs, or None. `to_bytes` converts the
+            values.
 
     Raises:
-        HeaderError: they are something else.
+        HeaderError: they have another type.
     """
     if headers is None:
         return []
@@ -170,23 +171,23 @@ def to_headers(headers: object) -> list[tuple[str, bytes | None]]:
 
 
 def to_topic(name: object, what: str) -> str:
-    """A topic's name.
+    """Check a topic name, and return it.
 
     Raises:
-        HeaderError: it is none; it names `what`.
+        HeaderError: it is not a legal topic name; the text begins with `what`.
     """
     if not isinstance(name, str):
-        raise HeaderError(f"{what}: a topic's name is text: {type(name).__name__}")
+        raise HeaderError(f"{what}: a topic name must be text: {type(name).__name__}")
     if not is_legal_topic(name):
         raise HeaderError(f"{what}: not a legal topic name: {shown(name)}")
     return name
 
 
 def to_partition(number: object) -> int:
-    """The number of a partition.
+    """Check a partition number, and return it.
 
     Raises:
-        HeaderError: it is none.
+        HeaderError: it is not a number from 0 to 2,147,483,647.
     """
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MAX_PARTITION:
         raise HeaderError(f"partition: not a number from 0 to {_MAX_PARTITION}: {shown(repr(number))}")
@@ -194,32 +195,32 @@ def to_partition(number: object) -> int:
 
 
 def to_handle(handle: Handle | str, intake: str) -> Handle:
-    """A handle of a message in an intake.
+    """Parse a handle, and check that it belongs to an intake.
 
-    Whoever has a handle from somebody else, as from a web page, must not write to whatever topic it names.
+    A handle may come from an untrusted source, such as a web page. It must not decide which topic the client writes to.
 
     Raises:
-        HeaderError: it is no handle, or one of another topic.
+        HeaderError: it is not a handle, or it names another topic.
     """
     if not isinstance(handle, Handle | str):
         raise HeaderError(f"handle: neither a Handle nor text: {type(handle).__name__}")
     parsed = Handle.parse(str(handle))
     if parsed.topic != intake:
-        raise HeaderError(f"handle: of a message in {parsed.topic}, and this producer is for {intake}: {parsed}")
+        raise HeaderError(f"handle: of a message in {parsed.topic}, but this producer's intake is {intake}: {parsed}")
     return parsed
 
 
 def to_bytes(value: object, what: str) -> bytes | None:
-    """What goes on the wire: text as UTF-8, None as Kafka's null.
+    """Return the bytes to produce: text as UTF-8, None as Kafka's null.
 
     Raises:
-        HeaderError: neither text nor bytes nor None; it names `what`.
+        HeaderError: it is neither text nor bytes nor None; the text begins with `what`.
     """
     if isinstance(value, str):
         try:
             return value.encode()
         except UnicodeEncodeError as error:
-            raise HeaderError(f"{what}: not text that UTF-8 can write") from error
+            raise HeaderError(f"{what}: text that UTF-8 cannot encode") from error
     if value is None or isinstance(value, bytes):
         return value
     raise HeaderError(f"{what}: neither text nor bytes nor None: {type(value).__name__}")

@@ -1,12 +1,12 @@
-"""Re-scheduling: a cancel and the message that takes the place of the cancelled one, in one transaction.
+"""Rescheduling: a cancel and the replacement message in one transaction.
 
-Nobody sees one without the other. Whether the cancel came in time the service decides, as it does for any: if not, both
-messages are delivered, and the cancel's outcome says so.
+Both become visible together or not at all. The service decides whether the cancel came in time, as for any cancel. If
+it came too late, the service delivers both messages, and the cancel's outcome says so.
 
-1. Begin, and hand over cancel and message.
-2. Wait until both are acknowledged: a commit would wait on for the other where one is refused.
-3. Commit. Where something fails before, abort: nothing of it was sent. After any failure the producer is dropped: the
-   next one registers under the same id, which ends what this one has left.
+1. Begin a transaction, and produce the cancel and the message.
+2. Wait until both are acknowledged. If one is refused, a commit would keep waiting for the other.
+3. Commit. After a failure before the commit, abort: nothing was sent. After any failure, drop the producer: the next
+   producer registers under the same transactional id, which aborts a transaction that this one left open.
 """
 
 from collections.abc import Callable
@@ -28,17 +28,17 @@ from tarry.kafka.transaction import Transactor
 
 
 class Rescheduler:
-    """Re-schedules, with a transactional producer of its own that is made when it is first needed.
+    """Reschedules messages with its own transactional producer, which it creates at the first use.
 
-    For one thread at a time.
+    Not thread-safe.
 
     Args:
-        cluster: where.
+        cluster: the Kafka cluster.
         intake: where messages go.
-        transactional_id: the name under which Kafka knows it; None: a random one.
-        timeout_s: how long the transaction may take to be acknowledged.
-        clock: for the records' timestamps.
-        reach: called before the first transaction; what it raises is raised in its place.
+        transactional_id: the producer's transactional id; None: a random one.
+        timeout_s: how long the transaction may take, in seconds.
+        clock: gives the timestamps of the records.
+        reach: called before the first transaction; if it raises, nothing is sent.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Rescheduler:
             cluster,
             transactional_id or f"tarry-client-{uuid4()}",
             properties={
-                "delivery.report.only.error": False,  # receipts are made from reports of success
+                "delivery.report.only.error": False,  # receipts need the delivery reports of successes
                 "message.timeout.ms": max(1, min(int(timeout_s * 1_000), TRANSACTION_TIMEOUT_MS)),
             },
         )
@@ -64,15 +64,16 @@ class Rescheduler:
         self._clock = clock
 
     def reschedule(self, handle: Handle | str, message: DelayedMessage) -> RescheduleReceipt:
-        """Cancel a message and send another, both or neither, and wait until that is committed.
+        """Cancel a message and send another in one transaction, and wait until it is committed.
 
         Raises:
-            HeaderError: no handle, or one of another intake; a message that could never be delivered; or one with the
-                cancelled message's own id and due time.
-            RetriableError: not in time: nothing was sent, or, as the text then says, it may be committed or not.
-            FatalError: another producer took the transactional id.
-            ConfigError: an option does not go with transactions.
-            BrokerError: Kafka refused it, and nothing was sent.
+            HeaderError: the text is not a handle, or it belongs to another intake; the new message could never be
+                delivered; or it has the id and the due time of the cancelled message.
+            RetriableError: the time is over. Nothing was sent, unless the text says that it may or may not be
+                committed.
+            FatalError: another producer has taken the transactional id.
+            ConfigError: an option does not work with transactions.
+            BrokerError: Kafka refused; nothing was sent.
         """
         parsed = to_handle(handle, self._intake.topic)
         refuse_itself(parsed, message, self._clock.now_ms(), self._intake.tick_ms)
@@ -90,11 +91,11 @@ class Rescheduler:
         return receipt
 
     def clients(self) -> list[object]:
-        """The producer, while there is one."""
+        """Return the producer, if it exists."""
         return [self._transactor.producer] if self._transactor.started else []
 
     def close(self) -> None:
-        """Drop the producer."""
+        """Close the producer."""
         self._transactor.close()
 
     def _begin(self) -> None:
@@ -102,11 +103,11 @@ class Rescheduler:
             self._transactor.check_options()
             self._reach()
             self._transactor.renew()
-        except KafkaException as exception:  # of making it; what brokers refuse has errors of its own
+        except KafkaException as exception:  # of the constructor; errors of brokers arrive translated
             raise ConfigError(f"options: {error_of(exception).str()}") from exception
 
     def _deliver(self, handle: Handle, message: DelayedMessage) -> RescheduleReceipt:
-        """Have both acknowledged in a transaction."""
+        """Produce both records in a transaction, and wait until they are acknowledged."""
         sender = Sender(self._transactor.producer, self._intake, self._clock)
         self._transactor.begin()
         cancel = sender.cancel(handle)
@@ -131,32 +132,32 @@ class Rescheduler:
             raise
 
     def _abort(self) -> None:
-        """End what was begun, also where nobody answers; the next one has another producer.
+        """Abort the transaction and drop the producer, even if no broker answers.
 
-        After a refused record librdkafka (2.16) may purge what is produced next, without a word of why.
+        The producer is not used again: after a refused record librdkafka (2.16) may silently purge the next records.
         """
-        # Where it cannot be aborted, registering anew does that, or the broker after the transaction's time-out.
+        # If the abort fails, the next registration aborts the transaction, or the coordinator after its time-out.
         with suppress(BrokerError):
             self._transactor.abort(self._timeout_s)
         self._transactor.close()
 
 
 def refuse_itself(handle: Handle, message: DelayedMessage, now_ms: int, tick_ms: int) -> None:
-    """Refuse, before anything is begun, what can never be delivered.
+    """Refuse, before a transaction begins, a message that could never be delivered or that equals the cancelled one.
 
     Args:
-        handle: of the message that is to be cancelled.
-        message: what is to be sent in its place.
-        now_ms: the time.
-        tick_ms: the service's.
+        handle: the message to cancel.
+        message: the message to send in its place.
+        now_ms: the current time.
+        tick_ms: the service's `wheel.tick_ms`.
 
     Raises:
-        HeaderError: a message that could never be delivered, or one with the same id and due time.
+        HeaderError: the message could never be delivered, or it has the id and the due time of the cancelled one.
     """
     record = to_record(message, now_ms)
     if (record.id, record.due_ms(now_ms, tick_ms)) == (handle.id, handle.due_ms):
-        raise HeaderError(f"a duplicate where the cancel is too late: {handle} names the message's own id and due time")
+        raise HeaderError(f"a duplicate if the cancel is too late: {handle} has the new message's id and due time")
 
 
 def _nothing_sent(error: BrokerError) -> RetriableError:
-    return RetriableError(f"could not re-schedule, and nothing was sent: {error.code}", error.code)
+    return RetriableError(f"could not reschedule; nothing was sent: {error.code}", error.code)

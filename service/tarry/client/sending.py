@@ -1,4 +1,4 @@
-"""Handing records to a producer: the step that every face of the client shares."""
+"""Producing intake records: the step that all the client's senders share."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -15,29 +15,29 @@ from tarry.handle import Handle
 from tarry.kafka.errors import error_of, producer_errors
 
 POLL_S = 0.1
-"""Reports are served as they come; this bounds a wait only where none comes."""
+"""The longest wait of one poll, in seconds; a delivery report ends it early."""
 
 _Taken = TypeVar("_Taken")
 _PendingT = TypeVar("_PendingT", bound=Pending[Any])
 
 
-def by_partitioner(key: bytes | None) -> int:  # noqa: ARG001 - the other ways to choose need it
-    """What librdkafka takes for: let the producer's partitioner decide."""
+def by_partitioner(key: bytes | None) -> int:  # noqa: ARG001 - other functions of this signature need it
+    """Return -1, with which librdkafka uses the producer's partitioner."""
     return -1
 
 
 class Sender:
-    """Hands the records of one intake to a producer, and does not wait for anything.
+    """Produces the records of one intake, without waiting for their delivery reports.
 
-    For any thread, as the producer is.
+    Thread-safe, as the producer is.
 
     Args:
-        producer: whose.
+        producer: the Kafka producer.
         intake: where messages go.
-        clock: for the records' timestamps: the due time is known as soon as the broker has acknowledged.
-        partition_of: chooses the partition of a key; -1 for the producer's own choice.
-        on_report: called by who polls when a record's report is there.
-        reach: called before a record is handed over; what it raises is raised in its place.
+        clock: gives the timestamps of the records, so that the due time is known at the acknowledgement.
+        partition_of: chooses the partition of a key; -1 leaves the choice to the producer.
+        on_report: called with each record that has its delivery report, in the thread that polls.
+        reach: called before each record; if it raises, nothing is produced.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Sender:
         self._on_report = on_report
 
     def send(self, message: DelayedMessage) -> PendingMessage:
-        """Hand over a message.
+        """Produce a message.
 
         Raises:
-            HeaderError: it could never be delivered.
-            BufferError: the producer's queue is full: there is room after some reports.
-            BrokerError: the producer refuses it.
+            HeaderError: the message could never be delivered.
+            BufferError: the producer's queue is full; delivery reports make room.
+            BrokerError: the producer refuses the message.
         """
         timestamp_ms = self._clock.now_ms()
         record = to_record(message, timestamp_ms)
@@ -71,10 +71,10 @@ class Sender:
         return self._hand_over(pending, record, self._intake.topic, self._partition_of(record.key))
 
     def cancel(self, handle: Handle | str) -> PendingCancel:
-        """Hand over a cancel.
+        """Produce a cancel.
 
         Raises:
-            HeaderError: it is no handle, or one of another intake.
+            HeaderError: it is not a handle, or it belongs to another intake.
             BufferError: as `send`.
             BrokerError: as `send`.
         """
@@ -110,7 +110,7 @@ class Sender:
 
 
 def serve_reports(producer: Producer, timeout_s: float = POLL_S) -> None:
-    """Serve the producer's reports; wait at most so long for the first.
+    """Serve the producer's delivery reports; wait at most `timeout_s` for the first.
 
     Raises:
         FatalError: the producer is lost.
@@ -120,10 +120,10 @@ def serve_reports(producer: Producer, timeout_s: float = POLL_S) -> None:
 
 
 class Wait:
-    """A bound of a wait, by the machine's clock.
+    """A deadline for a wait, by the machine's monotonic clock.
 
     Args:
-        within_s: how long it may last, from now on.
+        within_s: seconds from now to the deadline.
     """
 
     def __init__(self, within_s: float) -> None:
@@ -132,22 +132,22 @@ class Wait:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has lasted for so long."""
+        """Whether the deadline has passed."""
         return self._clock.monotonic_ms() >= self._ends_ms
 
 
 def with_room(producer: Producer, hand_over: Callable[[], _Taken], wait: Wait | None = None) -> _Taken:
-    """Hand something over, waiting while the producer's queue is full.
+    """Call `hand_over` until the producer's queue has room, serving delivery reports meanwhile.
 
     Args:
-        producer: whose.
-        hand_over: raises BufferError where there is no room.
-        wait: the bound; None: there is none.
+        producer: the producer whose queue may be full.
+        hand_over: produces a record; raises BufferError if the queue is full.
+        wait: the deadline; None: no deadline.
 
     Raises:
-        RetriableError: there was no room in time, and nothing was sent.
+        RetriableError: the queue had no room in time; nothing was sent.
         FatalError: the producer is lost.
-        BrokerError: there will never be room for it.
+        BrokerError: the record is larger than the whole queue.
     """
     was_empty = False
     while True:
@@ -162,10 +162,10 @@ def with_room(producer: Producer, hand_over: Callable[[], _Taken], wait: Wait | 
 
 
 def is_empty(producer: Producer, *, was_empty: bool) -> bool:
-    """After a refusal for want of room: whether nothing is on its way, so that it is to be tried again at once.
+    """Tell, after a BufferError, whether the queue is empty, so that the caller should try again at once.
 
     Raises:
-        BrokerError: nothing was the last time either: there will never be room for it.
+        BrokerError: the queue was empty at the last try, too: the record is larger than the whole queue.
     """
     if len(producer):
         return False

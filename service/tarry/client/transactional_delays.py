@@ -1,7 +1,6 @@
-"""Delayed messages in Kafka transactions of the application's own.
+"""Delayed messages in the application's own Kafka transactions.
 
-What the application writes, the offsets it has read, and the messages that are to arrive later become visible together,
-or not at all.
+The application's records, its consumer offsets and the delayed messages become visible together, or not at all.
 """
 
 from datetime import datetime, timedelta
@@ -19,29 +18,32 @@ from tarry.kafka.errors import error_of
 from tarry.kafka.murmur2 import partition_of
 
 _METADATA_WITHIN_S = 30.0
+"""How long to wait for the intake's metadata, in seconds."""
 
 
 class TransactionalDelays:
-    """Puts delayed messages into the open transaction of a producer, which stays the application's.
+    """Adds delayed messages and cancels to the open transaction of the application's producer.
 
-    For any thread, as the producer is. It begins, commits, aborts and closes nothing. The partition of a key is chosen
-    here, as Java's clients choose it, whatever partitioner the producer has.
+    Thread-safe, as the producer is. The application keeps control of the producer: this class never begins, commits or
+    aborts a transaction, and never closes the producer. It chooses the partition of a key itself, with the Java
+    clients' partitioner (murmur2), whatever partitioner the producer has.
 
     Example:
+        delays = TransactionalDelays(producer)
         producer.begin_transaction()
-        pending = messages.send("orders", b"...", key=b"order-17", delay=timedelta(minutes=15))
+        pending = delays.send("orders", b"...", key=b"order-17", delay=timedelta(minutes=15))
         producer.commit_transaction()
         handle = pending.receipt().handle
 
     Args:
-        producer: the application's, transactional.
-        intake: the topic of an intake whose delay is given by headers.
-        tick_ms: the service's `wheel.tick_ms`: handles name due times rounded up to it.
-        clock: for the records' timestamps.
+        producer: the application's transactional producer.
+        intake: the topic of an intake without a fixed delay.
+        tick_ms: the service's `wheel.tick_ms`; the due times in handles are rounded up to it.
+        clock: gives the timestamps of the records.
 
     Raises:
-        HeaderError: the intake's name is no topic name.
-        ConfigError: the tick has no length.
+        HeaderError: `intake` is not a legal topic name.
+        ConfigError: `tick_ms` is not a whole number of at least 1.
     """
 
     def __init__(
@@ -65,39 +67,43 @@ class TransactionalDelays:
         headers: MessageHeaders | None = None,
         partition: int | None = None,
     ) -> PendingMessage:
-        """Add a message to the transaction; it waits only while the producer's queue is full, and serves its reports.
+        """Add a message to the open transaction.
 
-        The first message with a key asks the broker for the intake's number of partitions.
+        The call blocks only while the producer's queue is full; it serves delivery reports meanwhile. The first message
+        with a key asks the brokers for the number of the intake's partitions.
 
         Args:
             target: the topic to deliver to.
             value: the payload; text is sent as UTF-8, None as Kafka's null.
-            key: the key, likewise.
-            delay: how long from now, not from the commit; exactly one of this and `at`.
-            at: when, a datetime with its zone.
+            key: encoded like `value`.
+            delay: how long from now, not from the commit. Give either `delay` or `at`.
+            at: the due time, a datetime with a time zone.
             id: the message's UUID; None: a random one.
-            headers: the application's own, which travel untouched.
-            partition: of the target, to deliver to; None: by the key.
+            headers: the application's own headers, which are delivered unchanged.
+            partition: the partition of the target; None: chosen by the key.
 
         Returns:
-            What has its `receipt()` when the transaction is committed.
+            A pending message; call its `receipt()` after the commit.
 
         Raises:
-            HeaderError: it could never be delivered; the transaction is as it was.
-            BrokerError: the producer refuses it, because no transaction is open for instance.
+            HeaderError: the message could never be delivered; the transaction is unchanged.
+            BrokerError: the producer refuses the message, for example because no transaction is open.
         """
         message = DelayedMessage(target, value, key, delay, at, id, headers, partition)
         return with_room(self._producer, lambda: self._sender.send(message))
 
     def clients(self) -> list[object]:
-        """The producer, which a forked process inherits."""
+        """Return the producer, which a forked process inherits."""
         return [self._producer]
 
     def cancel(self, handle: Handle | str) -> PendingCancel:
-        """Add a cancel to the transaction; together with a `send` that is a re-scheduling.
+        """Add a cancel to the open transaction; a cancel and a `send` in one transaction reschedule a message.
+
+        Returns:
+            A pending cancel; call its `receipt()` after the commit.
 
         Raises:
-            HeaderError: it is no handle, or one of another intake; the transaction is as it was.
+            HeaderError: the text is not a handle, or it belongs to another intake; the transaction is unchanged.
             BrokerError: as `send`.
         """
         return with_room(self._producer, lambda: self._sender.cancel(handle))

@@ -84,7 +84,7 @@ def test_a_re_scheduling_to_the_same_id_and_time_is_refused(tarry_fake: FakeServ
     tarry_fake.make_topic("orders")
     same = DelayedMessage("orders", b"v", delay=timedelta(minutes=1), id="8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21")
     [receipt] = tarry_fake.send_many([same])
-    with pytest.raises(HeaderError, match="a duplicate where the cancel is too late"):
+    with pytest.raises(HeaderError, match="a duplicate if the cancel is too late"):
         tarry_fake.reschedule(receipt.handle, same)
 
 
