@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready-$(shell cksum < requirements.lock | cut -d' ' -f1)
 FOR    ?= 20s
 SOAK   ?= 60s
-JOBS   ?= 3
+JOBS   ?= 4
 # The suite makes the same choices each time, so that a change is judged by what it does; test-all draws new ones.
 SEED   ?= 350615919
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder

@@ -37,6 +37,7 @@ def test_a_worker_killed_three_times_in_mid_load_delivers_all_once_in_order(
     report.assert_kept(LEAST_JUDGED_OF_FAULTS)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.some_of("group_protocol")
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
 def test_one_of_two_services_killed_leaves_all_to_the_other(lab: Lab, group_protocol: str) -> None:

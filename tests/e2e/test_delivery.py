@@ -164,6 +164,7 @@ def test_what_can_never_be_delivered_is_dead_with_the_original_intact_and_stops_
     assert sum(result["outcome"] == "fired" for result in results) == len(bad)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.some_of("instance")
 @pytest.mark.parametrize("instance", ["", "only"], ids=["dynamic", "static"])
 def test_a_backlog_that_became_due_while_no_service_ran_arrives_in_due_order(lab: Lab, instance: str) -> None:

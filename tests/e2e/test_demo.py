@@ -131,6 +131,7 @@ def test_a_killed_demo_leaves_nothing(run_demo: Callable[..., Demo]) -> None:
     wait_until(lambda: list(demo.temporary.iterdir()) == [], "the removal of its data", 10.0)
 
 
+@pytest.mark.exhaustive
 def test_on_a_terminal_the_demo_draws_a_table_and_then_the_summary(bootstrap: str) -> None:
     del bootstrap
     ours, its = pty.openpty()

@@ -40,6 +40,7 @@ def test_a_process_that_dies_at_any_step_of_a_transaction_is_followed_by_one_tha
     report.assert_kept(LEAST_JUDGED_OF_FAULTS)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.some_of("group_protocol")
 @pytest.mark.parametrize(
     ("group_protocol", "steps"),

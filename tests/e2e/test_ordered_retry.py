@@ -64,6 +64,7 @@ def healthy_ms(done: list[Done]) -> tuple[float, float]:
     return took_ms[49], took_ms[98]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.some_of("group_protocol")
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
 def test_a_message_that_fails_holds_up_its_key_and_no_other(lab: Lab, tmp_path: Path, group_protocol: str) -> None:

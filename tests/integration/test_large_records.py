@@ -157,6 +157,7 @@ def large_values() -> list[bytes]:
     return [choose.randbytes(LARGE) for _ in range(MANY)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.some_of("kind")
 @pytest.mark.parametrize("kind", ["fired", "filed", "parked"])
 def test_more_than_a_quota_lets_through_in_time_goes_in_smaller_transactions(

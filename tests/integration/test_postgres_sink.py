@@ -77,6 +77,7 @@ def test_each_id_is_written_once_and_a_restart_reads_on_where_the_offsets_say(
     assert offsets == [(350,)]
 
 
+@pytest.mark.some_of("step")
 @pytest.mark.parametrize("step", STEPS)
 def test_a_sink_that_is_killed_at_any_step_of_its_transaction_loses_and_doubles_nothing(
     database: Postgres, config: SinkConfig, tmp_path: Path, step: Step

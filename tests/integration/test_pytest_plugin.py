@@ -12,6 +12,7 @@ CACHE = cache_directory("kafka").parents[1]
 pytestmark = pytest.mark.broker
 
 
+@pytest.mark.exhaustive
 def test_the_guides_example_and_a_crash_run_on_one_broker_with_a_service_each(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def test_without_the_right_to_empty_buckets_it_does_not_start_and_says_which_is_
     assert serve.stop() == 0
 
 
+@pytest.mark.exhaustive
 def test_the_right_to_empty_buckets_is_taken_away_and_comes_back(running: Running) -> None:
     serve, admin = running.serve, running.stage.admin
     for topic in running.levels:

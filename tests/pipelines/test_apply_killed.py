@@ -54,6 +54,7 @@ def batches(job: SparkJob) -> int:
     return job.errors.count("apply: batch")
 
 
+@pytest.mark.exhaustive
 def test_a_killed_run_is_made_good_by_the_next(stage: Stage, side: LakeSide | PostgresSide, bootstrap: str) -> None:
     topic = stage.make_topic(stage.target, 2)
     records = list(ChangeLog(3, 2, has_ids=True).records(1600))

@@ -398,6 +398,7 @@ def test_each_record_at_a_target_is_something(spark: SparkSession) -> None:
     assert Judged(spark, [late]).summary.accounted["unjudged"] == 1
 
 
+@pytest.mark.exhaustive
 def test_a_result_that_is_told_twice_over_two_runs_is_found(spark: SparkSession) -> None:
     world = World(range=(0, 8, 8, 900, 910))
     world.settle(world.send(6), "fired")
@@ -407,6 +408,7 @@ def test_a_result_that_is_told_twice_over_two_runs_is_found(spark: SparkSession)
     assert judged.summary.faults["settled-twice"] == 1
 
 
+@pytest.mark.exhaustive
 def test_what_has_its_result_behind_what_was_read_waits_for_the_next_run(spark: SparkSession) -> None:
     world, later = sound(), World()
     sent = world.send(20)
@@ -435,6 +437,7 @@ def test_a_further_record_of_what_an_earlier_run_has_settled_is_compared_with_th
     ]
 
 
+@pytest.mark.exhaustive
 def test_where_the_sum_is_another_nothing_is_concluded(spark: SparkSession) -> None:
     summary = Judged(spark, [sound()]).summary
     with pytest.raises(UsageError, match="nothing is concluded: there are 13 records at targets = matched 12"):
@@ -511,6 +514,7 @@ def test_what_is_no_fault(spark: SparkSession) -> None:
 FIXED: dict[str, Any] = {"is_fixed": True, "is_target_fixed": True}
 
 
+@pytest.mark.exhaustive
 def test_what_a_fixed_delay_and_target_were_when_a_message_was_read_the_service_says(spark: SparkSession) -> None:
     fixed, former = World("fixed"), World("former")
     # The stamp was an hour ahead; the delay was 5 s shorter; the target was another one.
@@ -526,6 +530,7 @@ def test_what_a_fixed_delay_and_target_were_when_a_message_was_read_the_service_
     assert judged.summary.lateness["max_ms"] == 5
 
 
+@pytest.mark.exhaustive
 def test_what_the_service_says_of_a_fixed_delay_must_be_so(spark: SparkSession) -> None:
     world = World()
     world.fire(world.send(0, key=b"a", **FIXED), late_ms=-1)
@@ -535,6 +540,7 @@ def test_what_the_service_says_of_a_fixed_delay_must_be_so(spark: SparkSession) 
     assert found == [(0, "early"), (1, "damaged")]
 
 
+@pytest.mark.exhaustive
 def test_a_record_without_a_result_is_not_due_sooner_than_the_configuration_says(spark: SparkSession) -> None:
     """All results have expired, so none is missing. Somebody writes a copy, with a due time that has been."""
     world = World()
@@ -547,6 +553,7 @@ def test_a_record_without_a_result_is_not_due_sooner_than_the_configuration_says
     assert judged.summary.account == "2 records at targets = matched 1 + carried 0 + damaged 1"
 
 
+@pytest.mark.exhaustive
 def test_what_came_under_a_shorter_delay_is_not_early_until_its_result_is_read(spark: SparkSession) -> None:
     world, later = World(), World()
     sent = world.send(0, delay_ms=3_600_000, **FIXED)
@@ -557,6 +564,7 @@ def test_what_came_under_a_shorter_delay_is_not_early_until_its_result_is_read(s
     assert judged.summary.fates == {"waiting": 1}
 
 
+@pytest.mark.exhaustive
 def test_a_record_at_the_former_target_is_carried_as_long_as_its_result_is_not_read(spark: SparkSession) -> None:
     world, former, later = World(), World("former"), World()
     sent = world.send(0, **FIXED)
@@ -567,6 +575,7 @@ def test_a_record_at_the_former_target_is_carried_as_long_as_its_result_is_not_r
     assert judged.summary.fates == {"waiting": 1}
 
 
+@pytest.mark.exhaustive
 def test_what_has_a_stub_alone_is_not_lost(spark: SparkSession) -> None:
     world = sound()
     for offset in (20, 21, 22):
@@ -612,6 +621,7 @@ def test_what_is_left_of_trimmed_results_may_have_been_written_by_a_clock_that_w
     assert complete_since(set(), settled, arrived, now_ms=T0) == {}
 
 
+@pytest.mark.exhaustive
 def test_lateness_is_told_by_minute_and_in_ranges(spark: SparkSession) -> None:
     world = World()
     for offset in range(100):

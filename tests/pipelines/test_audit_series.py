@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tarry.core.request.intake_policy import IntakePolicy
@@ -67,6 +68,7 @@ class Logs:
         return self.spark.createDataFrame(rows, RECORD)
 
 
+@pytest.mark.exhaustive
 def test_what_was_fired_to_a_former_target_that_is_gone_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:
     """The result is read before the message is judged, and the target of now is another one."""
     logs, clock = Logs(spark), ManualClock(T0 + 110_000)
@@ -80,6 +82,7 @@ def test_what_was_fired_to_a_former_target_that_is_gone_is_not_lost(spark: Spark
     assert (second.fates, second.faults["lost"]) == ({"unjudged": 1}, 0)
 
 
+@pytest.mark.exhaustive
 def test_dead_letters_that_were_made_anew_are_read_from_their_beginning(spark: SparkSession, tmp_path: Path) -> None:
     logs, clock = Logs(spark), ManualClock(T0 + 110_000)
     logs.append("in", T0, b"v")

@@ -268,6 +268,7 @@ def run_killed_and_run_again(scene: Scene, bulk: Bulk, count: int, kills: int, a
     assert len(arrived) == count
 
 
+@pytest.mark.exhaustive
 def test_a_run_killed_in_the_middle_is_finished_by_the_next(scene: Scene, bulk: Bulk) -> None:
     run_killed_and_run_again(scene, bulk, 3_000, kills=1, at_once=3)
 

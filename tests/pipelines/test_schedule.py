@@ -106,6 +106,7 @@ def read_all(bootstrap: str, topic: str) -> list[Any]:
     return list(read_topic(bootstrap, topic))
 
 
+@pytest.mark.exhaustive
 def test_ids_are_known_from_buckets_and_results_too(
     stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_ids_are_known_from_buckets_and_results_too(
     assert sorted(record.value() for record in sent) == [b"1", b"5"]
 
 
+@pytest.mark.exhaustive
 def test_what_stands_behind_an_open_transaction_is_waited_for(
     stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +179,7 @@ def test_keys_land_where_the_producer_library_puts_them(
             assert found[number].partition() == partition_of(key.encode(), stage.partitions), key
 
 
+@pytest.mark.exhaustive
 def test_a_delay_counts_from_the_first_run_and_other_intakes_are_refused(
     stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -229,6 +232,7 @@ def test_a_job_that_runs_already_is_refused_and_a_dead_ones_claim_is_taken_over(
         pass
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_is_told_to_stop_ends_between_slices_and_keeps_to_its_rate(
     stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

@@ -23,9 +23,9 @@ def run(first: int, runs: int) -> list[Outcome]:
 
 
 @pytest.mark.no_cover
-def test_a_hundred_worlds_keep_all_promises() -> None:
-    outcomes = run(FIRST, 100)
-    assert sum(outcome.report.judged for outcome in outcomes) > 1_000
+def test_forty_worlds_keep_all_promises() -> None:
+    outcomes = run(FIRST, 40)
+    assert sum(outcome.report.judged for outcome in outcomes) > 400
     assert {kind for outcome in outcomes for kind in map(_kind, outcome.disturbances)} > {"crash", "nap", "freeze"}
 
 

@@ -40,6 +40,7 @@ def events(world: World, name: str) -> list[tuple[str, int]]:
     return [(fields["topic"], fields["partition"]) for _, event, fields in world.events if event == name]
 
 
+@pytest.mark.some_of("shape")
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("topic", LOGS)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
@@ -69,6 +70,7 @@ def test_a_process_that_starts_while_a_log_has_no_leader_serves_all_other_partit
     verify_kept(world, "journal away from the start", least_judged=LEAST_JUDGED)
 
 
+@pytest.mark.some_of("shape")
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_a_record_that_is_not_ours_in_a_journal_stops_its_own_partition_alone_until_it_is_gone(
     seed: int, shape: Shape
@@ -164,6 +166,7 @@ def test_a_topic_of_ours_that_may_not_be_read_any_more_has_its_partitions_quaran
     verify_kept(world, "a right that was taken away", least_judged=LEAST_JUDGED)
 
 
+@pytest.mark.some_of("shape")
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_partitions_that_an_intake_got_under_a_running_service_stop_no_other(seed: int, shape: Shape) -> None:
     world = World(seed, replace(shape, partitions=2))

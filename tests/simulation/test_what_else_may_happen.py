@@ -38,6 +38,7 @@ def crash_without_offsets(world: World, process: Process) -> None:
     world.crash_here(process)
 
 
+@pytest.mark.some_of("shape")
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_with_the_groups_offsets_gone_at_any_commit_the_copies_in_the_journal_serve(seed: int, shape: Shape) -> None:
     steps = steps_of(seed, shape)
@@ -46,6 +47,7 @@ def test_with_the_groups_offsets_gone_at_any_commit_the_copies_in_the_journal_se
     verify_all_kept(outcomes, least_judged=LEAST_JUDGED)
 
 
+@pytest.mark.some_of("shape", 2)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 @pytest.mark.parametrize("deed", [crash, freeze], ids=lambda deed: deed.__name__)
 def test_markers_that_lag_behind_their_commit_hide_nothing_from_a_recovery(seed: int, shape: Shape, deed: Deed) -> None:
@@ -166,6 +168,7 @@ def test_a_broker_that_does_not_know_a_target_kills_no_message_for_it(seed: int,
     verify_kept(world, f"a broker without bills for {for_ms} ms", least_judged=LEAST_JUDGED)
 
 
+@pytest.mark.some_of("shape")
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_a_take_over_that_is_longer_than_the_groups_patience_comes_to_its_end(seed: int, shape: Shape) -> None:
     world = with_long_journals(seed, shape)

@@ -35,6 +35,7 @@ def refused_letters(world: World) -> float:
     return sum(value for gauges in found for key, value in gauges.items() if key[0] == REFUSED_LETTERS.name)
 
 
+@pytest.mark.some_of("shape")
 @pytest.mark.parametrize("target", [None, UNKNOWN], ids=["no target", "unknown target"])
 @every_shape
 def test_a_record_that_only_fits_compressed_is_a_whole_dead_letter_and_nobody_waits(

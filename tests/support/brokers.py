@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
 import pytest
@@ -185,9 +185,13 @@ def _secured(until_the_end: ExitStack, directory: Path, config: pytest.Config) -
     return secured.broker.bootstrap_servers, f"an embedded broker, services by SASL_SSL at {secured.address},"
 
 
+_QUICK: Final = {"log.cleaner.backoff.ms": "500"}
+"""By default a log that could be compacted waits for up to 15 s."""
+
+
 def _embedded(until_the_end: ExitStack) -> tuple[str, str]:
     try:
-        broker = until_the_end.enter_context(EmbeddedBroker())
+        broker = until_the_end.enter_context(EmbeddedBroker(properties=_QUICK))
     except UsageError as refusal:
         raise NoBrokerError(str(refusal)) from refusal
     return broker.bootstrap_servers, "the embedded broker"

@@ -44,11 +44,13 @@ def _choose(items: Iterable[pytest.Item], seed: int) -> None:
 
 
 class _Together(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
-    """Keeps in one process what shares a costly fixture: a file its broker, all pipelines the Spark session."""
+    """Keeps in one process what shares a costly fixture: a file its broker, half of the pipelines a Spark session."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return str(Path(file).parent) if Path(file).parent.name == "pipelines" else file
+        file = Path(nodeid.partition("::")[0])
+        if file.parent.name == "pipelines":
+            return f"{file.parent}, {'first' if file.name < 'test_b' else 'second'} half"
+        return str(file)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -14,6 +14,7 @@ from tests.support.stage import Stage
 pytestmark = pytest.mark.broker
 
 
+@pytest.mark.exhaustive
 def test_a_run_and_one_of_what_was_rejected_end_with_a_summary(
     stage: Stage, shared_postgres: Server, tmp_path: Path
 ) -> None:

@@ -38,12 +38,14 @@ def test_a_topic_that_is_not_there_is_found_before_spark_starts(bootstrap: str, 
     assert lines == ["tarry: there is no topic nowhere, or it may not be read"]
 
 
+@pytest.mark.exhaustive
 def test_a_broker_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
     (line,) = told(tmp_path, "127.0.0.1:1", "forecast", "--intake", "nowhere")
     assert line.startswith("tarry: could not ask for topics")
 
 
 # `cancel` stands for `shift` too.
+@pytest.mark.some_of("job")
 @pytest.mark.parametrize("job", ["forecast", "cancel"])
 def test_what_is_no_predicate_is_found_before_anything_is_read(stage: Stage, tmp_path: Path, job: str) -> None:
     config = tmp_path / "tarry.toml"
@@ -53,6 +55,7 @@ def test_what_is_no_predicate_is_found_before_anything_is_read(stage: Stage, tmp
     assert [line[:35] for line in lines] == ["tarry: --where: [UNRESOLVED_COLUMN."], lines
 
 
+@pytest.mark.exhaustive
 def test_what_spark_fails_at_is_one_line_and_where_its_log_is(stage: Stage, tmp_path: Path) -> None:
     with (tmp_path / "t.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["id", "due"], ["1", "2030-01-31T12:00:00Z"]])

@@ -90,6 +90,7 @@ def test_jobs_do_their_work_with_the_documented_rights(secured: SecuredBroker, t
         assert (tmp_path / "lake" / "results" / "_delta_log").exists()
 
 
+@pytest.mark.exhaustive
 def test_apply_reads_its_log_and_needs_nothing_more(secured: SecuredBroker, tmp_path: Path) -> None:
     secured.admin.create_topics([NewTopic("changes", 1, 1)])["changes"].result(30)
     change = {"database": "shop", "table": "stock", "type": "insert", "data": {"id": 7, "count": 3}}

@@ -38,7 +38,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Py
 
 def chosen(run: pytest.Pytester, *options: str) -> list[str]:
     plugins = ("-p", "no:tarry", "-p", "tests.support.options", "-p", "tests.support.selection")
-    done = run.runpytest_subprocess(*plugins, "-rP", *options)
+    done = run.runpytest_inprocess(*plugins, "-rP", *options)
     assert done.ret == 0
     return re.findall(r"^(?:chosen|seed) (\w+)", done.stdout.str(), re.MULTILINE)
 
