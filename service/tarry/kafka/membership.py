@@ -1,8 +1,8 @@
-"""Membership in the group: which partitions of the intakes are this process's own.
+"""Membership in the group: which partitions of the intakes are assigned to this process.
 
-The group consumer is a member and nothing else. It is assigned its partitions, so that the group's protocol takes its
-course in both versions, but paused at their ends: reading is the business of a consumer without a group, which can
-start and stop at any offset whatever the group does (ADR 2). A commit by the member proves that it still is one.
+The group consumer is a member and reads nothing. It accepts its assignment, so that both versions of the group protocol
+work as usual, but pauses its partitions at their ends. A consumer without a group reads them: it can start and stop at
+any offset, whatever the group does (ADR 2). A successful commit by the member proves that it still is a member.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,24 +18,25 @@ from tarry.kafka.types import OffsetMetadata, Place
 
 _IN_USE = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _FENCED = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
-# A group of KIP-848 that a broker had lost after kill -9: fatal to the client, and the next one makes it anew.
+# A broker had lost a KIP-848 group after kill -9. The error is fatal to the client; the next client creates the group
+# again.
 _GONE = KafkaError(KafkaError.GROUP_ID_NOT_FOUND).str()
 _NO_MEMBER = KafkaError(KafkaError.UNKNOWN_MEMBER_ID).name()
 
 
 class Rebalances(Protocol):
-    """Who is told when partitions come and go; called from within `Membership.poll`."""
+    """The callbacks of a rebalance; called from within `Membership.poll`."""
 
     def assigned(self, places: Sequence[Place]) -> None:
-        """These partitions are ours now."""
+        """Take note that these partitions are ours now."""
         ...
 
     def revoked(self, places: Sequence[Place]) -> None:
-        """These are to be given up; they still are ours until this returns."""
+        """Give these partitions up; they are ours until this returns."""
         ...
 
     def lost(self, places: Sequence[Place]) -> None:
-        """These are somebody else's already."""
+        """Drop these partitions: they belong to another member already."""
         ...
 
 
@@ -43,10 +44,10 @@ class Membership:
     """The group consumer.
 
     Args:
-        clients: who makes the consumer.
-        properties: of librdkafka, from `Cluster.member`.
+        clients: makes the consumer.
+        properties: librdkafka properties, from `Cluster.member`.
         topics: the intakes.
-        on_warning: takes the text of an error that the client gets over by itself.
+        on_warning: takes the text of an error from which the client recovers by itself.
     """
 
     def __init__(
@@ -65,13 +66,13 @@ class Membership:
         self._member: Consumer | None = None
         self._stranger: Any = None
         self.member_id = ""
-        """Under which the group knew us last, also when we are out of it."""
+        """The last member id that the group gave us; it stays after we are out of the group."""
 
     def join(self, rebalances: Rebalances) -> None:
-        """Ask to be taken into the group.
+        """Ask to join the group.
 
         Args:
-            rebalances: is told what comes and goes.
+            rebalances: its callbacks are called when partitions are assigned, revoked or lost.
         """
         self._rebalances = rebalances
         self._member = consumer = self._clients.consumer(self._properties)
@@ -80,25 +81,26 @@ class Membership:
 
     @property
     def joined(self) -> bool:
-        """Whether the group has taken us in, where it may do so without a call of `Rebalances`.
+        """Whether the group has accepted us, under KIP-848, where it may do so without a call of `Rebalances`.
 
-        Under KIP-848 nobody is called back whose assignment is empty, but the member's epoch moves. With the classic
-        protocol `assigned` is called in any case, and the metadata moves too soon: the id comes before the generation.
+        Under KIP-848 there is no callback for an empty assignment, but the member's epoch changes. With the classic
+        protocol this is always false: `assigned` is called in any case, and the metadata changes too early, because the
+        member id comes before the generation.
         """
         return self._incremental and bool(self._consumer.consumer_group_metadata() != self._stranger)
 
     @property
     def is_incremental(self) -> bool:
-        """Whether it is by KIP-848: partitions come and go one by one."""
+        """Whether the group uses KIP-848, in which partitions are assigned and revoked one by one."""
         return bool(self._incremental)
 
     @property
     def static_instance(self) -> str | None:
-        """`service.instance` in the classic protocol, where who joins under it shuts out who was there; else None."""
+        """`service.instance` in the classic protocol, where a new member with it fences the former one; else None."""
         return None if self._incremental else self._properties.get("group.instance.id")
 
     def rejoin(self) -> None:
-        """Begin as a new member, after `RejoinError`, or where nobody else has our instance."""
+        """Join as a new member: after `RejoinError`, or when no other member has our `service.instance`."""
         try:
             self.close()
         except BrokerError as error:
@@ -106,12 +108,14 @@ class Membership:
         self.join(self._told)
 
     def poll(self) -> None:
-        """Serve what the group has to say, without waiting.
+        """Serve the group's callbacks and errors, without waiting.
 
         Raises:
-            RejoinError: the group has forgotten us: `rejoin`.
-            InstanceInUseError: a process with the same instance has not left, or its session not ended: `rejoin`.
-            MembershipLostError: this member is out for good, such as by a second process with the same instance.
+            RejoinError: the group does not know us any more; call `rejoin`.
+            InstanceInUseError: a process with the same `service.instance` has not left, and its session has not ended;
+                call `rejoin`.
+            MembershipLostError: this member is out permanently, for example because a second process has joined with
+                the same `service.instance`.
         """
         with group_errors("serve the group"):
             message = self._consumer.poll(0)
@@ -119,11 +123,11 @@ class Membership:
             self._judge(error)
 
     def commit(self, offsets: dict[Place, OffsetMetadata]) -> None:
-        """Commit offsets outside a transaction; goes through only for a member of the current generation.
+        """Commit offsets outside a transaction; succeeds only for a member of the current generation.
 
         Raises:
-            RetriableError: refused while the group moves on.
-            FatalError: refused for good.
+            RetriableError: refused during a rebalance.
+            FatalError: refused permanently.
         """
         wanted = [TopicPartition(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
         with group_errors("commit"):
@@ -133,19 +137,20 @@ class Membership:
                 raise translate_group(one.error, f"commit {one.topic}/{one.partition}")
 
     def committed(self, places: Sequence[Place]) -> dict[Place, OffsetMetadata]:
-        """What the group has committed, once no transaction that commits any of it is open.
+        """Return the group's committed offsets, once no open transaction holds an offset of these partitions.
 
         Raises:
-            RetriableError: one stays open, or there is no answer.
+            RetriableError: a transaction stays open, or there is no answer.
         """
         return ask_committed(self._consumer, places)
 
     def metadata(self) -> Any:
-        """What a transaction needs to prove membership; take it right before its offsets are sent.
+        """Return the group metadata that a transaction needs to prove membership; take it right before sending offsets.
 
         Raises:
-            AbortableError: the client has lost its membership, and has not told yet. A classic group would take offsets
-                with what it shows then, no generation and no member, from anybody: it does so for old clients.
+            AbortableError: the client has lost its membership, and has not reported it yet. Its metadata then has no
+                generation and no member id. A classic group accepts offsets with such metadata from any client, for the
+                sake of old clients.
         """
         metadata = self._consumer.consumer_group_metadata()
         if metadata == self._stranger:
@@ -154,7 +159,7 @@ class Membership:
         return metadata
 
     def close(self) -> None:
-        """Leave the group; `revoked` is called for what is still owned."""
+        """Leave the group; `revoked` is called for the partitions that are still ours."""
         if self._member is None:
             return
         try:
@@ -174,7 +179,7 @@ class Membership:
         return self._rebalances
 
     def _judge(self, error: KafkaError) -> None:
-        # A fatal error comes wrapped: the reason is in its text alone.
+        # A fatal error comes wrapped: only its text has the reason.
         if _IN_USE in error.str():
             raise InstanceInUseError("another process of the same service.instance is still a member", error.name())
         if _GONE in error.str():

@@ -1,24 +1,27 @@
 """Taking partitions over: prove, fence, name, read.
 
-The order is what makes it exactly once, so each step is numbered as in `docs/architecture.md`:
+Exactly-once depends on the order of the steps, so they are numbered as in `docs/architecture.md`:
 
-0. Prove membership by a plain commit. Only a proven member may fence: a zombie that wakes would fence the healthy
-   owner.
-1. Read the checkpoint, under an open transaction too. Whoever wrote it and has not released the partition is fenced,
-   by registering its transactional ids: what it left open is aborted. Then read the offset again, stable.
+0. Prove membership by a plain commit. Only a proven member may fence: otherwise a zombie that wakes up would fence the
+   healthy owner.
+1. Read the checkpoint. This works even while a transaction is open. If the process that wrote the checkpoint has not
+   released the partition, fence it by registering its transactional ids; this aborts its open transactions. Then read
+   the offset again, stable this time.
 2. Commit the same offset and checkpoint in the name of this process. Only then may a transaction touch the partition.
-3. Capture the journal's end, read_uncommitted, and read committed records up to it: markers reach the journal and the
-   offsets independently, so its last stable offset may lag behind a commit that is already visible.
-4. Capture the intake's last stable offset: the replay's end; and where the logs of the overflow wheel begin and end.
+3. Capture the journal's high watermark (read_uncommitted), and read committed records up to it. Transaction markers
+   reach the journal and the committed offsets independently, so the journal's last stable offset may lag behind a
+   commit that is already visible.
+4. Capture the intake's last stable offset, where the replay ends, and the beginnings and ends of the overflow wheel's
+   logs.
 
-Nothing of it is worth anything where the offsets are those of other logs: a checkpoint or copy that names another
-cluster, or other topics, is none; and one that calls done what a log does not hold is refused (`refusals`).
+The offsets must belong to these logs. A checkpoint or copy that names another cluster or other topics is ignored, and
+a checkpoint that counts offsets as done that a log does not hold is refused (`refusals`).
 
-A refusal (`RetriableError`) anywhere means: poll on, and begin at 0 again.
+A refusal (`RetriableError`) at any step means: poll the group, and begin at 0 again.
 
-A journal may be long, and the group waits for nobody: so all that reads one goes by parts, and whoever takes over
-serves the group between two of them. Where a partition is taken away meanwhile, it is given up, and begun anew at 0
-when it is given back.
+A journal may be long, and the group does not wait for a member that does not poll. So journals are read in parts, and
+the caller serves the group between two parts. If the group revokes a partition meanwhile, its take-over is given up,
+and begins at 0 when the group assigns the partition again.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -49,22 +52,22 @@ if TYPE_CHECKING:
 
 PART_MOST = 5_000
 PART_WAIT_S = 0.02
-"""How long a part of a journal is waited for: so long the group is not served, and what else is ours does not fire."""
+"""How long to wait for a part of a journal: meanwhile the group is not served, and our other partitions do not fire."""
 
 Answer = TypeVar("Answer")
 
 ByParts = Generator[None, None, Answer]
-"""Goes on by a part each time that it is asked, and returns the answer in the end."""
+"""Reads one part at each `next`, and returns the answer at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who takes over.
+    """The identity of the process that takes over.
 
     Attributes:
         writer: the transactional ids of this process.
-        former: those that were its own before: nobody uses them any more.
-        geometry: of the overflow wheel, by intake.
+        former: its earlier transactional ids, which no process uses any more.
+        geometry: the shape of the overflow wheel, by intake.
     """
 
     writer: tuple[str, ...]
@@ -73,7 +76,7 @@ class Identity:
 
 
 def another_shape(place: Place, had: Geometry) -> str:
-    """The line that refuses a partition whose messages lie in buckets of another shape than is configured."""
+    """Return the error line for a partition whose buckets have another shape than the configuration."""
     return (
         f"{place[0]}/{place[1]} has messages in an overflow wheel of another shape (width {had.width_ms} ms, "
         f"size {had.size}, {had.levels} levels): set [overflow] and max_delay back to it until they have fired"
@@ -85,12 +88,12 @@ class TakeOver:
 
     Args:
         membership: this process in the group.
-        offsets: questions to the brokers.
-        origins: questions to them about ids.
-        shortfalls: of this process, kept from one take-over to the next.
-        journal: a reader that is free for this.
-        identity: who takes over.
-        fence: shuts out the processes behind transactional ids.
+        offsets: asks the brokers for offsets.
+        origins: asks the brokers for cluster and topic ids.
+        shortfalls: this process's, kept from one take-over to the next.
+        journal: a reader that nothing else uses meanwhile.
+        identity: of this process.
+        fence: fences the processes that use these transactional ids.
         clock: wall time.
         on_event: takes an event's name and fields, for the log.
     """
@@ -121,28 +124,28 @@ class TakeOver:
         self._named: dict[Place, tuple[int, Checkpoint]] = {}
 
     def prove(self, places: Sequence[Place]) -> None:
-        """Step 0: commit an offset of each partition's journal, which nobody reads."""
+        """Step 0: commit an offset of each partition's journal. No process reads that offset."""
         self._membership.commit(proof_of(places))
 
     def run(self, places: Sequence[Place]) -> ByParts[dict[Place, Recovered]]:
-        """Steps 1 to 4, for partitions that membership was proved of.
+        """Run steps 1 to 4 for partitions of which `prove` succeeded.
 
-        Between two parts of it the group is to be served; where any of the partitions is given up, it is to be closed.
+        The caller serves the group between two parts, and closes the generator if one of the partitions is given up.
 
         Raises:
             RetriableError: refused for now; begin at 0 again.
-            UsageError: the partition cannot be taken over by anybody; one line says why.
+            UsageError: no process can take the partition over; one line says why.
         """
         self._now = self._origins.of({topic: self._identity.geometry[topic] for topic, _ in places})
         committed = self._offsets.committed(places)
         found = {place: self._checkpoint(place, committed.get(place)) for place in places}
         last = [checkpoint for _, checkpoint in found.values() if checkpoint]
         if lost := [place for place, (_, checkpoint) in found.items() if checkpoint is None]:
-            # What a dead writer left open hides the end of the journal and the offset that comes next: so for now a
-            # copy has to do that can be read in spite of it.
+            # A dead writer's open transaction hides the journal's end and the next committed offset. Until it is
+            # aborted, use the last copy below the last stable offset to learn whom to fence.
             copies = yield from self._copies(lost, committed=True)
             last += [checkpoint for _, checkpoint in copies.values()]
-            self.prove(places)  # that took its time
+            self.prove(places)  # reading the copies took time: the membership may have ended meanwhile
         self._fence_writers(last)
         committed = self._membership.committed(places)
         found = {place: self._checkpoint(place, committed.get(place)) for place in places}
@@ -168,7 +171,7 @@ class TakeOver:
         return {
             place: Recovered(
                 lows[place],
-                # Not named so before: who finds all ids in the group's offset takes it that a copy has them too.
+                # Not earlier: if the committed offset had all ids, a later take-over would assume that a copy has them.
                 replace(checkpoints[place], origin=self._now[place[0]]),
                 done[place].pop(INTAKE),
                 ends[place],
@@ -179,12 +182,13 @@ class TakeOver:
         }
 
     def release(self, places: Iterable[Place]) -> None:
-        """Give up partitions in the middle: where they have our name, say that whoever comes next need not fence us.
+        """Give up partitions in the middle of a take-over.
 
-        No transaction of ours has touched them, so a plain commit does.
+        If their checkpoints name us already (step 2), commit them as released, so the next owner need not fence us. No
+        transaction of ours has touched them, so a plain commit is enough.
 
         Raises:
-            BrokerError: refused; whoever comes next fences us.
+            BrokerError: refused; the next owner fences us.
         """
         named = {place: self._named[place] for place in places if place in self._named}
         if named:
@@ -209,7 +213,7 @@ class TakeOver:
         return low, None
 
     def _fence_writers(self, checkpoints: Sequence[Checkpoint]) -> None:
-        """Fence every writer that has not released, but for this process: its own producer is registered anew."""
+        """Fence every writer that has not released, except this process: its own producers are registered anew."""
         names = {name for c in checkpoints if not c.released for name in c.writer}
         others = sorted(names.difference(self._identity.writer, self._identity.former))
         if others:
@@ -217,7 +221,11 @@ class TakeOver:
         self._fence(others)
 
     def _shaped(self, place: Place, checkpoint: Checkpoint) -> ByParts[Checkpoint]:
-        """The checkpoint with the overflow wheel that is configured: a new one, where it has another shape so far."""
+        """Return the checkpoint with the configured overflow wheel; if the shape differs, begin with an empty wheel.
+
+        Raises:
+            UsageError: the overflow wheel of the former shape holds messages.
+        """
         wanted, had = self._identity.geometry[place[0]], checkpoint.geometry
         if had == wanted and len(checkpoint.closed_ms) == wanted.levels:
             return checkpoint
@@ -229,7 +237,7 @@ class TakeOver:
         return replace(checkpoint, geometry=wanted, closed_ms=closed_ms, draining=(), emptying=())
 
     def _holds_any(self, place: Place, geometry: Geometry) -> ByParts[bool]:
-        """Whether any bucket holds a message; what is left in a log of markers alone does not count."""
+        """Return whether any bucket holds a message; a log that holds only transaction markers does not count."""
         slots = self._offsets.existing(slot_of(place, geometry, source) for source in sources_of(geometry))
         if not slots:
             return False
@@ -242,9 +250,9 @@ class TakeOver:
         return False
 
     def _last_copies(self, places: Sequence[Place]) -> ByParts[dict[Place, tuple[int, Checkpoint]]]:
-        """Where the group's offsets are lost, the journal's copies serve: the last one.
+        """Return the last copy in each journal, for partitions whose committed offset is missing or unusable.
 
-        By now its writers are fenced, and it is read to its end.
+        The journal's writers are fenced by now, so it is read to its end.
         """
         if not places:
             return {}
@@ -279,7 +287,7 @@ class TakeOver:
     def _read_journals(
         self, checkpoints: Mapping[Place, Checkpoint], lows: Mapping[Place, int]
     ) -> ByParts[tuple[dict[Place, dict[Source, DoneSet]], dict[Place, int]]]:
-        """What is done of each log that a recovery reads, and the ends of the journals."""
+        """Return the done offsets of each log that a recovery reads, and the ends of the journals."""
         journal_ends = self._offsets.ends([journal_of(place) for place in checkpoints], committed=False)
         done = {place: {INTAKE: DoneSet((), lows[place])} for place in checkpoints}
         begin = {place: checkpoint.reads_from for place, checkpoint in checkpoints.items()}
@@ -294,7 +302,7 @@ class TakeOver:
     def _read(
         self, starts: Mapping[Place, int], take: Callable[[Place, Done | Copy], None], *, committed: bool
     ) -> ByParts[None]:
-        """Read journals, each from an offset to the end that it has now: its last stable one, or all."""
+        """Read journals, each from an offset to its present end: the last stable offset, or the high watermark."""
         begin = self._readable({journal_of(place): at for place, at in starts.items()}, committed=committed)
         ends = self._offsets.ends(begin, committed=committed) if begin else {}
         for part in read_in_parts(self._journal, begin, ends, PART_MOST, PART_WAIT_S):
@@ -303,7 +311,7 @@ class TakeOver:
             yield
 
     def _readable(self, begin: Mapping[Place, int], *, committed: bool) -> dict[Place, int]:
-        """The journals that hold anything from where a recovery begins."""
+        """Return the journals that hold records at or after the offset where the recovery begins to read."""
         ends = self._offsets.ends(begin, committed=committed)
         firsts = self._offsets.starts(begin)
         too_short: dict[Place, str | None] = {}

@@ -1,7 +1,8 @@
-"""The transactional producer, and how it fences another.
+"""The transactional producer, and how it fences another one.
 
-One at a time, on one thread: begin, produce, offsets, commit. After an error that leaves a transaction's fate open the
-producer is useless; `renew` builds the next one under the same id, which aborts whatever the last one left open.
+One transaction at a time, on one thread: begin, produce, send offsets, commit. After an error that leaves the fate of a
+transaction unknown, the producer cannot be used any more; `renew` builds the next one under the same id, which aborts
+any transaction that the last one left open.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +21,13 @@ from tarry.kafka.settings import BATCH_BYTES, Cluster
 from tarry.kafka.types import OffsetMetadata, Place
 
 INIT_TIMEOUT_S = 10.0
+"""How long the second try to register a transactional id may take."""
 
 ABORT_S = 2.0
-"""How long an abort may take before its id counts as stuck."""
+"""How long an abort may take before its transactional id counts as stuck."""
 
 HASTE_S = 0.1
-"""How long the first try to register may take."""
+"""How long the first try to register a transactional id may take; the reason is in `_registered`."""
 
 _QUEUE_FULL_WAIT_S = 0.05
 _QUEUE_FULL_TRIES = 600
@@ -35,25 +37,29 @@ _NOT_OPEN = KafkaError(KafkaError.INVALID_TXN_STATE).name()
 _THERE_ANYWAY = "__transaction_state"
 
 STUCK_S = 3.0
-"""How long the last transaction of an id may take to end everywhere: mostly milliseconds, but it waits for leaders."""
+"""How long the last transaction of an id may take to end on all its partitions.
+
+It mostly takes milliseconds, but waits for each partition that has no leader.
+"""
 
 METADATA_TIMEOUT_S = 5.0
-"""How long it is waited to be told about a target."""
+"""How long to wait for the metadata of a topic."""
 
 Headers = list[tuple[str, str | bytes | None]]
-"""As the client library takes them; its lists are invariant."""
+"""The type that the client library takes; its lists are invariant."""
 
 OnFailure = Callable[[KafkaError | None, Any], None]
+"""A delivery report; takes the error, or None, and the record."""
 
 
 class Transactor:
     """A transactional producer under one id.
 
     Args:
-        cluster: where.
-        transactional_id: the name under which Kafka knows it, and fences it.
-        compressed: whether what it writes is compressed.
-        properties: librdkafka's, beside the service's own or instead of them.
+        cluster: the cluster that it writes to.
+        transactional_id: the name by which Kafka knows and fences it.
+        compressed: whether its records are compressed.
+        properties: librdkafka properties; they are added to the service's own and override them.
     """
 
     def __init__(
@@ -67,30 +73,31 @@ class Transactor:
         self._name = transactional_id
         self._number = 1
         self.former: set[str] = set()
-        """Ids that were its own before: nobody uses them any more."""
+        """Its earlier ids, which no process uses any more."""
         self.is_stuck = False
-        """Whether its id could not be gone on with: the brokers may wait to end its last transaction."""
+        """Whether its id is unusable for now: the brokers may still be waiting to end its last transaction."""
         self._compressed = compressed
         self._properties = properties
         self.batch_bytes = BATCH_BYTES
-        """The largest batch of several records that it sends; a change counts from the next `renew` on."""
+        """The largest batch of several records that it sends, in bytes; a change takes effect at the next `renew`."""
         self.registrations = 0
-        """How often its id was registered by it: what a producer of fewer has begun is over."""
+        """How often it registered its id. A transaction begun at a lower number has ended: registering aborts it."""
         self._cluster = cluster
         self._producer: Producer | None = None
         self._changing = Lock()
-        """Renewed beside the loop, it may be renamed by the loop meanwhile."""
+        """The loop may rename it while another thread renews it."""
 
     @property
     def transactional_id(self) -> str:
-        """The name under which Kafka knows it."""
+        """The present name by which Kafka knows it."""
         return self._name if self._number == 1 else f"{self._name}-{self._number}"
 
     def rename(self) -> None:
-        """Go on under another id: a transaction of this one can't end while one of its partitions has no leader.
+        """Switch to another id, because a transaction cannot end while one of its partitions has no leader.
 
-        Until its markers are written everywhere, the brokers begin no other transaction of that id (docs/adr/0018).
-        From here on nobody uses the old one; what it may have open is ended beside the loop, where that can be.
+        Until the markers of that transaction are written to all its partitions, the brokers begin no other transaction
+        of the same id (docs/adr/0018). No process uses the old id any more; a background thread tries to end its open
+        transaction.
         """
         left = self.transactional_id
         with self._changing:
@@ -105,7 +112,7 @@ class Transactor:
             self._cluster.clients.in_background(partial(_end_what_is_open, self._cluster, left))
 
     def give_up(self) -> None:
-        """Abort what is open; an id that is stuck, or becomes so, is to be changed: `rename`.
+        """Abort the open transaction. If the id is stuck, or becomes stuck, drop the producer; `rename` comes next.
 
         Raises:
             FatalError: the producer is lost.
@@ -120,23 +127,23 @@ class Transactor:
 
     @property
     def started(self) -> bool:
-        """Whether there is a producer."""
+        """Whether a producer is built and registered."""
         return self._producer is not None
 
     def check_options(self) -> None:
-        """Build a producer and drop it, without a word to the brokers.
+        """Build a producer and drop it, without contacting the brokers.
 
         Raises:
-            KafkaException: an option is refused.
+            KafkaException: the client library refuses an option.
         """
         self._cluster.clients.producer(self._settings(self.transactional_id)).purge()
 
     def renew(self) -> None:
-        """Build a producer and register it: whatever an earlier one of this id left open is aborted.
+        """Build a producer and register it; this aborts any open transaction of an earlier producer with this id.
 
         Raises:
-            RetriableError: the coordinator does not answer yet.
-            FatalError: refused.
+            RetriableError: the transaction coordinator does not answer yet.
+            FatalError: the coordinator refused.
         """
         with self._changing:
             self.close()
@@ -146,7 +153,7 @@ class Transactor:
             producer = _registered(self._cluster, name, self._settings(name))
         except BrokerError as error:
             with self._changing:
-                if name != self.transactional_id:  # who ends what it has open has fenced this one
+                if name != self.transactional_id:  # renamed meanwhile: `_end_what_is_open` has fenced this producer
                     raise self._was_renamed(name) from error
                 self.is_stuck = isinstance(error, RetriableError)
             raise
@@ -161,7 +168,7 @@ class Transactor:
         return RetriableError(f"{name} is {self.transactional_id} now")
 
     def _settings(self, name: str) -> Properties:
-        """Of a producer under that id."""
+        """Return the properties of a producer with that id."""
         properties = self._cluster.transactor(name, self.batch_bytes, compressed=self._compressed)
         return {**properties, **self._properties}
 
@@ -185,20 +192,20 @@ class Transactor:
         headers: Headers | None,
         on_failure: OnFailure,
     ) -> None:
-        """Add a record; it is sent in the background.
+        """Add a record to the transaction; the client library sends it in the background.
 
         Args:
             topic: where to.
-            partition: which, or -1 to choose by key.
+            partition: -1 to choose it by key.
             key: of the record.
             value: of the record.
             headers: of the record.
             on_failure: called with the error and the record if it could not be delivered.
 
         Raises:
-            AbortableError: no room in the queue for too long; or the partition is not known, and no broker answers.
-            FatalError: the producer was found to be lost while room was waited for.
-            KafkaException: this record can't be sent, and the transaction is as it was.
+            AbortableError: the queue stayed full for too long; or the partition is unknown, and no broker answers.
+            FatalError: the producer is lost; noticed while waiting for room in the queue.
+            KafkaException: this record cannot be sent; the transaction is unchanged.
         """
         refreshed = False
         while True:
@@ -215,13 +222,13 @@ class Transactor:
                 return
 
     def poll(self, timeout_s: float = 0) -> int:
-        """Serve delivery reports; wait at most so long for the first.
+        """Serve delivery reports; wait up to `timeout_s` for the first one.
 
         Returns:
             How many were served.
 
         Raises:
-            FatalError: the producer is lost, as it is when it was fenced.
+            FatalError: the producer is lost, for example because it was fenced.
         """
         with _serving():
             return self._live.poll(timeout_s)
@@ -229,7 +236,7 @@ class Transactor:
     def deliver(self, has_failed: Callable[[], bool]) -> None:
         """Wait until all records are delivered, or until one has failed.
 
-        A commit would wait for those that are queued behind the one that failed, until they time out.
+        After a failure, a commit would wait for the records queued behind the failed one, until they time out.
 
         Raises:
             FatalError: the producer is lost.
@@ -239,12 +246,12 @@ class Transactor:
                 pass
 
     def push(self) -> int:
-        """Serve delivery reports and see to it that records are on their way, without waiting.
+        """Serve delivery reports, and make the client library send queued records now, without waiting.
 
-        A client that has just learned of a partition may else leave its first records lying for a second.
+        Without this, a client that has just learned of a partition may delay its first records by a second.
 
         Returns:
-            How many are neither delivered nor failed.
+            How many records are neither delivered nor failed.
 
         Raises:
             FatalError: the producer is lost.
@@ -259,12 +266,12 @@ class Transactor:
 
         Args:
             topic: where to.
-            partition: which.
+            partition: its number.
             records: each with `key` and `value`.
             on_failure: called with the error and the record if one could not be delivered.
 
         Raises:
-            AbortableError: not all of them found room.
+            AbortableError: the queue had no room for all of them.
         """
         left = records
         while left:
@@ -275,7 +282,7 @@ class Transactor:
                 continue
             if added == len(left):
                 return
-            # What was refused is marked, and nothing else is: a full queue is the one cause that passes.
+            # The client library marks only the refused records. A full queue is the only cause that passes.
             left = [record for record in left if "_error" in record]
             if not left:
                 raise AbortableError(f"{len(records)} records to {topic}, and {added} were taken")
@@ -284,10 +291,10 @@ class Transactor:
             self._make_room()
 
     def send_offsets(self, offsets: dict[Place, OffsetMetadata], group_metadata: Any) -> None:
-        """Add offsets; refused if the member is no longer of the current generation.
+        """Add offsets to the transaction; refused if the member is not of the current generation.
 
         Raises:
-            AbortableError: refused; or the last transaction of this id does not end, and it is stuck.
+            AbortableError: refused; or the last transaction of this id does not end: the id is stuck.
             FatalError: the producer is lost.
         """
         wanted = [TopicPartition(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
@@ -305,15 +312,15 @@ class Transactor:
         self._again("send offsets", send)
 
     def commit(self, within_s: float | None = None) -> None:
-        """Commit, however long it takes.
+        """Commit the transaction.
 
         Args:
-            within_s: do not wait for longer; None: for as long as it takes.
+            within_s: how long to wait; None: for as long as it takes.
 
         Raises:
-            RetriableError: not within that time; whether it is committed is not known; the same call may tell.
-            AbortableError: nothing of it is committed; `abort` is the next call.
-            FatalError: its fate is not known; `renew` is the next call.
+            RetriableError: not within that time, and whether it is committed is unknown; calling again may tell.
+            AbortableError: nothing of it is committed; call `abort` next.
+            FatalError: its fate is unknown; call `renew` next.
         """
         doing = "commit the transaction"
         if within_s is None:
@@ -323,17 +330,18 @@ class Transactor:
                 self._live.commit_transaction(within_s)
 
     def abort(self, within_s: float | None = None) -> None:
-        """Abort, however long it takes.
+        """Abort the transaction.
 
-        After a refused AddPartitionsToTxn, whose transaction the broker never opened, that fails; then the producer is
-        registered anew, which aborts as well. The broker knows it still, so this fences nobody.
+        After a refused AddPartitionsToTxn the broker has never opened the transaction, so the abort fails. Then the
+        producer is registered anew, which aborts as well. The broker still knows this producer, so registering it
+        fences no other process.
 
         Args:
-            within_s: do not wait for longer; None: for as long as it takes.
+            within_s: how long to wait; None: for as long as it takes.
 
         Raises:
-            RetriableError: not within that time; `renew` aborts it as well, or `rename`, and whoever fences the id.
-            FatalError: that failed too, or the producer is fenced; take over anew.
+            RetriableError: not within that time; `renew`, `rename`, or a process that fences the id aborts it as well.
+            FatalError: registering failed too, or the producer is fenced; take over anew.
         """
         try:
             if within_s is None:
@@ -352,7 +360,7 @@ class Transactor:
                 raise FatalError(str(refused), refused.code) from refused
 
     def _refresh(self, topic: str) -> None:
-        """Have the client look at a topic anew: a partition may have been added since."""
+        """Make the client fetch a topic's metadata again: a partition may have been added since."""
         try:
             self._live.list_topics(topic, METADATA_TIMEOUT_S)
         except KafkaException as exception:
@@ -360,12 +368,16 @@ class Transactor:
 
     @property
     def producer(self) -> Producer:
-        """The producer, once there is one; not to be kept: after `renew` it is another."""
+        """The client library's producer; do not keep it, because `renew` replaces it.
+
+        Raises:
+            RetriableError: it is not built yet.
+        """
         return self._live
 
     @property
     def _live(self) -> Producer:
-        producer = self._producer  # once: the loop may rename beside a thread that aborts
+        producer = self._producer  # read once: the loop may rename while another thread aborts
         if producer is None:
             raise RetriableError(f"the producer {self.transactional_id} is not built yet")
         return producer
@@ -389,16 +401,16 @@ class Transactor:
 
 
 def _serving() -> AbstractContextManager[None]:
-    """Whatever runs the client library's call-backs raises what has ended the client."""
+    """Translate the error that ended the client: any call that runs the client library's callbacks may raise it."""
     return producer_errors("deliver records")
 
 
 def fence(cluster: Cluster, transactional_ids: Sequence[str]) -> None:
-    """Abort what processes left open under these ids, and shut the processes out.
+    """Fence the processes that use these transactional ids, and abort their open transactions.
 
     Raises:
-        RetriableError: the coordinator does not answer yet.
-        FatalError: refused.
+        RetriableError: the transaction coordinator does not answer yet.
+        FatalError: the coordinator refused.
     """
     cluster.clients.at_once([partial(_fence, cluster, one) for one in transactional_ids])
 
@@ -408,21 +420,25 @@ def _fence(cluster: Cluster, transactional_id: str) -> None:
 
 
 def _end_what_is_open(cluster: Cluster, transactional_id: str) -> None:
-    """Have the coordinator decide what is open under an id that nobody uses any more, without waiting for the end."""
-    # Decided, while its markers are not written; or somebody else has registered the id, which decides it too. Nobody
-    # waits for this: at the latest the transaction's time-out ends it.
+    """Make the coordinator decide to abort the open transaction of an id that no process uses any more.
+
+    This does not wait until the transaction has ended.
+    """
+    # An error may mean that the abort is decided but its markers are not written yet; or that another process has
+    # registered the id, which aborts the transaction too. No caller waits for this: at the latest the transaction's
+    # time-out ends it.
     with suppress(BrokerError):
         properties = cluster.transactor(transactional_id)
         drop(_try_to_register(cluster, transactional_id, properties, HASTE_S))
 
 
 def _registered(cluster: Cluster, transactional_id: str, properties: Properties) -> Producer:
-    """A new producer under an id, once the coordinator has aborted what the last one left open.
+    """Return a new producer under an id, once the coordinator has aborted the last one's open transaction.
 
-    Until it has, which takes some milliseconds, it sends who registers away, and the client library waits for half a
-    second before it asks again. Another client asks at once.
+    That abort takes some milliseconds. Until it is complete the coordinator refuses to register the id, and the client
+    library waits for half a second before it asks again. Another client asks at once.
     """
-    # The first is gone before the second begins: it would go on asking, and fence the second.
+    # The first client is closed before the second begins: else it would go on asking, and fence the second.
     with suppress(RetriableError):
         return _try_to_register(cluster, transactional_id, properties, HASTE_S)
     return _try_to_register(cluster, transactional_id, properties, INIT_TIMEOUT_S)
@@ -431,8 +447,8 @@ def _registered(cluster: Cluster, transactional_id: str, properties: Properties)
 def _try_to_register(cluster: Cluster, transactional_id: str, properties: Properties, timeout_s: float) -> Producer:
     producer = cluster.clients.producer(properties)
     try:
-        # Without a connection the first look for the coordinator finds nothing, and the next one is half a second
-        # later. The first answer tells the brokers' names, and the second comes over the connection that is then made.
+        # Without a connection, the client library's first search for the coordinator fails, and its next one is half a
+        # second later. The first answer names the brokers; the second comes over the connection that is then made.
         with group_errors(f"reach the cluster to register {transactional_id}"):
             for _ in range(2):
                 producer.list_topics(_THERE_ANYWAY, METADATA_TIMEOUT_S)

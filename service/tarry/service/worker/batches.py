@@ -1,4 +1,4 @@
-"""What one transaction takes: a batch from each partition that has something for it."""
+"""Selecting the messages of one transaction: a batch from each partition that has any."""
 
 from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import Protocol, TypeVar
@@ -7,21 +7,21 @@ from tarry.core.batch import Batch
 from tarry.core.partition import PartitionState
 
 MOST_TO_FILE = 10_000
-"""Where more waits to be filed, and may be, nothing more is read."""
+"""When more messages than this wait to be filed, and may be filed now, reading pauses."""
 
 MOST_ALONE = 500
-"""Messages of a transaction that sends each in a batch of its own: some thousands a second are the most that can be."""
+"""The most messages in a transaction that sends each in a batch of its own: the rate is some thousands a second."""
 
 Batches = list[tuple[PartitionState, Batch]]
-"""Each with the partition that it was taken from."""
+"""Each batch with the partition that it was taken from."""
 
 
 class Taken(Sized, Protocol):
-    """What was taken from a partition."""
+    """The messages that were taken from a partition."""
 
     @property
     def size_bytes(self) -> int:
-        """About how much a transaction has to write for it."""
+        """About how many bytes a transaction has to write for it."""
         ...
 
 
@@ -37,10 +37,10 @@ def take_batches(
     """Take messages for one transaction.
 
     Args:
-        states: the partitions, in the order in which they are asked.
-        most: messages of the transaction.
-        most_bytes: of it, but for the first message of each partition that is asked.
-        take: takes up to so many messages, and so many bytes, from a partition.
+        states: the partitions, in the order in which messages are taken from them.
+        most: the most messages in the transaction.
+        most_bytes: the most bytes in it; the first message of a partition may exceed what is left of this bound.
+        take: takes at most this many messages, and this many bytes, from a partition.
 
     Returns:
         The batches that are not empty.
@@ -55,26 +55,26 @@ def take_batches(
 
 
 def size_of(batches: Iterable[tuple[PartitionState, Taken]]) -> int:
-    """About how many bytes a transaction has to write for all of them."""
+    """Return about how many bytes a transaction has to write for all of them."""
     return sum(batch.size_bytes for _, batch in batches)
 
 
 def rotated(states: Sequence[PartitionState], turns: int) -> list[PartitionState]:
-    """Another one comes first each time: a herd in one partition must not starve the others."""
+    """Return the partitions with another one first each turn: a busy partition must not starve the others."""
     first = turns % len(states)
     return [*states[first:], *states[:first]]
 
 
 def targets_of(batches: Batches) -> set[str]:
-    """The topics that messages of the batches are for."""
+    """Return the target topics of the batches."""
     return {message.target for _, batch in batches for message in batch.due}
 
 
 def is_behind(states: Iterable[PartitionState], times: int = 1) -> bool:
-    """Whether so much waits to be filed that no more is to be read: bounded memory, for a backlog that is read.
+    """Return whether too many messages wait to be filed, so that reading must pause: this bounds memory.
 
     Args:
-        states: all that share the filing.
-        times: how much longer this reader may go on than others.
+        states: all partitions whose messages are filed by the same producer.
+        times: this reader pauses at this multiple of `MOST_TO_FILE`.
     """
     return sum(state.placing.to_file - state.placing.held_up for state in states) > times * MOST_TO_FILE

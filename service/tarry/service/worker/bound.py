@@ -1,8 +1,8 @@
-"""How many bytes of messages a transaction takes: fewer after one that was not through in time, then more again.
+"""How many bytes of messages a transaction takes: fewer after one that timed out, then more again.
 
-Under a quota, or with slow disks, a transaction with more than can be written within the client library's time-out
-would be tried for ever. What a topic of ours refuses as a batch, because its limit was lowered, is written as smaller
-ones by the same rule.
+Under a quota, or with slow disks, the brokers may be unable to write a large transaction within the client library's
+time-out; without this bound, it would be tried without end. The same rule applies when one of the service's own topics
+refuses a batch because its limit was lowered: the next batches are smaller.
 
     tried       bound   took
     32 MB       32 MB   5 s, and timed out
@@ -12,10 +12,10 @@ ones by the same rule.
 """
 
 MOST_BYTES = 32 * 1024 * 1024
-"""So many bytes are seldom ready at once; where they are, more at a time is no faster."""
+"""The largest bound, in bytes: more is seldom ready at once, and larger transactions are no faster."""
 
 GROWTH = 8
-"""After a transaction as large as allowed the next may be larger by one part in so many."""
+"""After a transaction that used at least half its bound, the bound grows by one part in `GROWTH`."""
 
 
 class Bound:
@@ -25,19 +25,19 @@ class Bound:
 
     def __init__(self) -> None:
         self.bytes = MOST_BYTES
-        """Of the next transaction: no more than so many, but for its first message."""
+        """The most bytes in the next transaction; its first message may exceed it."""
 
     @property
     def is_shrunk(self) -> bool:
-        """Whether it is smaller than it may become."""
+        """Whether it is below `MOST_BYTES`."""
         return self.bytes < MOST_BYTES
 
     def shrink(self, tried_bytes: int) -> None:
-        """A transaction of so many bytes was too much: half as much, down to one message."""
+        """Halve the bound after a transaction of `tried_bytes` failed, down to one message a transaction."""
         self.bytes = max(1, min(self.bytes, tried_bytes) // 2)
 
     def grow(self, done_bytes: int) -> None:
-        """A transaction of so many bytes is committed: what was far below the bound says nothing of it."""
+        """Grow the bound after a transaction of `done_bytes` committed; one below half the bound proves nothing."""
         if self.is_shrunk and done_bytes >= self.bytes // 2:
             reached = max(self.bytes, done_bytes)
             self.bytes = min(MOST_BYTES, reached + max(1, reached // GROWTH))

@@ -1,4 +1,4 @@
-"""What a transaction writes for one partition: deliveries, results, dead letters, and the journal's record."""
+"""Writing one partition's records into a transaction: deliveries, results, dead letters, and the journal record."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -30,10 +30,10 @@ Blame = Callable[[Place, HeldMessage, KafkaError | None, Any], None]
 """Takes the delivery report of a message: its place, the message, the error or None, the record."""
 
 SetAside = Callable[[PartitionState, Batch], Sequence[DeadMessage]]
-"""Takes the dead letters of a batch that go apart, before it is written; returns these."""
+"""Removes from a batch the dead letters that go apart, before the batch is written; returns them."""
 
 OwnFailure = Callable[[Place, KafkaError], None]
-"""Takes the failed delivery of a record to a topic of our own: which of its partitions, and why."""
+"""Takes the failed delivery of a record to one of our own topics: the partition, and the error."""
 
 _FOR_EVER = {
     KafkaError.MSG_SIZE_TOO_LARGE: ErrorCode.TOO_LARGE,
@@ -45,27 +45,28 @@ _FOR_EVER = {
 
 
 _OF_ANOTHER = KafkaError._INVALID_DIFFERENT_RECORD
-"""What the client says of the good records of a batch that was refused, where the broker has named the bad ones."""
+"""The client library's error for the valid records of a refused batch, if the broker has named the invalid ones."""
 
 Reports = dict[int, list[tuple[Place, HeldMessage, KafkaError]]]
-"""Delivery reports of records that were refused for ever, or in the same batch, by partition of their target."""
+"""Delivery reports of records that were refused permanently, or whose batch was, by partition of their target."""
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether a delivery report says that a record was refused for ever, or that another one of its batch was."""
+    """Return whether a delivery report says that a record, or another record of its batch, was refused permanently."""
     return error.code() in _FOR_EVER or error.code() == _OF_ANOTHER
 
 
 def refusal_of(error: KafkaError) -> ErrorCode | None:
-    """What a record dies of that was refused for ever, if it is the one to blame; None where the cause may pass."""
+    """Return the error code of a dead letter for a permanent refusal of this very record; None for other errors."""
     return _FOR_EVER.get(error.code())
 
 
 def verdicts_of(reports: Reports, *, alone: bool) -> Verdicts:
-    """Who is to blame for a refusal, as far as that is sure.
+    """Return verdicts on the records that caused a refusal, as far as they are certain.
 
-    A batch that is refused as one (as too large, or by a broker that names no record) proves nothing against any of
-    its records. Where the broker has named some as invalid, the client says of the others that they were not.
+    If a batch is refused as a whole (because it is too large, or by a broker that names no record), no single record of
+    it is proved invalid. If the broker has named the invalid records, the client library reports another error for the
+    valid ones.
 
     Args:
         reports: of one target.
@@ -85,7 +86,7 @@ def verdicts_of(reports: Reports, *, alone: bool) -> Verdicts:
 
 
 def verdict_of(error: KafkaError, message: HeldMessage) -> tuple[str, str] | None:
-    """What a refusal means for a message: an error code and a text where it is for ever, None where it may pass."""
+    """Return the verdict on a message after an error: a code and a text if it is permanent, None if it may pass."""
     code = refusal_of(error)
     if code is None:
         return None
@@ -99,9 +100,9 @@ class Composer:
 
     Args:
         transactor: the producer.
-        set_aside: takes the dead letters of a batch that go apart.
-        blame: takes the failed delivery of a message.
-        on_own_failure: takes the failed delivery of a record to a topic of our own.
+        set_aside: removes the dead letters of a batch that go apart.
+        blame: takes the delivery report of a message.
+        on_own_failure: takes the failed delivery of a record to one of our own topics.
     """
 
     def __init__(self, transactor: Transactor, set_aside: SetAside, blame: Blame, on_own_failure: OwnFailure) -> None:
@@ -124,10 +125,10 @@ class Composer:
             now_ms: wall time, for the results.
 
         Returns:
-            The dead letters that went apart: they are no part of the batch any more.
+            The dead letters that go apart, and are not part of the batch any more.
 
         Raises:
-            AbortableError: a record can't be written for a cause that passes.
+            AbortableError: a record cannot be written, for a cause that passes.
         """
         place = state.place
         prefix = source_prefix(*place)
@@ -166,14 +167,14 @@ class Composer:
         return apart
 
     def journal(self, state: PartitionState, record: bytes) -> None:
-        """Write a record of the partition's journal."""
+        """Write a record to the partition's journal."""
         self.add(state.intake + JOURNAL, state.partition, None, record, [])
 
     def add(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: OutHeaders) -> None:
-        """Write to a topic of our own.
+        """Write to one of the service's own topics.
 
         Raises:
-            AbortableError: refused at once.
+            AbortableError: the client library refuses the record at once.
         """
         try:
             self._transactor.produce(topic, partition, key, value, headers, self._report_own)

@@ -1,19 +1,20 @@
-"""Messages that are due beyond the hot window go to buckets of the overflow wheel, in transactions of their own.
+"""Filing: messages that are due beyond the hot window go to buckets of the overflow wheel, in separate transactions.
 
-    1. begin    take what waits to be filed, open a transaction, hand the records to the client library
-    2. look     every turn, without waiting: delivered → offsets and commit; failed → abort, and try again later;
-                a record refused for ever → abort, find out which, and try again without it
+    1. begin    take messages that wait to be filed, open a transaction, hand the records to the client library
+    2. look     every turn, without waiting: delivered → send offsets and commit; failed → abort, and try again later;
+                a record refused permanently → abort, find out which one, and try again without it
 
-A batch is refused as one, and does not say for which of its records. So those of a transaction with a refusal are tried
-once more, each in a batch of its own: whoever is refused then is to blame, and becomes a dead letter of the next firing
-transaction. A level that is away (no leader, too few replicas, no right to write) is waited for, and condemns nobody.
+A broker refuses a batch as a whole, and does not name the record that it refuses. So after a refusal the records of the
+transaction are sent again, each in a batch of its own. A record that is refused then becomes a dead letter of the next
+firing transaction. If a level cannot be written to at present (no leader, too few in-sync replicas, no right to write),
+the service waits for it, and no message becomes a dead letter for that.
 
-A filing commits no offset of the intake: it may not say anything about what others hold. It commits one of the journal,
-which nobody reads, so that the broker checks our membership; what it moved is in the journal's record and counts as
-done from its commit on.
+A filing transaction commits no offset of the intake, because other transactions may hold messages of the intake. It
+commits an offset of the journal, which no process reads, so that the broker checks our membership. Its journal record
+lists the moved messages, which count as done from its commit on.
 
-A bucket is closed only between two filings of its partition: so its end is sure, and nothing is filed to a bucket that
-is closed.
+A bucket is closed only between two filings of its partition. So its end is certain, and nothing is filed to a closed
+bucket.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,9 +53,10 @@ if TYPE_CHECKING:
     from tarry.kafka.types import Place
 
 FILE_EVERY_MS = 50
-"""The least time from the start of one filing to the next: what waits longer than a minute is in no hurry."""
+"""The least time from the start of one filing to the next: a message that waits longer than a minute is not urgent."""
 
 BACKOFF_MS = 500
+"""How long to wait before the next filing, after one failed for a cause that passes."""
 
 
 @dataclass(slots=True)
@@ -62,11 +64,11 @@ class _Attempt:
     """An open transaction.
 
     Attributes:
-        filings: what it files.
+        filings: the messages that it files, with their partitions.
         alone: whether each record goes in a batch of its own.
-        failure: why it is to be aborted, for a cause that passes.
-        refusal: the same, because of a record that is refused for ever.
-        verdicts: on those that are known to be refused, by partition and offset in the intake.
+        failure: why it must be aborted, for a cause that passes.
+        refusal: why it must be aborted, because a record is refused permanently.
+        verdicts: why records are refused, for those that are known, by partition and offset in the intake.
     """
 
     filings: list[tuple[PartitionState, Filing]]
@@ -83,13 +85,13 @@ class Filer:
     """Files messages.
 
     Args:
-        transactor: a producer of its own.
-        clients: who waits for brokers in the background.
-        membership: whose metadata proves that the partitions are still ours.
+        transactor: a producer that nothing else uses.
+        clients: waits for brokers in the background.
+        membership: its metadata proves that the partitions are still ours.
         clock: wall and monotonic time.
-        most: messages a transaction.
+        most: the most messages in one transaction.
         on_event: takes an event's name and fields, for the log.
-        tally: counts.
+        tally: counts metrics.
     """
 
     def __init__(
@@ -113,30 +115,30 @@ class Filer:
         self._tally = tally
         self._attempt: _Attempt | None = None
         self._suspects = 0
-        """How many of those that wait first were in a transaction with a refusal, and are to be tried alone."""
+        """How many messages at the head of the queue were in a refused transaction, and must be sent one a batch."""
         self._bound = Bound()
         self._next_ms = 0
         self._turns = 0
 
     def is_filing(self, state: PartitionState) -> bool:
-        """Whether messages of a partition are being filed."""
+        """Whether the open transaction files messages of this partition."""
         return self._attempt is not None and any(one is state for one, _ in self._attempt.filings)
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction of it is open."""
+        """Whether a filing transaction is open."""
         return self._attempt is not None
 
     def turn(self, states: Sequence[PartitionState], held_up: Sequence[PartitionState]) -> None:
-        """Look after the transaction that is open, or begin one; never waits.
+        """Look after the open transaction, or begin one, without waiting.
 
         Args:
             states: all partitions.
-            held_up: those of which nothing is to be filed now.
+            held_up: the partitions whose messages must not be filed now.
 
         Raises:
-            RetriableError: no producer can be had for now.
-            FatalError: a transaction's fate is not known: drop the states and take over anew.
+            RetriableError: no producer can be built for now.
+            FatalError: a transaction's fate is unknown: drop the states and take over anew.
         """
         if self._attempt is not None:
             self._look(self._attempt)
@@ -151,16 +153,16 @@ class Filer:
                 self._producer.renew()
 
     def settle(self) -> None:
-        """Wait until no producer is being built beside the loop.
+        """Wait until no background thread is building a producer.
 
         Raises:
-            RetriableError: it takes too long, or did not succeed.
+            RetriableError: it takes too long, or it failed.
             FatalError: the producer is lost.
         """
         self._producer.settle()
 
     def stop(self) -> None:
-        """Abort what is open, so that its partitions can be given up.
+        """Abort the open transaction, so that its partitions can be given up.
 
         Raises:
             FatalError: the producer is lost.
@@ -170,7 +172,7 @@ class Filer:
         self._producer.stop()
 
     def forget(self) -> None:
-        """The states and the producer are gone: nothing is open."""
+        """Forget the open transaction, because the states and the producer were dropped."""
         self._attempt = None
         self._suspects = 0
         self._producer.forget()
@@ -220,14 +222,14 @@ class Filer:
                 report(error, None)
         prefix, now_ms = source_prefix(*state.place), self._clock.now_ms()
         for message, _ in filing.records:
-            if type(message) is HeldCancel and message.source == INTAKE:  # it is said once, not at each level
+            if type(message) is HeldCancel and message.source == INTAKE:  # one result, not one at each level
                 result = filed_cancel_result(message, prefix, now_ms)
                 produce(state.intake + RESULTS, state.partition, message.id, result, [], failed)
         record = encode_done(filing.offsets)
         produce(state.intake + JOURNAL, state.partition, None, record, [], failed)
 
     def _failed(self, error: KafkaError | None, record: Any) -> None:
-        """A delivery report of a result, or of a record of the journal."""
+        """Take the delivery report of a result, or of a journal record."""
         if error is not None and self._attempt is not None:
             self._attempt.failure = self._attempt.failure or f"{record.topic()}/{record.partition()}: {error.str()}"
 
@@ -239,11 +241,11 @@ class Filer:
         error: KafkaError | None,
         _record: Any,
     ) -> None:
-        """A delivery report of a record to a level; of which message, where it had a batch of its own."""
+        """Take the delivery report of a record to a level; `alone` is its message, if it had a batch of its own."""
         if error is None:
             return
         code, reason = refusal_of(error), f"{topic}: {error.str()}"
-        if code is None or code is ErrorCode.BAD_TARGET:  # of a name that is our own
+        if code is None or code is ErrorCode.BAD_TARGET:  # the topic is our own, so its name is not the message's fault
             attempt.failure = attempt.failure or reason
             return
         attempt.refusal = attempt.refusal or reason
@@ -276,8 +278,8 @@ class Filer:
             self._tally.count(FILED, len(filing), state.intake)
 
     def _condemn(self, attempt: _Attempt) -> None:
-        """A record was refused for ever: try again at once, without it where it is known, else to find it out."""
-        if attempt.alone:  # a dead letter says it
+        """A record was refused permanently: try again at once, without it if it is known, else to find out which."""
+        if attempt.alone:  # the dead letter reports the refusal, so no event does
             self._clear(sum(map(len, attempt.verdicts.values())))
         else:
             self._on_event("filing_aborted", reason=attempt.refusal)
@@ -293,7 +295,7 @@ class Filer:
         self._producer.renew()
 
     def _clear(self, messages: int) -> None:
-        """So many have been filed, or are dead."""
+        """Count this many suspects as filed or dead."""
         self._suspects = max(0, self._suspects - messages)
 
     def _put_back(self, attempt: _Attempt) -> None:

@@ -1,14 +1,14 @@
 """The firing transaction: deliveries, results, dead letters, journal, offsets with checkpoints; all of it or nothing.
 
-    1. take       from each partition what is ready
-    2. judge      what can never be delivered becomes a dead letter of the same batch; what is for a target that has to
-                  go apart is parked
+    1. take       from each partition the messages that are ready
+    2. judge      a message that can never be delivered becomes a dead letter of the same batch; a message for a target
+                  that is set apart is parked
     3. produce    each delivery and its result; each dead letter and its result; one journal record a partition
-    4. offsets    of the intakes, with their checkpoints, under the member's metadata taken right before
+    4. offsets    of the intakes, with their checkpoints, with the member's group metadata taken right before
     5. commit     and only then count the batches as done
 
-A record that the broker refuses aborts the whole transaction. Whatever the cause, the target is set apart (`parking`):
-there it is found out whether to wait, or which of its records is to blame, and the next transaction is without it.
+A record that the broker refuses aborts the whole transaction. Whatever the cause, its target is set apart (`parking`),
+so the next transaction is without it. Parking finds out whether to wait, or which of its records the broker refuses.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -38,10 +38,10 @@ from tarry.service.worker.targets import Targets
 from tarry.service.worker.validation import judge, may_condemn
 
 BACKOFF_MS = 200
-"""How long a batch rests after its transaction aborted for a cause that passes."""
+"""How long to wait before the next transaction, after one aborted for a cause that passes."""
 
 REPORT_WAIT_S = 0.05
-"""How long after a failure the report is waited for that says whose it is."""
+"""How long to wait, after a failure, for the delivery report that identifies the failing record."""
 
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 _FOLLOWING = frozenset(
@@ -54,24 +54,24 @@ _FOLLOWING = frozenset(
         KafkaError.INVALID_TXN_STATE,
     }
 )
-"""What is said of records that went down with another. Any other error is the target's own: its messages go apart."""
+"""Errors of records that failed because another record did. Any other error is the target's own: it is set apart."""
 
 _UNAUTHORIZED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED).name()
 
 
 class Firing:
-    """Fires what is ready.
+    """Fires the messages that are ready.
 
     Args:
         transactor: the firing producer.
-        membership: whose metadata proves that the partitions are still ours.
-        targets: what is known of targets.
-        parking: takes the messages of those that are set apart.
-        letters: takes dead letters that go apart.
+        membership: its metadata proves that the partitions are still ours.
+        targets: the metadata and settings of the target topics.
+        parking: takes the messages for targets that are set apart.
+        letters: takes dead letters that have transactions of their own.
         clock: wall and monotonic time.
-        most: messages a transaction.
+        most: the most messages in one transaction.
         on_event: takes an event's name and fields, for the log.
-        tally: counts.
+        tally: counts metrics.
     """
 
     def __init__(
@@ -100,17 +100,17 @@ class Firing:
         self._own_failures: dict[Place, list[KafkaError]] = {}
         self._blamed: dict[str, list[KafkaError]] = {}
         self.resting_until_ms = 0
-        """Monotonic: before it nothing is tried, after a failure that passes."""
+        """Monotonic time before which nothing is tried, after a failure that passes."""
 
     def fire(self, states: Sequence[PartitionState]) -> int:
         """Run one transaction over the partitions that have something ready.
 
         Returns:
-            How many messages it completed; 0 where it aborted, and the batches are ready again.
+            How many messages it completed; 0 if it aborted: the batches are ready again.
 
         Raises:
-            RetriableError: no producer can be had for now.
-            FatalError: the transaction's fate is not known: drop the states and take over anew.
+            RetriableError: no producer can be built for now.
+            FatalError: the transaction's fate is unknown: drop the states and take over anew.
         """
         self._make_ready()
         now_ms = self._clock.now_ms()
@@ -141,7 +141,7 @@ class Firing:
                 # A refused record leaves a gap in the sequence that the next transaction would wait behind.
                 self._transactor.renew()
             return 0
-        if self._bound.is_shrunk:  # to add sizes up takes as long as much else of a delivery
+        if self._bound.is_shrunk:  # adding up sizes is a considerable part of the cost of a delivery
             self._bound.grow(size_of(fired))
         for state, batch in fired:
             state.confirm(batch)
@@ -155,20 +155,20 @@ class Firing:
         released: bool,
         summed_up: Container[PartitionState] = (),
     ) -> dict[Place, OffsetMetadata]:
-        """Commit the checkpoints of partitions, and copies of them in their journals, where nothing fires.
+        """Commit the checkpoints of partitions, and copies of them in their journals, without firing anything.
 
         Args:
             states: of the partitions.
-            released: whether they are given up with it.
-            summed_up: those of them whose journals get a summary of what is done; no transaction with anything of
-                theirs is open.
+            released: whether this commit releases them.
+            summed_up: those whose journals also get a summary of the done offsets; no transaction with messages of
+                these partitions is open.
 
         Returns:
-            What was committed.
+            The committed offsets, with their metadata.
 
         Raises:
             AbortableError: refused, and aborted.
-            RetriableError: no producer can be had for now.
+            RetriableError: no producer can be built for now.
             FatalError: refused, and the producer is lost.
         """
         self._make_ready()
@@ -195,7 +195,7 @@ class Firing:
         return offsets
 
     def _give_up(self) -> None:
-        """Abort; where a record was given up for want of an answer, its partition may have no leader, and it sticks."""
+        """Abort. If a record timed out, its partition may have no leader: treat the transactional id as stuck."""
         self._transactor.give_up()
         if self._has_timed_out():
             self._transactor.is_stuck = True
@@ -209,7 +209,7 @@ class Firing:
     # -- 2 ----------------------------------------------------------------------------------------------------------
 
     def _judge(self, fired: Batches) -> None:
-        """Park what is for a target that has to go apart; turn what can never be delivered into dead letters."""
+        """Park messages for targets that must be set apart; turn undeliverable messages into dead letters."""
         now_ms = self._clock.monotonic_ms()
         topics = targets_of(fired)
         missing = self._learn(topics, fired)
@@ -219,11 +219,15 @@ class Firing:
         while doubtful := judge(fired, missing, self._targets, now_ms):
             for topic in doubtful:
                 self._targets.forget(topic)
-            # All of them once more: while some are asked for, what is known of others may become old.
+            # Ask for all of them again: while the service asks for some, its knowledge of others may grow stale.
             missing = self._learn(targets_of(fired), fired)
 
     def _learn(self, topics: set[str], fired: Batches) -> set[str]:
-        """Make sure of targets; those that do not exist. What is for those that have to go apart is parked."""
+        """Refresh stale knowledge of targets, park messages for those that must be set apart.
+
+        Returns:
+            The targets that do not exist.
+        """
         missing, obstacles = self._targets.learn(topics, self._clock.monotonic_ms())
         for topic, reason in obstacles.items():
             self._parking.send_away([topic], reason)
@@ -255,12 +259,12 @@ class Firing:
     # -- failures ---------------------------------------------------------------------------------------------------
 
     def _blame(self, _place: Place, message: HeldMessage, error: KafkaError | None, _record: Any) -> None:
-        """A delivery report with an error. Those that only follow from another's are passed over."""
+        """Take the delivery report of a record to a target."""
         if error is not None:
             self._blamed.setdefault(message.target, []).append(error)
 
     def _fail(self, place: Place, error: KafkaError) -> None:
-        """A delivery report with an error, of a record to a topic of our own."""
+        """Take a delivery report with an error, of a record to one of the service's own topics."""
         self._own_failures.setdefault(place, []).append(error)
 
     def _has_failed(self) -> bool:
@@ -271,17 +275,17 @@ class Firing:
         return any(error.code() == KafkaError._MSG_TIMED_OUT for error in failures)
 
     def _learn_from_failures(self, fired: Batches, aborted_by: AbortableError) -> bool:
-        """Find the targets that are to blame; whether the next try will differ from this one."""
+        """Find the targets that caused the failure; return whether the next try will differ from this one."""
         learned = self._learn_from_our_own(fired)
         if aborted_by.code == _UNAUTHORIZED:
-            # Here the client library names no record: the brokers say what we may not write to.
+            # The client library does not name the record here: ask the brokers which targets we may not write to.
             learned = self._learn_what_is_denied(targets_of(fired))
         own = [error for errors in self._own_failures.values() for error in errors]
         cluster_is_away = any(error.code() not in _FOLLOWING and not is_refusal(error) for error in own)
         for topic, errors in self._blamed.items():
             codes = {error.code() for error in errors}
             if refusal := next(filter(is_refusal, errors), None):
-                # What is known of it did not warn of this.
+                # Its cached settings did not predict this refusal, so they are out of date.
                 self._targets.forget(topic)
                 self._parking.set_apart([topic], refusal.str())
                 learned = True
@@ -291,12 +295,16 @@ class Firing:
                 self._parking.send_away([topic], cause.str())
                 learned = True
         if not learned:
-            # A target that was deleted fails the transaction as a whole, and is not named.
+            # A deleted target fails the transaction as a whole, and no report names it.
             self._targets.forget_all()
         return learned
 
     def _learn_from_our_own(self, fired: Batches) -> bool:
-        """Have letters go apart that their topic refuses; write less at a time where else it was too much."""
+        """Learn from failed records to our own topics; return whether the next try will differ.
+
+        Dead letters that their topic refuses get transactions of their own. If another topic refused a record (too
+        much was written at once), or a record timed out, the next transactions are smaller.
+        """
         learned = is_too_much = False
         for (topic, _), errors in self._own_failures.items():
             if (refusal := next(filter(is_refusal, errors), None)) and topic.endswith(DEAD):

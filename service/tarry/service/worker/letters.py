@@ -1,12 +1,12 @@
-"""Dead letters that go apart from what fires: in transactions of their own, compressed, each in a batch of its own.
+"""Dead letters that go apart: outside the firing transactions, compressed, each in a batch of its own.
 
     1. begin    take letters, open a transaction, hand them to the client library, each with its result
-    2. look     every turn, without waiting: delivered → offsets and commit; failed → abort, and try again later;
-                refused for ever → abort, and write a stub of that letter instead
+    2. look     every turn, without waiting: delivered → send offsets and commit; failed → abort, and try again later;
+                refused permanently → abort, and write a stub instead of that letter
 
-A letter goes apart where it is large, or where the topic of dead letters has refused one of a firing transaction of
-late. As filing does, it commits no offset of the intake, and one of the journal by which the broker checks us. A stub
-completes nothing: its record is not done, and stays where it is.
+A letter goes apart if it is large, or if the dead-letter topic has recently refused a letter of a firing transaction.
+Like filing, these transactions commit no offset of the intake; they commit one of the journal, so that the broker
+checks our membership. A stub completes nothing: its record does not count as done, and stays where it is.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -42,9 +42,10 @@ LETTERS_EVERY_MS = 100
 """The least time from the start of one transaction to the next."""
 
 BACKOFF_MS = 2_000
+"""How long to wait before the next transaction, after one failed for a cause that passes."""
 
 KEPT_MS = 60_000
-"""So long after a refusal all letters of an intake go apart: limits may have been changed back since."""
+"""How long after a refusal all letters of an intake go apart; afterwards the limits may have been changed back."""
 
 
 @dataclass(slots=True)
@@ -52,9 +53,9 @@ class _Attempt:
     """An open transaction.
 
     Attributes:
-        letters: what it writes, by partition.
-        failure: why it is to be aborted, for a cause that passes.
-        refused: the places of letters that are refused for ever, by partition.
+        letters: the letters that it writes, by partition.
+        failure: why it must be aborted, for a cause that passes.
+        refused: the places of letters that are refused permanently, by partition.
     """
 
     letters: list[tuple[PartitionState, Bundle]]
@@ -63,15 +64,15 @@ class _Attempt:
 
 
 class LetterWriter:
-    """Writes dead letters apart.
+    """Writes the dead letters that go apart.
 
     Args:
-        transactor: a producer of its own, one that compresses.
-        clients: who waits for brokers in the background.
-        membership: whose metadata proves that the partitions are still ours.
+        transactor: a producer that compresses, and that nothing else uses.
+        clients: waits for brokers in the background.
+        membership: its metadata proves that the partitions are still ours.
         clock: wall and monotonic time.
         on_event: takes an event's name and fields, for the log.
-        tally: counts.
+        tally: counts metrics.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class LetterWriter:
         on_event: Callable[..., None],
         tally: Tally | None = None,
     ) -> None:
-        transactor.batch_bytes = ALONE_BYTES  # a refused letter is to be known by its report
+        transactor.batch_bytes = ALONE_BYTES  # the delivery report must identify a refused letter
         self._producer = SideProducer(transactor, clients, clock, lambda: ALONE_BYTES)
         self._transactor = transactor
         self._membership = membership
@@ -97,34 +98,34 @@ class LetterWriter:
         self._turns = 0
 
     def set_apart(self, intake: str, reason: str) -> None:
-        """An intake's topic of dead letters has refused one: all of them go apart for a while."""
+        """Write all letters of an intake apart for `KEPT_MS`, because its dead-letter topic has refused one."""
         if not self.takes_all(intake):
             self._on_event("dead_letters_apart", intake=intake, reason=reason)
         self._apart[intake] = self._clock.monotonic_ms() + KEPT_MS
 
     def takes_all(self, intake: str) -> bool:
-        """Whether all letters of an intake go apart, and not the large ones alone."""
+        """Return whether all letters of an intake go apart, not only the large ones."""
         return self._apart.get(intake, 0) > self._clock.monotonic_ms()
 
     def take(self, state: PartitionState, batch: Batch) -> list[DeadMessage]:
-        """Take the letters of a batch that go apart, before it is written.
+        """Remove the letters that go apart from a batch, before the batch is written.
 
         Returns:
-            These.
+            These letters.
         """
         return state.set_aside(batch, every=self.takes_all(state.intake)) if batch.dead else []
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction of it is open."""
+        """Whether a transaction with letters is open."""
         return self._attempt is not None
 
     def turn(self, states: Sequence[PartitionState]) -> None:
-        """Look after the transaction that is open, or begin one; never waits.
+        """Look after the open transaction, or begin one, without waiting.
 
         Raises:
-            RetriableError: no producer can be had for now.
-            FatalError: a transaction's fate is not known: drop the states and take over anew.
+            RetriableError: no producer can be built for now.
+            FatalError: a transaction's fate is unknown: drop the states and take over anew.
         """
         if self._attempt is not None:
             self._look(self._attempt)
@@ -136,16 +137,16 @@ class LetterWriter:
             self._begin(waiting)
 
     def settle(self) -> None:
-        """Wait until no producer is being built beside the loop.
+        """Wait until no background thread is building a producer.
 
         Raises:
-            RetriableError: it takes too long, or did not succeed.
+            RetriableError: it takes too long, or it failed.
             FatalError: the producer is lost.
         """
         self._producer.settle()
 
     def stop(self) -> None:
-        """Abort what is open, so that its partitions can be given up.
+        """Abort the open transaction, so that its partitions can be given up.
 
         Raises:
             FatalError: the producer is lost.
@@ -155,7 +156,7 @@ class LetterWriter:
         self._producer.stop()
 
     def forget(self) -> None:
-        """The states and the producer are gone: nothing is open."""
+        """Forget the open transaction, because the states and the producer were dropped."""
         self._attempt = None
         self._producer.forget()
 
@@ -210,7 +211,7 @@ class LetterWriter:
 
     @staticmethod
     def _failed(attempt: _Attempt, error: KafkaError | None, record: Any) -> None:
-        """A delivery report of a result, or of a record of the journal."""
+        """Take the delivery report of a result, or of a journal record."""
         if error is not None:
             attempt.failure = attempt.failure or f"{record.topic()}/{record.partition()}: {error.str()}"
 
@@ -218,7 +219,7 @@ class LetterWriter:
     def _not_written(
         attempt: _Attempt, state: PartitionState, letter: DeadMessage, error: KafkaError | None, _record: Any
     ) -> None:
-        """A delivery report of a letter, or of a stub."""
+        """Take the delivery report of a letter, or of a stub."""
         if error is None:
             return
         if refusal_of(error) is None:

@@ -1,9 +1,10 @@
-"""Which partitions are ours: given by the group, taken over, and released, lost or taken over anew.
+"""Which partitions are ours: assigned by the group, taken over, then released, lost or taken over anew.
 
-A partition goes through: assigned → taken over (its state stands, the gate closed) → replayed (the gate opens) →
-served → released or lost. A take-over may wait for brokers, and a callback of the group may not: so the callback notes
-what is assigned, and the loop takes it over. What a classic group takes and gives back stands by meanwhile. What can't
-be served is set aside (`Aside`), alone.
+The life of a partition: assigned → taken over (its state is built, the gate is closed) → replayed (the gate opens) →
+served → released or lost. A take-over may wait for brokers, but a rebalance callback must not. So the callback only
+notes the assigned partitions, and the loop takes them over. A classic group revokes all partitions at a rebalance and
+gives most of them back: their states stand by meanwhile. A partition that cannot be served is set aside (`Aside`); the
+others go on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,46 +48,46 @@ from tarry.service.worker.takeovers import Refused, Taken, TakeOvers
 from tarry.timer import TimingWheel
 
 RETRY_MS = 100
-"""How long a refused take-over waits before it begins again."""
+"""How long to wait after a refused take-over before it begins again."""
 
 REJOIN_MS = 300
-"""How long until a member whose instance is in use asks again."""
+"""How long a member whose instance is in use waits before it tries to join again."""
 
 GONE_MS = 5_000
-"""How long a member waits before it makes anew a group that its coordinator does not know.
+"""How long a member waits before it creates a group again that its coordinator does not know.
 
-A broker that comes back after kill -9 may answer for a group that it has not read yet: Kafka takes the end of a load
-that was given up for the end of the one that is running (`CoordinatorRuntime.load`, read in 4.1.0 to 4.3.1). Who makes
-the group anew in that second writes what the broker then cannot read, and no member is served any more.
+A broker that restarts after kill -9 may answer for a group that it has not loaded yet: Kafka mistakes the end of an
+abandoned load for the end of the running one (`CoordinatorRuntime.load`, read in 4.1.0 to 4.3.1). A member that creates
+the group in that second writes records that the broker then cannot read, and no member is served any more.
 """
 
 LOST_MS = 20_000
-"""How long a KIP-848 member that lost its partitions waits for others before it joins anew.
+"""How long a KIP-848 member that lost its partitions waits for an assignment before it joins anew.
 
-The client library joins again by itself; but it was seen to do nothing for minutes after a coordinator was killed.
+The client library rejoins by itself, but we saw it do nothing for minutes after a coordinator was killed.
 """
 
 HAND_OVER_MS = 8_000
-"""The budget of a release: what it does not reach, the next owner's fencing does."""
+"""The budget of a release. If it runs out, the next owner fences this process instead."""
 
 
 class Ownership:
-    """The partitions of one process; the group tells it what comes and goes (`Rebalances`).
+    """The partitions of one process; implements the group's callbacks (`Rebalances`).
 
     Args:
-        plan: what the process does.
+        plan: the configuration of the process.
         clock: wall and monotonic time.
         connections: its clients.
-        reading: reads what is ours.
-        firing: commits what is released.
-        filer: is stopped before anything is given up.
-        draining: forgets what is not ours.
-        parking: is stopped before anything is given up.
-        letters: the same.
-        maintenance: forgets what is not ours.
-        health: is told of take-overs.
-        publishing: is told what was taken over.
-        tally: counts.
+        reading: reads our partitions.
+        firing: commits released checkpoints.
+        filer: stopped before partitions are given up.
+        draining: forgets partitions that are not ours any more.
+        parking: stopped before partitions are given up.
+        letters: stopped before partitions are given up.
+        maintenance: forgets partitions that are not ours any more.
+        health: notified of take-overs.
+        publishing: notified of partitions that were taken over.
+        tally: counts metrics.
         on_event: takes an event's name and fields, for the log.
     """
 
@@ -114,27 +115,27 @@ class Ownership:
         self._firing = firing
         self._draining = draining
         self._beside = (filer, parking, letters)
-        """Who has producers beside the loop's own."""
+        """The parts that have producers of their own, beside the firing producer."""
         self._maintenance = maintenance
         self._health = health
         self._publishing = publishing
         self._tally = tally
         self._on_event = on_event
         self.states: dict[Place, PartitionState] = {}
-        """Those that are taken over."""
+        """The partitions that are taken over."""
         self._standby = Standby(connections, lambda states: firing.commit_rest(states, released=False))
         self._shut_out = StaticMember(connections, clock, on_event)
         self._taking_over = TakeOvers(plan, clock, connections, on_event)
         self._waiting: set[Place] = set()
         self._aside = Aside(clock, on_event)
         self._away: set[Place] = set()
-        """Of which a log had no leader when that was looked at last."""
+        """Partitions with a log that had no leader, or could not be read, at the last look."""
         self._one_by_one = False
-        """Whether partitions are taken over each for itself: some take-over of several was refused."""
+        """Whether each partition is taken over separately, because a take-over was refused."""
         self._tries = 0
-        """How many of those were begun, so that it is another one's turn each time."""
+        """How many separate take-overs were begun; selects another partition each time."""
         self._is_unsigned = False
-        """Whether new transactional ids of ours are not in the group's checkpoints yet."""
+        """Whether the committed checkpoints do not name our new transactional ids yet."""
         self._retry_at_ms = 0
         self._announced = False
         self._lost_producer: FatalError | None = None
@@ -144,18 +145,18 @@ class Ownership:
         self._rejoined = False
 
     def view(self) -> View:
-        """What there is to say of it."""
+        """Return the state of our partitions, for the health report."""
         waiting = sum(place not in self._aside for place in self._waiting)
         return View(self._joined or self._connections.membership.joined, waiting, self.states, self._aside)
 
     def turn(self) -> None:
-        """Serve the group's callbacks, and take over what waits for it.
+        """Serve the group's callbacks, and take over the partitions that wait for it.
 
         Raises:
             RetriableError: a broker does not answer; go on.
-            FatalError: a producer was lost: `begin_anew`.
-            RejoinError: `join_again`.
-            MembershipLostError: this member is out for good.
+            FatalError: a producer was lost; call `begin_anew`.
+            RejoinError: call `join_again`.
+            MembershipLostError: this member is out permanently.
         """
         self._serve_the_group()
         if self._lost_producer is not None:
@@ -172,7 +173,7 @@ class Ownership:
 
     @property
     def _ours(self) -> list[Place]:
-        """All that the group has given us."""
+        """All partitions that the group has assigned to us."""
         return sorted({*self.states, *self._waiting, *self._aside})
 
     def _serve_the_group(self) -> None:
@@ -185,17 +186,17 @@ class Ownership:
         self._shut_out.turn()
 
     def _lose_all(self) -> None:
-        """Drop what is ours, taken over or not: after an error that ends the membership nobody calls back about it."""
+        """Drop all our partitions, taken over or not: no callback follows an error that ends the membership."""
         self._joined = False
         self.lost(self._ours)
 
     @property
     def is_taking_over(self) -> bool:
-        """Whether a take-over is under way: the loop should come back soon."""
+        """Whether a take-over is under way, so that the loop should come back soon."""
         return bool(self._taking_over.places)
 
     def announce(self) -> None:
-        """Say that all that is ours is served, once it is."""
+        """Report once that all our partitions are served, except those that are set aside."""
         if self._announced or not self.states or any(place not in self._aside for place in self._waiting):
             return
         if any(state.replaying for state in self.states.values()):
@@ -207,7 +208,7 @@ class Ownership:
     # -- the group's callbacks --------------------------------------------------------------------------------------
 
     def assigned(self, places: Sequence[Place]) -> None:
-        """Note that these are to be taken over."""
+        """Note these partitions for a take-over."""
         self._on_event("assigned", partitions=_text(places))
         self._waits_for_instance = False
         self._rejoin_at_ms, self._rejoined = None, False
@@ -220,10 +221,10 @@ class Ownership:
         self._announced = False
 
     def revoked(self, places: Sequence[Place]) -> None:
-        """Commit these as released and give them up. No transaction is open: the loop finishes each before it polls."""
+        """Release these partitions. No firing transaction is open: the loop finishes each one before it polls."""
         self._stop_side_producers()
         states = [self.states[place] for place in places if place in self.states]
-        if states or self._waiting.intersection(places):  # at the end they are given up before the group asks
+        if states or self._waiting.intersection(places):  # at shutdown `hand_over` has released them already
             self._tally.count(REBALANCES, 1, "revoked")
         self._taking_over.give_up(places)
         released = self._release(states) if states else {}
@@ -238,13 +239,13 @@ class Ownership:
         self._on_event("revoked", partitions=_text(places))
 
     def hand_over(self) -> None:
-        """Commit all that is ours as released, for others."""
+        """Release all our partitions, for other owners."""
         self.revoked([*self.states, *self._taking_over.places])
         self._aside.clear()
         self._standby.clear()
 
     def lost(self, places: Sequence[Place]) -> None:
-        """Drop these: they are somebody else's."""
+        """Drop these partitions: they belong to another member."""
         self._stop_side_producers()
         self._drop(places)
         self._aside.forget(places)
@@ -263,13 +264,13 @@ class Ownership:
                 self._lost_producer = error
 
     def _release(self, states: Sequence[PartitionState]) -> Mapping[Place, OffsetMetadata]:
-        """What was committed; nothing, where it could not be."""
+        """Commit these partitions as released; return the committed offsets, empty if that failed."""
         deadline_ms = self._clock.monotonic_ms() + HAND_OVER_MS
         while True:
             try:
                 return self._firing.commit_rest(states, released=True)
             except AbortableError as error:
-                # The metadata is taken anew each time, so a moved generation is got over by trying again.
+                # Each try takes the group metadata anew, so a retry succeeds after the generation has changed.
                 if self._clock.monotonic_ms() > deadline_ms:
                     self._on_event("not_released", reason=str(error))
                     return {}
@@ -281,11 +282,11 @@ class Ownership:
                 return {}
 
     def _writable(self, states: Sequence[PartitionState]) -> Sequence[PartitionState]:
-        """Those of which all logs are there: one that is away would keep the others from being released."""
+        """Return the partitions whose logs are all available: one that is not would block the others' release."""
         self._rename_stuck()
         try:
             seen = self._connections.own_logs.look([state.place for state in states])
-        except BrokerError:  # then the next try fails too, and says it
+        except BrokerError:  # then the next try fails too, and reports why
             return states
         return [state for state in states if state.place not in {*seen.away, *seen.missing}]
 
@@ -294,7 +295,7 @@ class Ownership:
             state.close()
 
     def _part_with(self, places: Sequence[Place]) -> list[PartitionState]:
-        """Do no more for these; the states of those that were taken over."""
+        """Stop all work on these partitions; return the states of those that were taken over."""
         held = [place for place in places if place in self.states]
         if held:
             self._reading.shut(held)
@@ -307,7 +308,7 @@ class Ownership:
     # -- beginning again --------------------------------------------------------------------------------------------
 
     def begin_anew(self, error: FatalError) -> None:
-        """A transaction's fate is not known, or the producer is gone: take over all that is ours, from the start."""
+        """Take over all our partitions from the start: a transaction's fate is unknown, or a producer is lost."""
         self._on_event("begin_anew", reason=str(error), code=error.code)
         self._lost_producer = None
         places = list(self.states)
@@ -324,7 +325,7 @@ class Ownership:
         self._announced = False
 
     def join_again(self, error: RejoinError) -> None:
-        """Join as a new member; under KIP-848 one that died keeps its instance until its session ends: wait for it."""
+        """Join as a new member, after a wait; under KIP-848 a dead member keeps its instance until its session ends."""
         wait_ms = REJOIN_MS
         if not isinstance(error, InstanceInUseError):
             self._on_event("group_gone", reason=str(error))
@@ -337,7 +338,7 @@ class Ownership:
         self._connections.membership.rejoin()
 
     def _join_after_loss(self) -> None:
-        """Nothing was assigned since partitions were lost: the second time only where the group has not taken us in."""
+        """Join anew if no partition was assigned since some were lost; after the first time, only if not a member."""
         self._rejoin_at_ms = None
         if self._rejoined and self._connections.membership.joined:
             return
@@ -348,20 +349,24 @@ class Ownership:
     # -- set aside --------------------------------------------------------------------------------------------------
 
     def quarantine(self, error: LogError) -> None:
-        """A log of a partition is not as it must be: that partition is not served, until somebody has mended it."""
+        """Stop serving the partition that has this faulty log, until an operator has repaired it."""
         for place in self._ours:
             if error.log in logs_of(place, self._plan.intakes[place[0]].geometry):
                 self._set_aside({place: str(error)}, self._aside.quarantine)
 
     def _heed(self, seen: Seen) -> None:
-        """Set aside what can't be served as its logs stand; what is read already fires without its intake."""
+        """Set aside partitions that cannot be served in the present state of their logs.
+
+        If only the intake of a partition cannot be read, and the partition is taken over, it stays in service: the
+        messages that were read already still fire.
+        """
         unreadable = {place: why for place, why in seen.unreadable.items() if place not in self.states}
         self._away = {*seen.away, *unreadable}
         self._set_aside({**unreadable, **seen.away}, self._aside.wait)
         self._set_aside(seen.missing, self._aside.quarantine)
 
     def _set_aside(self, reasons: Mapping[Place, str], put: Callable[[Place, str], None]) -> None:
-        """Do no more for these, and say that whoever takes them over need not fence us."""
+        """Stop serving these partitions, and release them, so that the next owner need not fence us."""
         states = [self.states[place] for place in reasons if place in self.states]
         if states:
             self._stop_side_producers()
@@ -372,7 +377,7 @@ class Ownership:
             put(place, why)
 
     def _release_plainly(self, states: Sequence[PartitionState]) -> None:
-        """No transaction of theirs is open, and their journals may be away: so without one."""
+        """Release by a plain commit: no transaction of theirs is open, and a journal may be unavailable for one."""
         rests = {state.place: state.rest(released=True) for state in states}
         try:
             self._connections.membership.commit({place: (rest.low, rest.metadata) for place, rest in rests.items()})
@@ -382,13 +387,13 @@ class Ownership:
     # -- other names ------------------------------------------------------------------------------------------------
 
     def _change_stuck_names(self) -> None:
-        """Go on under other transactional ids where one is stuck; no transaction begins before all checkpoints say so.
+        """Replace stuck transactional ids; no transaction begins before all committed checkpoints name the new ones.
 
         Raises:
-            RetriableError: the group moves on, or there is no answer; try again.
+            RetriableError: a rebalance is going on, or there is no answer; try again.
         """
         if self._rename_stuck():
-            # Most likely a log of ours has no leader: the next transaction is to be without it.
+            # Most likely one of our logs has no leader: keep its partition out of the next transaction.
             self._heed(self._connections.own_logs.look(self._ours))
         if self._is_unsigned:
             rests = {place: state.rest() for place, state in self.states.items()}
@@ -399,7 +404,7 @@ class Ownership:
             self._is_unsigned = False
 
     def _rename_stuck(self) -> bool:
-        """Whether any was stuck."""
+        """Rename stuck transactors; return whether any was stuck."""
         stuck = [transactor for transactor in self._connections.transactors if transactor.is_stuck]
         if not stuck:
             return False
@@ -415,7 +420,7 @@ class Ownership:
     # -- taking over ------------------------------------------------------------------------------------------------
 
     def _take_over(self) -> None:
-        """Begin with what waits, and go on with what is under way."""
+        """Begin the take-overs that wait, and continue those under way."""
         try:
             if not self._taking_over.places.issuperset(self._waiting):
                 self._begin_to_take_over()
@@ -429,7 +434,7 @@ class Ownership:
         self._one_by_one = self._one_by_one and bool(self._waiting)
 
     def _be_refused(self, refused: Refused) -> None:
-        """Set aside what nobody can take over, once it is known which; the others go on, each for itself."""
+        """Set aside a partition that no process can take over, once it is known which one; take over one by one."""
         if not isinstance(refused.error, UsageError):
             self._try_again(refused.error)
         elif len(refused.places) == 1:
@@ -442,7 +447,7 @@ class Ownership:
         self._one_by_one = True
 
     def _to_begin(self) -> list[Place]:
-        """What to begin with: all that waits, or, after a refusal, another one each time."""
+        """Return the partitions to begin: all that wait; after a refusal one, another one each time."""
         places = sorted(self._waiting - self._taking_over.places)
         if not self._one_by_one:
             return places
@@ -465,7 +470,8 @@ class Ownership:
                 raise
             self._be_refused(Refused(places, refusal))
             return
-        # Only now: under a static instance's ids this fences whoever ran before, or runs still.
+        # Only after step 0: with a static instance's ids this fences the process that used them before, even one that
+        # still runs.
         self._plan.cluster.clients.at_once([one.renew for one in self._connections.transactors if not one.started])
         self._health.turn()
         self._resume(places, began_ms)
@@ -473,7 +479,7 @@ class Ownership:
             self._taking_over.begin(others, began_ms)
 
     def _resume(self, places: Sequence[Place], began_ms: int) -> None:
-        """Go on with what stands by; it is served, whatever becomes of the others."""
+        """Resume the partitions that stand by; they are served, whether or not the others' take-over succeeds."""
         resumed = self._standby.resume(places)
         if not resumed:
             return
@@ -485,10 +491,10 @@ class Ownership:
         self._on_event("resumed", partitions=_text(resumed), took_ms=self._clock.monotonic_ms() - began_ms)
 
     def _states_of(self, recovered: Mapping[Place, Recovered]) -> dict[Place, PartitionState]:
-        """The states of what was taken over; where no copy says which topics it is of, one is written before all else.
+        """Build the states of partitions that were taken over; write a copy first if none may name their topic ids.
 
-        Else a copy that does not know would serve, should the intake be made anew: as if all were done of that one
-        that the journal says of this one.
+        Should the intake be created anew, a take-over might otherwise use a copy without topic ids. Then it would apply
+        the journal's done offsets, which belong to the former intake, to the new one.
         """
         now_ms = self._clock.now_ms()
         states = {}

@@ -1,21 +1,21 @@
-"""Targets whose messages go apart from all others: they are parked, and sent by a producer of their own.
+"""Targets that are set apart: their messages are parked, and sent by a separate producer.
 
-- *Away*: it can't be written to at present (no leader, too few replicas, not authorised).
-- *Touchy*: it has refused a record for ever, and only the broker can tell which of the next ones it will refuse. A
-  refusal aborts a transaction, so they are tried where they abort nobody else's.
-- *Narrow*: its limit on a batch is below what the firing producer sends.
+- *Away*: the target cannot be written to at present (no leader, too few in-sync replicas, not authorised).
+- *Touchy*: the target has refused a record permanently, and only the broker can tell which of the next records it will
+  refuse. A refusal aborts the transaction, so these records are tried where they do not abort other deliveries.
+- *Narrow*: the target's limit on a batch is below the batch size of the firing producer.
 
-Messages are parked as they become due, behind each other, and tried in transactions of one target each:
+Messages are parked in the order in which they become due, and tried in transactions of one target each:
 
-    1. begin    take what is parked for one target, open a transaction, hand the records to the client library
-    2. look     every turn, without waiting: delivered → offsets and commit; failed → abort, park again, try later
-    3. back     nothing of the target is parked any more: its messages fire as all others do
+    1. begin    take the parked messages of one target, open a transaction, hand the records to the client library
+    2. look     every turn, without waiting: delivered → send offsets and commit; failed → abort, park again, try later
+    3. back     no message of the target is parked any more: its messages fire like all others
 
-A parked transaction commits no offset of the intake: it may not say anything about what others hold. It commits one of
-the journal, which nobody reads, so that the broker checks our membership; what it delivered is in the journal's record
-and counts as done from its commit on.
+Such a transaction commits no offset of the intake, because other transactions may hold messages of the intake. It
+commits an offset of the journal, which no process reads, so that the broker checks our membership. Its journal record
+lists the delivered messages, which count as done from its commit on.
 
-Where it is not sure which record was refused, because a batch was refused as one, the next try sends each record in a
+If a batch was refused as a whole, it is not known which record was refused. Then the next try sends each record in a
 batch of its own.
 """
 
@@ -48,24 +48,27 @@ from tarry.service.worker.targets import KEPT_MS, Targets
 from tarry.service.worker.validation import Verdicts, judge
 
 FIRST_RETRY_MS = 500
+"""The pause before the first retry; each failure doubles it."""
+
 LAST_RETRY_MS = 10_000
+"""The longest pause before a retry."""
 
 LOOK_MS = 1_000
-"""How often it is asked whether a target can be written to again, where the brokers say that it can't."""
+"""How often to ask whether a target can be written to again, while the brokers say that it cannot."""
 
 
 @dataclass(slots=True)
 class _Apart:
-    """A target whose messages go apart.
+    """A target that is set apart.
 
     Attributes:
-        bound: how much its next transaction takes.
-        try_at_ms: when that is due, monotonic.
-        pause_ms: how long after a failure the next one is.
-        stays_until_ms: it is not back before, monotonic.
-        is_doubtful: whether it is to be asked for anew, because it could not be written to, or because what is known of
-            it condemns messages and is no longer fresh.
+        try_at_ms: when its next transaction is due; monotonic.
+        pause_ms: how long to wait after the next failure.
+        stays_until_ms: it stays set apart until then; monotonic.
+        is_doubtful: whether to ask the brokers about it again, because it could not be written to, or because stale
+            knowledge of it says that messages can never be delivered.
         alone: whether each record goes in a batch of its own.
+        bound: the most bytes in its next transaction.
     """
 
     try_at_ms: int
@@ -83,9 +86,9 @@ class _Attempt:
     Attributes:
         topic: the target.
         batches: the messages.
-        refusals: by the target, for ever.
-        failure: why it can't commit.
-        is_too_much: whether a topic of ours refused what was written to it.
+        refusals: delivery reports of records that the target refused permanently, or whose batch it refused.
+        failure: why it cannot commit.
+        is_too_much: whether one of the service's own topics refused a record.
     """
 
     topic: str
@@ -96,24 +99,24 @@ class _Attempt:
 
     @property
     def can_be_less(self) -> bool:
-        """Whether the next try with less differs from this one."""
+        """Whether the next try can take fewer messages than this one."""
         return self.is_too_much and sum(len(batch) for _, batch in self.batches) > 1
 
 
 class Parking:
-    """Keeps the messages of targets that are set apart, and tries them.
+    """Parks the messages of targets that are set apart, and tries to deliver them.
 
     Args:
-        transactor: a producer of its own.
-        membership: whose metadata proves that the partitions are still ours.
-        targets: what is known of targets.
-        letters: takes dead letters that go apart.
-        rereading: keeps what is parked within its share of memory.
-        clients: who waits for brokers in the background.
+        transactor: a producer that nothing else uses.
+        membership: its metadata proves that the partitions are still ours.
+        targets: the metadata and settings of the target topics.
+        letters: takes dead letters that have transactions of their own.
+        rereading: keeps parked messages within their share of memory.
+        clients: waits for brokers in the background.
         clock: wall and monotonic time.
-        most: messages a transaction.
+        most: the most messages in one transaction.
         on_event: takes an event's name and fields, for the log.
-        tally: counts.
+        tally: counts metrics.
     """
 
     def __init__(
@@ -146,18 +149,18 @@ class Parking:
 
     @property
     def apart(self) -> Container[str]:
-        """The targets that are set apart: what is due for them is parked."""
+        """The targets that are set apart; messages that become due for them are parked."""
         return self._apart
 
     def send_away(self, topics: Iterable[str], reason: str) -> None:
-        """Set targets apart that can't be written to at present."""
+        """Set targets apart that cannot be written to at present."""
         for topic in topics:
             if topic not in self._apart:
                 self._apart[topic] = _Apart(self._clock.monotonic_ms() + FIRST_RETRY_MS, is_doubtful=True)
                 self._on_event("target_away", target=topic, reason=reason)
 
     def set_apart(self, topics: Iterable[str], reason: str) -> None:
-        """Set targets apart that are touchy or narrow, for as long as what is known of a target is trusted."""
+        """Set touchy or narrow targets apart, for at least as long as metadata of a target is trusted (`KEPT_MS`)."""
         now_ms = self._clock.monotonic_ms()
         for topic in topics:
             if topic not in self._apart:
@@ -167,15 +170,15 @@ class Parking:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction of it is open."""
+        """Whether a transaction with parked messages is open."""
         return self._attempt is not None
 
     def turn(self, states: Sequence[PartitionState]) -> None:
-        """Look after the attempt that is open, or begin one that is due; never waits for a target.
+        """Look after the open attempt, or begin one that is due, without waiting for a target.
 
         Raises:
-            FatalError: a transaction's fate is not known: drop the states and take over anew.
-            UsageError: what is to be read again is not there any more.
+            FatalError: a transaction's fate is unknown: drop the states and take over anew.
+            UsageError: a parked message that must be read again is not in its log any more.
         """
         self._rereading.turn()
         if self._attempt is not None:
@@ -185,10 +188,10 @@ class Parking:
         self._rereading.shed(states)
 
     def settle(self) -> None:
-        """Wait until no producer is being built beside the loop: its id is to be registered by one at a time.
+        """Wait until no background thread is building a producer: only one at a time may register its id.
 
         Raises:
-            RetriableError: it takes too long, or did not succeed.
+            RetriableError: it takes too long, or it failed.
             FatalError: the producer is lost.
         """
         self._producer.settle()
@@ -206,7 +209,7 @@ class Parking:
         self._producer.stop()
 
     def forget(self) -> None:
-        """The states and the producer are gone: nothing is open. Who was set apart still is."""
+        """Forget the open attempt, because the states and the producer were dropped. Targets stay set apart."""
         self._rereading.stop()
         self._producer.forget()
         self._attempt = None
@@ -215,9 +218,9 @@ class Parking:
     # -- 1 ----------------------------------------------------------------------------------------------------------
 
     def _try(self, states: Sequence[PartitionState]) -> None:
-        """Begin an attempt for the target that has waited longest, or one with much to send would keep others waiting.
+        """Begin an attempt for the target that has waited longest: one with many messages must not delay the others.
 
-        All that are due are asked for together, so that many that are away cost no more than one.
+        The brokers are asked about all due targets in one request, so many targets that are away cost no more than one.
         """
         now_ms = self._clock.monotonic_ms()
         due = self._due(states, now_ms)
@@ -233,13 +236,13 @@ class Parking:
         states = rotated(states, self._tries)
         for topic in sorted(due, key=lambda topic: self._apart[topic].try_at_ms):
             if topic in obstacles:
-                # All at the same moments, so that they are asked for together.
+                # All such targets are due at the same moment, so that one request asks about all of them.
                 self._apart[topic].try_at_ms = (now_ms // LOOK_MS + 1) * LOOK_MS
             elif self._begin(topic, states, missing, now_ms):
                 return
 
     def _due(self, states: Sequence[PartitionState], now_ms: int) -> list[str]:
-        """The targets to try now; those of which nothing is parked any more are back."""
+        """Return the targets to try now; stop setting targets apart that have no parked message any more."""
         due = []
         for topic in [topic for topic, apart in self._apart.items() if apart.try_at_ms <= now_ms]:
             apart = self._apart[topic]
@@ -254,7 +257,7 @@ class Parking:
         return due
 
     def _begin(self, topic: str, states: Sequence[PartitionState], missing: Container[str], now_ms: int) -> bool:
-        """Begin an attempt, if there is something to try; whether the producer is busy now."""
+        """Begin an attempt, if there is a message to try; return whether the producer is busy now."""
         if not self._producer.fits():
             self._producer.renew()
             return True
@@ -284,11 +287,11 @@ class Parking:
                     self._verdicts.pop((state.place, letter.sequence), None)
                 self._composer.journal(state, encode_done(batch.offsets()))
         except AbortableError as error:
-            # It may only follow from a refusal, which the next look finds.
+            # This may only be a consequence of a refusal, which the next `_look` finds.
             attempt.failure = str(error)
 
     def _fitting_bytes(self) -> int:
-        """The largest batch that none refuses for its size of all targets that are set apart."""
+        """Return the largest batch size, in bytes, that every target that is set apart accepts."""
         limits = [
             ALONE_BYTES if apart.alone else self._targets.max_bytes(topic) for topic, apart in self._apart.items()
         ]
@@ -322,13 +325,13 @@ class Parking:
         apart.bound.grow(size_of(attempt.batches))
 
     def _learn(self, attempt: _Attempt) -> None:
-        """Records were refused for ever: keep the verdicts on those that are named, and try again at once."""
+        """Records were refused permanently: keep the verdicts on those that are known, and try again at once."""
         apart = self._apart[attempt.topic]
         verdicts = verdicts_of(attempt.refusals, alone=apart.alone)
         self._verdicts.update(verdicts)
         if not verdicts:
             apart.alone = True
-        apart.try_at_ms = self._clock.monotonic_ms()  # behind all others that are due
+        apart.try_at_ms = self._clock.monotonic_ms()  # after all other due targets
         apart.stays_until_ms = apart.try_at_ms + KEPT_MS
         self._park_again(attempt)
         self._producer.renew()

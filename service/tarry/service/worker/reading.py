@@ -1,4 +1,4 @@
-"""Reading the intakes: records go to the state of their partition, as long as there is room for what is held."""
+"""Reading the intakes: records go to the state of their partition, as long as memory has room for messages."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -16,10 +16,10 @@ from tarry.service.worker.steady_clock import SteadyClock
 READ_MOST = 5_000
 
 KNOWN_SHARE = 0.125
-"""Of the budget: what knowing the messages takes that were delivered a moment ago, for duplicates."""
+"""The share of the budget for remembering recently delivered messages, so that duplicates are recognised."""
 
 RESUME_AT = 0.8
-"""Reading goes on when what is held has fallen to this share of the budget."""
+"""Reading resumes when the held messages have fallen to this share of the budget."""
 
 
 class Reading:
@@ -27,10 +27,10 @@ class Reading:
 
     Args:
         reader: the consumer.
-        intakes: all topics that are read.
-        budget_bytes: for messages held.
+        intakes: all topics that it reads.
+        budget_bytes: the memory for held messages.
         clock: wall time.
-        tally: counts.
+        tally: counts metrics.
         on_event: takes an event's name and fields, for the log.
     """
 
@@ -55,8 +55,8 @@ class Reading:
         """Begin to read partitions.
 
         Args:
-            starts: offsets.
-            others: partitions that are read already; they go on too, since a replay is read to its end in any case.
+            starts: the offsets to begin at.
+            others: partitions that are read already; they resume too, because a replay is never paused.
         """
         if self._paused:
             self._paused = False
@@ -68,10 +68,10 @@ class Reading:
         self._reader.shut(places)
 
     def turn(self, states: Mapping[Place, PartitionState], wait_ms: int) -> None:
-        """Read what is there, or wait for it; not while much that was read waits to be filed.
+        """Read records, or wait for them; read nothing while too many messages wait to be filed.
 
         Args:
-            states: what takes the records.
+            states: the states that take the records.
             wait_ms: the longest wait.
         """
         self._mind_the_budget(states)
@@ -93,7 +93,7 @@ class Reading:
         now_ms, latest_ms = self._clock.now_ms(), self._clock.latest_ms()
         topic, partition, state = None, None, None
         for record in records:
-            if record.partition() != partition or record.topic() != topic:  # they come in runs
+            if record.partition() != partition or record.topic() != topic:  # records of a partition come in runs
                 topic, partition = record.topic() or "", record.partition() or 0
                 state = states.get((topic, partition))
             if state is None:
@@ -101,7 +101,7 @@ class Reading:
             offset = record.offset() or 0
             try:
                 headers = read_headers(record)
-            except SystemError as error:  # a name that is not UTF-8
+            except SystemError as error:  # a header name that is not UTF-8
                 saved = saved_headers(record, error)
                 state.arrivals.accept_unreadable(offset, record.key(), record.value(), saved)
                 continue
@@ -109,7 +109,7 @@ class Reading:
             state.arrivals.accept(offset, stamp_ms, record.key(), record.value(), headers, now_ms, latest_ms)
 
     def _mind_the_budget(self, states: Mapping[Place, PartitionState]) -> None:
-        """Stop reading while more is held than the budget allows; a replay is read to its end, or none would fire."""
+        """Pause reading while memory exceeds the budget, but never during a replay: without its end nothing fires."""
         share = int(self._budget_bytes * KNOWN_SHARE) // max(1, len(states))
         for state in states.values():
             state.shed_known(share)

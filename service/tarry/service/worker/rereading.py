@@ -1,8 +1,8 @@
-"""What is parked stays within its share of memory: beyond it only places are kept, and read again in their turn.
+"""Keeping parked messages within their share of memory: beyond it only their places are kept, and read again later.
 
-A message holds its partition's low watermark until it is done, and the intake is trimmed below that alone: so its
-record is still there; and so is that of a bucket. A reader of its own goes over the stretches of these logs in which
-the places lie, of one target of a partition at a time, a little in every turn of the loop, and never waits.
+A message holds back its log's low watermark until it is done, and the intake is trimmed only below that watermark. So
+its record still exists, and so does a record in a bucket. A separate reader reads the stretches of these logs that hold
+the places: for one target of a partition at a time, a little in every turn of the loop, without waiting.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 READ_MOST = 5_000
 
 SHARE = 8
-"""Of the memory for messages held, one part in so many is for parked ones, and as much for those being read again."""
+"""Parked messages take one part in `SHARE` of the memory for held messages; messages being read again as much."""
 
 MOST_PASSES = 4
 """How many partitions are read again at a time."""
 
 
 class Rereading:
-    """Sheds what is parked and too much, and reads it again.
+    """Drops parked messages that exceed their share of memory, and reads them again.
 
     Args:
         new_reader: makes a consumer without a group.
-        budget_bytes: for all messages held.
+        budget_bytes: the memory for all held messages.
     """
 
     def __init__(self, new_reader: Callable[[], Reader], budget_bytes: int) -> None:
@@ -45,13 +45,15 @@ class Rereading:
         self._logs: dict[Place, tuple[PartitionState, Source, int]] = {}
 
     def shed(self, states: Sequence[PartitionState]) -> None:
-        """Keep what is parked within its share, which partitions divide evenly."""
+        """Drop parked messages from memory beyond their share, which is divided evenly among the partitions."""
         for state in states:
             state.parked.shed(self._share_bytes // len(states))
         self._most_bytes = self._share_bytes // len(states)
 
     def want(self, state: PartitionState, topic: str) -> None:
-        """Read again what comes next for a target in a partition, if that is kept by its place and it is its turn.
+        """Begin to read the next messages for a target of a partition again, if memory holds only their places.
+
+        Nothing happens while the partition is being read already, or too many others are.
 
         Raises:
             RetriableError: refused for now; ask again.
@@ -73,7 +75,7 @@ class Rereading:
 
         Raises:
             RetriableError: refused for now; go on.
-            LogError: a log no longer holds a record that is wanted.
+            LogError: a log no longer holds a wanted record.
         """
         if self._reader is None or not self._passes:
             return
@@ -98,7 +100,7 @@ class Rereading:
                 self._reached(log)
 
     def stop(self) -> None:
-        """Let go of what is being read: the partitions are given up, or all is taken over anew."""
+        """Stop all reading: the partitions are given up, or all of them are taken over anew."""
         self._passes.clear()
         self._logs.clear()
         reader, self._reader = self._reader, None
@@ -106,7 +108,11 @@ class Rereading:
             reader.close()
 
     def _reached(self, log: Place) -> None:
-        """A log was read to its end; where it was the last of its partition, something is missing."""
+        """A log was read to its end; if it was the partition's last one, wanted records are missing.
+
+        Raises:
+            LogError: they are missing.
+        """
         state = self._logs[log][0]
         self._shut([log])
         if any(other is state for other, _, _ in self._logs.values()):

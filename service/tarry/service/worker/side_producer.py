@@ -1,11 +1,11 @@
-"""A transactional producer beside the loop's own: its transaction stays open over turns that go on without it.
+"""A transactional producer beside the firing producer; its transaction stays open while the loop goes on.
 
     not there ──is_ready──▶ being built ──▶ ready ──begin──▶ open ──commit──▶ ready
                                  ▲                            │ │
                                  └────────── renew ───────────┘ └────stop───▶ ready
 
-The next producer is built in the background, so that no turn waits for brokers. Whatever is open can be aborted at any
-time: a revoke does not ask whether it is convenient.
+The next producer is built in the background, so that no turn waits for brokers. An open transaction can be aborted at
+any time, because the group may revoke partitions at any time.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,35 +24,38 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 ABORT_S = 2.0
-"""How long an abort may take: the next registration under the same id does it too."""
+"""How long an abort may take; if it takes longer, the next registration of the same id aborts the transaction too."""
 
 RENEWAL_ABORT_S = 0.25
-"""The same before a renewal, mostly some milliseconds: but it may wait for records that were sent behind a refused one,
-and that the client library sends again until they time out; to have the registration do it takes as long as this."""
+"""How long an abort before a renewal may take.
+
+It mostly takes some milliseconds. But it may wait for records that were sent behind a refused one, and that the client
+library sends again until they time out. Leaving the abort to the registration costs as much time as this.
+"""
 
 ALONE_BYTES = 1
-"""A largest batch that no two records fit into: each goes in a batch of its own."""
+"""A largest batch size into which no two records fit, so each record goes in a batch of its own."""
 
 SETTLE_S = 3.0
 """How long a take-over or a release waits for a producer that is being built."""
 
 RENEWAL_MS = 60_000
-"""How long a producer may be being built, which takes half that where no broker answers.
+"""How long building a producer may take; it takes half that when no broker answers.
 
-The client library's calls may hang for good, whatever time-out they are given (librdkafka #5456), and nobody watches
-over the thread that makes them here. A process with such a thread has to end, and is ended: what comes next in it waits
-for that thread, and the supervisor for neither.
+Calls of the client library may hang permanently, whatever their time-out (librdkafka #5456), and no watchdog observes
+the background thread that makes them here. A process with such a thread has to end, and is ended: its next step waits
+for that thread, but the supervisor waits for neither.
 """
 
 
 class SideProducer:
-    """Keeps a producer standing, and knows whether it has a transaction open.
+    """Keeps a producer ready, and knows whether it has an open transaction.
 
     Args:
-        transactor: the producer; nobody else renews it while it is being built here.
-        clients: who waits for brokers in the background.
+        transactor: the producer; no other code renews it while it is being built here.
+        clients: waits for brokers in the background.
         clock: monotonic time.
-        fitting_bytes: asked for the largest batch that the next producer may send.
+        fitting_bytes: returns the largest batch that the next producer may send, in bytes.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class SideProducer:
         fitting_bytes: Callable[[], int] = lambda: BATCH_BYTES,
     ) -> None:
         self.transactor = transactor
-        """To write, push and send offsets with; it is begun, committed, aborted and renewed here."""
+        """For writing, pushing and sending offsets; only this object begins, commits, aborts and renews it."""
         self._clients = clients
         self._clock = clock
         self._fitting_bytes = fitting_bytes
@@ -74,10 +77,10 @@ class SideProducer:
     # -- turns ------------------------------------------------------------------------------------------------------
 
     def is_ready(self) -> bool:
-        """Whether the producer stands; where it was given up, the next one is built beside the loop.
+        """Return whether the producer is ready; if it was given up, build the next one in the background.
 
         Raises:
-            RetriableError: building it did not succeed; it begins again with the next look.
+            RetriableError: building it failed; the next call begins again.
             FatalError: the producer is lost, or building it hangs.
         """
         if self._renewal is not None and not self._renewal.done():
@@ -89,11 +92,11 @@ class SideProducer:
         return self._renewal is None
 
     def fits(self) -> bool:
-        """Whether it sends batches of the size that the next one would."""
+        """Return whether its batch size is the one that the next producer would have."""
         return self.transactor.batch_bytes == self._fitting_bytes()
 
     def begin(self) -> None:
-        """Open a transaction; only where it `is_ready`.
+        """Open a transaction; call this only when `is_ready`.
 
         Raises:
             FatalError: the producer is lost.
@@ -102,25 +105,25 @@ class SideProducer:
         self._is_open = True
 
     def prove_and_commit(self, places: Iterable[Place], membership: Membership) -> None:
-        """Commit what is open, if partitions are ours still, as `commit`."""
+        """Commit the open transaction if these partitions are still ours; raises like `commit`."""
         self.transactor.send_offsets(proof_of(places), membership.metadata())
         self.commit()
 
     def commit(self) -> None:
-        """Commit what is open, however long it takes.
+        """Commit the open transaction, however long it takes.
 
         Raises:
-            AbortableError: nothing of it is committed; `renew` is the next call, or `stop`.
-            FatalError: its fate is not known.
+            AbortableError: nothing of it is committed; call `renew` or `stop` next.
+            FatalError: its fate is unknown.
         """
         self.transactor.commit()
         self._is_open = False
 
     def renew(self) -> None:
-        """Build the next producer, which aborts what this one has open; only where none is being built.
+        """Build the next producer, which aborts this one's open transaction; call this only when none is being built.
 
-        After a refusal there is no way around it: the record leaves a gap in the sequence that the next transaction
-        would wait behind.
+        After a refusal this is necessary: the refused record leaves a gap in the producer's sequence numbers, and the
+        next transaction would wait behind it.
         """
         self.transactor.batch_bytes = self._fitting_bytes()
         self._renewing_since_ms = self._clock.monotonic_ms()
@@ -129,10 +132,10 @@ class SideProducer:
     # -- rebalances -------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Wait until no producer is being built beside the loop: its id is to be registered by one at a time.
+        """Wait until no background thread is building a producer: only one at a time may register its id.
 
         Raises:
-            RetriableError: it takes too long, or did not succeed.
+            RetriableError: it takes too long, or it failed.
             FatalError: the producer is lost, or building it hangs.
         """
         if not self._is_settled():
@@ -141,31 +144,31 @@ class SideProducer:
         self._end_renewal()
 
     def stop(self) -> None:
-        """Abort what is open, so that partitions can be given up.
+        """Abort the open transaction, so that partitions can be given up.
 
         Raises:
             FatalError: the producer is lost.
         """
         if self._renewal is not None:
-            self._is_settled()  # if not in time, what it may have open is aborted by who comes next
+            self._is_settled()  # if not in time, the next owner aborts a transaction that may still be open
         elif self._is_open:
             try:
                 self.transactor.abort(ABORT_S)
             except RetriableError:
-                self.transactor.close()  # who comes next has it aborted
+                self.transactor.close()  # the next owner aborts the transaction
             self._is_open = False
 
     def forget(self) -> None:
-        """The producer is gone, and nothing is open."""
+        """Forget the open transaction, because the producer was dropped."""
         if self._renewal is not None:
-            self._renewal.exception()  # waits: whatever came of it, the producer is built anew
+            self._renewal.exception()  # waits; whether it succeeded or failed, the producer is built anew
             self._renewal = None
         self._is_open = False
 
     # -- building it ------------------------------------------------------------------------------------------------
 
     def _is_settled(self) -> bool:
-        """Whether nothing is being built, or was within `SETTLE_S`."""
+        """Wait at most `SETTLE_S` for a producer that is being built; return whether none is being built any more."""
         if self._renewal is None:
             return True
         try:
@@ -180,7 +183,7 @@ class SideProducer:
             raise FatalError(f"the producer {self.transactor.transactional_id} is still not built after {waited_ms} ms")
 
     def _end_renewal(self) -> None:
-        """Raise what came of a renewal, if there was one."""
+        """End a finished renewal, if there is one, and raise its error, if it failed."""
         renewal, self._renewal = self._renewal, None
         if renewal is not None:
             renewal.result()
@@ -188,8 +191,8 @@ class SideProducer:
     def _abort_and_renew(self) -> None:
         name = self.transactor.transactional_id
         if self._is_open:
-            # Else the broker does it, and has the registration wait. But a client that lost its coordinator may never
-            # find it again, and nobody watches over this thread.
+            # Without this the broker aborts the transaction and makes the registration wait. The time limit is needed
+            # because a client that lost its coordinator may never find it again, and no watchdog observes this thread.
             try:
                 self.transactor.abort(RENEWAL_ABORT_S)
             except RetriableError:
@@ -197,6 +200,6 @@ class SideProducer:
             except FatalError:
                 if self.transactor.transactional_id == name:
                     raise
-                # It was renamed meanwhile, and who ends what the old id has open has fenced it.
+                # It was renamed meanwhile, and fenced when the old id's open transaction was ended.
             self._is_open = False
         self.transactor.renew()

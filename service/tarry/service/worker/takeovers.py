@@ -1,7 +1,7 @@
-"""The take-overs of one process that are under way: each goes on by a part a turn of the loop.
+"""The take-overs of one process that are under way: each reads one part of its journals a turn of the loop.
 
-A journal of hours takes longer to be read than the group waits for a member that does not poll. So between two parts
-the loop goes round: the group is served, and what is taken over already fires.
+Reading a journal of hours takes longer than the group waits for a member that does not poll. So between two parts the
+loop goes round: it serves the group, and fires the messages of partitions that are already taken over.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,11 +24,11 @@ from tarry.service.worker.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Partitions that are taken over, but for the replay.
+    """Partitions that are taken over; only the replay is left.
 
     Attributes:
-        recovered: what was found of each.
-        took_ms: how long it took.
+        recovered: what the take-over found, by partition.
+        took_ms: how long the take-over took.
     """
 
     recovered: Mapping[Place, Recovered]
@@ -37,11 +37,11 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Partitions whose take-over was refused: one of them, or all; it is under way no more.
+    """The partitions of a take-over that was refused, because of one of them or all; it has ended.
 
     Attributes:
-        places: of it.
-        error: for now, or (`UsageError`) until somebody mends it.
+        places: the partitions.
+        error: why; a `UsageError` stays until an operator removes its cause, the others pass.
     """
 
     places: Sequence[Place]
@@ -60,10 +60,10 @@ class _UnderWay:
 
 
 class TakeOvers:
-    """What is being taken over.
+    """The take-overs under way.
 
     Args:
-        plan: what the process does.
+        plan: the configuration of the process.
         clock: wall and monotonic time.
         connections: its clients.
         on_event: takes an event's name and fields, for the log.
@@ -79,15 +79,15 @@ class TakeOvers:
 
     @property
     def places(self) -> set[Place]:
-        """Of which one is under way."""
+        """The partitions whose take-over is under way."""
         return {place for one in self._under_way for place in one.places}
 
     def begin(self, places: Sequence[Place], began_ms: int) -> None:
-        """Begin to take partitions over that membership was proved of.
+        """Begin to take over partitions for which step 0 has proved the membership.
 
         Args:
-            places: of which none is under way.
-            began_ms: monotonic.
+            places: partitions whose take-over is not under way.
+            began_ms: when it began; monotonic.
         """
         journal = Reader(
             self._plan.cluster,
@@ -109,7 +109,7 @@ class TakeOvers:
         self._under_way.append(_UnderWay(places, began_ms, take_over, journal, take_over.run(places)))
 
     def turn(self) -> Iterator[Taken | Refused]:
-        """Go on by a part with each; each that is through, or refused, as soon as it is.
+        """Read one part for each take-over; yield each one that is complete or refused, at once.
 
         Raises:
             FatalError: refused, and a producer is lost.
@@ -121,7 +121,7 @@ class TakeOvers:
                 refusal = error if isinstance(error, UsageError) else denial(error)
                 if refusal is None:
                     raise
-                # It is left for long, and may go to somebody else.
+                # The partitions stay without service for long, and another member may get them.
                 self._release(one, one.places)
                 yield Refused(one.places, refusal)
                 continue
@@ -145,7 +145,7 @@ class TakeOvers:
         return None
 
     def give_up(self, places: Collection[Place]) -> None:
-        """These are to be given up, and are still ours: whoever gets them need not fence us."""
+        """Give up partitions that are still ours: release them, so that the next owner need not fence us."""
         for one in list(self._under_way):
             self._release(one, [place for place in one.places if place in places])
         self.forget(places)
@@ -157,17 +157,17 @@ class TakeOvers:
             self._on_event("not_released", reason=str(error))
 
     def forget(self, places: Collection[Place]) -> None:
-        """These are to be begun again, if at all, and so is what else was being taken over with one of them."""
+        """Drop the take-overs that include any of these partitions; their other partitions must begin again, too."""
         for one in [one for one in self._under_way if not set(places).isdisjoint(one.places)]:
             self._end(one)
 
     def part_with(self, places: Collection[Place]) -> None:
-        """These are somebody else's: whatever is known of them is not known any more."""
+        """Forget all about these partitions, which belong to another member."""
         self.forget(places)
         self._shortfalls.forget(places)
 
     def clear(self) -> None:
-        """All of them are to be begun again."""
+        """Drop all take-overs; all their partitions must begin again."""
         for one in list(self._under_way):
             self._end(one)
 

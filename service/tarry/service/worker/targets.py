@@ -1,4 +1,4 @@
-"""What is known of target topics: asked once for all of a batch, kept, and asked again when in doubt."""
+"""The metadata and settings of target topics: one request for all topics of a batch, cached, and renewed in doubt."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -8,26 +8,26 @@ from tarry.kafka.topics import Target
 Ask = Callable[[Collection[str]], Mapping[str, Target]]
 
 KEPT_MS = 60_000
-"""After so long a target is asked for anew: partitions may have been added, and limits changed."""
+"""How long an answer is trusted: afterwards partitions may have been added, and limits changed."""
 
 MISSING_MS = 250
-"""So long a topic that does not exist is not asked for again: it may be made at any time, and each try costs a wait."""
+"""How long the service does not ask again about a missing topic, which may be created: each request costs a wait."""
 
 SURE_MS = 3_000
-"""A topic that a broker does not know is away, and does not exist where one says so again so much later.
+"""How long after the first "unknown topic" answer a second one proves that the topic does not exist; it is away before.
 
-A broker that has lost touch with its controllers, or is just coming up, answers from what it knew before.
+A broker that has lost its controllers, or is just starting, answers from old metadata.
 """
 
 
 @dataclass(slots=True)
 class _Doubt:
-    """A topic that the brokers did not know when they were asked last.
+    """A topic that the brokers did not know at the last request.
 
     Attributes:
-        since_ms: when the first of them said so.
-        asked_ms: when the last one was asked.
-        confirmed_ms: when others confirmed it last.
+        since_ms: when a broker first said so.
+        asked_ms: when a broker was last asked.
+        confirmed_ms: when other brokers last confirmed it.
     """
 
     since_ms: int
@@ -39,9 +39,9 @@ class Targets:
     """Partitions and limits of target topics.
 
     Args:
-        ask: looks at topics; an answer for each.
-        ask_others: the same, of other brokers if there are any.
-        compresses: whether records are compressed on their way: then their size there is not known beforehand.
+        ask: asks about topics; returns an answer for each.
+        ask_others: the same, but asks other brokers if there are any.
+        compresses: whether the producers compress records: then their size on the wire is not known beforehand.
     """
 
     def __init__(self, ask: Ask, ask_others: Ask, *, compresses: bool = False) -> None:
@@ -54,18 +54,18 @@ class Targets:
         self._missing: dict[str, int] = {}
         self._doubts: dict[str, _Doubt] = {}
         self.partitions: dict[str, int] = {}
-        """How many partitions those have that are known to exist."""
+        """The number of partitions of each topic that is known to exist."""
 
     def learn(self, topics: Iterable[str], now_ms: int) -> tuple[set[str], dict[str, str]]:
-        """Make sure of topics.
+        """Ask the brokers about the topics that are not in the cache.
 
         Args:
             topics: names.
             now_ms: monotonic time.
 
         Returns:
-            Those that surely do not exist, and those that can't be written to now, each with the reason; of the
-            latter nothing is kept but since when they were not found.
+            The topics that certainly do not exist, and those that cannot be written to now, each with the reason. The
+            cache keeps nothing of the latter, except since when a topic was not found.
 
         Raises:
             BrokerError: the cluster does not answer.
@@ -87,7 +87,10 @@ class Targets:
         return wanted.intersection(self._missing), obstacles
 
     def _make_sure(self, answers: Mapping[str, Target], now_ms: int) -> dict[str, Target]:
-        """The answers, but that what is not found for the first time is only away, and later ones are confirmed."""
+        """Return the answers, corrected for topics that were not found.
+
+        At first such a topic only counts as away. After `SURE_MS`, other brokers are asked to confirm it.
+        """
         sure = dict(answers)
         to_confirm = []
         for topic, target in answers.items():
@@ -111,33 +114,33 @@ class Targets:
         return sure
 
     def max_bytes(self, topic: str) -> int | None:
-        """A target's limit on a batch of records; None where it is not known."""
+        """Return a target's limit on a batch of records, in bytes; None if it is unknown."""
         known = self._known.get(topic)
         return known.max_bytes if known else None
 
     def refuses_from(self, topic: str) -> int | None:
-        """The size from which a record alone is surely refused; None where only the brokers know."""
+        """Return the least size, in bytes, of a record that is certainly refused; None if only the brokers know."""
         limit = None if self._compresses else self.max_bytes(topic)
         return None if limit is None else limit + 1
 
     def needs_keys(self, topic: str) -> bool:
-        """Whether a target is known to refuse records without a key."""
+        """Return whether a target is known to refuse records without a key."""
         known = self._known.get(topic)
         return known is not None and known.compacted
 
     def is_fresh(self, topic: str, now_ms: int) -> bool:
-        """Whether a target that is known to exist was asked for at `now_ms` or since: nothing dies by what is older."""
+        """Return whether the answer about a target is from `now_ms` or later; an older one condemns no message."""
         return self._asked_ms[topic] >= now_ms
 
     def forget_all(self) -> None:
-        """Ask for all of them anew."""
+        """Forget all answers, so that the next `learn` asks about all topics."""
         self.partitions.clear()
         self._known.clear()
         self._asked_ms.clear()
         self._missing.clear()
 
     def forget(self, topic: str) -> None:
-        """Ask anew next time: what is known is in doubt."""
+        """Forget the answer about one topic, because it is in doubt."""
         if self.partitions.pop(topic, None) is not None:
             del self._known[topic], self._asked_ms[topic]
 

@@ -1,6 +1,6 @@
-"""Verdicts on messages that are due: what can never be delivered becomes a dead letter of the same batch.
+"""Verdicts on due messages: a message that can never be delivered becomes a dead letter of the same batch.
 
-What the brokers would refuse is found here where it can be: a record that they refuse aborts the transaction of all.
+A record that the brokers refuse aborts the whole transaction. So the service predicts refusals here where it can.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tarry.core.batch import Batch
 
 Verdict = tuple[str, str]
-"""An error code and one line for people."""
+"""An error code and a line of text that explains it."""
 
 Verdicts = dict[tuple[Place, int], Verdict]
-"""What the brokers have refused for ever, by place and offset."""
+"""The messages that the brokers have refused permanently, by place and offset."""
 
 _NONE: Verdicts = {}
 
@@ -33,18 +33,18 @@ def judge(
     now_ms: int,
     refused: Mapping[tuple[Place, int], Verdict] = _NONE,
 ) -> set[str]:
-    """Turn what can never be delivered into dead letters.
+    """Turn messages that can never be delivered into dead letters.
 
     Args:
         batches: taken, and not settled.
         missing: targets that do not exist.
-        targets: what is known of the others.
-        now_ms: monotonic time, before the targets were made sure of.
-        refused: what the brokers have refused before.
+        targets: the metadata and settings of the others.
+        now_ms: monotonic time, taken before `Targets.learn`.
+        refused: messages that the brokers have refused before.
 
     Returns:
-        Targets that are to be asked for anew first, because what condemns messages for them is no longer fresh. Where
-        there are any, nothing was done.
+        Targets that the brokers must be asked about again first, because stale knowledge of them condemns messages. If
+        there are any, nothing was changed.
     """
     doubtful: set[str] = set()
     condemned: list[tuple[Batch, dict[int, Verdict]]] = []
@@ -70,12 +70,12 @@ def judge(
 
 
 def may_condemn(batches: Batches, topics: Iterable[str], targets: Targets) -> bool:
-    """Whether a look at each message is worth its while: a glance at the batches that mostly says no.
+    """Return whether `judge` may condemn a message: a cheap check, mostly false, that saves a look at each message.
 
     Args:
-        batches: taken, and not settled; those that ask for a partition are looked at anyway.
+        batches: taken, and not settled; it does not check messages that ask for a partition, which need `judge` anyway.
         topics: all targets in them.
-        targets: what is known of these.
+        targets: the metadata and settings of these.
     """
     largest = max((state.largest_bytes for state, _ in batches), default=0)
     return any(targets.needs_keys(topic) or largest >= (targets.refuses_from(topic) or largest + 1) for topic in topics)
@@ -90,7 +90,7 @@ def _on_target(message: HeldMessage, prefix: bytes, targets: Targets) -> Verdict
         return ErrorCode.NULL_KEY, f"{target} is compacted, and takes no record without a key"
     refuses_from = targets.refuses_from(target)
     if refuses_from is not None and message.size_bytes >= refuses_from:
-        # The size that is held is never below that on the wire, and quickly told.
+        # The held size is cheap to read, and never below the size on the wire.
         headers = delivery_headers(message, prefix + b"%d" % message.sequence)
         size = batch_bytes(message.key, message.value, headers)
         if size >= refuses_from:
