@@ -64,7 +64,7 @@ class Membership:
         self._incremental = properties["group.protocol"] == "consumer"
         self._rebalances: Rebalances | None = None
         self._member: Consumer | None = None
-        self._stranger: Any = None
+        self._metadata_outside: Any = None
         self.member_id = ""
         """The last member id that the group gave us; it stays after we are out of the group."""
 
@@ -76,7 +76,7 @@ class Membership:
         """
         self._rebalances = rebalances
         self._member = consumer = self._clients.consumer(self._properties)
-        self._stranger = consumer.consumer_group_metadata()
+        self._metadata_outside = consumer.consumer_group_metadata()
         consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     @property
@@ -87,7 +87,7 @@ class Membership:
         protocol this is always false: `assigned` is called in any case, and the metadata changes too early, because the
         member id comes before the generation.
         """
-        return self._incremental and bool(self._consumer.consumer_group_metadata() != self._stranger)
+        return self._incremental and bool(self._consumer.consumer_group_metadata() != self._metadata_outside)
 
     @property
     def is_incremental(self) -> bool:
@@ -105,7 +105,7 @@ class Membership:
             self.close()
         except BrokerError as error:
             self._on_warning(str(error))
-        self.join(self._told)
+        self.join(self._callbacks)
 
     def poll(self) -> None:
         """Serve the group's callbacks and errors, without waiting.
@@ -120,7 +120,7 @@ class Membership:
         with group_errors("serve the group"):
             message = self._consumer.poll(0)
         if message is not None and (error := message.error()) is not None:
-            self._judge(error)
+            self._raise_or_warn(error)
 
     def commit(self, offsets: dict[Place, OffsetMetadata]) -> None:
         """Commit offsets outside a transaction; succeeds only for a member of the current generation.
@@ -153,7 +153,7 @@ class Membership:
                 sake of old clients.
         """
         metadata = self._consumer.consumer_group_metadata()
-        if metadata == self._stranger:
+        if metadata == self._metadata_outside:
             group = self._properties["group.id"]
             raise AbortableError(f"could not send offsets: this process is no member of group {group}", _NO_MEMBER)
         return metadata
@@ -174,11 +174,11 @@ class Membership:
         return self._member
 
     @property
-    def _told(self) -> Rebalances:
+    def _callbacks(self) -> Rebalances:
         assert self._rebalances is not None, "join comes first"  # noqa: S101
         return self._rebalances
 
-    def _judge(self, error: KafkaError) -> None:
+    def _raise_or_warn(self, error: KafkaError) -> None:
         # A fatal error comes wrapped: only its text has the reason.
         if _IN_USE in error.str():
             raise InstanceInUseError("another process of the same service.instance is still a member", error.name())
@@ -202,14 +202,14 @@ class Membership:
             consumer.assign(at_end)
         consumer.pause(at_end)
         self.member_id = consumer.memberid() or ""
-        self._told.assigned(_places(partitions))
+        self._callbacks.assigned(_places(partitions))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._told.revoked(_places(partitions))
+        self._callbacks.revoked(_places(partitions))
         self._unassign(consumer, partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._told.lost(_places(partitions))
+        self._callbacks.lost(_places(partitions))
         self._unassign(consumer, partitions)
 
     def _unassign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -34,7 +34,7 @@ _QUEUE_FULL_TRIES = 600
 _FLUSH_S = 0.05
 _LAST_NOT_ENDED = KafkaError(KafkaError.CONCURRENT_TRANSACTIONS).name()
 _NOT_OPEN = KafkaError(KafkaError.INVALID_TXN_STATE).name()
-_THERE_ANYWAY = "__transaction_state"
+_INTERNAL_TOPIC = "__transaction_state"
 
 STUCK_S = 3.0
 """How long the last transaction of an id may take to end on all its partitions.
@@ -451,7 +451,7 @@ def _try_to_register(cluster: Cluster, transactional_id: str, properties: Proper
         # second later. The first answer names the brokers; the second comes over the connection that is then made.
         with group_errors(f"reach the cluster to register {transactional_id}"):
             for _ in range(2):
-                producer.list_topics(_THERE_ANYWAY, METADATA_TIMEOUT_S)
+                producer.list_topics(_INTERNAL_TOPIC, METADATA_TIMEOUT_S)
         with producer_errors(f"register {transactional_id}"):
             producer.init_transactions(timeout_s)
     except BrokerError:

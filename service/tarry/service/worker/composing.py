@@ -35,7 +35,7 @@ SetAside = Callable[[PartitionState, Batch], Sequence[DeadMessage]]
 OwnFailure = Callable[[Place, KafkaError], None]
 """Takes the failed delivery of a record to one of our own topics: the partition, and the error."""
 
-_FOR_EVER = {
+_PERMANENT = {
     KafkaError.MSG_SIZE_TOO_LARGE: ErrorCode.TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE: ErrorCode.TOO_LARGE,
     KafkaError.TOPIC_EXCEPTION: ErrorCode.BAD_TARGET,
@@ -44,7 +44,7 @@ _FOR_EVER = {
 }
 
 
-_OF_ANOTHER = KafkaError._INVALID_DIFFERENT_RECORD
+_ANOTHER_IS_INVALID = KafkaError._INVALID_DIFFERENT_RECORD
 """The client library's error for the valid records of a refused batch, if the broker has named the invalid ones."""
 
 Reports = dict[int, list[tuple[Place, HeldMessage, KafkaError]]]
@@ -53,12 +53,12 @@ Reports = dict[int, list[tuple[Place, HeldMessage, KafkaError]]]
 
 def is_refusal(error: KafkaError) -> bool:
     """Return whether a delivery report says that a record, or another record of its batch, was refused permanently."""
-    return error.code() in _FOR_EVER or error.code() == _OF_ANOTHER
+    return error.code() in _PERMANENT or error.code() == _ANOTHER_IS_INVALID
 
 
 def refusal_of(error: KafkaError) -> ErrorCode | None:
     """Return the error code of a dead letter for a permanent refusal of this very record; None for other errors."""
-    return _FOR_EVER.get(error.code())
+    return _PERMANENT.get(error.code())
 
 
 def verdicts_of(reports: Reports, *, alone: bool) -> Verdicts:
@@ -75,7 +75,7 @@ def verdicts_of(reports: Reports, *, alone: bool) -> Verdicts:
     verdicts = {}
     for of_partition in reports.values():
         sure = alone or len(of_partition) == 1
-        some_named = any(error.code() == _OF_ANOTHER for _, _, error in of_partition)
+        some_named = any(error.code() == _ANOTHER_IS_INVALID for _, _, error in of_partition)
         for place, message, error in of_partition:
             if not sure and not (some_named and error.code() == KafkaError.INVALID_RECORD):
                 continue

@@ -44,7 +44,7 @@ REPORT_WAIT_S = 0.05
 """How long to wait, after a failure, for the delivery report that identifies the failing record."""
 
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
-_FOLLOWING = frozenset(
+_CAUSED_BY_ANOTHER = frozenset(
     {
         KafkaError._PURGE_QUEUE,
         KafkaError._PURGE_INFLIGHT,
@@ -281,7 +281,7 @@ class Firing:
             # The client library does not name the record here: ask the brokers which targets we may not write to.
             learned = self._learn_what_is_denied(targets_of(fired))
         own = [error for errors in self._own_failures.values() for error in errors]
-        cluster_is_away = any(error.code() not in _FOLLOWING and not is_refusal(error) for error in own)
+        cluster_is_away = any(error.code() not in _CAUSED_BY_ANOTHER and not is_refusal(error) for error in own)
         for topic, errors in self._blamed.items():
             codes = {error.code() for error in errors}
             if refusal := next(filter(is_refusal, errors), None):
@@ -291,7 +291,9 @@ class Firing:
                 learned = True
             elif codes & _UNKNOWN:
                 self._targets.forget(topic)
-            elif not cluster_is_away and (cause := next((e for e in errors if e.code() not in _FOLLOWING), None)):
+            elif not cluster_is_away and (
+                cause := next((e for e in errors if e.code() not in _CAUSED_BY_ANOTHER), None)
+            ):
                 self._parking.send_away([topic], cause.str())
                 learned = True
         if not learned:

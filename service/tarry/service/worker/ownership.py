@@ -114,7 +114,7 @@ class Ownership:
         self._reading = reading
         self._firing = firing
         self._draining = draining
-        self._beside = (filer, parking, letters)
+        self._side_writers = (filer, parking, letters)
         """The parts that have producers of their own, beside the firing producer."""
         self._maintenance = maintenance
         self._health = health
@@ -124,7 +124,7 @@ class Ownership:
         self.states: dict[Place, PartitionState] = {}
         """The partitions that are taken over."""
         self._standby = Standby(connections, lambda states: firing.commit_rest(states, released=False))
-        self._shut_out = StaticMember(connections, clock, on_event)
+        self._static_member = StaticMember(connections, clock, on_event)
         self._taking_over = TakeOvers(plan, clock, connections, on_event)
         self._waiting: set[Place] = set()
         self._aside = Aside(clock, on_event)
@@ -134,7 +134,7 @@ class Ownership:
         """Whether each partition is taken over separately, because a take-over was refused."""
         self._tries = 0
         """How many separate take-overs were begun; selects another partition each time."""
-        self._is_unsigned = False
+        self._has_uncommitted_names = False
         """Whether the committed checkpoints do not name our new transactional ids yet."""
         self._retry_at_ms = 0
         self._announced = False
@@ -166,7 +166,7 @@ class Ownership:
         self._change_stuck_names()
         seen = self._connections.own_logs.turn(self._ours)
         if seen is not None:
-            self._heed(seen)
+            self._act_on_logs(seen)
         self._waiting.update(self._aside.due(self._away))
         if self._waiting and self._clock.monotonic_ms() >= self._retry_at_ms:
             self._take_over()
@@ -178,12 +178,12 @@ class Ownership:
 
     def _serve_the_group(self) -> None:
         try:
-            if not self._shut_out:
+            if not self._static_member:
                 self._connections.membership.poll()
         except MembershipLostError as error:
             self._lose_all()
-            self._shut_out.begin(error)
-        self._shut_out.turn()
+            self._static_member.begin(error)
+        self._static_member.turn()
 
     def _lose_all(self) -> None:
         """Drop all our partitions, taken over or not: no callback follows an error that ends the membership."""
@@ -257,7 +257,7 @@ class Ownership:
         self._on_event("lost", partitions=_text(places))
 
     def _stop_side_producers(self) -> None:
-        for one in self._beside:
+        for one in self._side_writers:
             try:
                 one.stop()
             except FatalError as error:
@@ -312,7 +312,7 @@ class Ownership:
         self._on_event("begin_anew", reason=str(error), code=error.code)
         self._lost_producer = None
         places = list(self.states)
-        for one in self._beside:
+        for one in self._side_writers:
             one.forget()
         self._drop(places)
         self._taking_over.clear()
@@ -354,7 +354,7 @@ class Ownership:
             if error.log in logs_of(place, self._plan.intakes[place[0]].geometry):
                 self._set_aside({place: str(error)}, self._aside.quarantine)
 
-    def _heed(self, seen: Seen) -> None:
+    def _act_on_logs(self, seen: Seen) -> None:
         """Set aside partitions that cannot be served in the present state of their logs.
 
         If only the intake of a partition cannot be read, and the partition is taken over, it stays in service: the
@@ -394,14 +394,14 @@ class Ownership:
         """
         if self._rename_stuck():
             # Most likely one of our logs has no leader: keep its partition out of the next transaction.
-            self._heed(self._connections.own_logs.look(self._ours))
-        if self._is_unsigned:
+            self._act_on_logs(self._connections.own_logs.look(self._ours))
+        if self._has_uncommitted_names:
             rests = {place: state.rest() for place, state in self.states.items()}
             if rests:
                 self._connections.membership.commit({place: (rest.low, rest.metadata) for place, rest in rests.items()})
             for place in rests:
                 self.states[place].confirm_rest()
-            self._is_unsigned = False
+            self._has_uncommitted_names = False
 
     def _rename_stuck(self) -> bool:
         """Rename stuck transactors; return whether any was stuck."""
@@ -414,7 +414,7 @@ class Ownership:
         for state in self.states.values():
             state.sign(self._connections.writer)
         self._taking_over.clear()
-        self._is_unsigned = True
+        self._has_uncommitted_names = True
         return True
 
     # -- taking over ------------------------------------------------------------------------------------------------
@@ -426,14 +426,14 @@ class Ownership:
                 self._begin_to_take_over()
             for outcome in self._taking_over.turn():
                 if isinstance(outcome, Taken):
-                    self._stand(outcome)
+                    self._install(outcome)
                 else:
-                    self._be_refused(outcome)
+                    self._on_refused(outcome)
         except (RetriableError, AbortableError) as error:
             self._try_again(error)
         self._one_by_one = self._one_by_one and bool(self._waiting)
 
-    def _be_refused(self, refused: Refused) -> None:
+    def _on_refused(self, refused: Refused) -> None:
         """Set aside a partition that no process can take over, once it is known which one; take over one by one."""
         if not isinstance(refused.error, UsageError):
             self._try_again(refused.error)
@@ -456,11 +456,11 @@ class Ownership:
 
     def _begin_to_take_over(self) -> None:
         began_ms = self._clock.monotonic_ms()
-        self._heed(self._connections.own_logs.look(self._ours))
+        self._act_on_logs(self._connections.own_logs.look(self._ours))
         if not self._waiting:
             return
         places = self._to_begin()
-        for one in self._beside:
+        for one in self._side_writers:
             one.settle()
         # Step 0.
         try:
@@ -468,7 +468,7 @@ class Ownership:
         except FatalError as error:
             if (refusal := denial(error)) is None:
                 raise
-            self._be_refused(Refused(places, refusal))
+            self._on_refused(Refused(places, refusal))
             return
         # Only after step 0: with a static instance's ids this fences the process that used them before, even one that
         # still runs.
@@ -509,7 +509,7 @@ class Ownership:
             unless_all_is_well.pop_all()
         return states
 
-    def _stand(self, taken: Taken) -> None:
+    def _install(self, taken: Taken) -> None:
         others = list(self.states)
         self.states.update(self._states_of(taken.recovered))
         for place, found in taken.recovered.items():

@@ -74,7 +74,7 @@ class Reading:
             states: the states that take the records.
             wait_ms: the longest wait.
         """
-        self._mind_the_budget(states)
+        self._keep_within_budget(states)
         if is_behind(states.values()):
             self._clock.sleep(wait_ms / 1000)
             return
@@ -108,7 +108,7 @@ class Reading:
             stamp_ms = record.timestamp()[1]
             state.arrivals.accept(offset, stamp_ms, record.key(), record.value(), headers, now_ms, latest_ms)
 
-    def _mind_the_budget(self, states: Mapping[Place, PartitionState]) -> None:
+    def _keep_within_budget(self, states: Mapping[Place, PartitionState]) -> None:
         """Pause reading while memory exceeds the budget, but never during a replay: without its end nothing fires."""
         share = int(self._budget_bytes * KNOWN_SHARE) // max(1, len(states))
         for state in states.values():

@@ -84,7 +84,7 @@ class SideProducer:
             FatalError: the producer is lost, or building it hangs.
         """
         if self._renewal is not None and not self._renewal.done():
-            self._mind_the_time()
+            self._check_renewal_time()
             return False
         self._end_renewal()
         if not self.transactor.started:
@@ -139,7 +139,7 @@ class SideProducer:
             FatalError: the producer is lost, or building it hangs.
         """
         if not self._is_settled():
-            self._mind_the_time()
+            self._check_renewal_time()
             raise RetriableError(f"the producer {self.transactor.transactional_id} is still being built")
         self._end_renewal()
 
@@ -177,7 +177,7 @@ class SideProducer:
             return False
         return True
 
-    def _mind_the_time(self) -> None:
+    def _check_renewal_time(self) -> None:
         waited_ms = self._clock.monotonic_ms() - self._renewing_since_ms
         if waited_ms > RENEWAL_MS:
             raise FatalError(f"the producer {self.transactor.transactional_id} is still not built after {waited_ms} ms")

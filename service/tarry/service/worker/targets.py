@@ -70,11 +70,11 @@ class Targets:
         Raises:
             BrokerError: the cluster does not answer.
         """
-        self._let_go_of_old_answers(now_ms)
+        self._drop_old_answers(now_ms)
         wanted = set(topics)
         unknown = wanted.difference(self.partitions, self._missing)
         obstacles: dict[str, str] = {}
-        answers = self._make_sure(self._ask(unknown), now_ms) if unknown else {}
+        answers = self._confirmed(self._ask(unknown), now_ms) if unknown else {}
         for topic, target in answers.items():
             if not target.partitions:
                 self._missing[topic] = now_ms
@@ -86,7 +86,7 @@ class Targets:
                 self.partitions[topic] = target.partitions
         return wanted.intersection(self._missing), obstacles
 
-    def _make_sure(self, answers: Mapping[str, Target], now_ms: int) -> dict[str, Target]:
+    def _confirmed(self, answers: Mapping[str, Target], now_ms: int) -> dict[str, Target]:
         """Return the answers, corrected for topics that were not found.
 
         At first such a topic only counts as away. After `SURE_MS`, other brokers are asked to confirm it.
@@ -144,7 +144,7 @@ class Targets:
         if self.partitions.pop(topic, None) is not None:
             del self._known[topic], self._asked_ms[topic]
 
-    def _let_go_of_old_answers(self, now_ms: int) -> None:
+    def _drop_old_answers(self, now_ms: int) -> None:
         if now_ms - self._emptied_ms > KEPT_MS:
             self.forget_all()
             self._emptied_ms = now_ms
