@@ -87,13 +87,13 @@ def test_a_delta_table_with_arrays_structs_and_maps_takes_what_fits_and_rejects_
     [
         (
             "id bigint, word variant",
-            r"^shop\.things: changes can't be written to the column word of the type variant; ",
+            r"^shop\.things: changes cannot be written to the column word of the type variant; ",
         ),
         (
             "id bigint, by_number map<int,string>",
-            r"^shop\.things: changes can't be written to the column by_number of the type map<int,string>; ",
+            r"^shop\.things: changes cannot be written to the column by_number of the type map<int,string>; ",
         ),
-        ("id array<int>", r"^--key shop\.things: the column id is of the type array<int>, which no key can have$"),
+        ("id array<int>", r"^--key shop\.things: the column id has the type array<int>, which a key cannot have$"),
     ],
 )
 def test_a_delta_column_of_a_type_that_changes_cannot_be_written_to_is_refused_by_name(

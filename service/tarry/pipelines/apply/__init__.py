@@ -1,4 +1,4 @@
-"""`apply`: the changes that a database's log tells of, row for row in order, to PostgreSQL and to Delta tables."""
+"""`apply`: apply a database's change log to PostgreSQL or to Delta tables, the changes of each row in order."""
 
 from tarry.pipelines.apply.batch import Rules
 from tarry.pipelines.apply.job import apply, apply_rejected

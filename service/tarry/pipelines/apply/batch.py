@@ -1,4 +1,4 @@
-"""One batch of a change log: read, judged by what the target holds, handed to it, and told of."""
+"""One batch of a change log: read it, validate it against the target's tables, apply it, and report it."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,13 +25,13 @@ _SHOWN_COLUMNS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a batch comes from.
+    """The origin of a batch.
 
     Attributes:
-        stream: the id of the stream, which lasts as long as its checkpoint.
-        number: of the stream's batch.
-        ends: the offset behind the last record of each partition.
-        rejected: the places of the rejected records that this batch applies again; None: it is the stream's.
+        stream: the id of the stream, which stays the same as long as its checkpoint exists.
+        number: the number of the stream's batch.
+        ends: the offset after the last record of each partition.
+        rejected: the places of the rejected records that this batch applies again; None: a regular batch.
     """
 
     stream: str
@@ -42,16 +42,16 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a target is to do.
+    """A batch for a target.
 
     Attributes:
-        source: where it comes from.
-        judged: the changes, as `changes.judge` and the target judged them.
-        steps: all that they do.
-        newest: what is left to do of them.
-        rejected: how many of them are rejected, by reason.
-        ids: where each id came first, with `is_known`; None: no record has an id.
-        bound: is told what is rejected by reason, before it is kept; raises where that is too much.
+        source: the origin of the batch.
+        judged: the changes, validated by `changes.judge` and the target.
+        steps: all steps of the changes.
+        newest: the steps that have an effect on the final rows.
+        rejected: the number of rejected changes, by reason.
+        ids: the first place of each id, with `is_known`; None: no record has an id.
+        bound: called with the rejected counts by reason before they are stored; raises if they exceed the limit.
     """
 
     source: Source
@@ -65,7 +65,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a target did: rows by action, and rejected records by reason."""
+    """The counts of a target: rows by action, and rejected records by reason."""
 
     rows: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
@@ -73,7 +73,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Total:
-    """What a run did: batches, records, rows by action, rejected records by reason, left-out values by column."""
+    """The totals of a run: batches, records, rows by action, rejected records by reason, ignored values by column."""
 
     batches: int = 0
     records: int = 0
@@ -82,7 +82,7 @@ class Total:
     unknown: Counter[str] = field(default_factory=Counter)
 
     def summary(self) -> dict[str, int | dict[str, int]]:
-        """The same in plain types."""
+        """The totals as plain types."""
         return {
             "batches": self.batches,
             "records": self.records,
@@ -92,7 +92,7 @@ class Total:
         }
 
     def add(self, records: int, outcome: Outcome, unknown: Counter[str]) -> None:
-        """Count a batch."""
+        """Add the counts of a batch."""
         self.unknown += unknown
         self.batches += 1
         self.records += records
@@ -101,45 +101,45 @@ class Total:
 
 
 class Target(Protocol):
-    """Where changes go. Only the stream's thread calls it."""
+    """The target of changes. Only the stream's thread calls it."""
 
     def next_offsets(self) -> Mapping[Place, int]:
-        """The first offset of each partition that is not applied yet, where the target knows."""
+        """The first offset of each partition that is not applied yet; empty if the target does not store offsets."""
         ...
 
     def find(self, spark: SparkSession, names: Sequence[tuple[str, str]]) -> list[Table]:
-        """The tables of (database, table) that the target holds."""
+        """The tables among these (database, table) names that the target has."""
         ...
 
     def add_column(self, table: tuple[str, str], column: str) -> None:
-        """Add a column of text to a table of (database, table), where it has none of that name."""
+        """Add a text column to a table (database, table), unless it has a column with that name."""
         ...
 
     def rejects(self, spark: SparkSession) -> DataFrame:
-        """The records that are kept as rejected: their places, and `timestamp`."""
+        """The rejected records: topic, partition, offset and `timestamp`."""
         ...
 
     def known(self, ids: DataFrame) -> DataFrame:
-        """Those ids that are recorded, each with its place."""
+        """The recorded ids among these, each with its place."""
         ...
 
     def check(self, judged: DataFrame) -> DataFrame:
-        """Changes, of which those are rejected whose values the target can't hold, as far as it is known before."""
+        """Reject the changes whose values the target cannot hold, as far as this is known before the commit."""
         ...
 
     def commit(self, batch: Batch) -> Outcome:
-        """Apply a batch. A batch that is done again changes nothing."""
+        """Apply a batch. A repeated batch changes nothing."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a run applies.
+    """Which changes a run applies.
 
     Attributes:
-        tables: globs over `database.table`; the changes of others are left out.
-        on_unknown_column: what is done where a change has a column that its table has not.
-        max_rejects: more rejected records than that end the run, and the batch that has them is not applied.
+        tables: globs over `database.table`; changes of other tables are left out.
+        on_unknown_column: what to do if a change has a column that its table lacks.
+        max_rejects: the run ends if it rejects more records; the batch that exceeds the limit is not applied.
     """
 
     tables: Sequence[str] = ("*",)
@@ -151,9 +151,9 @@ class Batches:
     """Applies batches of records, one after the other.
 
     Args:
-        target: where they go.
-        rules: what is applied.
-        on_progress: told of each batch.
+        target: the target of the changes.
+        rules: which changes are applied.
+        on_progress: called with one line for each batch.
     """
 
     def __init__(self, target: Target, rules: Rules, on_progress: Callable[[str], None]) -> None:
@@ -161,12 +161,12 @@ class Batches:
         self._rules = rules
         self._on_progress = on_progress
         self.total = Total()
-        """All that was done so far."""
+        """The totals so far."""
         self.error: BaseException | None = None
-        """What ended the stream, where it was raised here: Spark makes text of it."""
+        """The error that ended the stream, if this object raised it. Spark itself keeps only its text."""
 
     def __call__(self, records: DataFrame, number: int) -> None:
-        """Apply the records of a stream's batch: for Spark's `foreachBatch`."""
+        """Apply the records of a stream's batch; the callback for Spark's `foreachBatch`."""
         try:
             self._apply(records, number)
         except BaseException as error:
@@ -177,12 +177,12 @@ class Batches:
         """Apply rejected records again, with all other changes of the same rows, as one batch.
 
         Args:
-            records: the log, from the first of those that were rejected.
-            rejected: the places of those.
+            records: the log, from the first rejected record on.
+            rejected: the places of the rejected records.
         """
         with self._judged(records) as (found, ids, judged):
             picked = changes.of_same_rows(judged, rejected)
-            # What another run is to apply stays where it is.
+            # Rejects of tables that another run applies stay in the rejects.
             applied = picked.join(f.broadcast(rejected), list(PLACE), "left_semi").where("kind <> 'other'")
             self._commit(Source(f"again {uuid4()}", 0, {}, applied.select(*PLACE)), found, ids, picked)
 
@@ -198,7 +198,7 @@ class Batches:
 
     @contextmanager
     def _judged(self, records: DataFrame) -> Iterator[tuple[list[Row], DataFrame | None, DataFrame]]:
-        """What was read, by partition, table and kind; where ids came first; and the changes, judged."""
+        """Yield the counts by partition, table and kind; the first place of each id; and the validated changes."""
         read = changes.read(records).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             found = _summary(read)
@@ -217,20 +217,20 @@ class Batches:
         if unknown and on_unknown is OnUnknownColumn.ADD:
             for row in unknown:
                 self._target.add_column((row["database"], row["table"]), row["column"])
-                self._on_progress(f"apply: added the column {shown(_dotted(row))}, as text")
+                self._on_progress(f"apply: added the text column {shown(_dotted(row))}")
             judged = self._judge(kept, found)
             unknown = changes.unknown_columns(judged).collect()
         if unknown:
             named = ", ".join(sorted(shown(_dotted(row)) for row in unknown)[:_SHOWN_COLUMNS])
             raise UsageError(
-                f"the log has columns that the target has not: {named}; nothing of this batch is applied: add them, or"
-                " say --on-unknown-column ignore or add"
+                f"the log has columns that the target lacks: {named}; no change of this batch is applied: add the"
+                " columns, or use --on-unknown-column ignore or add"
             )
         return judged
 
     def _judge(self, kept: DataFrame, found: Sequence[Row]) -> DataFrame:
         spark = kept.sparkSession
-        # Checkpointed, not only persisted: what is made of it is planned many times over, from here on.
+        # Checkpointed, not only persisted: otherwise Spark would plan all earlier steps again for each later query.
         return self._target.check(changes.judge(kept, self._tables(spark, found), spark)).localCheckpoint()
 
     def _commit(self, source: Source, found: Sequence[Row], ids: DataFrame | None, judged: DataFrame) -> None:
@@ -251,10 +251,10 @@ class Batches:
         self._tell_definitions(judged, counted)
 
     def _bound(self, rejected: Mapping[str, int]) -> None:
-        """End where too much is rejected.
+        """End the run if it rejects too many records.
 
         Raises:
-            UsageError: it is.
+            UsageError: there are more rejects than `max_rejects`.
         """
         most, count = self._rules.max_rejects, sum(rejected.values()) + sum(self.total.rejected.values())
         if most is not None and count > most:
@@ -289,8 +289,8 @@ class Batches:
         names = {"mark": "bootstrap marks", "definition": "DDL", "tombstone": "tombstones", "other": "of other tables"}
         parts += [f"{kinds[kind]:,} {name}" for kind, name in names.items() if kinds[kind]]
         doubles = records - sum(kinds.values())
-        parts += [f"{doubles:,} doubles"] if doubles else []
-        parts += [f"left out: {count:,} {shown(name)}" for name, count in sorted(unknown.items())]
+        parts += [f"{doubles:,} duplicates"] if doubles else []
+        parts += [f"ignored: {count:,} values of {shown(name)}" for name, count in sorted(unknown.items())]
         self._on_progress(f"apply: batch {number}: {'; '.join(parts)}")
 
     def _tell_definitions(self, judged: DataFrame, counted: Sequence[Row]) -> None:

@@ -1,10 +1,10 @@
-"""Records of a change log as changes, and changes as steps: pure functions on tables.
+"""Convert records of a change log to changes, and changes to steps: pure functions on tables.
 
-A change log is what Maxwell writes for MySQL's binlog: a JSON object for each row that changed, with `database`,
-`table`, `type`, `data` (the whole row) and, of an update, `old` (the former values of what changed).
+A change log has the format in which Maxwell writes MySQL's binlog: a JSON object for each changed row, with `database`,
+`table`, `type`, `data` (the whole row) and, for an update, `old` (the former values of the changed columns).
 
-From table to table: records (`tarry.pipelines.topics`) → `read` → changes → `judge`, by what the target holds →
-`steps`, of which each upserts or deletes one row → `newest`, what is left to do when a batch is done at once.
+From table to table: records (`tarry.pipelines.topics`) → `read` → changes → `judge`, validation against the target's
+tables → `steps`, each of which upserts or deletes one row → `newest`, the steps that decide the final rows of a batch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,22 +32,22 @@ PLACE: Final = ("topic", "partition", "offset")
 TABLE: Final = ("database", "table")
 
 ZERO_DATE: Final = r"^0000-00-00( 00:00:00([.]0+)?)?$"
-"""MySQL's date that is none, alone or with its time: a pattern for PostgreSQL and Spark."""
+"""MySQL's zero date, with or without a time: a pattern for PostgreSQL and Spark."""
 
 _UUID: Final = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 _LONGEST_DETAIL: Final = 500
 
 
 class Table(NamedTuple):
-    """A table that changes are for.
+    """A table that changes refer to.
 
     Attributes:
-        database: as the log calls it.
-        table: likewise.
-        is_wanted: whether its changes are to be applied at all.
-        key: the primary key's columns, in order; None: the target holds no such table.
-        columns: all that a change may set.
-        computed: those that the target has and fills itself: what a change says of them is left out.
+        database: the name of the database in the log.
+        table: the name of the table in the log.
+        is_wanted: whether the run applies the table's changes.
+        key: the columns of the primary key, in order; None: the target has no such table.
+        columns: the columns that a change may set.
+        computed: the columns that the target computes; their values in changes are ignored.
     """
 
     database: str
@@ -59,13 +59,13 @@ class Table(NamedTuple):
 
 
 def read(records: DataFrame) -> DataFrame:
-    """Changes, one for each record.
+    """Parse records into changes, one for each record.
 
-    Columns: those of a table of records but its headers; `id`, a UUID in lower case or null; `database`, `table`,
-    `type`, `sql` (text, as the record has them), `data` and `old` (maps of text, null where there is no object),
-    `text` (the value), `kind`, and `reason` and `detail` of a kind `rejected`.
+    Columns: those of a table of records, except its headers; `id`, a UUID in lower case or null; `database`, `table`,
+    `type`, `sql` (text, as in the record), `data` and `old` (maps of text, null if there is no object), `text` (the
+    value), `kind`, and, for the kind `rejected`, `reason` and `detail`.
 
-    Kinds: `upsert`, `delete`; `mark` and `definition`, which no row is changed by; `tombstone` (no value), `rejected`.
+    Kinds: `upsert`, `delete`; `mark` and `definition`, which change no row; `tombstone` (no value); `rejected`.
     """
     text = f.try_validate_utf8(f.col("value").cast("string"))
     given = text_header(ID)
@@ -76,8 +76,8 @@ def read(records: DataFrame) -> DataFrame:
         "value",
         f.when(given.rlike(_UUID), f.lower(given)).alias("id"),
         text.alias("text"),
-        # A variant keeps decimals of up to 38 digits as they stand, and refuses a name that stands twice.
-        # Behind the object may stand anything, but no NUL, which PostgreSQL's text can't hold.
+        # A variant keeps decimals of up to 38 digits exactly, and refuses a repeated name.
+        # Text after the object is allowed, except NUL, which PostgreSQL's text cannot hold.
         f.when(~f.contains(text, f.lit("\0")), f.try_parse_json(text)).alias("read"),
     )
     fields = parsed.select(
@@ -89,7 +89,7 @@ def read(records: DataFrame) -> DataFrame:
     kind = f.col("type")
     has_row = f.col("database").isNotNull() & f.col("table").isNotNull() & f.col("data").isNotNull()
     fault = (
-        f.when(~f.col("is_json"), "not JSON, or a name stands twice in it")
+        f.when(~f.col("is_json"), "not JSON, or a repeated name in an object")
         .when(kind.isNull(), "no type")
         .when(kind.isin(*MARKS, *DEFINITIONS), f.lit(None))
         .when(~kind.isin(*UPSERTS, DELETE), f.concat(f.lit("unknown type: "), kind))
@@ -111,15 +111,14 @@ def read(records: DataFrame) -> DataFrame:
 
 
 def first_of(ids: DataFrame, known: DataFrame) -> DataFrame:
-    """Where each id came first.
+    """The first place of each id.
 
     Args:
         ids: `id` and the place of records; null ids are left out.
-        known: the same of ids that earlier batches have recorded, each once.
+        known: `id` and place of the ids that earlier batches have recorded, each once.
 
     Returns:
-        `id` and its place, and `is_known`. That depends on what was recorded only, so a batch that is done again
-        comes to the same.
+        `id`, its first place, and `is_known`. The place stays the same if a batch is repeated.
     """
     first = ids.where("id is not null").groupBy("id").agg(f.min(f.struct(*PLACE)).alias("first"))
     before = known.select("id", f.struct(*PLACE).alias("before"))
@@ -130,7 +129,7 @@ def first_of(ids: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def without_doubles(changes: DataFrame, first: DataFrame) -> DataFrame:
-    """Changes without those whose id came first at another place, as `first_of` has it."""
+    """The changes, except those whose id came first at another place, according to `first_of`."""
     there = first.select("id", f.struct(*PLACE).alias("first"))
     return (
         changes.join(there, "id", "left")
@@ -140,17 +139,17 @@ def without_doubles(changes: DataFrame, first: DataFrame) -> DataFrame:
 
 
 def judge(changes: DataFrame, tables: Iterable[Table], spark: SparkSession) -> DataFrame:
-    """Changes beside the tables that they are for.
+    """Validate changes against their tables.
 
     Args:
-        changes: as `read` makes them.
-        tables: each that the changes name.
+        changes: the result of `read`.
+        tables: all tables that the changes name.
         spark: the session.
 
     Returns:
-        The same columns, and `row_key` and `old_key` (of an update that changed the key: the former one), as text;
-        `key_columns`, `present` (columns of the table that the change has), `is_whole` (they are all) and `unknown`
-        (the names that it has and the table has not). The kind is `other` where the table is not wanted.
+        The same columns, and: `row_key` and `old_key` (the former key, for an update that changed it), as text;
+        `key_columns`; `present`, the table's columns that the change has; `is_whole`, whether it has all of them; and
+        `unknown`, the names in the change that the table lacks. The kind is `other` if the table is not wanted.
     """
     known = spark.createDataFrame(
         [table._replace(computed=list(table.computed)) for table in tables],
@@ -196,13 +195,13 @@ def judge(changes: DataFrame, tables: Iterable[Table], spark: SparkSession) -> D
 
 
 def unknown_columns(judged: DataFrame) -> DataFrame:
-    """Values of upserts that their tables have no column for: `database`, `table`, `column`, and `n`, how many."""
+    """Columns in upserts that their tables lack: `database`, `table`, `column`, and `n`, the number of values."""
     columns = judged.where("kind = 'upsert'").select(*TABLE, f.explode("unknown").alias("column"))
     return columns.groupBy(*TABLE, "column").agg(f.count("*").alias("n"))
 
 
 def refuse(judged: DataFrame, reason: str, detail: Column) -> DataFrame:
-    """Judged changes, of which those that have a `detail` are rejected too."""
+    """Reject the validated changes that have a `detail`."""
     is_bad = f.col("kind").isin("upsert", "delete") & detail.isNotNull()
     return judged.withColumns(
         {
@@ -214,7 +213,7 @@ def refuse(judged: DataFrame, reason: str, detail: Column) -> DataFrame:
 
 
 def of_same_rows(judged: DataFrame, places: DataFrame) -> DataFrame:
-    """Judged changes at some places, and all others of the rows that those change, also under a former or later key."""
+    """The validated changes at some places, and all other changes of the same rows, also under former or later keys."""
     at = judged.join(f.broadcast(places.select(*PLACE).distinct()), list(PLACE), "left_semi").localCheckpoint()
     rows, known = _rows(at), 0
     while (count := rows.count()) > known:
@@ -238,16 +237,16 @@ def _touching(judged: DataFrame, rows: DataFrame) -> DataFrame:
 
 
 def steps(judged: DataFrame) -> DataFrame:
-    """What changes do, each to one row: an update that changed the key deletes a row and upserts another.
+    """Convert changes to steps, each for one row: an update that changed the key deletes a row and upserts another.
 
     Columns: the place, `step` (0 or 1 within a change), `database`, `table`, `row_key`, `is_delete`, `present`,
-    `is_whole`, `data` (of a delete the key's columns), and `text`: a JSON object whose `data` has them.
+    `is_whole`, `data` (for a delete: the key's columns), and `text`: a JSON object that contains `data`.
     """
     rows = judged.where(f.col("kind").isin("upsert", "delete"))
     is_delete = f.col("kind") == "delete"
 
     def gone(key: str) -> list[Column]:
-        # Of a row that goes only the key is looked at: what else it had may never have fitted its column.
+        # A delete uses only the key: other values of the row may not fit their columns.
         data = f.map_from_arrays("key_columns", key)
         return [f.col("key_columns").alias("present"), data.alias("data"), f.to_json(f.struct(data.alias("data")))]
 
@@ -280,10 +279,10 @@ def steps(judged: DataFrame) -> DataFrame:
 
 
 def newest(steps: DataFrame) -> DataFrame:
-    """The steps that make the same of each row as all of them in turn, each with its `round`.
+    """The steps that give each row the same final value as all steps in turn, each with its `round`.
 
-    A delete, and an upsert of all columns, leave nothing of what was before; of upserts that have the same columns
-    only the last counts. So one step a row is left, but where a log has rows without some of their columns: those go
+    A delete or an upsert of all columns makes all earlier steps of its row irrelevant. Of upserts with the same columns
+    only the last counts. So one step for each row is left, except if upserts lack some columns: these steps are applied
     in rounds, one after the other.
     """
     at = f.struct(*PLACE, "step")
@@ -301,5 +300,5 @@ def newest(steps: DataFrame) -> DataFrame:
 
 
 def rejects(judged: DataFrame) -> DataFrame:
-    """What is rejected, with the record as it was: its place, `timestamp`, `key`, `value`, `reason`, `detail`."""
+    """The rejected records, unchanged: place, `timestamp`, `key`, `value`, `reason`, `detail`."""
     return judged.where("kind = 'rejected'").select(*PLACE, "timestamp", "key", "value", "reason", "detail")

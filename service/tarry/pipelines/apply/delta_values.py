@@ -1,8 +1,8 @@
-"""A value of the change log as a value of a Delta column: scalars, arrays, structs and maps, to any depth.
+"""Convert values of the change log to values of Delta columns: scalars, arrays, structs and maps, to any depth.
 
-The log has scalars as text, and all else as JSON. A value that its column can't hold is null here, and `is_bad` of it:
-nothing is cut or dropped without a word, so an object with a field that the struct lacks is bad too. A number is
-rounded to the scale of its column, and a date takes of a time its day, as Spark casts them.
+The log has scalars as text, and all other values as JSON. A value that its column cannot hold becomes null, and
+`is_bad` is true for it. Nothing is truncated or dropped silently, so an object with a field that the struct lacks is
+bad too. As in Spark's casts, a number is rounded to the scale of its column, and a date keeps the day of a time.
 """
 
 from collections.abc import Iterable
@@ -46,21 +46,21 @@ def is_scalar(of: DataType) -> bool:
 
 
 def value(text: Column, of: DataType) -> Column:
-    """The value; null where there is none, and where the column can't hold it.
+    """The value; null if there is none, or the column cannot hold it.
 
     Args:
-        text: as the log has it.
-        of: the column's type, one that `can_hold` something.
+        text: the value in the log.
+        of: the column's type; `can_hold` must be true for it.
     """
     return _scalar(text, of) if is_scalar(of) else _nested(f.try_parse_json(text), of)
 
 
 def is_bad(text: Column, of: DataType) -> Column:
-    """Whether there is a value that the column can't hold, or, inside of it, none where one is needed.
+    """Whether the column cannot hold the value, or a required nested value is missing.
 
     Args:
-        text: as the log has it.
-        of: the column's type, one that `can_hold` something.
+        text: the value in the log.
+        of: the column's type; `can_hold` must be true for it.
     """
     if is_scalar(of):
         return text.isNotNull() & _scalar(text, of).isNull()
@@ -69,7 +69,7 @@ def is_bad(text: Column, of: DataType) -> Column:
 
 
 def _scalar(text: Column, of: DataType) -> Column:
-    if isinstance(of, BinaryType):  # the log has bytes as Base64
+    if isinstance(of, BinaryType):  # bytes are Base64 in the log
         return f.try_to_binary(text, f.lit("base64"))
     return text.try_cast(of)
 
@@ -87,7 +87,7 @@ def _nested(read: Column, of: DataType) -> Column:
 
 
 def _is_bad(read: Column, of: DataType) -> Column:
-    """Of a value inside of JSON, whose null is no fault by itself."""
+    """Whether the type cannot hold a value inside JSON. A null alone is no fault."""
     if isinstance(of, ArrayType):
         inside = _items(read)
         faults = f.exists(inside, lambda item: _is_bad_part(item, of.elementType, nullable=of.containsNull))

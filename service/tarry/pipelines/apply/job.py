@@ -1,4 +1,4 @@
-"""The job: a stream of a change log's records, and what makes a killed run whole; and what was rejected, once more."""
+"""The job: apply the stream of a change log so that a killed run can continue, and apply rejected records again."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -29,29 +29,29 @@ def apply(
     on_progress: Callable[[str], None],
     on_end: Callable[[Total], None] = lambda _total: None,
 ) -> None:
-    """Apply the changes of topics: those that are new, and then end, or on and on.
+    """Apply the change logs of topics, once or continuously.
 
     Args:
-        topics: where to read.
-        names: of the topics with a change log.
-        target: where to apply it.
-        checkpoint: a directory for what the stream has read.
-        rules: what is applied.
-        rows_a_batch: at most so many records at once.
-        every_ms: how often; None: once.
-        on_progress: told of each batch.
-        on_end: told what was done in all, however the run ends.
+        topics: the topics of the cluster.
+        names: the topics with a change log.
+        target: the target of the changes.
+        checkpoint: a directory for the position of the stream.
+        rules: which changes are applied.
+        rows_a_batch: maximum records in a batch.
+        every_ms: the interval between batches; None: apply the current records and end.
+        on_progress: called with one line for each batch.
+        on_end: called with the totals of the run, also after an error.
 
     Raises:
-        UsageError: a topic is missing or was made anew, a table has no key, the rules end the run, the target failed,
-            or Spark did.
+        UsageError: a topic is missing or was recreated, a table has no key, the rules end the run, or the target or
+            Spark failed.
     """
     _refuse_made_anew(target.next_offsets(), topics.ends(names), names)
     batches = Batches(target, rules, on_progress)
     source = topics.stream(names).option("maxOffsetsPerTrigger", rows_a_batch)
     writer = source.load().writeStream.foreachBatch(batches).queryName("apply").option("checkpointLocation", checkpoint)
     try:
-        # The batches tell of themselves.
+        # Without the stream's own progress lines: the batches report themselves.
         streaming.run([streaming.trigger(writer, every_ms).start()], lambda _line: None)
     except UsageError as error:
         if isinstance(batches.error, TarryError):
@@ -70,24 +70,24 @@ def apply_rejected(
     rules: Rules = EVERYTHING,
     on_progress: Callable[[str], None],
 ) -> Total:
-    """Apply what was rejected again, in one batch, with all later changes of the same rows.
+    """Apply rejected records again, in one batch, with all later changes of the same rows.
 
-    A rejected change alone would take its row back behind changes that were applied since. So the log is read again
-    from the first rejected record on, and of the rows that rejected records change all changes are applied, in order.
+    A rejected change alone would overwrite changes that were applied since. So the job reads the log again from the
+    first rejected record, and applies all changes of the rows that rejected records change, in order.
 
     Args:
         spark: the session.
-        topics: where to read.
-        names: of the topics whose rejected records are meant.
-        target: where to apply them.
-        rules: what is applied.
-        on_progress: told of what is done.
+        topics: the topics of the cluster.
+        names: the topics whose rejected records are applied.
+        target: the target of the changes.
+        rules: which changes are applied.
+        on_progress: called with one line for the batch.
 
     Returns:
-        What was done.
+        The totals of the run.
 
     Raises:
-        UsageError: the log no longer holds a rejected record or what follows it; or what ends `apply`.
+        UsageError: the log no longer holds a rejected record and all records after it; or a reason of `apply`.
     """
     batches = Batches(target, rules, on_progress)
     rejected = target.rejects(spark).where(f.col("topic").isin(*names)).localCheckpoint()
@@ -96,14 +96,14 @@ def apply_rejected(
         for row in rejected.groupBy("topic", "partition").agg(f.min("offset").alias("offset")).collect()
     }
     if not first:
-        on_progress("apply: nothing is rejected")
+        on_progress("apply: there are no rejected records")
         return batches.total
     ends = topics.settled_ends(names)
     applied = target.next_offsets()
     _refuse_made_anew(applied, ends, names)
     _refuse_made_anew({place: offset + 1 for place, offset in first.items()}, ends, names)
     _refuse_trimmed(first, topics.starts(names))
-    # Where the target knows how far it is, what comes behind is its next run's.
+    # If the target knows its offsets, records behind them belong to its next run.
     log = topics.read(first, {place: applied.get(place, ends[place]) for place in first})
     _refuse_others(rejected, log)
     batches.again(log, rejected.select(*PLACE))
@@ -111,23 +111,23 @@ def apply_rejected(
 
 
 def _refuse_made_anew(applied: Mapping[Place, int], ends: Mapping[Place, int], names: Sequence[str]) -> None:
-    """Refuse a topic that ends too soon, or has fewer partitions than it had; not one that the run leaves out."""
+    """Refuse a topic of this run whose end is below its applied offset, or that has fewer partitions than before."""
     for place, offset in applied.items():
         if place[0] in names and offset > (end := ends.get(place, 0)):
             raise UsageError(
-                f"{place[0]}/{place[1]} ends at {end}, and all below {offset} is applied: the topic was made"
-                " anew; give the job another name"
+                f"{place[0]}/{place[1]} ends at {end}, but offsets below {offset} are applied: the topic was recreated;"
+                " give the job another name"
             )
 
 
 def _refuse_others(rejected: DataFrame, log: DataFrame) -> None:
-    """Refuse where another record stands at a place now: a topic that was made anew may have outgrown the old."""
+    """Refuse if another record is now at the place of a rejected one: a recreated topic may have grown beyond it."""
     now = log.select(*PLACE, f.col("timestamp").alias("now"))
     others = rejected.join(now, list(PLACE), "left").where("now IS NULL OR now <> timestamp")
     for row in others.orderBy(*PLACE).limit(1).collect():
         raise UsageError(
-            f"{row['topic']}/{row['partition']}/{row['offset']} is not the record that was rejected: the topic was made"
-            " anew; give the job another name, and see to its rejects by hand"
+            f"{row['topic']}/{row['partition']}/{row['offset']} is not the record that was rejected: the topic was"
+            " recreated; give the job another name, and handle its rejects by hand"
         )
 
 
@@ -136,6 +136,6 @@ def _refuse_trimmed(first: Mapping[Place, int], starts: Mapping[Place, int]) -> 
     if gone:
         topic, partition = place = gone[0]
         raise UsageError(
-            f"{topic}/{partition} begins at {starts[place]} now, and {first[place]} was rejected: what changed its"
-            " row since can't be read; delete that row from the rejects, and mend the target by hand or by a bootstrap"
+            f"{topic}/{partition} now begins at {starts[place]}, but offset {first[place]} was rejected: later changes"
+            " of its row cannot be read; delete it from the rejects, and repair the target by hand or by a bootstrap"
         )

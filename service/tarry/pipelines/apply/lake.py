@@ -1,8 +1,9 @@
-"""Changes to Delta tables: one merge a table and batch, which notes in its commit the stream and batch that it was.
+"""Apply changes to Delta tables: one merge for each table and batch, whose commit records the stream and the batch.
 
-Delta has no transaction over several tables: a batch that was killed is done again, and the tables that have it leave
-it out. All that is done depends on the records and on where an id came first, which is recorded before: so a log that
-is read again from its start, without the checkpoint, takes the tables back and then to the same end.
+Delta has no transaction over several tables. After a kill the job repeats the batch, and the tables that already have
+it skip it. The result depends only on the records and on the first place of each id, which is recorded before. So if
+the log is read again from its start, without the checkpoint, the tables first go back to older values and then reach
+the same final state.
 """
 
 import re
@@ -28,12 +29,12 @@ Name = tuple[str, str]
 OWN: Final = "tarry_apply"
 """The directory of the tables `ids` and `rejects`."""
 
-# How Spark writes down, beside a column of a schema, its length and its default.
+# The metadata in which Spark stores the length and the default of a column.
 _TYPE: Final = "__CHAR_VARCHAR_TYPE_STRING"
 _LENGTH: Final = re.compile(r"(?:var)?char\((\d+)\)")
 _DEFAULT: Final = "CURRENT_DEFAULT"
 
-# What is a directory's name: anything else in a record must not lead out of the lake.
+# Allowed names of directories: names from a record must not lead out of the lake.
 _PLAIN: Final = re.compile(r"[\w$-][\w$ -]*(\.[\w$ -]+)*")
 
 _DATES: Final = (DateType, TimestampType, TimestampNTZType)
@@ -47,18 +48,18 @@ _SAME_RECORD: Final = " AND ".join(f"there.{name} = new.{name}" for name in ("jo
 
 
 class Lake:
-    """Delta tables at DATABASE/TABLE below a directory.
+    """Delta tables at DATABASE/TABLE below a directory, as target.
 
     Args:
         spark: the session.
-        lake: a directory of any file system that Spark knows.
-        job: whose ids and rejects these are.
+        lake: a directory on any file system that Spark supports.
+        job: the job's name; it owns the ids and rejects.
         keys: the columns of each table's primary key, by `table` or `database.table`.
-        ids_for_ms: how long the ids of records are known.
-        zero_dates_as_null: whether MySQL's `0000-00-00` is null where a column holds dates or times.
+        ids_for_ms: how long to remember the ids of records.
+        zero_dates_as_null: whether MySQL's `0000-00-00` becomes null in columns of dates or times.
 
     Raises:
-        UsageError: a key fits none of the tables that there are of its name.
+        UsageError: a key fits none of the existing tables with its name.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Lake:
     ) -> None:
         self._spark = spark
         self._zero_dates_as_null = zero_dates_as_null
-        # Delta takes a table's path that does not begin at a root for a name.
+        # Delta interprets a relative path as a table's name.
         self._lake = Files(spark).absolute(lake).rstrip("/")
         self._job = job
         self._keys = keys
@@ -84,9 +85,10 @@ class Lake:
             DeltaTable.createIfNotExists(spark).location(self._own(name)).addColumns(_schema(spark, schema)).execute()
 
     def _refuse_keys(self, files: Files) -> None:
-        """Refuse a key that fits none of its tables, before a log is read: that may be long, or hold nothing yet.
+        """Refuse a key that fits none of its tables, before the log is read: the log may be long, or still empty.
 
-        By a table's name alone a key is that of all databases which the log changes; which those are is not known yet.
+        A key given by table name alone applies to all databases in the log. These are not known yet, so the key must
+        fit at least one table with that name.
         """
         tables: dict[str, list[Name]] = {}
         for database in files.names(self._lake):
@@ -105,15 +107,15 @@ class Lake:
                 raise refusals[0]
 
     def next_offsets(self) -> Mapping[Place, int]:
-        """Nothing: where the stream is stands in its checkpoint."""
+        """An empty mapping: the position of the stream is in its checkpoint."""
         return {}
 
     def find(self, spark: SparkSession, names: Sequence[Name]) -> list[Table]:
-        """The tables that there are.
+        """The tables among these names that exist.
 
         Raises:
-            UsageError: the key of one is not given, or is none of its columns; a column has a type that changes can't
-                be written to.
+            UsageError: the key of a table is not given or is not one of its columns, or changes cannot be written to
+                the type of a column.
         """
         self._shapes = {}
         found = []
@@ -124,7 +126,7 @@ class Lake:
             dotted = ".".join(name)
             key = self._key(name)
             if key is None:
-                raise UsageError(f"the key of {dotted} is not known: --key {dotted}=COLUMN[,COLUMN]")
+                raise UsageError(f"the key of {dotted} is not known: give --key {dotted}=COLUMN[,COLUMN]")
             shape = spark.read.format("delta").load(self._path(name)).schema
             if missing := [column for column in key if column not in shape.names]:
                 raise UsageError(f"--key {dotted}: the table has no column {missing[0]}")
@@ -134,25 +136,25 @@ class Lake:
         return found
 
     def add_column(self, table: Name, column: str) -> None:
-        """Add a column of text to a table, where it has none of that name."""
+        """Add a text column to a table, unless it has a column with that name."""
         if column not in self._shapes[table].names:
             path = self._path(table).replace("`", "``")
             self._spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({_of('', column)} string)")
 
     def rejects(self, spark: SparkSession) -> DataFrame:
-        """The records that are kept as rejected: their places, and `timestamp`."""
+        """The rejected records: topic, partition, offset and `timestamp`."""
         table = spark.read.format("delta").load(self._own("rejects"))
         return table.where(f.col("job") == self._job).select(*PLACE, "timestamp")
 
     def known(self, ids: DataFrame) -> DataFrame:
-        """Those ids that are recorded, each with its place."""
+        """The recorded ids among these, each with its place."""
         table = ids.sparkSession.read.format("delta").load(self._own("ids"))
         return table.where(f.col("job") == self._job).join(ids.select("id").distinct(), "id", "left_semi")
 
     def check(self, judged: DataFrame) -> DataFrame:
-        """Changes, of which those are rejected that have a value which its column can't hold.
+        """Reject the changes with a value that its column cannot hold.
 
-        The keys' values become as their columns' types write them, so `1` and `1.0` are one row where they are equal.
+        The values of keys are normalised to the types of their columns, so `1` and `1.0` are one row if they are equal.
         """
         detail: Column = f.lit(None).cast("string")
         keys = {"row_key": f.col("row_key"), "old_key": f.col("old_key")}
@@ -170,7 +172,7 @@ class Lake:
     def commit(self, batch: Batch) -> Outcome:
         """Apply a batch, table by table."""
         spark = batch.judged.sparkSession
-        # 1. The ids, on which it depends what a batch that is done again comes to.
+        # 1. The ids: the result of a repeated batch depends on them.
         if batch.ids is not None:
             self._record(batch, batch.ids.where("not is_known"))
         # 2. The rows.
@@ -181,7 +183,7 @@ class Lake:
             rows["deleted" if row["is_delete"] else "upserted"] += row["n"]
         for turn, *name in sorted({(row["round"], row["database"], row["table"]) for row in groups}):
             self._merge(spark, batch, newest, (name[0], name[1]), turn)
-        # 3. What was rejected.
+        # 3. The rejects.
         if batch.rejected:
             new = rejects(batch.judged).select(
                 f.lit(self._job).alias("job"), "*", f.current_timestamp().alias("rejected_at")
@@ -189,7 +191,7 @@ class Lake:
             self._note(spark, batch, "rejects")
             there = DeltaTable.forPath(spark, self._own("rejects")).alias("there")
             there.merge(new.alias("new"), _SAME_RECORD).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-        # 4. What is no more: a run that is killed before tries it once more.
+        # 4. Remove the retried rejects that are now applied. After a kill before this step, the next run retries them.
         if batch.source.rejected is not None:
             gone = batch.source.rejected.join(rejects(batch.judged).select(*PLACE), list(PLACE), "left_anti").select(
                 f.lit(self._job).alias("job"), *PLACE
@@ -200,7 +202,7 @@ class Lake:
         return Outcome(rows, Counter(batch.rejected))
 
     def _key(self, name: Name) -> Sequence[str] | None:
-        """The columns of a table's key, as given for it, or for all of its name."""
+        """The columns of a table's key: those given for the table, or for all tables with its name."""
         return self._keys.get(".".join(name), self._keys.get(name[1]))
 
     def _merge(self, spark: SparkSession, batch: Batch, newest: DataFrame, name: Name, turn: int) -> None:
@@ -245,16 +247,16 @@ class Lake:
         return text
 
     def _fault(self, field: StructField) -> Column:
-        """The column's name where it has a value that it can't hold, or none where it needs one; else null."""
+        """The column's name if it cannot hold its value, or must not be null and has no value; otherwise null."""
         held, fault = value(self._given(field), field.dataType), is_bad(self._given(field), field.dataType)
         if length := _LENGTH.fullmatch(field.metadata.get(_TYPE, "")):
-            # A merge would end the run, for spaces at the end too.
+            # Otherwise the merge would fail and end the run; trailing spaces count too.
             fault = fault | (f.length(held) > int(length[1]))
         if not field.nullable:
             has_default = _DEFAULT in field.metadata
             given = f.when(_has(field.name), held).otherwise(_default(field)) if has_default else held
             fault = fault | given.isNull()
-        # Of a row that goes only the key is looked at.
+        # Of a deleted row only the key matters.
         return f.when(fault & (f.col("kind") == "upsert"), f.lit(field.name))
 
     def _record(self, batch: Batch, ids: DataFrame) -> None:
@@ -272,7 +274,7 @@ class Lake:
         )
 
     def _note(self, spark: SparkSession, batch: Batch, what: str) -> None:
-        """Have the next commit of this session leave itself out where its table has it."""
+        """Tag the next commit of this session, so that Delta skips it if the table already has it."""
         spark.conf.set("spark.databricks.delta.write.txnAppId", f"tarry apply {batch.source.stream} {what}")
         spark.conf.set("spark.databricks.delta.write.txnVersion", str(batch.source.number))
 
@@ -287,12 +289,12 @@ def _refuse_types(dotted: str, shape: StructType, key: Sequence[str]) -> None:
     for field in shape:
         of = field.metadata.get(_TYPE, field.dataType.simpleString())
         if field.name in key and not is_scalar(field.dataType):
-            raise UsageError(f"--key {dotted}: the column {field.name} is of the type {of}, which no key can have")
-        # Lengths inside of others are Delta's alone to check: a value that is too long would end each run.
+            raise UsageError(f"--key {dotted}: the column {field.name} has the type {of}, which a key cannot have")
+        # Only Delta can check lengths inside nested types: a value that is too long would end every run.
         has_lengths = not _LENGTH.fullmatch(kind := field.metadata.get(_TYPE, "")) and "char(" in kind
         if has_lengths or not can_hold(field.dataType):
             raise UsageError(
-                f"{dotted}: changes can't be written to the column {field.name} of the type {of}; leave the table out"
+                f"{dotted}: changes cannot be written to the column {field.name} of the type {of}; exclude the table"
                 " with --tables, or give the column another type"
             )
 
@@ -302,7 +304,7 @@ def _schema(spark: SparkSession, text: str) -> StructType:
 
 
 def _text(text: Column, of: DataType) -> Column:
-    """A key's value as its type writes it."""
+    """A key's value, in the text form of its type."""
     return text if isinstance(of, BinaryType) else value(text, of).cast("string")
 
 
@@ -311,7 +313,7 @@ def _has(name: str) -> Column:
 
 
 def _default(field: StructField) -> Column:
-    """What a new row has where the record says nothing."""
+    """The column's value in a new row if the record has none."""
     return f.expr(field.metadata.get(_DEFAULT, "NULL")).cast(field.dataType)
 
 

@@ -1,9 +1,9 @@
-"""Staged steps into their tables: in bulk, and where PostgreSQL refuses, down to the record that it refuses.
+"""Merge staged steps into their tables: in bulk, or, if PostgreSQL refuses, down to the single refused record.
 
-Steps of one table, round and kind go in one statement, after the others where it fails. Where it fails still, it is
-halved under savepoints down to the rows
-that are refused. What changed such a row in this batch is then done one record after the other, in the log's order, as
-if each were a batch of its own: a good insert stands though a bad update follows it.
+All steps of one table, round and kind are one statement. If it fails, it is retried after the others. If it still
+fails, it is bisected under savepoints until the refused rows are found. All changes of such a row in this batch are
+then applied one by one, in the order of the log, as if each was a batch: a valid insert stays, although an invalid
+update follows it.
 """
 
 import json
@@ -22,10 +22,10 @@ from tarry.pipelines.apply.changes import PLACE, TABLE, ZERO_DATE
 
 Name = tuple[str, str]
 Step = tuple[str, int, int, int]
-"""Topic, partition, offset, and the step within the change."""
+"""Topic, partition, offset, and the number of the step within the change."""
 
-# Values that PostgreSQL can't hold, by the class of the error: cardinality, data, integrity, check option, limits of
-# the program, and what triggers raise. All others end the run: they are nobody's value's fault.
+# Classes of errors that a value causes: cardinality, data, integrity, check option, program limits, and errors that
+# triggers raise. All other errors end the run, because no value causes them.
 _REFUSALS: Final = ("21", "22", "23", "44", "54", "P0")
 
 _CATALOG: Final = """
@@ -44,7 +44,7 @@ _GROUPS: Final = """
 SELECT round, is_delete, database, "table", present FROM {} GROUP BY 1, 2, 3, 4, 5
 ORDER BY round, is_delete DESC, 3, 4, 5"""
 _OF_GROUP: Final = 'round = %s AND is_delete = %s AND database = %s AND "table" = %s AND present = %s'
-# No value stands in these texts but as a parameter, and names as identifiers.
+# These texts contain values only as parameters, and names only as identifiers.
 _STEPS: Final = 'SELECT topic, partition, "offset", step FROM {} WHERE ' + _OF_GROUP + " ORDER BY 1, 2, 3, 4"  # noqa: S608
 _STAGED: Final = "(SELECT doc FROM {} WHERE " + _OF_GROUP + ")"  # noqa: S608
 _STAGED_BETWEEN: Final = (
@@ -71,15 +71,15 @@ class _Column(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """A table of the target, as its catalogue has it.
+    """A table of the target, from PostgreSQL's catalogue.
 
     Attributes:
-        key: the primary key's columns, in order.
-        columns: all that a change may set.
-        bytea: those that hold bytes.
-        always: those that PostgreSQL numbers itself; a change may set them in a new row only.
-        dates: those that hold dates, or dates with times.
-        computed: those that are generated from others.
+        key: the columns of the primary key, in order.
+        columns: the columns that a change may set.
+        bytea: the columns that hold bytes.
+        always: `GENERATED ALWAYS` identity columns; a change may set them only in a new row.
+        dates: the columns of dates, or dates with times.
+        computed: the columns that are generated from others.
     """
 
     key: Sequence[str]
@@ -91,7 +91,7 @@ class Shape(NamedTuple):
 
 
 def catalog(connection: Connection[Any], schema: str, names: Sequence[str]) -> dict[str, Shape]:
-    """The tables of a schema that have these names."""
+    """The tables of a schema with these names."""
     columns: dict[str, list[_Column]] = defaultdict(list)
     for table, *column in connection.execute(_CATALOG, (schema, list(names))):
         columns[table].append(_Column(*column))
@@ -112,12 +112,12 @@ class Merge:
     """The merge of one batch, inside a transaction.
 
     Args:
-        connection: in the transaction.
-        staged: the table of the newest steps.
-        schema: of the target's tables.
-        tables: them, by database and table of the log.
+        connection: the connection, in the transaction.
+        staged: the staging table with the newest steps.
+        schema: the schema of the target tables.
+        tables: the target tables, by database and table of the log.
         steps: all steps of the batch.
-        zero_dates_as_null: whether MySQL's `0000-00-00` is null where a column holds dates.
+        zero_dates_as_null: whether MySQL's `0000-00-00` becomes null in columns of dates.
     """
 
     def __init__(
@@ -137,22 +137,22 @@ class Merge:
         self._steps = steps
         self._zero_dates_as_null = zero_dates_as_null
         self.rows: Counter[str] = Counter()
-        """How many rows were upserted, and deleted."""
+        """The number of upserted and deleted rows."""
         self._refused: dict[Step, str] = {}
 
     @property
     def refused(self) -> dict[tuple[str, int, int], str]:
-        """The records that PostgreSQL refused, and why."""
+        """The places of the records that PostgreSQL refused, with its reasons."""
         return {step[:3]: error for step, error in self._refused.items()}
 
     def run(self) -> None:
-        """Merge all."""
+        """Merge all staged steps."""
         groups = self._connection.execute(sql.SQL(_GROUPS).format(self._staged)).fetchall()
         refused: list[Step] = []
         for _, of_round in groupby(groups, key=itemgetter(0)):
             left = list(of_round)
             while left:
-                # What refers to rows of a later group goes through in the next pass.
+                # A group that refers to rows of a later group succeeds in the next pass.
                 again = [group for group in left if not self._whole(group)]
                 if len(again) == len(left):
                     refused += [step for group in again for step in self._bisect(group)]
@@ -162,19 +162,19 @@ class Merge:
             self._one_by_one(refused)
 
     def _whole(self, group: tuple[Any, ...]) -> bool:
-        """Do all steps of a group; False: not one is done."""
+        """Apply all steps of a group. Return False if PostgreSQL refused; then none is applied."""
         _, is_delete, *name, present = group
         source = sql.SQL(_STAGED).format(self._staged)
         return self._do((name[0], name[1]), json.loads(present), is_delete, source, group) is None
 
     def _bisect(self, group: tuple[Any, ...]) -> list[Step]:
-        """Do the steps of a group but those that are refused, which are returned."""
+        """Apply the steps of a group, except refused ones, which are returned."""
         _, is_delete, database, table, present = group
         name, columns = (database, table), json.loads(present)
         steps = self._connection.execute(sql.SQL(_STEPS).format(self._staged), group).fetchall()
         between = sql.SQL(_STAGED_BETWEEN).format(self._staged)
         refused: list[Step] = []
-        # Depth first, from the front: in the log's order.
+        # Depth first from the front, to keep the order of the log.
         left = _halves(steps)
         while left:
             part = left.pop()
@@ -186,7 +186,7 @@ class Merge:
         return refused
 
     def _one_by_one(self, refused: Iterable[Step]) -> None:
-        """Do all steps of the rows that something was refused of, in the log's order."""
+        """Apply all steps of the rows that have a refused step, in the order of the log."""
         schema = "topic string, partition int, offset long, step int"
         places = self._steps.sparkSession.createDataFrame(list(refused), schema)
         on = [*PLACE, "step"]
@@ -205,7 +205,7 @@ class Merge:
                     self._refused.pop(step, None)
                 else:
                     self._refused[step] = error
-                    # What refers to a row that comes later in this pass may go through in the next.
+                    # A step that refers to a row later in this pass may succeed in the next pass.
                     if newest[*name, *row["row_key"]] is row:
                         again.append(row)
             left = again if len(again) < len(left) else []
@@ -213,7 +213,7 @@ class Merge:
     def _do(
         self, name: Name, columns: Sequence[str], is_delete: bool, source: sql.Composable, values: Sequence[Any]
     ) -> str | None:
-        """Do one statement; what is refused changes nothing, and the reason is returned."""
+        """Execute one statement. If PostgreSQL refuses it, nothing changes and the reason is returned."""
         shape = self._tables[name]
         target = sql.Identifier(self._schema, name[1])
         make = _delete if is_delete else _upsert
@@ -228,7 +228,7 @@ class Merge:
         return None
 
     def _row(self, shape: Shape) -> sql.Composable:
-        """The columns of a staged step, as an object."""
+        """The columns of a staged step, as a JSON object."""
         if not (self._zero_dates_as_null and shape.dates):
             return _DATA
         dates = sql.Literal(sorted(shape.dates))
@@ -266,7 +266,7 @@ def _delete(
 
 
 def _value(name: str, shape: Shape) -> sql.Composed:
-    if name in shape.bytea:  # the log has bytes as Base64
+    if name in shape.bytea:  # bytes are Base64 in the log
         return sql.SQL("decode(staged.doc::jsonb -> 'data' ->> {}, 'base64')").format(sql.Literal(name))
     return sql.SQL("filled.{}").format(sql.Identifier(name))
 
@@ -276,6 +276,6 @@ def _names(names: Iterable[str]) -> sql.Composed:
 
 
 def _halves(steps: list[Step]) -> list[list[Step]]:
-    """The halves of a list, or it alone, the front one last: a stack gives it first."""
+    """The non-empty halves of a list, the front half last, so that a stack returns it first."""
     middle = len(steps) // 2
     return [part for part in (steps[middle:], steps[:middle]) if part]

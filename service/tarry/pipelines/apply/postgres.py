@@ -1,8 +1,8 @@
-"""Changes to PostgreSQL: staged by all of Spark's tasks, merged in one transaction of the driver's.
+"""Apply changes to PostgreSQL: Spark's tasks stage a batch, and one transaction of the driver merges it.
 
-The transaction moves the offsets of the batch too (`tarry_apply_offsets`), so a batch that is done again, after a crash
-or without its checkpoint, is left out by where they stand. One connection holds an advisory lock on the job's name for
-as long as it lives and is the one that merges: whoever has lost the lock can't merge.
+The same transaction advances the offsets of the batch (`tarry_apply_offsets`). If a batch is repeated, after a crash or
+after the loss of its checkpoint, the records below these offsets are skipped. The connection that merges also holds an
+advisory lock on the job's name as long as it lives, so a run that has lost the lock can no longer merge.
 """
 
 import os
@@ -26,10 +26,10 @@ from tarry.pipelines.apply.batch import Batch, Outcome
 from tarry.pipelines.apply.changes import PLACE, TABLE, Table, rejects
 from tarry.pipelines.apply.merge import Merge, Shape, catalog
 
-_LOCK: Final = 0x7461727270  # tells this lock from all others
+_LOCK: Final = 0x7461727270  # distinguishes this lock from other advisory locks
 
 _LOCK_WAIT_MS: Final = 5_000
-"""How long it is waited for the lock: PostgreSQL releases it a moment after a run has closed its connection or died."""
+"""How long to wait for the lock: PostgreSQL releases it a moment after a run has closed its connection or died."""
 
 _DRIVER: Final = "org.postgresql.Driver"
 
@@ -58,7 +58,7 @@ INSERT INTO {schema}.tarry_apply_sources ("table", database) VALUES (%s, %s) ON 
 _REJECTED: Final = 'SELECT topic, partition, "offset", "timestamp" FROM {schema}.tarry_apply_rejects WHERE job = %s'
 _NO_MORE_REJECTED: Final = """
 DELETE FROM {schema}.tarry_apply_rejects WHERE job = %s AND topic = %s AND partition = %s AND "offset" = %s"""
-# Each by the name that follows the prefix of a job's staging tables.
+# The keys follow the prefix in the names of a job's staging tables.
 _STAGING: Final = {
     "steps": """
 CREATE UNLOGGED TABLE {name} (
@@ -95,20 +95,20 @@ _REJECT_STAGED: Final = (
 
 
 class Postgres:
-    """Tables of a database; a context manager.
+    """The tables of a PostgreSQL database as target; a context manager.
 
     Args:
-        conninfo: of libpq: `postgresql://…` or `host=… dbname=…`.
-        job: whose offsets these are; one run of a job at a time.
-        schema: of the target's tables, and of those that the job makes for itself.
-        jdbc: URL for Spark's writers; None: made of `conninfo`.
-        ids_for_ms: how long the ids of records are known.
-        merge_databases: let tables of several databases that have one name go to one table.
-        zero_dates_as_null: whether MySQL's `0000-00-00` is null where a column holds dates.
+        conninfo: libpq connection string: `postgresql://…` or `host=… dbname=…`.
+        job: the job's name; it owns the offsets, and only one run of it works at a time.
+        schema: the schema of the target tables and of the job's own tables.
+        jdbc: the JDBC URL for Spark's writers; None: derived from `conninfo`.
+        ids_for_ms: how long to remember the ids of records.
+        merge_databases: whether same-named tables of several databases go to one table.
+        zero_dates_as_null: whether MySQL's `0000-00-00` becomes null in columns of dates.
 
     Raises:
-        ConfigError: the URL for Spark's writers can't be made of `conninfo`.
-        UsageError: the database does not answer or refuses, or another run of the job is at work.
+        ConfigError: the JDBC URL cannot be derived from `conninfo`.
+        UsageError: the database does not answer or refuses, or another run of the job is active.
     """
 
     def __init__(
@@ -152,10 +152,10 @@ class Postgres:
         return {(topic, partition): offset for topic, partition, offset in rows}
 
     def find(self, spark: SparkSession, names: Sequence[tuple[str, str]]) -> list[Table]:
-        """The tables of the schema that have these names, whatever database the log has them in.
+        """The tables of the schema with these names, for any database of the log.
 
         Raises:
-            UsageError: one has no primary key, or would hold the rows of two databases.
+            UsageError: a table has no primary key, or would hold the rows of two databases.
         """
         del spark
         with _told():
@@ -172,19 +172,19 @@ class Postgres:
         ]
 
     def add_column(self, table: tuple[str, str], column: str) -> None:
-        """Add a column of text to a table, where it has none of that name."""
+        """Add a text column to a table, unless it has a column with that name."""
         add = sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} text")
         with _told():
             self._connection.execute(add.format(sql.Identifier(self._schema, table[1]), sql.Identifier(column)))
 
     def rejects(self, spark: SparkSession) -> DataFrame:
-        """The records that are kept as rejected: their places, and `timestamp`."""
+        """The rejected records: topic, partition, offset and `timestamp`."""
         with _told():
             places = self._connection.execute(self._sql(_REJECTED), (self._job,)).fetchall()
         return spark.createDataFrame(places, "topic string, partition int, offset long, timestamp timestamp")
 
     def known(self, ids: DataFrame) -> DataFrame:
-        """Those ids that are recorded, each with its place."""
+        """The recorded ids among these, each with its place."""
         name = self._stage("ids_now", _STAGING["ids"])
         self._write(ids, name)
         query = f"""SELECT DISTINCT id::text, topic, partition, "offset" FROM {self._quoted("tarry_apply_ids")} AS known
@@ -194,7 +194,7 @@ class Postgres:
         return reader.option("query", query).load()
 
     def check(self, judged: DataFrame) -> DataFrame:
-        """Nothing is known before: PostgreSQL itself refuses what it can't hold."""
+        """Return the changes unchanged: PostgreSQL itself refuses invalid values during the merge."""
         return judged
 
     def commit(self, batch: Batch) -> Outcome:
@@ -226,7 +226,7 @@ class Postgres:
         return outcome
 
     def _refuse_two_databases(self) -> None:
-        """Refuse what would overwrite rows of another database, in this batch or one before, of any job."""
+        """Refuse a table that holds rows of another database, from this batch or an earlier one of any job."""
         with _told():
             known: dict[str, str] = dict(
                 self._connection.execute(self._sql(_SOURCES), ([table for _, table in self._tables],))
@@ -235,18 +235,18 @@ class Postgres:
             if (other := known.setdefault(table, database)) != database:
                 raise UsageError(
                     f"{other}.{table} and {database}.{table} would both go to {self._schema}.{table}, and overwrite"
-                    f" each other's rows: apply one database here, with --tables '{other}.*', and the other with a"
-                    " --schema and a --job of its own; or say --merge-databases if their keys never meet"
+                    f" each other's rows: apply one database here, with --tables '{other}.*', and the other with its"
+                    " own --schema and --job; or use --merge-databases if their keys never collide"
                 )
 
     def _merge(self, batch: Batch, staged: str, staged_rejects: str | None, staged_ids: str | None) -> Outcome:
         connection = self._connection
-        # 1. Whose the tables are: another job that begins at this moment is waited for, or waits.
+        # 1. The database of each table. If another job claims a table at the same time, one of the two waits.
         with connection.cursor() as cursor:
             cursor.executemany(self._sql(_ADD_SOURCE), sorted((table, database) for database, table in self._tables))
         if not self._merge_databases:
             self._refuse_two_databases()
-        # What is deferred is refused where it happens, not at the commit.
+        # Deferred constraints then fail at their statement, not at the commit.
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         # 2. The rows.
         merge = Merge(
@@ -258,7 +258,7 @@ class Postgres:
             zero_dates_as_null=self._zero_dates_as_null,
         )
         merge.run()
-        # 3. What was rejected before, and now.
+        # 3. The rejects: remove the old ones that this batch retries, add the new ones.
         of_reason = Counter(batch.rejected)
         if batch.source.rejected is not None:
             places = [(self._job, *row) for row in batch.source.rejected.select(*PLACE).collect()]
@@ -295,21 +295,21 @@ class Postgres:
 
     def _open(self) -> None:
         connection = self._connection
-        # What the log writes without a zone is UTC.
+        # Times without a zone in the log are UTC.
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET DateStyle = 'ISO'")
         connection.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(_LOCK_WAIT_MS)))
         try:
             connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, %s))", (self._prefix, _LOCK))
         except psycopg.errors.LockNotAvailable as exception:
-            raise UsageError(f"another run of the job {self._job} is at work on this database") from exception
+            raise UsageError(f"another run of the job {self._job} is active on this database") from exception
         connection.execute("RESET lock_timeout")
         for statement in _TABLES:
             connection.execute(self._sql(statement))
         self._drop_staging()
 
     def _drop_staging(self) -> None:
-        """Drop what this run, or one that was killed, has staged: a task that still writes there fails."""
+        """Drop the staging tables of this run and of killed runs. A task that still writes to them fails."""
         for (name,) in self._connection.execute(_ORPHANS, (self._schema, self._prefix)).fetchall():
             self._connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(self._schema, name)))
 
@@ -327,7 +327,7 @@ class Postgres:
                 **self._jdbc,
                 dbtable=self._quoted(name),
                 batchsize="5000",
-                # Text goes to whatever type the column has, and many rows in one statement.
+                # PostgreSQL converts text to the type of the column, and a statement inserts many rows.
                 stringtype="unspecified",
                 reWriteBatchedInserts="true",
             )
@@ -345,10 +345,10 @@ class Postgres:
 
 
 def jdbc_options(conninfo: str) -> dict[str, str]:
-    """How Java finds the database of a conninfo, and PGPASSWORD where that has no password.
+    """The JDBC options for a conninfo; the password comes from PGPASSWORD if the conninfo has none.
 
     Raises:
-        ConfigError: it is no conninfo, or names a socket or several hosts.
+        ConfigError: the conninfo is invalid, or names a socket or several hosts.
     """
     try:
         parts = {name: str(value) for name, value in conninfo_to_dict(conninfo).items()}
@@ -356,7 +356,7 @@ def jdbc_options(conninfo: str) -> dict[str, str]:
         raise ConfigError(f"--conninfo: {_line(error)}") from error
     host, user = parts.get("host", ""), parts.get("user", "")
     if not host or host.startswith("/") or "," in host:
-        raise ConfigError("--conninfo names no single host, which Spark's writers need: give --jdbc URL too")
+        raise ConfigError("--conninfo must name a single host for Spark's writers: give --jdbc URL as well")
     database = quote(parts.get("dbname", user), safe="")
     password = parts.get("password", os.environ.get("PGPASSWORD"))
     given = {"user": user or None, "password": password, "sslmode": parts.get("sslmode")}
