@@ -440,7 +440,7 @@ def test_a_further_record_of_what_an_earlier_run_has_settled_is_compared_with_th
 @pytest.mark.exhaustive
 def test_where_the_sum_is_another_nothing_is_concluded(spark: SparkSession) -> None:
     summary = Judged(spark, [sound()]).summary
-    with pytest.raises(UsageError, match="nothing is concluded: there are 13 records at targets = matched 12"):
+    with pytest.raises(UsageError, match="no conclusion: 13 records at targets = matched 12"):
         replace(summary, records=13).balance()
 
 

@@ -1,4 +1,4 @@
-"""`audit`: everything accepted, beside its results and what the targets hold."""
+"""`audit`: compare each accepted message with its result and with the records at its target."""
 
 from tarry.pipelines.audit.job import Audit, Span
 from tarry.pipelines.audit.summary import Summary

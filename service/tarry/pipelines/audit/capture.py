@@ -1,11 +1,13 @@
-"""From where to where an audit reads: ends in an order in which nothing that was delivered is missed.
+"""The offset ranges that an audit reads. It takes the ends in an order in which it misses no delivery.
 
-1. The intakes: what is accepted later is not judged.
-2. The results and the dead letters: what the intakes hold and is settled has its result, what is held back its stub.
-3. The targets: what has its result has arrived.
+1. The intakes: messages that are accepted later are not judged.
+2. The results and the dead letters: a settled message of the intakes has its result below these ends, and a message
+   that is held back has its stub.
+3. The targets: a message with a result has arrived below these ends.
 
-A transaction's marker reaches one partition sooner than another, so a result can be seen before its delivery is. Each
-end of results, dead letters and targets is therefore where writing ends, waited for until all before it is decided.
+A transaction's markers reach its partitions at different times, so a result may be visible before its delivery. For
+results, dead letters and targets the audit therefore takes the high watermark, and waits until all transactions below
+it have ended.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,19 +22,19 @@ from tarry.kafka.types import Place
 from tarry.pipelines.topics import Topics
 
 CLOCKS_APART_MS: Final = 3_600_000
-"""So far apart may be the clocks of those who stamp records: producers, brokers, processes of the service."""
+"""Assumed maximum difference between the clocks that stamp records: of producers, brokers and service processes."""
 
 
 def starts_since(
     topics: Topics, names: Collection[str], at_ms: int | None, ends: Mapping[Place, int]
 ) -> dict[Place, int]:
-    """The first offsets of a time or later; the ends where there is nothing of it.
+    """The first offsets with a timestamp at or after a time; the end offsets if there are no such records.
 
     Args:
-        topics: where.
-        names: of which topics.
-        at_ms: the time; None: all that there is.
-        ends: of them.
+        topics: the topics of the cluster.
+        names: the names of the topics.
+        at_ms: the time; None: the starts of the logs.
+        ends: the end offsets of these topics.
     """
     if not names:
         return {}
@@ -43,7 +45,7 @@ def starts_since(
 
 
 def deliveries_since(from_ms: int | None) -> int | None:
-    """From when on results and deliveries are read for messages of a time: clocks may be apart."""
+    """The time from which to read results and deliveries of messages since `from_ms`; clocks may differ."""
     return None if from_ms is None else from_ms - CLOCKS_APART_MS
 
 
@@ -55,17 +57,17 @@ def starts_onward(
     *,
     may_be_new: bool,
 ) -> dict[Place, int]:
-    """Where the last run has ended; of partitions that it has not read, all that there is.
+    """The offsets at which the last run ended; for partitions that it has not read, the starts of their logs.
 
     Args:
-        topics: where.
-        names: of which topics.
-        position: how far the last run came.
-        ends: of the topics.
-        may_be_new: whether a topic may have been made anew since then: it is read from its beginning.
+        topics: the topics of the cluster.
+        names: the names of the topics.
+        position: the offsets at which the last run ended.
+        ends: the end offsets of these topics.
+        may_be_new: whether a topic may have been recreated since then; it is then read from its beginning.
 
     Raises:
-        UsageError: one was made anew.
+        UsageError: a topic was recreated.
     """
     starts = topics.starts(names) if names else {}
     for place, start in starts.items():
@@ -76,8 +78,8 @@ def starts_onward(
             starts[place] = reached
         elif not may_be_new:
             raise UsageError(
-                f"{place[0]}/{place[1]} ends before offset {reached}, where the last run stopped: it was made anew;"
-                " name another --state"
+                f"{place[0]}/{place[1]} ends before offset {reached}, where the last run stopped: the topic was"
+                " recreated; name another --state"
             )
         else:
             starts[place] = start
@@ -85,28 +87,28 @@ def starts_onward(
 
 
 def trimmed(starts: Mapping[Place, int], now: Mapping[Place, int], position: Mapping[Place, int]) -> set[Place]:
-    """Partitions of which records are gone that no run has read, and that may be of the time that is looked at.
+    """Partitions that have lost records which no run has read and which may be in the audited time span.
 
     Args:
-        starts: from where it was read.
-        now: what the logs begin with; asked after reading, for retention goes on meanwhile.
-        position: how far an earlier run came.
+        starts: the offsets from which this run read.
+        now: the current starts of the logs, requested after reading, because retention continues in the meantime.
+        position: the offsets at which an earlier run ended.
     """
     return {place for place, start in starts.items() if now[place] >= start and now[place] > position.get(place, 0)}
 
 
 def complete_since(lost: Collection[Place], settled: DataFrame, arrived: DataFrame, *, now_ms: int) -> dict[Place, int]:
-    """Since when partitions that have lost records hold all there was.
+    """The time from which each partition that has lost records is complete.
 
-    What is left of a log was stamped by several clocks, and so was what it has lost: the oldest stamp that is left may
-    be older than some that are gone. So they count as complete only from `CLOCKS_APART_MS` behind it; and behind now,
-    where none is left.
+    Several clocks stamped the records of a log, so the oldest remaining timestamp may be older than that of some
+    deleted records. A partition therefore counts as complete only from `CLOCKS_APART_MS` after its oldest remaining
+    timestamp; from `CLOCKS_APART_MS` after the current time if no record remains.
 
     Args:
-        lost: the partitions, of results and of targets.
+        lost: the partitions of results and targets that have lost records.
         settled: results, as in `tarry.pipelines.audit.tables`.
-        arrived: what targets hold, likewise.
-        now_ms: the time.
+        arrived: records at targets, as in `tarry.pipelines.audit.tables`.
+        now_ms: the current time.
     """
     if not lost:
         return {}

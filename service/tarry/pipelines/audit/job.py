@@ -1,4 +1,4 @@
-"""The job: reads what is needed, judges it, writes tables and the report, and leaves the rest to the next run."""
+"""The job: read the records, judge them, write tables and report, and leave unsettled messages to the next run."""
 
 import json
 from collections import Counter
@@ -37,16 +37,16 @@ from tarry.pipelines.files import Files
 from tarry.pipelines.topics import Topics
 
 SHOWN: Final = 50
-"""So many faults of each kind are in the report; all are in the table."""
+"""The number of faults of each kind in the report. The table `findings` has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which messages are looked at, by the timestamps of their records.
+    """The time span of audited messages, by the timestamps of their records.
 
     Args:
-        from_ms: the first; None: all that the intakes hold.
-        to_ms: the one behind the last; None: up to now.
+        from_ms: the first timestamp; None: from the start of the intakes.
+        to_ms: the end, exclusive; None: up to now.
     """
 
     from_ms: int | None = None
@@ -55,17 +55,17 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What to audit, and how.
+    """The parameters of an audit.
 
     Args:
-        policies: of the intakes.
+        policies: the policies of the intakes.
         out: a directory for the tables `messages`, `findings`, `lateness`, for `summary.json` and `report.html`; any
-            path that Spark knows.
-        state: the directory of a series of runs.
-        span: only messages of a time, and no part of a series; None: on from where the last run ended.
-        grace_ms: what has been due for so long should have been delivered.
-        accepted_within_ms: how long after its timestamp a message has been read by the service.
-        max_late_ms: what is later is at fault; None: nothing is.
+            path that Spark supports.
+        state: the directory of the series' state.
+        span: audit only messages of this time span, outside the series; None: continue where the last run ended.
+        grace_ms: messages that have been due for this time should have been delivered.
+        accepted_within_ms: the service has read a message at the latest this long after its timestamp.
+        max_late_ms: a later arrival is a fault; None: lateness is no fault.
     """
 
     policies: Sequence[IntakePolicy]
@@ -79,11 +79,11 @@ class Audit:
     def run(
         self, spark: SparkSession, topics: Topics, on_progress: Callable[[str], None], clock: Clock | None = None
     ) -> Summary:
-        """One run.
+        """Run the audit once.
 
         Raises:
-            UsageError: a topic is missing, or was made anew; a transaction stays open; or the records at the targets
-                are not accounted for, one by one.
+            UsageError: a topic is missing or was recreated; a transaction stays open; or the count of the records at
+                the targets does not match their kinds.
         """
         return _Run(self, spark, topics, on_progress, clock or SystemClock()).run()
 
@@ -136,13 +136,13 @@ class _Run:
         return summary
 
     def _read(self, before: Carried | None, keep: Callable[[DataFrame], DataFrame]) -> tuple[int, "_Seen"]:
-        """Everything that is needed, and the horizon."""
+        """Read all needed records; return the horizon and the records."""
         span = self._audit.span
         position = before.position if before else Position()
         topics, clock = self._topics, self._clock
         names = [*self._intakes, *self._results, *self._dead]
         topics.places(names)
-        # Ends first, in the order that `capture` tells; with the time of the first of them.
+        # Ends first, in the order that `capture` describes. The horizon is taken at the first of them.
         horizon_ms = clock.now_ms() - self._audit.grace_ms
         ends = topics.ends(self._intakes)
         ends |= topics.settled_ends([*self._results, *self._dead])
@@ -154,7 +154,7 @@ class _Run:
             since_ms = None
             reached = {**position.intakes, **position.results, **position.dead}
             starts = capture.starts_onward(topics, [*self._intakes, *self._results], reached, ends, may_be_new=False)
-            # Of these only the stubs are asked for, and those that were read are kept.
+            # Only the stubs are needed of the dead letters, and the stubs of earlier runs are carried.
             starts |= capture.starts_onward(topics, self._dead, reached, ends, may_be_new=True)
         accepted = keep(
             reduce(DataFrame.unionByName, [self._accepted(one, starts, ends) for one in self._audit.policies])
@@ -163,11 +163,11 @@ class _Run:
         stubs = keep(tables.stubs(self._records(self._dead, starts, ends)))
         self._tell(f"{accepted.count():,} messages accepted, {settled.count():,} results")
 
-        # Carried messages have the target of now, their results that of then.
+        # A carried message may have the current fixed target; its result has the one at that time.
         carried = [before.accepted, before.settled] if before else []
         targets = self._targets([accepted, settled, *carried])
         there = sorted((targets | {topic for topic, _ in position.targets}) & topics.names())
-        # Apart from the others: an intake may be another one's target, and is read to this end as a target only.
+        # Separately from the ends above: an intake may also be the target of another one, and then has two ends.
         target_ends = topics.settled_ends(there)
         if span:
             target_starts = capture.starts_since(topics, there, since_ms, target_ends)
@@ -175,7 +175,7 @@ class _Run:
             target_starts = capture.starts_onward(topics, there, position.targets, target_ends, may_be_new=True)
         arrived = keep(tables.arrived(self._records(there, target_starts, target_ends)))
         self._tell(f"{arrived.count():,} records at {len(there):,} targets")
-        # Whatever is there has been accepted below the first of these, and has its result below the second.
+        # Each delivered record was accepted below the first of these ends, and has its result below the second.
         last = topics.ends(self._intakes)
         told = {place: ends[place] for place in starts if place[0] in self._results}
         told_later = keep(tables.settled(self._records(self._results, told, topics.settled_ends(self._results))))
@@ -210,20 +210,20 @@ class _Run:
             gone=frozenset(targets - set(there)),
             compacted=frozenset(topics.compacted(there)),
             partitions=_counts(target_ends, position.targets),
-            # In a first run the results are read from their beginning, as far as they are kept.
+            # A first run reads the results from the start of their logs.
             followed=frozenset(topic for topic, _ in position.targets) if position.intakes else frozenset(there),
             others=_intakes(topics.names()) - set(self._intakes),
         )
 
     def _known(self, messages: DataFrame, seen: "_Seen") -> DataFrame:
-        """The messages that were read, as `strays` asks for them."""
+        """The messages that were read, in the form that `strays` needs."""
         known = known_of(messages)
         if not self._audit.span:
             return known
         return known.unionByName(known_of(seen.accepted.where(~self._is_in_span()), is_wanted=False))
 
     def _told_apart(self, found: DataFrame, ranges: DataFrame) -> DataFrame:
-        """Strays, for which the intakes are read once more where a message that was settled seems to come again."""
+        """Classify repeated records of settled messages, for which it reads those messages from the intakes again."""
         again = found.where("kind = 'duplicate'").groupBy("intake", "partition")
         asked = again.agg(f.min("offset").alias("start"), (f.max("offset") + 1).alias("end")).collect()
         starts = {(row["intake"], row["partition"]): row["start"] for row in asked}
@@ -235,7 +235,7 @@ class _Run:
         return tables.accepted(self._records([policy.topic], starts, ends), policy)
 
     def _records(self, names: Sequence[str], starts: Mapping[Place, int], ends: Mapping[Place, int]) -> DataFrame:
-        # What retention deletes meanwhile is found out afterwards.
+        # Losses by retention during the run are detected afterwards.
         of_names = {place: start for place, start in starts.items() if place[0] in names}
         return self._topics.read(of_names, ends, may_be_trimmed=True)
 
@@ -274,7 +274,7 @@ class _Run:
         return is_in
 
     def _write(self, name: str, table: DataFrame) -> DataFrame:
-        """Write a table, and return it as it was written."""
+        """Write a table, and return the written table."""
         path = f"{self._audit.out.rstrip('/')}/{name}"
         table.write.mode("overwrite").parquet(path)
         return self._spark.read.schema(table.schema).parquet(path)
@@ -297,20 +297,20 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a run has read, with what the last one left.
+    """The records of a run, together with those that the last run left.
 
     Args:
         accepted, settled, arrived: as in `tarry.pipelines.audit.tables`.
-        told_later: results behind those that were read, of what may have arrived.
-        stubs: those among the dead letters.
-        ranges: what was read of the intakes.
-        unread: how many offsets of them were deleted unread.
-        position: how far it came.
-        since: of partitions that have lost records, since when they are complete.
-        gone, compacted: targets that do not exist, or may lose any record.
-        partitions: how many each target has, and had.
-        followed: targets of which no record is older than the results that were read.
-        others: intakes that are not looked at.
+        told_later: results above the end of `settled`, of messages that may have arrived.
+        stubs: the stubs among the dead letters.
+        ranges: the ranges that were read of the intakes.
+        unread: the number of intake offsets that were deleted before a run read them.
+        position: the end offsets of the run.
+        since: for partitions that have lost records, the time from which they are complete.
+        gone, compacted: targets that do not exist, and compacted targets.
+        partitions: the current and former numbers of partitions of each target.
+        followed: targets whose records are no older than the results that were read.
+        others: intakes that the run does not audit.
     """
 
     accepted: DataFrame
@@ -330,16 +330,16 @@ class _Seen:
 
 
 def _left(seen: _Seen, messages: DataFrame, found: DataFrame) -> Carried:
-    """What the next run needs: messages that are not settled, and what belongs to them or to later ones."""
+    """The state for the next run: unsettled messages, and records that belong to them or to later messages."""
     is_lost = f.col("fate").isin("lost", "still lost")
-    # Of a target that has lost records it may come later too. Where results have expired it has been settled, if ever.
+    # A message of a target that has lost records may still arrive. If results have expired, the message is not carried.
     is_open = f.col("fate").isin("lost", "still lost", "stub") | (
         (f.col("fate") == "unjudged") & (f.col("reason") != RESULTS_EXPIRED)
     )
     is_left = (f.col("fate") == "waiting") | (is_open & ~f.col("has_result"))
     left = messages.where(is_left).withColumn("was_lost", is_lost | f.col("was_lost"))
     places = left.select(*SOURCE_PLACE)
-    # As they were accepted: what the service says of them is carried beside them.
+    # The accepted rows, unchanged: their results are carried in a separate table.
     accepted = seen.accepted.drop("was_lost").join(left.select(*SOURCE_PLACE, "was_lost"), list(SOURCE_PLACE))
     ends = f.broadcast(seen.ranges.table(messages.sparkSession).select("intake", "partition", "end"))
 
@@ -355,7 +355,7 @@ def _left(seen: _Seen, messages: DataFrame, found: DataFrame) -> Carried:
 
 
 def _counts(*ends: Mapping[Place, int]) -> dict[str, set[int]]:
-    """How many partitions topics have, by several tables of their partitions."""
+    """The numbers of partitions of each topic, according to several tables of partitions."""
     counts: dict[str, set[int]] = {}
     for places in ends:
         for topic, partitions in Counter(topic for topic, _ in places).items():
@@ -364,7 +364,7 @@ def _counts(*ends: Mapping[Place, int]) -> dict[str, set[int]]:
 
 
 def _intakes(names: Collection[str]) -> set[str]:
-    """Those topics that are intakes, by what is beside them."""
+    """The topics that are intakes: those that have a results topic and a journal."""
     return {name for name in names if f"{name}{RESULTS}" in names and f"{name}{JOURNAL}" in names}
 
 
@@ -374,7 +374,7 @@ def _plus(table: DataFrame, more: DataFrame | None) -> DataFrame:
 
 @contextmanager
 def _kept() -> Iterator[Callable[[DataFrame], DataFrame]]:
-    """Tables that are used more than once are read once, and let go of at the end."""
+    """Persist tables that are used more than once, and release them at the end of the block."""
     kept: list[DataFrame] = []
 
     def keep(table: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Plots for the report, each a piece of SVG that needs nothing from anywhere."""
+"""Plots for the report; each is a self-contained SVG element."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ from tarry.units import format_duration
 _PERCENTILES: Final = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
 _SIZE: Final = (9, 3)
 _BARE: Final = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-"""None of the metadata: it names addresses."""
+"""Suppresses all metadata, because it contains URLs."""
 
 
 def lateness_histogram(counts: Mapping[int, int]) -> str:
-    """How many messages were how late: counts by range, of `EDGES_MS`."""
+    """A histogram of lateness, by the ranges of `EDGES_MS`."""
     figure = Figure(_SIZE, layout="constrained")
     axes = figure.subplots()
     bars = range(min(counts, default=0), max(counts, default=0) + 1)
@@ -36,7 +36,7 @@ def lateness_over_time(rows: Sequence[Mapping[str, Any]]) -> str:
     axes = figure.subplots()
     at: list[Any] = [datetime.fromtimestamp(row["at_ms"] / 1_000, UTC) for row in rows]
     for name in _PERCENTILES:
-        # Half a millisecond stands for none, which a logarithm has no place for.
+        # Half a millisecond stands for zero, which a logarithmic axis cannot show.
         axes.plot(at, [max(row[name], 0.5) for row in rows], marker=".", label=name.removesuffix("_ms"))
     axes.set_yscale("log")
     axes.set_ylabel("late, ms")
@@ -47,7 +47,7 @@ def lateness_over_time(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def dead_by_code(counts: Mapping[str, int]) -> str:
-    """How many messages are dead, by code."""
+    """The number of dead messages by code."""
     figure = Figure((9, 0.8 + 0.3 * len(counts)), layout="constrained")
     axes = figure.subplots()
     ordered = sorted(counts.items(), key=lambda pair: pair[1])
@@ -57,7 +57,7 @@ def dead_by_code(counts: Mapping[str, int]) -> str:
 
 
 def _svg(figure: Figure, name: str) -> str:
-    """The figure as an element; its ids are its own, for several stand in one page."""
+    """The figure as an SVG element. Its ids are unique, because one page contains several figures."""
     text = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "svg.id": name}):
         figure.savefig(text, format="svg", metadata=_BARE)

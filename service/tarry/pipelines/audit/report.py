@@ -1,4 +1,4 @@
-"""The report: one page of HTML with everything in it, to be kept or sent."""
+"""The report: one self-contained HTML page."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -21,12 +21,12 @@ svg { max-width: 100%; height: auto }
 _FATES: Final = {
     "delivered": "at the target",
     "dead": "it can never be delivered",
-    "cancelled": "a cancel took it back",
-    "repeated": "its id was known already",
+    "cancelled": "a cancel cancelled it",
+    "repeated": "its id was already known",
     "waiting": "not due yet: the next run judges it",
     "lost": "a fault",
-    "still lost": "an earlier run has said so",
-    "unjudged": "what would show it has been deleted",
+    "still lost": "an earlier run reported it as lost",
+    "unjudged": "the records that would show it were deleted",
 }
 
 
@@ -38,14 +38,14 @@ def page(
     histogram: Mapping[int, int],
     faults: Sequence[Mapping[str, Any]],
 ) -> str:
-    """The page.
+    """Render the page.
 
     Args:
-        summary: of the run.
+        summary: the figures of the run.
         by_target: lateness of each intake and target.
         over_time: lateness in bins of due times.
-        histogram: messages by range of lateness.
-        faults: some of each kind.
+        histogram: the number of messages by range of lateness.
+        faults: some faults of each kind.
     """
     is_clean = not any(summary.faults.values())
     verdict = '<p class="good">No fault was found.</p>' if is_clean else '<p class="bad">Faults were found.</p>'
@@ -62,9 +62,9 @@ def page(
                 ("accepted", summary.accepted, f"{summary.carried:,} of them carried over from earlier runs"),
                 *((fate, summary.fates.get(fate, 0), meaning) for fate, meaning in _FATES.items()),
                 *((f"unjudged: {why}", count, "") for why, count in summary.unjudged.items()),
-                ("order judged", summary.order["judged"], "accepted before it was due, so that it had a place"),
+                ("order judged", summary.order["judged"], "accepted before it was due, so it has a place in the order"),
                 ("order not judged", summary.order["unjudged"], "perhaps accepted too late to have a place"),
-                ("unread", summary.unread, "offsets of intakes that were deleted before they were read"),
+                ("unread", summary.unread, "offsets of intakes that were deleted before a run read them"),
             ],
         ),
         "<h2>Records at the targets</h2>",
@@ -72,7 +72,7 @@ def page(
             ("", "records", ""),
             [
                 *((kind, count, (NO_FAULTS | FAULTS).get(kind, "")) for kind, count in summary.accounted.items()),
-                ("all", summary.records, "counted before anything was made of them: it is the sum"),
+                ("all", summary.records, "counted before they were processed: it equals the sum"),
             ],
         ),
         "<h2>Lateness</h2>",
@@ -113,7 +113,7 @@ def _fault(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _instant(at_ms: int) -> str:
-    """As people read it; what a stranger wrote into a header may be no time."""
+    """A time in readable form; the number itself if it is no valid time, as may be in a forged header."""
     try:
         return format_instant(at_ms)
     except ValueError:

@@ -1,7 +1,7 @@
-"""What one run of a series leaves to the next: how far it has read, and what it could not settle yet.
+"""The state that one run of a series leaves to the next: its end offsets, and messages that are not settled yet.
 
-A directory `STATE/000017` holds what run 17 left: four Parquet tables, and last of all `state.json`; one without that
-file is of a run that was killed, and counts for nothing.
+A directory `STATE/000017` holds the state of run 17: four Parquet tables and `state.json`, which is written last. A
+directory without this file comes from a killed run and is ignored.
 """
 
 import json
@@ -23,11 +23,11 @@ _TABLES: Final = {"accepted": ACCEPTED, "settled": SETTLED, "arrived": ARRIVED, 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a series has read.
+    """The offsets up to which a series has read.
 
     Args:
-        since: the first offset of the intakes that it has read.
-        intakes, results, dead, targets: the offset behind the last of each partition.
+        since: the first offset that the series has read of each intake partition.
+        intakes, results, dead, targets: the next offset to read of each partition.
     """
 
     since: Mapping[Place, int] = field(default_factory=dict)
@@ -38,10 +38,14 @@ class Position:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
+        """Parse the output of `to_json`.
+
+        Raises:
+            UsageError: another version of tarry wrote it.
+        """
         read: dict[str, Any] = json.loads(text)
         if read.pop("version") != _VERSION:
-            raise UsageError("the state of the audit is of another version of tarry: name another --state")
+            raise UsageError("the state of the audit was written by another version of tarry: name another --state")
         return cls(
             **{
                 name: {(topic, int(partition)): offset for topic, partition, offset in offsets}
@@ -50,7 +54,7 @@ class Position:
         )
 
     def to_json(self) -> str:
-        """As a text."""
+        """The position as JSON text."""
         named = {"since": self.since, "intakes": self.intakes, "results": self.results, "targets": self.targets}
         named["dead"] = self.dead
         lists = {name: [[*place, offset] for place, offset in offsets.items()] for name, offsets in named.items()}
@@ -59,7 +63,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a run left to the next one; tables as in `tarry.pipelines.audit.tables`."""
+    """The state that a run left to the next one; tables as in `tarry.pipelines.audit.tables`."""
 
     position: Position
     accepted: DataFrame
@@ -69,11 +73,11 @@ class Carried:
 
 
 class Series:
-    """Runs that go on where the one before ended.
+    """A series of runs, each of which continues where the one before ended.
 
     Args:
         spark: the session.
-        directory: any path that Spark knows.
+        directory: the directory of the state, any path that Spark supports.
     """
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
@@ -83,7 +87,7 @@ class Series:
         self._last = max(map(int, self._finished()), default=0)
 
     def load(self) -> Carried:
-        """What the last run left; nothing before the first."""
+        """The state of the last run; an empty state before the first run."""
         if not self._last:
             return Carried(Position(), *[self._spark.createDataFrame([], schema) for schema in _TABLES.values()])
         at = self._at(self._last)
@@ -91,7 +95,7 @@ class Series:
         return Carried(position, *[self._spark.read.schema(_TABLES[name]).parquet(f"{at}/{name}") for name in _TABLES])
 
     def save(self, carried: Carried) -> None:
-        """Leave this to the next run. What the last run left stays too, what was before it is removed."""
+        """Save the state for the next run. The state of the last run stays; older states are removed."""
         number = self._last + 1
         at = self._at(number)
         tables = {"accepted": carried.accepted, "settled": carried.settled, "arrived": carried.arrived}

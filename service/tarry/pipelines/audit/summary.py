@@ -1,4 +1,4 @@
-"""What an audit found, in figures: faults one by one, lateness, and counts."""
+"""The findings of an audit: a table of faults, lateness, and counts."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tarry.pipelines.audit.tables import SOURCE_PLACE
 from tarry.pipelines.faults import CARRIED, FAULTS, MATCHED, NO_FAULTS
 
 EDGES_MS: Final = tuple(mantissa * 10**power for power in range(8) for mantissa in (1, 2, 5))
-"""Where the bars of the histogram end: 1 ms to 14 h, and what is later."""
+"""The upper ends of the histogram's bars: 1 ms to 14 h. A last bar counts later messages."""
 
 _MINUTE_MS: Final = 60_000
 _ACCURACY: Final = 10_000
@@ -22,21 +22,22 @@ _LONGEST_SHOWN: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One run, in figures.
+    """The figures of one run.
 
     Args:
-        horizon_ms: messages due before it were judged.
-        accepted: messages that were looked at, those of earlier runs that had not been settled among them.
-        carried: the latter.
-        fates: how many of each.
-        faults: how many of each kind; every kind is there, but `late` only where there is a limit.
-        records: how many there are at the targets.
-        accounted: what they are: `matched`, `carried`, or another of `tarry.pipelines.faults`, each counted once.
+        horizon_ms: messages due before this time were judged.
+        accepted: audited messages, including those carried over from earlier runs.
+        carried: messages carried over from earlier runs.
+        fates: the number of messages of each fate.
+        faults: the number of faults of each kind. Every kind is present, except `late` if there is no limit.
+        records: the number of records at the targets.
+        accounted: the number of records of each kind: `matched`, `carried`, or another of `tarry.pipelines.faults`;
+            each record is counted once.
         dead: dead messages by code.
-        unjudged: messages by what has been deleted.
-        order: of messages with a key that arrived: how many were `judged`, and `unjudged`.
-        unread: offsets of intakes that were deleted before any run had read them.
-        lateness: count, p50_ms, p90_ms, p99_ms, max_ms; null where nothing arrived.
+        unjudged: unjudged messages by reason.
+        order: of the messages with a key that arrived, how many were `judged` and `unjudged` in their order.
+        unread: offsets of intakes that were deleted before any run read them.
+        lateness: count, p50_ms, p90_ms, p99_ms, max_ms; null if no message arrived.
     """
 
     horizon_ms: int
@@ -54,7 +55,7 @@ class Summary:
 
     @property
     def line(self) -> str:
-        """For people, in one line."""
+        """A readable summary in one line."""
         parts = [f"accepted {self.accepted:,}"]
         parts += [f"{fate} {self.fates.get(fate, 0):,}" for fate in ("delivered", "dead", "waiting")]
         parts += [
@@ -70,21 +71,21 @@ class Summary:
 
     @property
     def account(self) -> str:
-        """What the records at the targets are, in one line: a sum."""
+        """The kinds of the records at the targets, as a sum in one line."""
         always = (MATCHED, CARRIED)
         parts = [f"{kind} {count:,}" for kind, count in self.accounted.items() if count or kind in always]
         return f"{self.records:,} records at targets = {' + '.join(parts)}"
 
     def balance(self) -> None:
-        """Check that each record at a target is accounted for, once.
+        """Check that each record at a target is counted exactly once.
 
         Raises:
-            UsageError: the sum is another one.
+            UsageError: the sum differs from the number of records.
         """
         if (total := sum(self.accounted.values())) != self.records:
             raise UsageError(
-                f"nothing is concluded: there are {self.account}, which is {total:,}; were topics made anew or trimmed"
-                " meanwhile? Run it again, and if it says so again, report a bug"
+                f"no conclusion: {self.account}, but the sum is {total:,}; were topics recreated or trimmed during the"
+                " run? Run the audit again; if the error repeats, report a bug"
             )
 
 
@@ -92,12 +93,12 @@ def findings(messages: DataFrame, strays: DataFrame, again: DataFrame) -> DataFr
     """One row for each fault.
 
     Columns: kind; intake, partition, offset, id, key, target, due_ms of the message; arrived_ms; at (the place at the
-    target) and beside (the place of the other arrival, or of the message that is ahead, or what an unexpected record
-    says in `tarry-source`); detail.
+    target) and beside (the place of the other arrival, or of the message that is ahead, or the `tarry-source` of an
+    unexpected record); detail.
 
     Args:
-        messages: judged.
-        strays: as `told_apart` in `tarry.pipelines.audit.unmatched` has them.
+        messages: judged messages.
+        strays: the result of `told_apart` in `tarry.pipelines.audit.unmatched`.
         again: results of messages that an earlier run has settled.
     """
     kind = f.col("kind")
@@ -149,22 +150,22 @@ def findings(messages: DataFrame, strays: DataFrame, again: DataFrame) -> DataFr
 
 
 def lateness(messages: DataFrame) -> DataFrame:
-    """How late messages arrived: intake, target, minute_ms (of the due time), count, p50_ms, p90_ms, p99_ms, max_ms."""
+    """The lateness of messages: intake, target, minute_ms (of the due time), count, p50_ms, p90_ms, p99_ms, max_ms."""
     minute = (f.floor(f.col("due_ms") / _MINUTE_MS) * _MINUTE_MS).cast("long").alias("minute_ms")
     return _late(messages).groupBy("intake", "target", minute).agg(*_percentiles())
 
 
 def lateness_by_target(messages: DataFrame) -> DataFrame:
-    """How late messages arrived: intake, target, count, p50_ms, p90_ms, p99_ms, max_ms."""
+    """The lateness of messages: intake, target, count, p50_ms, p90_ms, p99_ms, max_ms."""
     return _late(messages).groupBy("intake", "target").agg(*_percentiles()).orderBy("intake", "target")
 
 
 def lateness_over_time(messages: DataFrame, bins: int = 120) -> DataFrame:
-    """How late messages arrived: at_ms (the beginning of a bin, of due times), and as `lateness`; at most so many bins.
+    """The lateness of messages by bins of due time: at_ms (the start of a bin), and the figures of `lateness`.
 
     Args:
-        messages: judged.
-        bins: how many to make of the whole time.
+        messages: judged messages.
+        bins: the maximum number of bins.
     """
     late = _late(messages)
     span = late.agg(f.min("due_ms").alias("from_ms"), f.max("due_ms").alias("to_ms"))
@@ -176,20 +177,20 @@ def lateness_over_time(messages: DataFrame, bins: int = 120) -> DataFrame:
 
 
 def histogram(messages: DataFrame) -> dict[int, int]:
-    """How many arrived in each range of lateness: 0 up to `EDGES_MS[0]`, and so on."""
+    """The number of messages in each range of lateness: range 0 is below `EDGES_MS[0]`, and so on."""
     bar = f.size(f.filter(f.array(*map(f.lit, EDGES_MS)), lambda edge: edge <= f.col("lateness_ms")))
     return {row.bar: row["count"] for row in _late(messages).groupBy(bar.alias("bar")).count().collect()}
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What there is beside the messages, counted.
+    """Counts besides those of the messages.
 
     Args:
-        strays: records at targets, by kind.
-        damaged: how many of them are other messages than those that were sent.
+        strays: records at targets that belong to no judged message, by kind.
+        damaged: how many of them differ from the message that was sent.
         again: results of messages that an earlier run has settled.
-        records: how many records there are at the targets, counted before anything was made of them.
+        records: the number of records at the targets, counted before they were processed.
     """
 
     strays: Mapping[str, int]
@@ -199,12 +200,12 @@ class Beside:
 
 
 def beside(strays: DataFrame, again: DataFrame, records: int) -> Beside:
-    """Count what there is beside the messages.
+    """Make the counts besides those of the messages.
 
     Args:
-        strays: as `told_apart` in `tarry.pipelines.audit.unmatched` has them.
+        strays: the result of `told_apart` in `tarry.pipelines.audit.unmatched`.
         again: results of messages that an earlier run has settled.
-        records: how many there are at the targets.
+        records: the number of records at the targets.
     """
     rows = strays.groupBy("kind").agg(f.count("*").alias("n"), f.count_if("is_damaged").alias("damaged")).collect()
     return Beside({row.kind: row.n for row in rows}, sum(row.damaged for row in rows), again.count(), records)
@@ -213,15 +214,15 @@ def beside(strays: DataFrame, again: DataFrame, records: int) -> Beside:
 def summarise(
     messages: DataFrame, there: Beside, *, horizon_ms: int, carried: int, unread: int, is_late_judged: bool = False
 ) -> Summary:
-    """Count.
+    """Make the figures of a run.
 
     Args:
-        messages: judged.
-        there: what there is beside them.
-        horizon_ms: as of the rules.
-        carried: how many messages came from earlier runs.
-        unread: how many offsets were deleted unread.
-        is_late_judged: whether there is a limit.
+        messages: judged messages.
+        there: the counts besides those of the messages.
+        horizon_ms: the horizon of the rules.
+        carried: the number of messages from earlier runs.
+        unread: the number of offsets that were deleted before a run read them.
+        is_late_judged: whether there is a limit for lateness.
     """
     fates = messages.groupBy("fate", "reason").count().collect()
     faults = {
@@ -253,7 +254,7 @@ def summarise(
 
 
 def _accounted(messages: DataFrame, strays: Mapping[str, int]) -> dict[str, int]:
-    """What each record at a target is, by how many: counted from the messages, and beside them from the records."""
+    """The number of records at targets by kind: first records from the messages, all others from the records."""
     found = Counter(strays)
     further = f.sum(f.col("arrivals") - 1).alias("further")
     rows = messages.where("arrivals > 0").groupBy("record").agg(f.count("*").alias("first"), further).collect()

@@ -1,8 +1,8 @@
-"""The four tables that an audit compares, read from records.
+"""The four tables that an audit compares, made from records.
 
-What was accepted, what results say, which stubs the dead letters hold, and what arrived.
+They hold the accepted messages, their results, the stubs among the dead letters, and the records at the targets.
 
-They are narrow: of a value there is a hash only, so that nothing large is shuffled.
+The tables are narrow: they contain only a hash of each value, so that Spark shuffles little data.
 """
 
 from typing import Final
@@ -22,34 +22,34 @@ ACCEPTED: Final = (
     "intake string, partition int, offset long, timestamp_ms long, key binary, value_hash long, id string, "
     "due_ms long, target string, asked_partition int, is_fixed boolean, is_target_fixed boolean, was_lost boolean"
 )
-"""A message that an intake holds. Null in `id`, `due_ms`, `target`, `asked_partition`: its headers do not say for sure.
+"""A message in an intake. `id`, `due_ms`, `target` and `asked_partition` are null if its headers are not clear.
 
-`asked_partition` is -1 where the key decides. `is_fixed`, `is_target_fixed`: its intake has a fixed delay, and a fixed
-target: `due_ms` and `target` are those of the configuration when an audit first read it. `was_lost`: an
-earlier run has reported it as lost.
+`asked_partition` is -1 if the key decides. `is_fixed`, `is_target_fixed`: its intake has a fixed delay or a fixed
+target; then `due_ms` or `target` comes from the configuration at the time when an audit first read the message.
+`was_lost`: an earlier run has reported it as lost.
 """
 
 SETTLED: Final = (
     "intake string, partition int, offset long, outcome string, id string, due_ms long, at_ms long, target string, "
     "reason string"
 )
-"""A result that ends a message, under the place of the message in its intake."""
+"""A final result of a message, with the place of the message in its intake."""
 
 STUBS: Final = "intake string, partition int, offset long, code string"
-"""A stub in place of a dead letter that is too large, under the place of the message in its intake."""
+"""A stub in place of a dead letter that is too large, with the place of the message in its intake."""
 
 ARRIVED: Final = (
     "target string, target_partition int, target_offset long, arrived_ms long, key binary, value_hash long, "
     "id string, told_due_ms long, named string, intake string, partition int, offset long"
 )
-"""A record at a target. `named` is what its `tarry-source` says, null where it has none; the place in an intake is null
-where that is none."""
+"""A record at a target. `named` is the text of its `tarry-source`, null if it has none. The place in an intake is null
+if that text is not a valid place."""
 
-# Java's: its $ also stands before a last line feed.
+# \z, because Java's $ also matches before a final line feed.
 _PLACE: Final = r"^([a-zA-Z0-9._-]{1,249})/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
 
 SOURCE_PLACE: Final = ("intake", "partition", "offset")
-"""What the four are joined by: the place of a message in its intake."""
+"""The columns by which the four tables are joined: the place of a message in its intake."""
 
 
 def columns_of(schema: str) -> list[str]:
@@ -58,10 +58,10 @@ def columns_of(schema: str) -> list[str]:
 
 
 def accepted(records: DataFrame, policy: IntakePolicy) -> DataFrame:
-    """The messages of one intake; cancels are none.
+    """The messages of one intake, without cancels.
 
     Args:
-        records: of the intake, a table of records.
+        records: a table of the intake's records.
         policy: what the intake accepts.
     """
     return (
@@ -86,10 +86,10 @@ def accepted(records: DataFrame, policy: IntakePolicy) -> DataFrame:
 
 
 def settled(records: DataFrame) -> DataFrame:
-    """What results say, one row each; those that end nothing, such as `cancel-filed`, are left out.
+    """The final results, one row each. Results that end no message, such as `cancel-filed`, are left out.
 
     Args:
-        records: of the topics of results, a table of records.
+        records: a table of records of the results topics.
     """
     return (
         results(records)
@@ -103,9 +103,10 @@ def stubs(records: DataFrame) -> DataFrame:
     """The stubs among dead letters, one row each.
 
     Args:
-        records: of the topics of dead letters, a table of records.
+        records: a table of records of the dead-letter topics.
     """
-    # A dead letter has the headers of its message, whatever those say. A stub is of its own partition, without a value.
+    # A dead letter has the headers of its message, and these may be forged. A stub has no value, and stands in the
+    # partition of its message.
     place = f.struct(*_place(text_header(SOURCE))).alias("place")
     return (
         records.where(has_header(STUB) & f.col("value").isNull())
@@ -117,13 +118,13 @@ def stubs(records: DataFrame) -> DataFrame:
 
 
 def arrived(records: DataFrame) -> DataFrame:
-    """What targets hold, one row a record.
+    """The records at targets, one row each.
 
     Args:
-        records: of the targets, a table of records.
+        records: a table of the targets' records.
     """
     sources = f.filter("headers", lambda one: one["key"] == SOURCE)
-    # Of several the service has written none: it takes off what stands there before.
+    # A record with several such headers is not the service's: it removes existing ones before it adds its own.
     source = f.when(f.size(sources) == 1, text_header(SOURCE))
     return records.select(
         f.col("topic").alias("target"),
@@ -140,18 +141,18 @@ def arrived(records: DataFrame) -> DataFrame:
 
 
 def _hash(name: str) -> Column:
-    """Of null it is another one than of nothing."""
+    """The hash of a column. Null and empty have different hashes."""
     return f.xxhash64(f.col(name)).alias("value_hash")
 
 
 def _delivered_key(policy: IntakePolicy) -> Column:
-    """The key that the target receives: a header, in some dialects."""
+    """The key of the delivered record; in some dialects it comes from a header."""
     name = None if policy.dialect is None else DIALECTS[policy.dialect].key
     return f.col("key") if name is None else header(name).alias("key")
 
 
 def _place(text: Column) -> list[Column]:
-    """`topic/partition/offset` as three columns, all null where it is no such text as the service writes it."""
+    """`topic/partition/offset` as three columns, all null if the text does not have the service's exact format."""
     intake = f.regexp_extract(text, _PLACE, 1)
     partition, offset = (f.regexp_extract(text, _PLACE, at).try_cast(kind) for at, kind in ((2, "int"), (3, "long")))
     is_place = text.rlike(_PLACE) & partition.isNotNull() & offset.isNotNull()

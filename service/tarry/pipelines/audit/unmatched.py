@@ -1,6 +1,7 @@
-"""Records at targets that are the delivery of no message that is judged, and what each of them is.
+"""Classify the records at targets that are not deliveries of judged messages.
 
-Every record of `arrived` that `judge` has not counted with a message is here once, so that the two together are all.
+Every record of `arrived` that `judge` has not counted with a message appears here once. The two together are all
+records.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,14 +23,14 @@ NO_MESSAGE: Final = "the intake holds no such message"
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read of the partitions of intakes.
+    """The ranges that were read of the intakes' partitions.
 
     Args:
-        since: the first offset that any run of a series has read.
-        reached: where this run went on.
-        firsts: the first that the log still holds.
-        ends: the offset behind the last.
-        last: where the partition ended when the targets had been read: nothing behind it can have been delivered.
+        since: the first offset that any run of the series has read.
+        reached: the offset at which this run started.
+        firsts: the first offset that the log still holds.
+        ends: the end offset of this run, exclusive.
+        last: the end of the partition after the targets were read; no message at or above it can have been delivered.
     """
 
     since: Mapping[Place, int]
@@ -49,14 +50,14 @@ class Read:
 
 
 def known_of(messages: DataFrame, *, is_wanted: bool = True) -> DataFrame:
-    """Messages as `strays` asks for them, one row each.
+    """Messages in the form that `strays` needs, one row each.
 
-    Columns: place, `target`, `is_target_open`: whether they wait, and may yet turn out to have another target; and
-    `is_wanted`: whether they are looked at.
+    Columns: place; `target`; `is_target_open`, whether the message waits and may still get another target; and
+    `is_wanted`, whether the run audits the message.
 
     Args:
-        messages: judged; of those that are not looked at, as they were accepted.
-        is_wanted: whether they are looked at.
+        messages: judged messages; if `is_wanted` is false, accepted messages.
+        is_wanted: whether the run audits these messages.
     """
     is_open = f.lit(False)
     if is_wanted:
@@ -68,20 +69,20 @@ def known_of(messages: DataFrame, *, is_wanted: bool = True) -> DataFrame:
 
 
 def strays(arrived: DataFrame, messages: DataFrame, ranges: DataFrame, others: Collection[str] = ()) -> DataFrame:
-    """Arrivals beside the messages: the columns of `arrived`, `kind` and `detail`.
+    """The records at targets that belong to no judged message: the columns of `arrived`, `kind` and `detail`.
 
-    - `unexpected`: it names no place, or one where no message was accepted, or a dead one without a target;
+    - `unexpected`: it names no valid place, or a place without an accepted message, or a dead message without a target;
     - `duplicate`: of a message that an earlier run has settled;
     - `carried`: of a message that the next run judges;
-    - `elsewhere`: it names a message that was for another target: somebody has copied it, headers and all;
-    - `unjudged`: of a message that no run has read: it was deleted before, or is not of the time that is looked at;
-    - `other-intake`: of an intake that is not looked at; `foreign`: not the service's.
+    - `elsewhere`: it names a message for another target: another client copied it with its headers;
+    - `unjudged`: of a message that no run has read: it was deleted before, or is outside the audited time span;
+    - `other-intake`: of an intake that is not audited; `foreign`: not written by the service.
 
     Args:
         arrived: as in `tarry.pipelines.audit.tables`.
-        messages: all that were read, and those of earlier runs that were not settled: as `known_of` has them.
-        ranges: what was read of the intakes: `RANGE`.
-        others: intakes that there are beside.
+        messages: all messages that were read, and unsettled messages of earlier runs, as `known_of` returns them.
+        ranges: the ranges that were read of the intakes: `RANGE`.
+        others: all other intakes of the cluster.
     """
     known = messages.select(
         *SOURCE_PLACE, f.col("target").alias("meant"), "is_target_open", "is_wanted", f.lit(True).alias("is_known")
@@ -108,7 +109,7 @@ def strays(arrived: DataFrame, messages: DataFrame, ranges: DataFrame, others: C
         .join(known, list(SOURCE_PLACE), "left")
         .withColumn("it", f.coalesce(*what))
     )
-    # Apart: a join would bring all of them to one place.
+    # Separately: a join by null would bring all of them to one Spark partition.
     is_foreign = _if(f.col("named").isNull(), "foreign")
     unplaced = arrived.where(f.col("intake").isNull()).withColumn(
         "it", f.coalesce(is_foreign, _what("unexpected", "its tarry-source is no place in an intake"))
@@ -118,16 +119,16 @@ def strays(arrived: DataFrame, messages: DataFrame, ranges: DataFrame, others: C
 
 
 def vouched_for(found: DataFrame, fired: DataFrame, *, since_ms: int, targets: Collection[str]) -> DataFrame:
-    """Strays, of which those that no run could judge by the intake are judged by the results.
+    """Judge by the results those records that no run could judge by the intake (`unjudged`).
 
-    Delivery and result are written together. So one that no result tells of was not delivered by the service, and of
-    two with one source the second is a duplicate; the first one that a result tells of remains `unjudged`.
+    The service writes delivery and result together. So a record without a result was not delivered by the service, and
+    of two records with the same source the second is a duplicate. The first record with a result stays `unjudged`.
 
     Args:
-        found: as `strays` gives it.
-        fired: results that say so: their place and `target`.
-        since_ms: since when the results are complete.
-        targets: those whose records are no older than the results that were read.
+        found: the result of `strays`.
+        fired: the results `fired`, with their place and `target`.
+        since_ms: the time from which the results are complete.
+        targets: targets whose records are no older than the results that were read.
     """
     told = fired.groupBy(*SOURCE_PLACE).agg(f.max("target").alias("told"))
     is_unjudged = f.col("kind") == "unjudged"
@@ -150,19 +151,19 @@ def vouched_for(found: DataFrame, fired: DataFrame, *, since_ms: int, targets: C
 
 
 def told_apart(found: DataFrame, settled: DataFrame, ranges: DataFrame) -> DataFrame:
-    """Strays as `strays` has them, of which those of settled messages are compared with what the intakes hold.
+    """Compare records of messages that earlier runs have settled with the messages in the intakes.
 
-    A copy at another target than the message names is `elsewhere`, one of what is no message is `unexpected`. One
-    column more, `is_damaged`: whether it is another message than the one that was sent.
+    A copy at a target other than the message's is `elsewhere`; a record of a place without a message is `unexpected`.
+    The additional column `is_damaged` tells whether the record differs from the message that was sent.
 
     Args:
-        found: as `strays` gives it.
-        settled: messages that earlier runs have settled, as far as the intakes hold them.
-        ranges: what was read of the intakes: `RANGE`.
+        found: the result of `strays`.
+        settled: messages that earlier runs have settled, as far as the intakes still hold them.
+        ranges: the ranges that were read of the intakes: `RANGE`.
     """
     sent = settled.select(
         *SOURCE_PLACE,
-        # A fixed one may have been another when the message was read.
+        # A fixed target may have been another one when the service read the message.
         f.when(~f.col("is_target_fixed"), f.col("target")).alias("meant"),
         "is_fixed",
         *[f.col(name).alias(f"own_{name}") for name in ("key", "value_hash", "id", "due_ms")],
@@ -193,12 +194,12 @@ def told_apart(found: DataFrame, settled: DataFrame, ranges: DataFrame) -> DataF
 
 
 def settled_again(settled: DataFrame, messages: DataFrame, ranges: DataFrame) -> DataFrame:
-    """Results that say `fired` of messages that an earlier run has settled, one row each.
+    """New results `fired` of messages that an earlier run has settled, one row each.
 
     Args:
         settled: as in `tarry.pipelines.audit.tables`.
         messages: as in `strays`.
-        ranges: likewise.
+        ranges: as in `strays`.
     """
     is_before = (f.col("offset") >= f.col("since")) & (f.col("offset") < f.col("reached"))
     return (

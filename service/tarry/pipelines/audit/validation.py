@@ -1,33 +1,35 @@
-"""What became of every accepted message, and what is wrong with it.
+"""Determine the fate and the faults of every accepted message.
 
-**Fates.** Each message has one: `delivered`, `dead`, `cancelled`, `repeated` (its result is `duplicate`), `lost`,
-`still lost` (an earlier run has said so), `stub` (a dead letter that fits nowhere holds it back), `waiting` (not due
-before the horizon: the next run judges it) or `unjudged`, where what would show it has been deleted; `reason` says
-more.
+**Fates.** Each message has one fate: `delivered`, `dead`, `cancelled`, `repeated` (its result is `duplicate`), `lost`,
+`still lost` (an earlier run reported it as lost), `stub` (its dead letter fits nowhere, which holds it back), `waiting`
+(not due before the horizon: the next run judges it) or `unjudged` (the records that would show its fate were deleted).
+`reason` gives more detail.
 
-**Faults.** Each message has any number of them, of the kinds in `tarry.pipelines.faults`.
+**Faults.** A message may have any number of faults, of the kinds in `tarry.pipelines.faults`.
 
-**Records.** Of the records at the target that name a message, the first is its delivery: `matched`, or counted under
-the last fault that it has; each further one is a duplicate. Those of a message that waits are carried to the next run.
+**Records.** The first of the records at the target that name a message is its delivery: it is `matched`, or counted
+under the last of its faults. Each further record is a duplicate. Records of a waiting message are carried to the next
+run.
 
-**Order.** Messages of one key, target partition and intake partition are a sequence, ranked by due time and then by
-offset. One that comes behind a greater one is out of order, if it was accepted before it was due. When the owner of a
-partition had read a message is not written anywhere; but it reads in the order of offsets, so it had read this one when
-a message at or behind its offset was delivered. And after so long a time as `accepted_within_ms` it has read it anyhow.
-Where neither was before the due time, the message is not judged.
+**Order.** Messages with the same key, target partition and intake partition are a sequence, ranked by due time and then
+by offset. A message that is behind a message of higher rank is out of order, if the service accepted it before it was
+due. No record shows when the owner of a partition read a message. But the owner reads in the order of offsets, so it
+had read the message by the time at which a message at the same or a higher offset was delivered. Also, it has read the
+message after `accepted_within_ms`. If neither time is before the due time, the order of the message is not judged.
 
-**Due time and target** are those that the record asks for. In an intake with a fixed delay or target it does not ask:
-what the configuration was when it was read, and whether its stamp was ahead of the service's clock, stands nowhere. So
-there those in the result count, and the delivery must be so. A record that is for another target, or due sooner, than
-the configuration of now says, is no fault, and counted apart from what is matched: `otherwise`. Where there is no
-result, the record at the target may be anybody's, and makes its message due no sooner than the configuration says.
+**Due time and target** are those that the record requests. In an intake with a fixed delay or target the record does
+not request them, and no record contains the configuration at the time when it was read, or whether its timestamp was
+ahead of the service's clock. So in such an intake the audit takes the values of the result, and compares the delivery
+with them. A delivery whose result has another target, or an earlier due time, than the current configuration gives is
+no fault, but is counted separately from matched ones: `otherwise`. Without a result, the record at the target may be
+forged, and its message is due no earlier than the configuration says.
 
-**Result and delivery** are written in one transaction. Results that were read after the targets show which deliveries
-have their result only behind what this run looks at: those messages wait for the next run. A message that was delivered
-and has no result at all was not delivered by the service, or its results have expired.
+**Result and delivery** are written in one transaction. The results that are read after the targets show which
+deliveries have a result above the end of this run: those messages wait for the next run. If a message was delivered and
+has no result at all, the service did not deliver it, or its results have expired.
 
-Cost: a shuffle by place, two joins, and a sort for each of the windows, which spill to disk: by intake partition, by
-key, and by id.
+Cost: a shuffle by place, two joins, and a sort for each window, by intake partition, by key and by id. The sorts spill
+to disk.
 """
 
 import json
@@ -44,24 +46,25 @@ from tarry.pipelines.faults import CARRIED, FAULTS, MATCHED, OTHERWISE
 from tarry.pipelines.murmur2 import positive_murmur2
 
 RESULTS_EXPIRED: Final = "results have expired"
-"""Why a message is not judged that has no result, and may have had one."""
+"""The reason why a message without a result is not judged: its result may have expired."""
 
 _PARTITIONS: Final = "map<string, array<int>>"
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """By what messages are judged.
+    """The rules by which messages are judged.
 
     Args:
-        horizon_ms: what is due before it should have been delivered.
-        accepted_within_ms: how long after its timestamp a message has been read by the service.
-        targets_since: of targets that have lost records, since when they are complete.
-        results_since: the same of results, by intake and partition.
-        compacted: targets that may lose any record.
-        gone: targets that do not exist any more.
-        partitions: of targets, how many they have, and how many they had before: each number may have placed a key.
-        max_late_ms: what is later is at fault; None: nothing is.
+        horizon_ms: messages that are due before this time should have been delivered.
+        accepted_within_ms: the service has read a message at the latest this long after its timestamp.
+        targets_since: for targets that have lost records, the time from which they are complete.
+        results_since: the same for results, by intake and partition.
+        compacted: compacted targets, which may lose any record.
+        gone: targets that no longer exist.
+        partitions: the current and former numbers of partitions of each target; each may have decided a key's
+            partition.
+        max_late_ms: a later arrival is a fault; None: lateness is no fault.
     """
 
     horizon_ms: int
@@ -84,21 +87,21 @@ def judge(
 ) -> DataFrame:
     """One row for each accepted message: its fate and its faults.
 
-    Columns: those of `accepted`, `due_ms` and `target` taken from what the service says where the headers are not
-    clear, or the intake's configuration has said it; fate, reason, faults (array of text); arrivals (count); of the
-    first arrival arrived_ms, target_partition, target_offset; again (the place of the last arrival, where there are
-    several); ahead_offset (in the intake, of the message that it came behind); lateness_ms; order (`judged`,
-    `unjudged`, or null where there is none); has_result; results (count); record (what the first record at the target
-    is: `matched`, `otherwise`, `carried`, or a fault; null where there is none).
+    Columns: those of `accepted`, where `due_ms` and `target` come from the result if the headers are not clear or the
+    intake's configuration sets them; fate, reason, faults (array of text); arrivals (count); arrived_ms,
+    target_partition and target_offset of the first arrival; again (the place of the last arrival, if there are
+    several); ahead_offset (the intake offset of the message that it came behind); lateness_ms; order (`judged`,
+    `unjudged`, or null if the message has no order); has_result; results (count); record (the kind of the first record
+    at the target: `matched`, `otherwise`, `carried`, or a fault; null if there is no record).
 
     Args:
-        accepted: as in `tarry.pipelines.audit.tables`, and so the next two.
+        accepted: accepted messages, as in `tarry.pipelines.audit.tables`; so are `settled` and `arrived`.
         settled: results.
-        arrived: what targets hold.
-        rules: by what.
-        told_later: the places of messages whose results stand behind those that were read, and not behind what was
-            read of the targets.
-        stubs: those among the dead letters.
+        arrived: records at targets.
+        rules: the rules.
+        told_later: the places of messages whose results are above the end of `settled`. These results were read after
+            the targets.
+        stubs: the stubs among the dead letters.
     """
     messages = _awaiting(_held_back(_joined(accepted, settled, arrived, rules), stubs), told_later)
     return _verdict(_placed(messages, rules), rules)
@@ -119,7 +122,7 @@ def _joined(accepted: DataFrame, settled: DataFrame, arrived: DataFrame, rules: 
         f.lit(True).alias("has_result"),
         f.count("*").alias("results"),
     )
-    # What somebody has copied to another topic, headers and all, is no delivery: it is joined by the target as well.
+    # A copy in another topic, with the same headers, is no delivery. So the join includes the target.
     content = ("key", "value_hash", "id", "told_due_ms")
     first = f.struct("arrived_ms", "target_partition", "target_offset", *content)
     came = (
@@ -139,7 +142,7 @@ def _joined(accepted: DataFrame, settled: DataFrame, arrived: DataFrame, rules: 
         .join(said, list(SOURCE_PLACE), "left")
         .withColumn("target", f.coalesce(sure_target, "said_target", "own_target"))
         .join(came, [*SOURCE_PLACE, "target"], "left")
-        # A record's word alone makes it due no sooner than the configuration says.
+        # A record alone, without a result, cannot make its message due earlier than the configuration says.
         .withColumn("due_ms", f.coalesce(sure_due, "said_due_ms", f.greatest("own_due_ms", "first.told_due_ms")))
         .withColumn("arrivals", f.coalesce("arrivals", f.lit(0)))
         .withColumn("has_result", f.coalesce("has_result", f.lit(False)))
@@ -152,7 +155,7 @@ def _joined(accepted: DataFrame, settled: DataFrame, arrived: DataFrame, rules: 
 
 
 def _held_back(messages: DataFrame, stubs: DataFrame | None) -> DataFrame:
-    """Messages with whether a stub alone says what became of them: they are judged, due or not."""
+    """Mark the messages that have a stub and no result. They are judged even if they are not due."""
     if stubs is None:
         return messages.withColumns({"is_stub": f.lit(False), "stub_code": f.lit(None).cast("string")})
     found = stubs.groupBy(*SOURCE_PLACE).agg(f.max(f.coalesce("code", f.lit(""))).alias("stub_code"))
@@ -164,7 +167,7 @@ def _held_back(messages: DataFrame, stubs: DataFrame | None) -> DataFrame:
 
 
 def _awaiting(messages: DataFrame, told_later: DataFrame | None) -> DataFrame:
-    """Messages, of which those are not judged yet whose result the next run reads."""
+    """Mark the messages whose result the next run reads. They are not judged in this run."""
     if told_later is None:
         return messages.withColumn("is_told_later", f.lit(False))
     later = told_later.select(*SOURCE_PLACE, f.lit(True).alias("is_told")).distinct()
@@ -172,19 +175,19 @@ def _awaiting(messages: DataFrame, told_later: DataFrame | None) -> DataFrame:
     return (
         messages.join(later, list(SOURCE_PLACE), "left")
         .withColumn("is_told_later", told)
-        # Whether one with a fixed delay is early, that result says.
+        # With a fixed delay, only that result shows whether the delivery is early.
         .withColumn("is_judged", f.col("is_judged") & (~told | (f.col("is_early") & ~f.col("is_fixed"))))
     )
 
 
 def _placed(messages: DataFrame, rules: Rules) -> DataFrame:
-    """Messages with what stands before them: in the order of a key, and under the same id."""
+    """Add what precedes each message: in the order of its key, and under the same id."""
     # From here to the end of the intake.
     behind = Window.partitionBy("intake", "partition").orderBy(f.col("offset").desc())
     behind = behind.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     is_delivered = f.col("arrivals") > 0
     is_ranked = is_delivered & f.col("key").isNotNull()
-    # What has no place in an order is a sequence by itself: it would make a large one of nothing.
+    # A message without a place in an order is a sequence of its own; otherwise all of them would be one large window.
     before = Window.partitionBy(
         "target", "first.target_partition", "intake", "partition", "key", f.when(~is_ranked, f.col("offset"))
     )
@@ -234,10 +237,11 @@ def _verdict(messages: DataFrame, rules: Rules) -> DataFrame:
         .when(f.col("fate").isin("lost", "still lost"), f.when(is_fired, "fired").otherwise("no result"))
     )
     is_expired = _sure(f.col("first.arrived_ms") <= results_since)
-    # What was sent too late to be on time is late from when it was sent. A stamp that is ahead is not when that was.
+    # A message that was already due when it was sent is late from that time. With a fixed delay the timestamp may be
+    # ahead, so it does not count.
     on_time_ms = f.when(f.col("is_fixed"), f.col("due_ms")).otherwise(f.greatest("due_ms", "timestamp_ms"))
     lateness_ms = f.col("first.arrived_ms") - on_time_ms
-    # What is wrong with the first record at the target.
+    # The faults of the first record at the target.
     of_first = {
         "duplicate": f.col("is_same") | (is_repeated & is_delivered),
         "early": f.col("is_early"),
@@ -297,7 +301,7 @@ def _verdict(messages: DataFrame, rules: Rules) -> DataFrame:
 
 
 def _is_damaged() -> Column:
-    """Whether the first arrival is another message than the one that was sent."""
+    """Whether the first arrival differs from the message that was sent."""
     return (
         ~f.col("key").eqNullSafe(f.col("first.key"))
         | (f.col("value_hash") != f.col("first.value_hash"))
@@ -308,9 +312,9 @@ def _is_damaged() -> Column:
 
 
 def _is_misplaced(partitions: Mapping[str, Collection[int]]) -> Column:
-    """Whether the first arrival is at another partition than the one asked for, or that of its key.
+    """Whether the first arrival is not at the requested partition, or not at the partition of its key.
 
-    What is not known, such as whether one was asked for, is no fault.
+    If it is not known whether a partition was requested, there is no fault.
     """
     numbers = f.from_json(f.lit(json.dumps({of: sorted(each) for of, each in partitions.items()})), _PARTITIONS)
     at, asked, hashed = f.col("first.target_partition"), f.col("asked_partition"), positive_murmur2(f.col("key"))
@@ -319,7 +323,7 @@ def _is_misplaced(partitions: Mapping[str, Collection[int]]) -> Column:
 
 
 def _looked_up(times: Mapping[tuple[Any, ...], int], *keys: str) -> Column:
-    """A time by some columns; null where there is none."""
+    """Look up a time by the values of some columns; null if there is none."""
     found = f.lit(None).cast("long")
     for values, at_ms in times.items():
         is_meant = f.lit(True)
