@@ -60,16 +60,16 @@ def test_before_the_first_start_all_would_be_made_and_after_it_all_is_as_it_must
     assert before[2] == "ok    broker 1: offset.metadata.max.bytes=4096"
     partitions = dict.fromkeys(SUFFIXES, 2) | dict.fromkeys(WHEELS, 2 * 22)
     assert before[3:9] == [
-        f"ok    topic {config.intake}{suffix}: not there; `tarry serve` would make it "
+        f"ok    topic {config.intake}{suffix}: does not exist; `tarry serve` would create it "
         f"({count} partitions, replication 1)"
         for suffix, count in partitions.items()
     ]
     status, open_to_all = (
         f"ok    topic {config.intake}.status:",
-        "ok    ACLs: no authorizer: everybody may do everything",
+        "ok    ACLs: the brokers have no authorizer: every user has all rights",
     )
-    would_make = f"{status} not there; `tarry serve` would make it (1 partition, replication 1)"
-    assert before[9:] == [would_make, open_to_all]
+    would_create = f"{status} does not exist; `tarry serve` would create it (1 partition, replication 1)"
+    assert before[9:] == [would_create, open_to_all]
 
     serve = Serve(config, tmp_path)
     try:
@@ -142,12 +142,12 @@ def test_each_fault_of_a_topic_is_a_line_of_its_own(
         f"{name}: has 3 partitions, and 2 are configured",
         f"{name}: has retention.ms=604800000; it must be -1",
         f"{name}: has message.timestamp.type=CreateTime; it must be LogAppendTime",
-        f"{name}.results: not there, and cannot be made: replication = 9, and there is 1 broker",
+        f"{name}.results: does not exist, and cannot be created: replication = 9, but the cluster has 1 broker",
         f"{name}.journal: has cleanup.policy=compact; it must be delete",
         f"{name}.journal: has retention.ms=604800000; it must be -1",
         f"{name}.journal: has max.message.bytes=1048588; it must be at least 1114124",
-        f"{name}.dead: not there, and cannot be made: replication = 9, and there is 1 broker",
-        f"{target}: not there; what {name} delivers would go to {name}.dead as unknown-target",
+        f"{name}.dead: does not exist, and cannot be created: replication = 9, but the cluster has 1 broker",
+        f"{target}: does not exist; messages of {name} would go to {name}.dead as unknown-target",
     }
     assert {text.split(" (kafka-configs")[0] for text in failed} == expected
 
@@ -220,16 +220,16 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
 
     code, lines = check(tmp_path, toml, **login_as)
     assert code == 1
-    rights = {line for line in lines if "ACLs of" in line and "transactions" not in line}
+    rights = {line for line in lines if "ACLs of" in line and "transactional ids" not in line}
     assert rights == {
-        "note  ACLs of topic checked: without DELETE what is done stays in it for ever",
+        "note  ACLs of topic checked: without DELETE the service cannot delete done records",
         "ok    ACLs of topic checked.results: DESCRIBE_CONFIGS, WRITE",
-        "FAIL  ACLs of topic checked.journal: READ needed, and not granted",
-        "FAIL  ACLs of topic checked.dead: WRITE needed, and not granted",
-        "FAIL  ACLs of topic checked.wheel-1: DELETE needed, and not granted",
+        "FAIL  ACLs of topic checked.journal: READ needed, but not granted",
+        "FAIL  ACLs of topic checked.dead: WRITE needed, but not granted",
+        "FAIL  ACLs of topic checked.wheel-1: DELETE needed, but not granted",
         "note  ACLs of topic checked.status: without WRITE clients cannot ask what the intake accepts",
-        "note  ACLs of topic orders: not there, or hidden from this user; making it needs CREATE",
-        "FAIL  ACLs of group tarry: READ needed, and not granted",
+        "note  ACLs of topic orders: it does not exist, or is hidden from this user; creating it needs CREATE",
+        "FAIL  ACLs of group tarry: READ needed, but not granted",
     }
 
     allow(ResourceType.TOPIC, "checked", AclOperation.DELETE)

@@ -33,17 +33,17 @@ def test_an_intake_that_is_configured_no_more_is_noted_with_what_waits_in_it(
         assert serve.stop() == 0
         new = replace(old, intake=unique_name("new"))
         path = tmp_path / "checked.toml"
-        begin = f"note  intake {old.intake}: served by group {old.group} once, and not configured; "
-        assert notes(path, new) == [begin + "nothing waits in it"]
+        begin = f"note  intake {old.intake}: group {old.group} has served it before, but it is not configured; "
+        assert notes(path, new) == [begin + "waiting messages: none"]
         with DelayedProducer(bootstrap, intake=old.intake) as producer:
             producer.send("somewhere", b"v", key=b"k", delay=timedelta(seconds=50))
-        assert notes(path, new) == [begin + "at most 1 wait in it, and nobody delivers them"]
+        assert notes(path, new) == [begin + "waiting messages: at most 1, which are not delivered"]
         assert notes(path, old) == []
         stranger = replace(new, group=unique_name("group"))
         assert notes(path, stranger) == []
         demanding = replace(old, intake_settings={"replication": 3})
         [line] = notes(path, demanding)
-        assert line.startswith(f"note  intake {old.intake}: replication = 3, and there are fewer copies of ")
+        assert line.startswith(f"note  intake {old.intake}: replication = 3, but these topics have fewer replicas: ")
         assert line.count(" (1)") == 5
     finally:
         serve.close()

@@ -8,8 +8,8 @@ def test_topics_with_fewer_copies_than_are_configured_are_one_line() -> None:
     copies = {"in": 3, "in.journal": 1, "in.wheel-2": 2, "in.results": 4, "other": 1, "other.journal": 1, "in.x": 1}
     [line] = short_of_copies(Intake(topic="in", replication=3), copies)
     assert line == (
-        "intake in: replication = 3, and there are fewer copies of in.journal (1), in.wheel-2 (2); "
-        "kafka-reassign-partitions makes more"
+        "intake in: replication = 3, but these topics have fewer replicas: in.journal (1), in.wheel-2 (2); "
+        "add replicas with kafka-reassign-partitions"
     )
 
 
@@ -22,11 +22,11 @@ def test_brokers_whose_members_hear_of_each_other_late_are_a_line_for_each_setti
     heartbeat, session = slow_to_notice(3, by_default)
     assert heartbeat == (
         "broker 3: group.consumer.heartbeat.interval.ms=5000: "
-        "so long partitions of a service that ends wait for others; 1000 is well"
+        "after a service ends, its partitions wait up to this long (ms) for a new owner; set 1000 or less"
     )
     assert session == (
         "broker 3: group.consumer.session.timeout.ms=45000: "
-        "so long partitions of a process that dies wait for others; 10000 is well"
+        "after a process dies, its partitions wait up to this long (ms) for a new owner; set 10000 or less"
     )
 
 

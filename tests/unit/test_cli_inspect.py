@@ -42,8 +42,8 @@ def _run(*arguments: str) -> tuple[int, str, BaseException | None]:
         (["pending", "--exact", "--bucket", HANDLE], "--exact and --bucket exclude each other"),
         (["pending", "--bucket", "soon"], "not an RFC 3339 time"),
         (["pending", "--bucket", "2030-01-01T00:00:00"], "needs its offset"),
-        (["pending", "--bucket", "1767225600"], "no epoch milliseconds of our time"),
-        (["pending", "--bucket", "9" * 30], "no epoch milliseconds of our time"),
+        (["pending", "--bucket", "1767225600"], "a number must be milliseconds since the epoch"),
+        (["pending", "--bucket", "9" * 30], "a number must be milliseconds since the epoch"),
         (["cancel", HANDLE, "--wait", "--timeout", "30"], "needs a unit"),
         (["cancel"], "Missing argument"),
         (["status"], "Missing argument"),
@@ -74,7 +74,7 @@ def test_a_handle_of_another_topic_is_refused_before_anything_is_asked(
     topic = handle.split(".")[1]
     _, _, refusal = _run(command, handle, *intake, "--config", str(path), "--bootstrap-servers", "127.0.0.1:1")
     assert isinstance(refusal, UsageError)
-    assert str(refusal) == f"the handle is of {topic}, and not of on: name its intake by --intake"
+    assert str(refusal) == f"the handle belongs to topic {topic}, not to on: give its intake with --intake"
 
 
 def test_a_cancel_in_an_intake_with_a_fixed_delay_is_refused(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_cancel_in_an_intake_with_a_fixed_delay_is_refused(tmp_path: Path) -> 
     path.write_text('[[intake]]\ntopic = "in"\ndelay = "5s"\ntarget = "orders"\n', encoding="utf-8")
     _, _, refusal = _run("cancel", HANDLE, "--config", str(path))
     assert isinstance(refusal, UsageError)
-    assert "nothing in it can be cancelled" in str(refusal)
+    assert "its messages cannot be cancelled" in str(refusal)
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def test_a_missing_intake_is_one_line(broker: FakeBroker) -> None:
         ),
         ({"outcome": "dead", "reason": "bad-delay", "due_ms": None}, 0, "dead: bad-delay, at "),
         ({"outcome": "duplicate"}, 0, "duplicate: at 2026-01-01T00:00:00.004Z, of another message with this id"),
-        ({"outcome": "fired", "due_ms": NOW_MS + 1}, 1, "unknown: it does not wait, and there is no result"),
+        ({"outcome": "fired", "due_ms": NOW_MS + 1}, 1, "unknown: the message is not waiting and has no result"),
         ({"outcome": "cancel-too-late"}, 1, "unknown: "),
     ],
 )

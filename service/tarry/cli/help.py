@@ -1,4 +1,4 @@
-"""The help of a command: its docstring, with the examples line by line as they stand there."""
+"""The help text of a command: its docstring, with one line per example."""
 
 import inspect
 import re
@@ -9,6 +9,6 @@ _EXAMPLES = re.compile(r"^(?=Examples?:$)", re.MULTILINE)
 
 
 def help_of(command: Callable[..., Any]) -> str:
-    """What `--help` prints of a command above its options."""
-    # Click fills paragraphs, but for those that begin so.
+    """Return the text that `--help` prints above the options: the command's docstring."""
+    # Click rewraps every paragraph that does not start with \b; a list of examples must keep its line breaks.
     return _EXAMPLES.sub("\b\n", inspect.cleandoc(command.__doc__ or ""))

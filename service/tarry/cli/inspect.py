@@ -1,4 +1,4 @@
-"""What the commands that look on share: the configuration, an inspector, and a bar for long reads."""
+"""Shared by the commands that read the cluster: configuration, inspector, and a progress bar for long reads."""
 
 import logging
 import os
@@ -21,23 +21,34 @@ from tarry.service.app import cluster_of, policy_of
 from tarry.units import MAX_EPOCH_MS, format_instant
 
 SHOWN_FROM = 20_000
-"""Reading fewer records takes no time that anybody would watch."""
+"""Number of unread records from which the progress bar is shown. Fewer records are read too fast for a bar."""
 
 
 def configured(config: Path | None, bootstrap_servers: str | None) -> tuple[Config, Cluster]:
-    """The configuration, and the cluster that is meant."""
+    """Load the configuration.
+
+    Args:
+        config: the configuration file; None: the default one.
+        bootstrap_servers: replaces the address of the configuration, if given.
+
+    Returns:
+        The configuration, and the cluster to connect to.
+
+    Raises:
+        ConfigError: the configuration is wrong.
+    """
     settings = load(config, os.environ)
     cluster = cluster_of(settings)
     if bootstrap_servers is not None:
         cluster = replace(cluster, bootstrap_servers=bootstrap_servers)
-    # Each refused connection would be a line; the command's own error says it once.
+    # librdkafka would log each refused connection; the command reports the failure once, in its own error.
     logging.getLogger("librdkafka").addHandler(logging.NullHandler())
     return settings, cluster
 
 
 @contextmanager
 def inspector(settings: Config, cluster: Cluster) -> Iterator[Inspector]:
-    """An inspector that shows how far it is, where somebody looks."""
+    """Open an inspector that shows a progress bar on a terminal, and close it after the block."""
     bar = Bar()
     looking = Inspector(cluster, settings.service.group, SystemClock(), bar.advance)
     try:
@@ -48,7 +59,7 @@ def inspector(settings: Config, cluster: Cluster) -> Iterator[Inspector]:
 
 
 def policy(settings: Config, topic: str) -> IntakePolicy:
-    """What an intake accepts; whatever reads well, where it is not configured here."""
+    """Return the policy of an intake; for an intake that is not configured here, one that accepts any valid message."""
     for intake in settings.intakes:
         if intake.topic == topic:
             return policy_of(settings, intake)
@@ -56,7 +67,7 @@ def policy(settings: Config, topic: str) -> IntakePolicy:
 
 
 def instants(**moments: int | None) -> dict[str, Any]:
-    """Moments as JSON has them: as text, and `NAME_ms` as a number."""
+    """Return two JSON fields per instant: `NAME` as RFC 3339 text, and `NAME_ms` in milliseconds since the epoch."""
     fields: dict[str, Any] = {}
     for name, at_ms in moments.items():
         fields[name] = None if at_ms is None else format_instant(at_ms)
@@ -65,7 +76,7 @@ def instants(**moments: int | None) -> dict[str, Any]:
 
 
 class Bar:
-    """A bar on stderr that comes when there is much to read."""
+    """A progress bar on stderr. It appears only on a terminal, and only for `SHOWN_FROM` unread records or more."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
@@ -73,7 +84,12 @@ class Bar:
         self._read = self._total = 0
 
     def advance(self, read: int, more: int) -> None:
-        """So many were read, and so many more are to be read."""
+        """Report progress.
+
+        Args:
+            read: number of records read since the last call.
+            more: number of records that were found since the last call and that must be read.
+        """
         self._read += read
         self._total += more
         if self._progress is None:
@@ -90,6 +106,6 @@ class Bar:
         self._progress.update(self._progress.task_ids[0], completed=self._read, total=self._total)
 
     def close(self) -> None:
-        """Take it away."""
+        """Remove the bar from the terminal."""
         if self._progress is not None:
             self._progress.stop()

@@ -1,6 +1,7 @@
-"""The `tarry` command: subcommands, and how all of them end.
+"""The `tarry` command: its subcommands, its errors and its exit codes.
 
-Exit codes: 0 done, 1 failed, 2 usage or configuration. Errors go to stderr in one line; `--debug` shows where from.
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. An error is one line on stderr; `--debug` adds the
+traceback.
 """
 
 import os
@@ -38,13 +39,13 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Messages that arrive later, on time, once, in order: a delay and retry service beside Kafka.",
+    help="A delay and retry service for Kafka: messages arrive later, on time, once and in order.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """Options that stand before the command."""
+    """The options that are given before the command."""
 
     debug: bool
     log_level: Level
@@ -59,13 +60,13 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def common(
     context: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
-    log_level: Annotated[Level, typer.Option(help="What goes to stderr.")] = "info",
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    log_level: Annotated[Level, typer.Option(help="The lowest level of log events that go to stderr.")] = "info",
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Messages that arrive later, on time, once, in order: a delay and retry service beside Kafka."""
+    """A delay and retry service for Kafka: messages arrive later, on time, once and in order."""
     del version
     context.obj = Common(debug, log_level)
 
@@ -75,17 +76,17 @@ for command in (broker, serve, send, status, cancel, pending, redrive, topics, c
 app.add_typer(spark)
 
 
-def _whence(error: TarryError, words: list[str]) -> str:
-    """Where Kafka's address is from, if it is nobody's: what went wrong may be no more than that."""
+def _default_address_hint(error: TarryError, words: list[str]) -> str:
+    """Return a hint for a broker error when nothing sets Kafka's address: the default address is a likely cause."""
     is_given = any(word.startswith(("--config", _SERVERS)) for word in words)
     if not isinstance(error, BrokerError) or is_given or is_configured(os.environ):
         return ""
-    missing = f", and no {_SERVERS}" if _takes(words, _SERVERS) else ""
+    missing = f", and no {_SERVERS}" if _has_option(words, _SERVERS) else ""
     return f" (no {DEFAULT_PATH} here{missing}: the address is the default)"
 
 
-def _takes(words: list[str], option: str) -> bool:
-    """Whether the command that is asked for has an option."""
+def _has_option(words: list[str], option: str) -> bool:
+    """Return whether the command on the command line has this option."""
     command: Any = get_command(app)
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
@@ -93,7 +94,7 @@ def _takes(words: list[str], option: str) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command and end the process."""
+    """Run the command, and end the process with its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     try:
         code: Any = app(words, prog_name="tarry", standalone_mode=False)
@@ -107,6 +108,6 @@ def main(arguments: list[str] | None = None) -> None:
     except TarryError as error:
         if "--debug" in words:
             raise
-        typer.echo(f"tarry: {error}{_whence(error, words)}", err=True)
+        typer.echo(f"tarry: {error}{_default_address_hint(error, words)}", err=True)
         sys.exit(USAGE if isinstance(error, ConfigError | HeaderError) else FAILED)
     sys.exit(code if isinstance(code, int) else 0)

@@ -1,4 +1,4 @@
-"""Options that several commands have, how their texts are read, and what they mean where they are left out."""
+"""Options that several commands share: their declarations, their parsers and their defaults."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,19 +14,30 @@ from tarry.units import parse_duration_ms
 _Read = TypeVar("_Read")
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", metavar="F", help="The configuration; by default ./tarry.toml.")
+    Path | None,
+    typer.Option(
+        "--config", metavar="F", help="The configuration file. Default: $TARRY_CONFIG, else ./tarry.toml if it exists."
+    ),
 ]
 ServersOption = Annotated[
-    str | None, typer.Option("--bootstrap-servers", metavar="HOST:PORT", help="Kafka; by default as configured.")
+    str | None,
+    typer.Option(
+        "--bootstrap-servers", metavar="HOST:PORT", help="The Kafka cluster. Default: the configured address."
+    ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 
 def value_of(name: str, read: Callable[[str], _Read], text: str) -> _Read:
-    """What an option says, read by a function that raises ValueError.
+    """Parse the text of an option.
+
+    Args:
+        name: the option, for the error.
+        read: the parser; raises ValueError.
+        text: the text to parse.
 
     Raises:
-        typer.BadParameter: it can't be read; names the option.
+        typer.BadParameter: `read` raised ValueError; the error names the option.
     """
     try:
         return read(text)
@@ -35,22 +46,22 @@ def value_of(name: str, read: Callable[[str], _Read], text: str) -> _Read:
 
 
 def more_than_nothing_ms(text: str) -> int:
-    """A duration that is not 0.
+    """Parse a duration that is greater than zero; return milliseconds.
 
     Raises:
-        ValueError: it is, or is no duration.
+        ValueError: the text is not a duration, or the duration is zero.
     """
     duration_ms = parse_duration_ms(text)
     if not duration_ms:
-        raise ValueError(f"more than nothing is needed: {text}")
+        raise ValueError(f"duration must be greater than zero: {text}")
     return duration_ms
 
 
 def signed_duration_ms(text: str) -> int:
-    """A duration that is not 0, with a minus before it or without.
+    """Parse a duration that is not zero and that may be negative, such as `-1h`; return milliseconds.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a duration, or the duration is zero.
     """
     sign = -1 if text.startswith("-") else 1
     return sign * more_than_nothing_ms(text.removeprefix("-"))
@@ -58,33 +69,37 @@ def signed_duration_ms(text: str) -> int:
 
 HandleIntakeOption = Annotated[
     str | None,
-    typer.Option("--intake", metavar="I", help="The intake that the handle is of; by default one that is configured."),
+    typer.Option("--intake", metavar="I", help="The intake of the handle. Default: any configured intake."),
 ]
 
 
 def refuse_other_intakes(handle: Handle, settings: Config, intake: str | None) -> None:
-    """Refuse a handle that is of another topic: it may come from anybody, and name any.
+    """Refuse a handle of another topic. A handle can come from an untrusted source, and can name any topic.
 
     Args:
-        handle: which.
+        handle: the handle.
         settings: the configuration.
-        intake: the one that is meant; None: any that is configured.
+        intake: the only intake to accept; None: accept every configured intake.
 
     Raises:
-        UsageError: it is not of that intake.
+        UsageError: the handle belongs to another topic.
     """
     known = [one.topic for one in settings.intakes] if intake is None else [intake]
     if handle.topic not in known:
-        raise UsageError(f"the handle is of {handle.topic}, and not of {', '.join(known)}: name its intake by --intake")
+        raise UsageError(
+            f"the handle belongs to topic {handle.topic}, not to {', '.join(known)}: give its intake with --intake"
+        )
 
 
 def default_intake(settings: Config) -> str:
-    """The first configured intake whose messages say in our headers when they are due.
+    """Return the topic of the first configured intake without a fixed delay and without a dialect.
 
     Raises:
-        UsageError: all have a fixed delay, or a dialect.
+        UsageError: every configured intake has a fixed delay or a dialect.
     """
     for intake in settings.intakes:
         if not intake.is_fixed and intake.dialect is None:
             return intake.topic
-    raise UsageError("all configured intakes have a fixed delay or a dialect: produce to them with any producer")
+    raise UsageError(
+        "every configured intake has a fixed delay or a dialect: send to these intakes with a plain Kafka producer"
+    )

@@ -1,4 +1,4 @@
-"""`tarry pending`: how many messages wait, by due time."""
+"""`tarry pending`: count the messages that wait, by due time."""
 
 import json
 import os
@@ -21,36 +21,43 @@ from tarry.kafka.inspector import Inspector, Waiting
 from tarry.units import parse_instant_ms, shown
 
 LEAST_EPOCH_MS = 10**12
-"""Smaller numbers are taken for seconds, here as in `tarry-deliver-at`."""
+"""The smallest number (September 2001) that is accepted as milliseconds. A smaller one is probably in seconds. The
+header `tarry-deliver-at` has the same limit."""
 
 MOST_DIGITS = 14
+"""The largest number of digits of an epoch time in milliseconds: 14 digits reach the year 5138."""
 
 
 def pending(
     intake: Annotated[
-        str | None, typer.Option(metavar="I", help="The intake; by default all that are configured.")
+        str | None, typer.Option(metavar="I", help="The intake. Default: all configured intakes.")
     ] = None,
     bucket: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="List what is in the buckets of that time: RFC 3339, or epoch ms."),
+        typer.Option(
+            metavar="TIME",
+            help="List the messages in the buckets that cover this time: RFC 3339, or milliseconds since the epoch.",
+        ),
     ] = None,
     *,
-    exact: Annotated[bool, typer.Option("--exact", help="Read all that waits, and count it.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Read all waiting messages and count them.")] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
     bootstrap_servers: ServersOption = None,
 ) -> None:
-    """Say how many messages wait, by due time.
+    """Count the messages that wait, by due time.
 
-    Without options: by offsets alone, which is quick at any backlog, and an upper bound: a row for what is in memory or
-    not read yet, and one for each bucket of the overflow wheel that holds something. With --exact all of that is read,
-    and counted by how long it still waits. With --bucket the messages of one time are listed, level by level: due time,
-    id, target, key.
+    Without options, the command counts offsets. This is fast at any backlog, and gives an upper bound. It prints one
+    row for the messages that are in memory or not read yet, and one row for each bucket of the overflow wheel that is
+    not empty.
+
+    With --exact, it reads all waiting messages and counts them by the time until they are due. With --bucket, it lists
+    the messages in the buckets of one time, level by level: due time, id, target, key.
 
     Example: tarry pending --exact
     """
     if exact and bucket is not None:
-        raise typer.BadParameter("--exact and --bucket exclude each other")
+        raise typer.BadParameter("--exact and --bucket exclude each other: use only one")
     at_ms = None if bucket is None else _read_time(bucket)
     settings, cluster = configured(config, bootstrap_servers)
     with inspector(settings, cluster) as looking:
@@ -69,7 +76,9 @@ def pending(
 def _read_time(text: str) -> int:
     if text.isdecimal():
         if len(text) > MOST_DIGITS or int(text) < LEAST_EPOCH_MS:
-            raise typer.BadParameter(f"--bucket: no epoch milliseconds of our time: {shown(text)}")
+            raise typer.BadParameter(
+                f"--bucket: a number must be milliseconds since the epoch, with 13 or 14 digits: {shown(text)}"
+            )
         return int(text)
     return value_of("--bucket", parse_instant_ms, text)
 
@@ -78,7 +87,7 @@ def _say_unserved(topic: str, group: str, backlogs: Sequence[Backlog]) -> None:
     unserved = [str(backlog.place[1]) for backlog in backlogs if backlog.checkpoint is None]
     if unserved:
         which = topic if len(unserved) == len(backlogs) else f"{topic}, partitions {', '.join(unserved)}"
-        text = "`tarry serve` has not served it yet, or its offsets are lost; all that it holds is counted"
+        text = "`tarry serve` has not served it yet, or its offsets are lost; the count includes all of its records"
         typer.echo(f"tarry: {which}: group {group} has no checkpoint: {text}", err=True)
 
 
@@ -90,7 +99,7 @@ def _all(looking: Inspector, settings: Config, backlogs: Sequence[Backlog]) -> I
 
 
 def _of_time(looking: Inspector, settings: Config, backlogs: Sequence[Backlog], at_ms: int) -> Iterator[Waiting]:
-    """What waits in the buckets that cover a time, and in memory for the time of the smallest bucket."""
+    """Return the messages in the buckets that cover a time, and those in memory that are due in the same width."""
     requests = RequestReader(policy(settings, backlogs[0].place[0]))
     done = looking.done(backlogs)
     width_ms = settings.overflow.width_ms
@@ -109,7 +118,10 @@ def _of_time(looking: Inspector, settings: Config, backlogs: Sequence[Backlog], 
 
 
 def _covers(bucket: Bucket, until_ms: int, due_ms: int, at_ms: int) -> bool:
-    """Whether a message is one of a bucket's turn; what is beyond all levels lies in the farthest bucket."""
+    """Return whether a message of a slot belongs to this bucket: other buckets used the slot before.
+
+    The last bucket of the highest level also holds messages that are due after its end.
+    """
     return bucket.start_ms <= due_ms and (due_ms < until_ms or at_ms >= until_ms)
 
 
@@ -131,5 +143,5 @@ def _list(found: Iterable[Waiting], *, as_json: bool) -> None:
         for one in found:
             line, fields = listed(one)
             typer.echo(json.dumps(fields, ensure_ascii=False) if as_json else line)
-    except BrokenPipeError:  # whoever reads has seen enough, such as `head`
+    except BrokenPipeError:  # the reader of the pipe, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What `tarry pending` counts: rows of a table, each also an object of JSON."""
+"""The rows that `tarry pending` prints, as text and as JSON objects."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from tarry.units import format_duration, format_instant, shown
 
 _S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
 STEPS_MS = (10 * _S, _M, 10 * _M, _H, 6 * _H, _D, 7 * _D, 30 * _D)
-"""Where the rows of an exact count end, from now on."""
+"""The upper bounds of the rows of an exact count, in milliseconds from now."""
 
 _OTHERS: tuple[tuple[Kind, str], ...] = (("cancel", "cancels"), ("dead", "to be dead letters"))
 
@@ -21,9 +21,9 @@ class Row(NamedTuple):
     """One row.
 
     Attributes:
-        size: how many.
-        text: what they are.
-        fields: the same for JSON.
+        size: number of messages.
+        text: description of these messages.
+        fields: the row as a JSON object.
     """
 
     size: int
@@ -32,7 +32,11 @@ class Row(NamedTuple):
 
 
 def at_most(backlogs: Iterable[Backlog]) -> Iterator[Row]:
-    """By offsets alone: what is in memory or not read yet, then each bucket that may hold something."""
+    """Count by offsets, which gives an upper bound.
+
+    Returns:
+        A row for the records that are in memory or not read yet, then a row for each bucket that may hold messages.
+    """
     in_memory = 0
     counts: Counter[tuple[int, int, int, bool]] = Counter()
     for backlog in backlogs:
@@ -49,7 +53,15 @@ def at_most(backlogs: Iterable[Backlog]) -> Iterator[Row]:
 
 
 def by_due_time(waiting: Iterable[Waiting], now_ms: int) -> Iterator[Row]:
-    """Exactly, in steps from now on; then what is no message that will be delivered."""
+    """Count exactly, by the time until the messages are due (`STEPS_MS`).
+
+    Args:
+        waiting: all waiting records.
+        now_ms: the time now.
+
+    Returns:
+        The rows of messages by due time, then a row for cancels and a row for records that will be dead letters.
+    """
     ends_ms = [now_ms, *(now_ms + step for step in STEPS_MS)]
     steps: Counter[int] = Counter()
     others: Counter[Kind] = Counter()
@@ -79,7 +91,7 @@ def _step(number: int) -> str:
 
 
 def listed(found: Waiting) -> tuple[str, dict[str, Any]]:
-    """One message of a bucket, as a line and for JSON."""
+    """Return one message of a bucket as a line of text and as a JSON object."""
     key = None if found.key is None else found.key.decode("utf-8", "backslashreplace")
     due_ms = found.due_ms
     fields = {

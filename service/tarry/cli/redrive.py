@@ -1,4 +1,4 @@
-"""`tarry redrive`: sends dead letters again."""
+"""`tarry redrive`: send dead letters again."""
 
 import json
 from collections import Counter
@@ -15,28 +15,31 @@ from tarry.headers import ERROR
 from tarry.units import shown
 
 SHOWN = 10
-"""Dead letters that a dry run shows."""
+"""The largest number of dead letters that `--dry-run` lists."""
 
 
 def redrive(
-    dead: Annotated[str, typer.Argument(help="The topic of dead letters.", show_default=False)],
+    dead: Annotated[str, typer.Argument(help="The dead-letter topic.", show_default=False)],
     *,
-    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where they are sent.")],
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The topic to send the dead letters to.")],
     where: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=PATTERN", help="Only those: NAME is key, value or a header's; several must all hold."
+            metavar="NAME=PATTERN",
+            help="Select dead letters. NAME is key, value or the name of a header; PATTERN is a shell pattern. "
+            "With several --where, all must match.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing; only print what would be sent.")] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
     bootstrap_servers: ServersOption = None,
 ) -> None:
     """Send dead letters again.
 
-    Each is sent once, however often this is run: a note beside it says that it was. Those of one key keep their order.
-    A key that has stopped goes on with the first of them.
+    Each dead letter is sent once, even if the command runs again: the same transaction writes a record to the
+    dead-letter topic that marks the dead letter as sent. Messages of one key keep their order. A stopped key of a
+    RetryingConsumer continues with the first dead letter of that key.
 
     Examples:
       tarry redrive orders.billing.dead --to orders --dry-run
@@ -61,14 +64,14 @@ def _show(letters: list[DeadLetter], to: str, *, as_json: bool) -> None:
         return
     typer.echo(f"would send {len(letters):,} to {to}")
     for reason, count in reasons.most_common():
-        typer.echo(f"  {count:,} {_harmless(reason)}")
+        typer.echo(f"  {count:,} {_printable(reason)}")
     for letter in letters[:SHOWN]:
         key = "".join(letter.text("key")) or "no key"
-        typer.echo(f"  partition {letter.partition} offset {letter.offset}: {_harmless(key)}")
+        typer.echo(f"  partition {letter.partition} offset {letter.offset}: {_printable(key)}")
     if len(letters) > SHOWN:
         typer.echo(f"  and {len(letters) - SHOWN:,} more")
 
 
-def _harmless(text: str) -> str:
-    """What a stranger wrote, with nothing in it that a terminal would obey."""
+def _printable(text: str) -> str:
+    """Escape text from a message, which must not send control characters to the terminal."""
     return text if text.isprintable() else shown(text)

@@ -1,4 +1,4 @@
-"""`tarry send`: messages that arrive later, one from the command line or many from a file."""
+"""`tarry send`: send delayed messages, one from the command line or many from a file."""
 
 import json
 import os
@@ -25,51 +25,64 @@ def send(
     value: Annotated[
         str | None,
         typer.Argument(
-            help="The payload: text; - reads it from standard input; without it, empty.", show_default=False
+            help="The message's value as text. - reads it from standard input. Default: empty.", show_default=False
         ),
     ] = None,
     *,
-    delay: Annotated[str | None, typer.Option(metavar="5s", help="How long from now: 250ms, 5s, 1h30m, 30d.")] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="5s", help="Deliver after this delay: 250ms, 5s, 1h30m, 30d.")
+    ] = None,
     at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="When: RFC 3339 with an offset, 2030-01-31T12:00:00Z.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Deliver at this time: RFC 3339 with an offset, such as 2030-01-31T12:00:00Z."
+        ),
     ] = None,
     intake: Annotated[
         str | None,
-        typer.Option(metavar="I", help="The intake; by default the first one without a fixed delay or dialect."),
+        typer.Option(
+            metavar="I",
+            help="The intake to send to. Default: the first configured intake without a fixed delay or dialect.",
+        ),
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="K", help="Messages of one key keep their order.")] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="K", help="The message's key. Messages of one key keep their order.")
+    ] = None,
     id_: Annotated[
-        str | None, typer.Option("--id", metavar="UUID", help="The message's id; by default random.")
+        str | None, typer.Option("--id", metavar="UUID", help="The message's id. Default: a random UUID.")
     ] = None,
     partition: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="The target's partition; by default by the key.")
+        int | None, typer.Option(metavar="N", min=0, help="The partition of the target. Default: chosen by the key.")
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="K=V", help="A header, as often as needed.")
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="K=V", help="A header of the message; repeat for more headers."),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the outcome, without a time-out, and print it.")
+        bool, typer.Option("--wait", help="Wait for the outcome and print it. There is no timeout.")
     ] = False,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="F", help="Send the messages of a file, one JSON object a line, instead."),
+        typer.Option("--file", metavar="F", help="Send the messages of a file with one JSON object per line."),
     ] = None,
     config: ConfigOption = None,
     bootstrap_servers: ServersOption = None,
 ) -> None:
-    """Send messages that are delivered later.
+    """Send one delayed message, or many from a file.
 
-    Prints, once the broker has acknowledged, a receipt as a line of JSON: id, handle, due, due_ms, intake, partition,
-    offset. With --wait it then prints the outcome as the service wrote it, and exits with 1 if that is `dead`.
+    When the broker has acknowledged a message, the command prints a receipt as one line of JSON: id, handle, due,
+    due_ms, intake, partition, offset. With --wait it then prints the outcome that the service wrote, and exits with 1
+    if the outcome is `dead`.
 
-    A line of a file is an object with the fields target, value, key, delay or at, id, partition, headers: texts,
-    written as the options are; partition a number, headers an object of texts. A value or key of null is Kafka's null;
-    a missing value is empty. A bad line ends the command; what stands before it is sent, as the receipts say.
+    Each line of a file is a JSON object with the fields target, value, key, delay or at, id, partition and headers.
+    partition is a number, headers is an object of strings, and the other fields are strings in the format of the
+    options. A null value or key is a null in Kafka; a missing value is empty, and a missing key is null. The command
+    ends at the first bad line; it has sent the messages of the lines above, as their receipts show.
 
     Example: tarry send orders '{"order": 17}' --key 17 --delay 15m
     """
     if file is not None:
-        _refuse_beside_file(target, value, delay, at, key, id_, partition, header, wait)
+        _refuse_with_file(target, value, delay, at, key, id_, partition, header, wait)
     settings, cluster = configured(config, bootstrap_servers)
     chosen_intake = intake or default_intake(settings)
     _refuse_other_headers(settings, chosen_intake)
@@ -93,21 +106,23 @@ def send(
         raise typer.Exit(1)
 
 
-def _refuse_beside_file(*others: object) -> None:
-    """A file brings everything."""
+def _refuse_with_file(*others: object) -> None:
+    """Refuse the arguments and options of one message together with `--file`."""
     if any(other is not None and other is not False for other in others):
-        raise typer.BadParameter("--file stands without TARGET, VALUE and the options of one message")
+        raise typer.BadParameter(
+            "--file excludes TARGET, VALUE, --delay, --at, --key, --id, --partition, --header and --wait"
+        )
 
 
 def _refuse_other_headers(settings: Config, topic: str) -> None:
-    """Where our headers are not read, the message would have another due time and handle, or be dead."""
+    """Refuse an intake that does not read tarry's headers: the message would get another due time, or be dead."""
     for intake in settings.intakes:
         if intake.topic == topic and intake.is_fixed:
-            raise UsageError(f"intake {topic} has a fixed delay: produce to it with any producer")
+            raise UsageError(f"intake {topic} has a fixed delay: send to it with a plain Kafka producer")
         if intake.topic == topic and intake.dialect is not None:
             raise UsageError(
                 f"intake {topic} has the dialect {intake.dialect}, and does not read the headers of `tarry send`: "
-                "choose another with --intake, or produce to it with any producer"
+                "choose another intake with --intake, or send to it with a plain Kafka producer"
             )
 
 
@@ -121,7 +136,7 @@ def _message(
     partition: int | None,
     header: list[str] | None,
 ) -> DelayedMessage:
-    """The one message of the command line."""
+    """Build the message from the arguments and options of the command line."""
     if target is None:
         raise typer.BadParameter("needs TARGET, or --file")
     if (delay is None) == (at is None):
@@ -130,7 +145,7 @@ def _message(
     for text in header or []:
         name, equals, content = text.partition("=")
         if not name or not equals:
-            raise typer.BadParameter(f"--header is NAME=VALUE: {shown(text)}")
+            raise typer.BadParameter(f"--header must be NAME=VALUE: {shown(text)}")
         pairs.append((name, os.fsencode(content)))
     return DelayedMessage(
         target,
@@ -150,9 +165,10 @@ def _send_one(producer: DelayedProducer, message: DelayedMessage) -> Receipt:
 
 
 def _send_file(producer: DelayedProducer, path: Path) -> None:
-    """Send a file's messages, with a progress bar where somebody looks."""
+    """Send the messages of a file, with a progress bar on a terminal."""
     console = Console(stderr=True)
-    # With standard output on the same terminal, receipts go above the bar; elsewhere they go where they should.
+    # If standard output is a terminal too, Progress must print the receipts above the bar; otherwise it must not
+    # touch standard output.
     with Progress(
         *Progress.get_default_columns(),
         console=console,
@@ -167,12 +183,12 @@ def _send_file(producer: DelayedProducer, path: Path) -> None:
             for receipt in producer.send_many(messages):
                 _print_receipt(receipt)
         except HeaderError as error:
-            # The producer takes a message as soon as it is read, so it is the last line's.
+            # The producer validates each message when it is read, so the bad message is the line read last.
             raise UsageError(f"{messages.place}: {error}") from error
 
 
 def _print_receipt(receipt: Receipt) -> None:
-    """One line of JSON."""
+    """Print a receipt as one line of JSON."""
     handle = receipt.handle
     line = {
         "id": receipt.id,

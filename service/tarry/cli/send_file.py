@@ -1,8 +1,8 @@
-"""Files of messages: one JSON object a line, with the fields of `tarry send`.
+"""Reads files of messages: one JSON object per line, with the fields of `tarry send`.
 
-`target`, `value`, `key`, `delay` or `at`, `id`, `partition`, `headers`: texts, written as the command's options are;
-`partition` a number, `headers` an object of texts. A value, key or header of null is Kafka's null; a missing value is
-empty, a missing key null.
+The fields are `target`, `value`, `key`, `delay` or `at`, `id`, `partition` and `headers`. `partition` is a number,
+`headers` is an object of strings, and the others are strings in the format of the command's options. A null value, key
+or header is a null in Kafka; a missing value is empty, and a missing key is null.
 """
 
 import json
@@ -21,10 +21,10 @@ _FIELDS = ("target", "value", "key", "delay", "at", "id", "partition", "headers"
 
 
 def read_delay(text: str) -> timedelta:
-    """Read `5s` as a delay.
+    """Parse a delay, such as `5s`.
 
     Raises:
-        ValueError: no duration, or longer than any date lies ahead.
+        ValueError: the text is not a duration, or the delay is longer than the time up to the year 9999.
     """
     delay_ms = parse_duration_ms(text)
     if delay_ms > MAX_EPOCH_MS:
@@ -33,10 +33,10 @@ def read_delay(text: str) -> timedelta:
 
 
 def read_time(text: str) -> datetime:
-    """Read an RFC 3339 time with its offset.
+    """Parse an RFC 3339 time with an offset.
 
     Raises:
-        ValueError: no such time, or one without an offset.
+        ValueError: the text is not such a time, or has no offset.
     """
     epoch_ms = parse_instant_ms(text)
     try:
@@ -46,11 +46,11 @@ def read_time(text: str) -> datetime:
 
 
 class MessageFile:
-    """The messages of a file; iterate once.
+    """The messages of a file. It can be iterated only once.
 
     Args:
         path: the file.
-        on_progress: told how many bytes were read, line by line.
+        on_progress: called for each line with its length in bytes.
     """
 
     def __init__(self, path: Path, on_progress: Callable[[int], None]) -> None:
@@ -60,14 +60,14 @@ class MessageFile:
 
     @property
     def place(self) -> str:
-        """The line read last, as `file:number`."""
+        """The position of the line that was read last, as `file:number`."""
         return f"{self._path}:{self._line}"
 
     def __iter__(self) -> Iterator[DelayedMessage]:
-        """Read line by line; empty lines are passed over.
+        """Read the file line by line, and skip empty lines.
 
         Raises:
-            UsageError: a line is no message, or the file can't be read.
+            UsageError: a line is not a message, or the file cannot be read.
         """
         try:
             with self._path.open("rb") as lines:
@@ -88,10 +88,10 @@ class MessageFile:
 
 
 def to_message(fields: object) -> DelayedMessage:
-    """Turn a line's object into a message.
+    """Turn the JSON object of a line into a message.
 
     Raises:
-        ValueError: what is wrong with it, in one line.
+        ValueError: the object is not a message; the text says why, in one line.
     """
     if not isinstance(fields, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - a value from outside, not a mistaken call
@@ -100,7 +100,7 @@ def to_message(fields: object) -> DelayedMessage:
         raise ValueError(f"unknown field {unknown!r} (known: {', '.join(_FIELDS)})")
     target = _text(fields, "target", None)
     if target is None:
-        raise ValueError("target: needed")
+        raise ValueError("target: missing")
     delay, at = _text(fields, "delay", None), _text(fields, "at", None)
     if (delay is None) == (at is None):
         raise ValueError("needs either delay or at")
@@ -119,7 +119,7 @@ def to_message(fields: object) -> DelayedMessage:
 def _text(fields: dict[str, Any], name: str, default: str | None) -> str | None:
     value = fields.get(name, default)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{name}: should be text")
+        raise ValueError(f"{name}: should be a string")
     return value
 
 
@@ -128,7 +128,7 @@ def _headers(fields: dict[str, Any]) -> dict[str, str | None] | None:
     if headers is None:
         return None
     if not isinstance(headers, dict):
-        raise ValueError("headers: should be an object of texts")  # noqa: TRY004 - as above
+        raise ValueError("headers: should be an object of strings")  # noqa: TRY004 - as above
     return {name: _text(headers, name, None) for name in headers}
 
 

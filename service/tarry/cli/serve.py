@@ -1,4 +1,4 @@
-"""`tarry serve`: the service in the foreground."""
+"""`tarry serve`: run the service in the foreground."""
 
 import os
 from typing import Annotated
@@ -15,21 +15,28 @@ def serve(
     context: typer.Context,
     config: ConfigOption = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, max=64, metavar="N", help="How many workers; without it as configured.")
+        int | None,
+        typer.Option(
+            min=1, max=64, metavar="N", help="Number of worker processes. Default: service.processes as configured."
+        ),
     ] = None,
     adopt: Annotated[
         bool,
         typer.Option(
             "--adopt",
-            help="Deliver all that an intake holds where nobody knows what of it is done: one of before, or made anew.",
+            help="Take over partitions whose checkpoint is missing or belongs to other topics, and deliver all that "
+            "their intake holds: for a topic that existed before tarry, or a topic that was made again.",
         ),
     ] = False,
 ) -> None:
-    """Deliver messages when they are due, until SIGTERM or Ctrl-C.
+    """Run the service: deliver messages when they are due.
 
-    Makes the topics that are missing and checks those that are there. Then one line of JSON an event goes to stderr;
-    "serving" means that a process has taken over all its partitions. On SIGTERM they are handed over, and it ends
-    within 10 seconds. Health and metrics are at /livez, /readyz and /metrics of [http].
+    First the command creates the topics that are missing and checks those that exist. Then it runs until SIGTERM or
+    Ctrl-C, and logs one line of JSON per event to stderr. The event "serving" means that a process has taken over all
+    of its partitions.
+
+    On SIGTERM the service releases its partitions and ends within 10 seconds. Health and metrics are at /livez,
+    /readyz and /metrics of the [http] address.
 
     Example: tarry serve --config tarry.toml
     """

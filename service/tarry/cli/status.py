@@ -1,4 +1,4 @@
-"""`tarry status`: where a message is."""
+"""`tarry status`: show where a message is."""
 
 import json
 from typing import Annotated, Any
@@ -15,20 +15,24 @@ from tarry.units import format_duration, format_instant
 
 
 def status(
-    handle: Annotated[str, typer.Argument(help="The message's handle, from its receipt.", show_default=False)],
+    handle: Annotated[
+        str, typer.Argument(help="The message's handle, from the receipt of tarry send.", show_default=False)
+    ],
     *,
     intake: HandleIntakeOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
     bootstrap_servers: ServersOption = None,
 ) -> None:
-    """Say where a message is: waiting, fired, cancelled, dead, a duplicate, or unknown.
+    """Show where a message is: waiting, fired, cancelled and so on.
 
-    Of one that waits it says in which bucket of the overflow wheel, or that it is in memory; when it is due; and
-    whether a cancel of it was sent. It is looked for in the results and in what waits, which may take a while where
-    its bucket holds millions. What has happened longer ago than the results are kept, 7 days, is unknown.
+    The states are waiting, fired, cancelled, dead, duplicate and unknown. For a waiting message, the command prints its
+    bucket of the overflow wheel, or that it is in memory; when it is due; and whether a cancel for it was sent.
 
-    Exits with 1 if it is unknown, with 2 if the handle is none.
+    The command searches the results and the waiting messages. This takes longer if the message's bucket holds millions
+    of messages. Results are kept for 7 days; a message with an older result is unknown.
+
+    Exit codes: 1 if the message is unknown; 2 if HANDLE is not a handle.
 
     Example: tarry status 1.tarry.delayed.2.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21
     """
@@ -50,7 +54,7 @@ def _state(found: Whereabouts) -> str:
 
 
 def _fields(handle: Handle, found: Whereabouts) -> dict[str, Any]:
-    """For JSON."""
+    """Return the JSON object."""
     fields = {"handle": str(handle), "state": _state(found), **instants(due=handle.due_ms)}
     if found.waits_in is not None:
         fields["level"] = found.waits_in.level
@@ -65,7 +69,7 @@ def _fields(handle: Handle, found: Whereabouts) -> dict[str, Any]:
 
 
 def _text(handle: Handle, found: Whereabouts, now_ms: int) -> str:
-    """For people, in one line."""
+    """Return one line of text for people."""
     due = f"due {format_instant(handle.due_ms)}"
     cancel = "; a cancel of it waits" if found.cancel_waits else ""
     if found.waits_in is not None:
@@ -74,7 +78,7 @@ def _text(handle: Handle, found: Whereabouts, now_ms: int) -> str:
         return f"waiting: {_place(found)}; {due}, {when}{cancel}"
     if found.result is None:
         served = "" if found.is_served else "; `tarry serve` has not served its partition yet"
-        return f"unknown: it does not wait, and there is no result; {due}{cancel}{served}"
+        return f"unknown: the message is not waiting and has no result; {due}{cancel}{served}"
     return _outcome(found.result, handle, due) + cancel
 
 
@@ -82,7 +86,11 @@ def _place(found: Whereabouts) -> str:
     if found.bucket is None:
         if not found.is_served:
             return "`tarry serve` has not served its partition yet"
-        return "not deliverable, the service has not read it yet" if found.will_be_dead else "in memory"
+        return (
+            "the service has not read it yet, and will write it to the dead letters"
+            if found.will_be_dead
+            else "in memory"
+        )
     bucket, until_ms = found.bucket
     return f"level {bucket.level}, the bucket from {format_instant(bucket.start_ms)} to {format_instant(until_ms)}"
 
@@ -103,7 +111,7 @@ def _outcome(result: dict[str, Any], handle: Handle, due: str) -> str:
 
 
 def _rounded(duration_ms: int) -> str:
-    """A duration of at most two units or so."""
+    """Return a duration rounded down to about two units, such as `3h20m`."""
     for unit_ms in (3_600_000, 60_000, 1_000):
         if duration_ms >= 24 * unit_ms:
             return format_duration(duration_ms // unit_ms * unit_ms)

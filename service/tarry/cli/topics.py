@@ -1,6 +1,6 @@
-"""`tarry topics`: the topics of all intakes, made or checked as a start of the service would, and no more.
+"""`tarry topics`: create and check the topics of all intakes, as `tarry serve` does when it starts.
 
-For who starts the service with a user that may create none.
+Use it when the service runs as a user that may not create topics.
 """
 
 import os
@@ -18,10 +18,11 @@ def topics(
     context: typer.Context,
     config: ConfigOption = None,
 ) -> None:
-    """Make the topics that are missing, check those that are there, and end.
+    """Create the topics that are missing, and check the others.
 
-    It is what `tarry serve` does first. Run before it, by a user who may create topics, it leaves the service without
-    need for that right. Prints one line for each topic that was made, and one for each intake.
+    `tarry serve` does the same when it starts. If a user with the right to create topics runs this command first, the
+    service does not need that right. The command prints one line for each topic that it created, and one for each
+    intake.
 
     Example: tarry topics --config tarry.toml
     """
@@ -30,7 +31,9 @@ def topics(
 
     def report(event: str, **said: Any) -> None:
         if event == "status_topic_unfit":
-            typer.echo(f"note  {said['reason']}; the service does without, and clients cannot ask what it accepts")
+            typer.echo(
+                f"note  {said['reason']}; the service runs without it, but clients cannot ask what the intake accepts"
+            )
         if event == "topic_made":
             typer.echo(f"made  {said['topic']}")
 

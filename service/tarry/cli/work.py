@@ -1,7 +1,8 @@
-"""One process of `tarry serve`, started by its supervisor: no command for people.
+"""One worker process of `tarry serve`. The supervisor starts it; it is not a command for people.
 
-Run as `python -m tarry.cli.work DESCRIPTOR SUPERVISOR`: the descriptor of the channel, and the supervisor's process id.
-Exit codes: 0 asked to end; 2 ended on purpose, starting it anew is of no use; 1 failed, start it anew.
+Run as `python -m tarry.cli.work DESCRIPTOR SUPERVISOR`: the file descriptor of the channel, and the supervisor's
+process id. Exit codes: 0, the supervisor asked it to end; 1, it failed, and the supervisor restarts it; 2, it cannot
+run, and a restart would not help.
 """
 
 import pickle
@@ -18,7 +19,7 @@ REFUSED: Final = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Work; return the exit code."""
+    """Run the worker until it ends; return the exit code."""
     descriptor, supervisor = arguments
     channel = Channel(int(descriptor), int(supervisor))
     orders: app.Orders = pickle.loads(channel.orders())  # noqa: S301 (from our own parent, by a socket that is ours alone)
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
     except TarryError as error:
         logger.warning("process_failed", reason=str(error))
         return FAILED
-    except Exception:  # a mistake of ours: the log must have it, and the supervisor starts us anew
+    except Exception:  # a bug: log it, and let the supervisor restart this process
         logger.exception("process_failed")
         return FAILED
     return 0

@@ -1,4 +1,4 @@
-"""`tarry check`: what it looks at, and the command."""
+"""`tarry check`: the command and its checks."""
 
 from tarry.cli.check.command import check
 

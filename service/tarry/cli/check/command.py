@@ -1,12 +1,13 @@
-"""`tarry check`: could the service run here? One line for each thing that it needs.
+"""`tarry check`: check whether the service could run here, with one line for each thing that it needs.
 
-Nothing is made or changed. Lines come as they are found, each with one of three words in front:
+The command creates and changes nothing. It prints each line as soon as it knows the result. A line starts with one of
+three words:
 
-    ok      as it must be, or as `tarry serve` would make it
-    FAIL    the service would refuse to start, or could not do its work
-    note    it cannot be told from here, only tidying up would suffer, or a start would not mind
+    ok      as it must be, or `tarry serve` would create it so
+    FAIL    the service would refuse to start, or could not work
+    note    the command could not check it, or it is a problem that does not stop the service
 
-A broker that does not answer is one FAIL, and nothing is asked after it.
+If a broker does not answer, the command prints one FAIL and ends.
 """
 
 import logging
@@ -47,10 +48,12 @@ def check(
     context: typer.Context,
     config: ConfigOption = None,
 ) -> None:
-    """Say whether the service could run here: configuration, broker, topics, rights. Changes nothing.
+    """Check the configuration, brokers, topics and ACLs; change nothing.
 
-    One line each: `ok`, `FAIL`, or `note` where it cannot be told. Exits with 1 if one fails, with 2 if the
-    configuration does.
+    Prints one line for each check: `ok`; `FAIL` if the service could not start or work; `note` if the command could
+    not check it, or if the problem does not stop the service.
+
+    Exit codes: 1 if a check failed; 2 if the configuration is wrong.
 
     Example: tarry check --config tarry.toml
     """
@@ -73,12 +76,12 @@ def check(
 
 
 def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iterator[Finding]:
-    """Look at everything that the service needs of the cluster, in the order in which a start would.
+    """Check everything that the service needs in the cluster, in the order of the service's start.
 
     Args:
         settings: the configuration.
         admin: an admin client.
-        complaints: what the client says about connections, filled while it is polled.
+        complaints: the client's errors about connections; the client appends to it while it is polled.
     """
     servers = settings.kafka.bootstrap_servers
     try:
@@ -96,7 +99,7 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
             has = _settings_of(admin, broker)
         except KafkaException as exception:
             error = error_of(exception)
-            yield Finding(FAIL, f"broker {broker}: no answer at the address that it advertises: {error.str()}")
+            yield Finding(FAIL, f"broker {broker}: no answer at its advertised listener: {error.str()}")
             return
         yield _metadata_limit(broker, has)
         if has is not None and settings.service.group_protocol == "consumer":
@@ -108,30 +111,33 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
         yield from _topics(admin, intake, geometry, brokers)
         if intake.topic in there:
             yield from _wheel(settings, intake)
-        # Of a topic that is missing is told above: partitions need not tell of it again.
+        # A missing topic has its own line already; its partitions must not repeat it.
         if there.issuperset(log for log, _ in logs_of((intake.topic, 0), geometry)):
             yield from _partitions(settings, admin, intake, len(cluster.topics[intake.topic].partitions))
         if intake.target is not None and intake.target not in there:
             yield Finding(
                 FAIL,
-                f"topic {intake.target}: not there; what {intake.topic} delivers would go to {intake.topic}{DEAD} "
-                "as unknown-target",
+                f"topic {intake.target}: does not exist; messages of {intake.topic} would go to "
+                f"{intake.topic}{DEAD} as unknown-target",
             )
     yield from _upkeep(settings, cluster)
     if open_to_all:
-        yield Finding(OK, "ACLs: no authorizer: everybody may do everything")
+        yield Finding(OK, "ACLs: the brokers have no authorizer: every user has all rights")
     else:
         yield from rights(admin, settings, there)
 
 
 def _connect(settings: Config) -> tuple[AdminClient, list[str]]:
-    """An admin client, and the list that takes what it says about its connections.
+    """Create an admin client.
+
+    Returns:
+        The client, and the list to which it appends its errors about connections.
 
     Raises:
-        ConfigError: `kafka.options` has a property that the client library does not take.
+        ConfigError: `kafka.options` has a property that librdkafka refuses.
     """
     complaints: list[str] = []
-    # The client library logs each refused connection; one line of ours says it once.
+    # librdkafka logs each refused connection; this command reports the failure once, in its own line.
     logging.getLogger("librdkafka").addHandler(logging.NullHandler())
     silent = logging.getLogger("tarry.check.librdkafka")
     silent.addHandler(logging.NullHandler())
@@ -148,19 +154,19 @@ def _connect(settings: Config) -> tuple[AdminClient, list[str]]:
 
 
 def _where_from(config: Path | None) -> str:
-    """Which file was read."""
+    """Return the name of the configuration file that was read, for people."""
     chosen = config or os.environ.get(PATH_VARIABLE) or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
     return str(chosen) if chosen else f"defaults (there is no {DEFAULT_PATH} here)"
 
 
 def _settings_of(admin: AdminClient, broker: int) -> Mapping[str, str] | None:
-    """A broker's settings, asked of itself: so this also shows whether its own address is reachable.
+    """Read a broker's settings from that broker itself, which also checks that its advertised address is reachable.
 
     Returns:
-        Name to value; None where this user may not ask.
+        Name to value; None if this user has no right to describe the broker's configuration.
 
     Raises:
-        KafkaException: it does not answer.
+        KafkaException: the broker does not answer.
     """
     resource = ConfigResource(ResourceType.BROKER, str(broker))
     try:
@@ -173,9 +179,11 @@ def _settings_of(admin: AdminClient, broker: int) -> Mapping[str, str] | None:
 
 
 def _metadata_limit(broker: int, has: Mapping[str, str] | None) -> Finding:
-    """The room that a broker has for a checkpoint."""
+    """Check that a broker's limit for offset metadata is large enough for a checkpoint."""
     if has is None:
-        return Finding(NOTE, f"broker {broker}: {METADATA_LIMIT} may not be asked for; it must be {LIMIT + 1} or more")
+        return Finding(
+            NOTE, f"broker {broker}: no right to read {METADATA_LIMIT} (not checked); it must be {LIMIT + 1} or more"
+        )
     allowed = int(has[METADATA_LIMIT])
     if allowed <= LIMIT:
         return Finding(FAIL, f"broker {broker}: {METADATA_LIMIT}={allowed}; it must be {LIMIT + 1} or more")
@@ -183,7 +191,7 @@ def _metadata_limit(broker: int, has: Mapping[str, str] | None) -> Finding:
 
 
 def _topics(admin: AdminClient, intake: Intake, geometry: Geometry, brokers: int) -> Iterator[Finding]:
-    """The topics of an intake, one line for each that is right, and one for each fault."""
+    """Check the topics of an intake: one line for each correct topic, and one for each fault."""
     name = intake.topic
     try:
         checked = check_topics(
@@ -197,8 +205,11 @@ def _topics(admin: AdminClient, intake: Intake, geometry: Geometry, brokers: int
 
 
 def _status(admin: AdminClient, intake: Intake) -> Iterator[Finding]:
-    """The topic in which clients can read what the intake accepts: the service does without."""
-    without = "the service does without: clients cannot ask what it accepts, nor the service the brokers for their time"
+    """Check the status topic, in which clients read what the intake accepts; the service can run without it."""
+    without = (
+        "the service runs without it, but clients cannot ask what the intake accepts, "
+        "and the service cannot ask the brokers for their time"
+    )
     try:
         one = check_status(TopicAdmin(admin), intake.topic, intake.replication)
     except BrokerError as error:
@@ -213,13 +224,15 @@ def _status(admin: AdminClient, intake: Intake) -> Iterator[Finding]:
         yield Finding(OK, f"topic {topic}: 1 partition, as it must be")
     else:
         yield Finding(
-            OK, f"topic {topic}: not there; `tarry serve` would make it (1 partition, replication {intake.replication})"
+            OK,
+            f"topic {topic}: does not exist; `tarry serve` would create it "
+            f"(1 partition, replication {intake.replication})",
         )
 
 
 def _of_intake(name: str, checked: list[Checked], replication: int, brokers: int) -> Iterator[Finding]:
-    """One line for each topic that is right, and one for each fault."""
-    for one in sorted(checked, key=lambda one: one.topic.name != name):  # the intake first, the others as they come
+    """Return one line for each correct topic, and one for each fault; the intake's own topic comes first."""
+    for one in sorted(checked, key=lambda one: one.topic.name != name):
         topic, partitions = one.topic.name, _counted(one.topic.partitions, "partition")
         if one.faults:
             yield from (Finding(FAIL, f"topic {topic}: {fault.removeprefix(f'{topic} ')}") for fault in one.faults)
@@ -228,34 +241,34 @@ def _of_intake(name: str, checked: list[Checked], replication: int, brokers: int
         elif replication > brokers:
             yield Finding(
                 FAIL,
-                f"topic {topic}: not there, and cannot be made: replication = {replication}, "
-                f"and there is {_counted(brokers, 'broker')}",
+                f"topic {topic}: does not exist, and cannot be created: replication = {replication}, "
+                f"but the cluster has {_counted(brokers, 'broker')}",
             )
         else:
             shape = f"{partitions}, replication {replication}"
-            yield Finding(OK, f"topic {topic}: not there; `tarry serve` would make it ({shape})")
+            yield Finding(OK, f"topic {topic}: does not exist; `tarry serve` would create it ({shape})")
 
 
 def _wheel(settings: Config, intake: Intake) -> Iterator[Finding]:
-    """What the checkpoints say of the overflow wheel; nothing where all is well."""
+    """Compare the configured overflow wheel with the checkpoints; return a line for each difference that matters."""
     try:
         for refusal in refusals(settings, cluster_of(settings), intake):
             yield Finding(FAIL, f"overflow wheel: {refusal}")
     except TarryError as error:
-        yield Finding(NOTE, f"overflow wheel of {intake.topic}: its shape could not be asked for: {error}")
+        yield Finding(NOTE, f"overflow wheel of {intake.topic}: its shape could not be checked: {error}")
 
 
 def _partitions(settings: Config, admin: AdminClient, intake: Intake, partitions: int) -> Iterator[Finding]:
-    """Partitions that the service would set aside; nothing where all is well."""
+    """Return a line for each partition that the service could not serve."""
     try:
         for line in unserved(settings, cluster_of(settings), admin, intake, partitions):
             yield Finding(FAIL, f"partition {line}")
     except TarryError as error:
-        yield Finding(NOTE, f"partitions of {intake.topic}: whether all can be served could not be told: {error}")
+        yield Finding(NOTE, f"partitions of {intake.topic}: could not check whether all can be served: {error}")
 
 
 def _upkeep(settings: Config, cluster: ClusterMetadata) -> Iterator[Finding]:
-    """What a start would not mind, and an operator should know; nothing where all is well."""
+    """Return a line for each problem that does not stop the service but that an operator should know."""
     copies = {
         name: min(len(partition.replicas) for partition in topic.partitions.values())
         for name, topic in cluster.topics.items()

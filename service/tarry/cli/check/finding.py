@@ -1,9 +1,9 @@
-"""What `tarry check` says: one line for each thing that it looked at."""
+"""The result of one check of `tarry check`."""
 
 from typing import Final, NamedTuple
 
 ANSWER_WITHIN_S: Final = 8.0
-"""How long a broker may take to answer: people wait for this command."""
+"""How long the command waits for an answer of a broker, in seconds. Short, because a person waits for the command."""
 
 OK, FAIL, NOTE = "ok", "FAIL", "note"
 
@@ -13,7 +13,7 @@ class Finding(NamedTuple):
 
     Args:
         word: `OK`, `FAIL` or `NOTE`.
-        text: what was looked at, a colon, and how it is.
+        text: the thing that was checked, a colon, and the result.
     """
 
     word: str

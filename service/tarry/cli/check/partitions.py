@@ -1,7 +1,7 @@
-"""Which partitions of an intake nobody could serve as they are, for `tarry check`: the service sets them aside.
+"""The check of `tarry check` for partitions of an intake that the service could not serve.
 
-A log of theirs has no leader or does not exist, or a take-over would be refused: by what is in the journal, or because
-the checkpoint is of other logs than there are.
+Such a partition has a log without a leader, or a log that does not exist; or the service would refuse to take it over,
+because of its journal, or because its checkpoint belongs to other logs than those that exist now.
 """
 
 from collections.abc import Iterator
@@ -18,20 +18,20 @@ from tarry.service.app import geometry_of
 
 
 def unserved(settings: Config, cluster: Cluster, admin: AdminClient, intake: Intake, partitions: int) -> Iterator[str]:
-    """Partitions that can't be served, one line each.
+    """Find the partitions that the service could not serve.
 
     Args:
         settings: the configuration.
-        cluster: where.
+        cluster: the cluster.
         admin: an admin client.
-        intake: one whose topic is there.
-        partitions: how many it has.
+        intake: an intake whose topic exists.
+        partitions: the number of partitions of the intake.
 
     Returns:
-        The lines.
+        One line for each such partition.
 
     Raises:
-        TarryError: it cannot be told: no answer, or a right to read is missing.
+        TarryError: the check is not possible: a broker does not answer, or a right to read is missing.
     """
     clock = SystemClock()
     places = [(intake.topic, partition) for partition in range(partitions)]

@@ -1,4 +1,4 @@
-"""Whether this user may do what the service does, as the brokers themselves say it."""
+"""The check of `tarry check` for the rights of this user, as the brokers report them."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,22 +12,31 @@ from tarry.service.app import geometry_of
 
 
 def rights(admin: AdminClient, settings: Config, there: set[str]) -> Iterator[Finding]:
-    """What this user may do, as the brokers themselves say it."""
+    """Compare the rights that this user has with those that the service needs.
+
+    Args:
+        admin: an admin client.
+        settings: the configuration.
+        there: the topics that exist and that this user can see.
+    """
     needed = needed_rights(settings)
     yield from _topic_rights(admin, {topic: wanted for topic, wanted in needed.items() if topic in there})
     for topic in needed:
         if topic not in there:
-            yield Finding(NOTE, f"ACLs of topic {topic}: not there, or hidden from this user; making it needs CREATE")
+            yield Finding(
+                NOTE,
+                f"ACLs of topic {topic}: it does not exist, or is hidden from this user; creating it needs CREATE",
+            )
     yield _group_right(admin, settings.service.group)
     yield Finding(
         NOTE,
-        "ACLs of transactions: cannot be asked for; the service needs WRITE on transactional ids that "
-        f"begin with {settings.service.group}.",
+        "ACLs of transactional ids: not checked (Kafka has no request for it); the service needs WRITE on "
+        f"transactional ids that begin with {settings.service.group}.",
     )
 
 
 def needed_rights(settings: Config) -> dict[str, Rights]:
-    """What the service needs, by topic; a target counts where it is named in full."""
+    """Return the rights that the service needs, by topic. Target globs are left out: they name no single topic."""
     needed: dict[str, Rights] = {}
     for intake in settings.intakes:
         needed |= rights_on(intake.topic, geometry_of(settings, intake).levels)
@@ -45,14 +54,14 @@ def _topic_rights(admin: AdminClient, needed: Mapping[str, Rights]) -> Iterator[
             yield Finding(FAIL, f"ACLs of topic {topic}: {answer.str()}")
             continue
         if not answer:
-            yield Finding(NOTE, f"ACLs of topic {topic}: the brokers do not say what is allowed")
+            yield Finding(NOTE, f"ACLs of topic {topic}: the brokers do not report this user's rights")
             continue
         must, should = needed[topic]
         lacking = (must | should) - answer
         if lacking & must:
-            yield Finding(FAIL, f"ACLs of topic {topic}: {names(lacking)} needed, and not granted")
+            yield Finding(FAIL, f"ACLs of topic {topic}: {names(lacking)} needed, but not granted")
         elif lacking:
-            lost = "what is done stays in it for ever" if must else "clients cannot ask what the intake accepts"
+            lost = "the service cannot delete done records" if must else "clients cannot ask what the intake accepts"
             yield Finding(NOTE, f"ACLs of topic {topic}: without {names(lacking)} {lost}")
         else:
             yield Finding(OK, f"ACLs of topic {topic}: {names(must | should)}")
@@ -62,11 +71,11 @@ def _group_right(admin: AdminClient, group: str) -> Finding:
     allowed = granted_on_group(admin, group, ANSWER_WITHIN_S)
     if isinstance(allowed, KafkaError):
         if allowed.code() in DENIED:
-            return Finding(FAIL, f"ACLs of group {group}: READ needed, and not granted")
-        # Such as a cluster whose topic of offsets nobody has used yet.
-        return Finding(NOTE, f"ACLs of group {group}: could not be asked for ({allowed.name()}); READ is needed")
+            return Finding(FAIL, f"ACLs of group {group}: READ needed, but not granted")
+        # For example, a new cluster has no __consumer_offsets topic yet, and so no group coordinator.
+        return Finding(NOTE, f"ACLs of group {group}: could not be checked ({allowed.name()}); READ is needed")
     if not allowed:
-        return Finding(NOTE, f"ACLs of group {group}: the brokers do not say what is allowed; READ is needed")
+        return Finding(NOTE, f"ACLs of group {group}: the brokers do not report this user's rights; READ is needed")
     if READ not in allowed:
-        return Finding(FAIL, f"ACLs of group {group}: READ needed, and not granted")
+        return Finding(FAIL, f"ACLs of group {group}: READ needed, but not granted")
     return Finding(OK, f"ACLs of group {group}: READ")

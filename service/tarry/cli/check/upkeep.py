@@ -1,9 +1,10 @@
-"""What would not keep the service from starting, and an operator should know, for `tarry check`.
+"""The checks of `tarry check` for problems that do not stop the service but that an operator should know.
 
-- An intake that the group has served and that is configured no more: what waits in it, nobody delivers.
-- Topics of an intake with fewer copies than are configured: that setting is for topics that are made.
-- With KIP-848 the brokers say how soon a member hears of another that has left, and how long one that died is waited
-  for: by Kafka's defaults 5 s and 45 s.
+- An intake that the group has served before and that is no longer configured: its messages are not delivered.
+- Topics of an intake with fewer replicas than are configured: the setting applies only when a topic is created.
+- With KIP-848, the brokers set the heartbeat interval and the session timeout of the group's members. The heartbeat
+  interval bounds how soon a member learns that another one has left; the session timeout bounds how long the partitions
+  of a dead member wait. Kafka's defaults are 5 s and 45 s.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,13 +24,13 @@ SESSION, LONGEST_SESSION_MS = "group.consumer.session.timeout.ms", 10_000
 
 
 def left_behind(cluster: Cluster, group: str, configured: Iterable[str], there: Mapping[str, int]) -> Iterator[str]:
-    """Intakes that the group has served, and that are configured no more; one line each.
+    """Return one line for each intake that the group has served before and that is no longer configured.
 
     Args:
-        cluster: where.
-        group: the service's.
-        configured: the intakes.
-        there: all topics of the cluster that this user may see, and how many partitions each has.
+        cluster: the cluster.
+        group: the service's consumer group.
+        configured: the configured intakes.
+        there: all topics that this user can see, and the number of partitions of each.
     """
     others = [
         topic
@@ -42,40 +43,44 @@ def left_behind(cluster: Cluster, group: str, configured: Iterable[str], there: 
         with closing(Inspector(cluster, group, SystemClock())) as looking:
             for topic in looking.served((one, partition) for one in others for partition in range(there[one])):
                 waiting = sum(row.size for row in at_most(looking.survey(topic)))
-                how_many = (
-                    f"at most {waiting} wait in it, and nobody delivers them" if waiting else "nothing waits in it"
+                how_many = f"at most {waiting}, which are not delivered" if waiting else "none"
+                yield (
+                    f"intake {topic}: group {group} has served it before, but it is not configured; "
+                    f"waiting messages: {how_many}"
                 )
-                yield f"intake {topic}: served by group {group} once, and not configured; {how_many}"
     except TarryError as error:
-        yield f"intakes that are not configured: what waits in them could not be asked for: {error}"
+        yield f"intakes that are not configured: their waiting messages could not be counted: {error}"
 
 
 def short_of_copies(intake: Intake, copies: Mapping[str, int]) -> Iterator[str]:
-    """Topics of an intake with fewer copies than are configured; one line for all.
+    """Return a line that names the topics of an intake with fewer replicas than are configured.
 
     Args:
-        intake: as configured.
-        copies: of each topic that is there, those of the partition that has the fewest.
+        intake: the intake.
+        copies: for each topic that exists, the replicas of its partition with the fewest replicas.
     """
     own = sorted(topic for topic in copies if intake.topic in {topic, owner_of_internal_topic(topic)})
     short = [f"{topic} ({copies[topic]})" for topic in own if copies[topic] < intake.replication]
     if short:
         yield (
-            f"intake {intake.topic}: replication = {intake.replication}, and there are fewer copies of "
-            f"{', '.join(short)}; kafka-reassign-partitions makes more"
+            f"intake {intake.topic}: replication = {intake.replication}, but these topics have fewer replicas: "
+            f"{', '.join(short)}; add replicas with kafka-reassign-partitions"
         )
 
 
 def slow_to_notice(broker: int, has: Mapping[str, str]) -> Iterator[str]:
-    """What a broker sets for members of a KIP-848 group, and makes partitions wait; one line each.
+    """Return one line for each setting of a broker that makes partitions of a KIP-848 group wait for long.
 
     Args:
-        broker: its id.
-        has: its settings.
+        broker: the broker's id.
+        has: the broker's settings.
     """
-    for name, most_ms, what in (
-        (HEARTBEAT, LONGEST_HEARTBEAT_MS, "partitions of a service that ends wait"),
-        (SESSION, LONGEST_SESSION_MS, "partitions of a process that dies wait"),
+    for name, most_ms, when in (
+        (HEARTBEAT, LONGEST_HEARTBEAT_MS, "after a service ends"),
+        (SESSION, LONGEST_SESSION_MS, "after a process dies"),
     ):
         if name in has and int(has[name]) > most_ms:
-            yield f"broker {broker}: {name}={has[name]}: so long {what} for others; {most_ms} is well"
+            yield (
+                f"broker {broker}: {name}={has[name]}: {when}, its partitions wait up to this long (ms) for a new "
+                f"owner; set {most_ms} or less"
+            )

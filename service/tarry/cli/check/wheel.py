@@ -1,7 +1,7 @@
-"""Whether the overflow wheel that is configured is the one that messages wait in, for `tarry check`.
+"""The check of `tarry check` that the configured overflow wheel has the shape in which messages wait.
 
-The topics do not tell: their partitions depend on `overflow.size` alone. What shape the wheel has is in the checkpoint
-of each partition, and a start is refused where that is another and a bucket of it holds something.
+The topics do not show the shape: their number of partitions depends only on `overflow.size`. The checkpoint of each
+partition holds it. The service refuses to take over a partition if the two shapes differ and a bucket holds messages.
 """
 
 from collections.abc import Iterator
@@ -17,15 +17,15 @@ from tarry.service.app import geometry_of
 
 
 def refusals(settings: Config, cluster: Cluster, intake: Intake) -> Iterator[str]:
-    """Why the service would refuse to take partitions of an intake over; one line each.
+    """Return one line for each partition of an intake whose take-over the service would refuse.
 
     Args:
         settings: the configuration.
-        cluster: where.
-        intake: one whose topic is there.
+        cluster: the cluster.
+        intake: an intake whose topic exists.
 
     Raises:
-        TarryError: it cannot be told: no answer, or a right to read is missing.
+        TarryError: the check is not possible: a broker does not answer, or a right to read is missing.
     """
     wanted = geometry_of(settings, intake)
     with closing(Inspector(cluster, settings.service.group, SystemClock())) as looking:
