@@ -24,8 +24,9 @@ def serve(
         bool,
         typer.Option(
             "--adopt",
-            help="Take over partitions whose checkpoint is missing or belongs to other topics, and deliver all that "
-            "their intake holds: for a topic that existed before tarry, or a topic that was made again.",
+            help="Start each partition that cannot be taken over at the first record of its intake, and deliver all "
+            "records that the intake holds. For an intake that existed before tarry, or topics that were created "
+            "again. Messages may be delivered a second time.",
         ),
     ] = False,
 ) -> None:

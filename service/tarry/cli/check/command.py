@@ -48,10 +48,11 @@ def check(
     context: typer.Context,
     config: ConfigOption = None,
 ) -> None:
-    """Check the configuration, brokers, topics and ACLs; change nothing.
+    """Check whether the service could run; change nothing.
 
-    Prints one line for each check: `ok`; `FAIL` if the service could not start or work; `note` if the command could
-    not check it, or if the problem does not stop the service.
+    Checks the configuration, the brokers, the topics and the ACLs, and prints one line for each check: `ok`; `FAIL` if
+    the service could not start or work; `note` if the command could not check it, or if the problem does not stop the
+    service.
 
     Exit codes: 1 if a check failed; 2 if the configuration is wrong.
 

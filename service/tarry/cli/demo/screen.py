@@ -1,4 +1,4 @@
-"""What the demo shows: a live table on a terminal, a plain line now and then elsewhere, and the summary."""
+"""The demo's output: a live table on a terminal or plain lines elsewhere, and the summary."""
 
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -17,14 +17,14 @@ _NO_VALUE: Final = "-"
 
 
 class Screen(Protocol):
-    """Where the demo's progress goes; a context manager."""
+    """Shows the demo's progress. A context manager."""
 
     def show(self, tally: Tally, elapsed_ms: int, now_ms: int) -> None:
-        """Show how things stand.
+        """Show the progress.
 
         Args:
-            tally: what was sent and what arrived.
-            elapsed_ms: since the first message.
+            tally: the counts so far.
+            elapsed_ms: the time since the first message.
             now_ms: wall time.
         """
         ...
@@ -37,16 +37,16 @@ class Screen(Protocol):
 
 
 def screen_for(console: Console, for_ms: int) -> Screen:
-    """The screen that fits: live on a terminal, lines elsewhere."""
+    """Return a live screen for a terminal, else a screen of lines."""
     return LiveScreen(console, for_ms) if console.is_terminal else LineScreen(console)
 
 
 class LiveScreen:
-    """A table that is drawn anew.
+    """A table that is redrawn in place.
 
     Args:
         console: a terminal.
-        for_ms: how long the demo lasts.
+        for_ms: how long the demo runs.
     """
 
     def __init__(self, console: Console, for_ms: int) -> None:
@@ -54,7 +54,7 @@ class LiveScreen:
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def show(self, tally: Tally, elapsed_ms: int, now_ms: int) -> None:
-        """Draw it."""
+        """Redraw the table."""
         self._live.update(render(tally, elapsed_ms, self._for_ms, now_ms), refresh=True)
 
     def __enter__(self) -> Self:
@@ -71,7 +71,7 @@ class LineScreen:
     """A line every two seconds, for logs and pipes.
 
     Args:
-        console: where to.
+        console: the console to print to.
     """
 
     def __init__(self, console: Console) -> None:
@@ -79,7 +79,7 @@ class LineScreen:
         self._next_ms = 0
 
     def show(self, tally: Tally, elapsed_ms: int, now_ms: int) -> None:
-        """Print a line, unless the last one is young."""
+        """Print a line, if the last one is at least `LINE_EVERY_MS` old."""
         del now_ms
         if elapsed_ms < self._next_ms:
             return
@@ -97,7 +97,7 @@ class LineScreen:
 
 
 def render(tally: Tally, elapsed_ms: int, for_ms: int, now_ms: int) -> RenderableType:
-    """The live table: what is due next, what arrived how late, and the counts."""
+    """Return the live table: the messages that are due next, the last arrivals with their lateness, and the counts."""
     due = Table(title="due next", title_justify="left", expand=True)
     arrived = Table(title="arrived", title_justify="left", expand=True)
     for table, last in ((due, "due in"), (arrived, "late by")):
@@ -113,7 +113,7 @@ def render(tally: Tally, elapsed_ms: int, for_ms: int, now_ms: int) -> Renderabl
         message = delivery.message
         arrived.add_row(_time_of_day(message.due_ms), message.key, message.id[:8], f"{delivery.late_ms} ms")
     for table, rows in ((due, len(waiting)), (arrived, len(recent))):
-        for _ in range(rows, ROWS):  # a table that keeps its height does not jump
+        for _ in range(rows, ROWS):  # a table of constant height does not jump on the screen
             table.add_row("", "", "", "")
     style = "bold red" if tally.broken else "bold green"
     return Group(
@@ -126,28 +126,29 @@ def render(tally: Tally, elapsed_ms: int, for_ms: int, now_ms: int) -> Renderabl
 
 
 def counts(tally: Tally) -> str:
-    """How many were sent, wait and arrived."""
+    """Return the numbers of messages that were sent, wait and have arrived, as text."""
     return f"sent {tally.sent:,}  waiting {tally.waiting:,}  delivered {tally.delivered:,}"
 
 
 def lateness(tally: Tally) -> str:
-    """How late they arrived."""
+    """Return the percentiles of the lateness, as text."""
     late = tally.lateness()
     shown = [_NO_VALUE if value is None else str(value) for value in (late.p50_ms, late.p99_ms, late.max_ms)]
     return "late p50 {} p99 {} max {} ms".format(*shown)
 
 
 def promises(tally: Tally) -> str:
-    """How often each was broken so far."""
+    """Return how often each promise was broken so far, as text."""
     return f"early {tally.early}  twice {tally.twice}  out of order {tally.out_of_order}"
 
 
 def summary(tally: Tally, *, finished: bool) -> list[str]:
-    """The last lines.
+    """Return the lines of the summary.
 
     Args:
-        tally: all that was sent, and all that arrived.
-        finished: whether it was waited until everything had to be there; else what waits is not lost.
+        tally: the final counts.
+        finished: whether the demo has waited long enough for each message. If not, messages that have not arrived are
+            counted as waiting, not as lost.
     """
     missing = f"lost {tally.waiting}" if finished else f"still waiting {tally.waiting}"
     broken = f"{missing}, twice {tally.twice}, early {tally.early}, out of order {tally.out_of_order}"

@@ -1,6 +1,6 @@
-"""The demo's producer: messages with random delays, at a steady rate, from a thread of its own.
+"""The demo's producer: sends messages with random delays at a steady rate, on its own thread.
 
-It sends with the client library, as an application would, and hands in what the broker acknowledged.
+It uses the client library, as an application would, and reports the messages that the broker has acknowledged.
 """
 
 import json
@@ -18,17 +18,17 @@ KEYS: Final = ("ada", "alan", "barbara", "edsger", "grace", "john", "leslie", "r
 SHORTEST_MS: Final = 200
 LONGEST_MS: Final = 8_000
 SETTLE_MS: Final = 500
-"""So long before the end the last message is due, so that it is seen in time."""
+"""How long before the end of the demo the last message is due, so that the demo still shows its arrival."""
 
 _TURN_S: Final = 0.02
 
 
 class Pace:
-    """How many messages are to be sent by when, and how long each may wait: all are due before the end.
+    """How many messages to send up to a time, and how long each may wait, so that all are due before the end.
 
     Args:
-        rate: messages a second.
-        for_ms: how long the demo lasts; sending stops early enough.
+        rate: messages per second.
+        for_ms: how long the demo runs; the sender stops before its end.
     """
 
     def __init__(self, rate: int, for_ms: int) -> None:
@@ -37,23 +37,23 @@ class Pace:
         self.send_until_ms = max(self._due_by_ms - 1_000, self._due_by_ms // 2)
 
     def wanted(self, elapsed_ms: int) -> int:
-        """How many should have been sent after so long."""
+        """Return how many messages should have been sent after `elapsed_ms`."""
         return min(elapsed_ms, self.send_until_ms) * self._rate // 1_000
 
     def longest_ms(self, elapsed_ms: int) -> int:
-        """The longest delay that a message sent now may have."""
+        """Return the longest delay for a message that is sent now."""
         return max(SHORTEST_MS, min(LONGEST_MS, self._due_by_ms - elapsed_ms))
 
 
 class Sender(threading.Thread):
-    """Sends until its time is over or it is told to stop.
+    """Sends until the end of the pace or until `stop` is called.
 
     Args:
-        bootstrap_servers: Kafka's.
+        bootstrap_servers: the cluster.
         target: the topic to deliver to.
-        pace: how much, and how far ahead.
+        pace: the number of messages and their longest delay.
         clock: monotonic time.
-        on_sent: takes what was acknowledged; called on this thread.
+        on_sent: called on this thread with the acknowledged messages.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Sender(threading.Thread):
     ) -> None:
         super().__init__(name="demo-sender", daemon=True)
         self.error: Exception | None = None
-        """What ended it before its time."""
+        """The error that ended the thread, if any."""
         self._servers = bootstrap_servers
         self._target = target
         self._pace = pace
@@ -75,17 +75,17 @@ class Sender(threading.Thread):
         self._stop_asked = threading.Event()
 
     def stop(self) -> None:
-        """Send no more, and wait until what is on its way is acknowledged."""
+        """Stop sending, and wait until the broker has acknowledged all messages in flight."""
         self._stop_asked.set()
         if self.is_alive():
             self.join()
 
     def run(self) -> None:
-        """Send."""
+        """Send messages, and keep an error in `error`."""
         try:
             with DelayedProducer(self._servers) as producer:
                 self._send(producer)
-        except Exception as error:  # noqa: BLE001 - whoever started the thread raises it
+        except Exception as error:  # noqa: BLE001 - the thread that started this one raises it
             self.error = error
 
     def _send(self, producer: DelayedProducer) -> None:

@@ -1,6 +1,6 @@
-"""The demo's service: `tarry serve` in a process of its own, as anybody would run it.
+"""The demo's service: `tarry serve` in its own process, as a user would run it.
 
-It is on a leash: it ends when the demo does, however that happens, and is handed SIGTERM first where there is time.
+A watchdog ends the service when the demo ends, even if the demo is killed. The watchdog sends SIGTERM first.
 """
 
 import json
@@ -40,9 +40,9 @@ class DemoService:
     """A running `tarry serve`; a context manager.
 
     Args:
-        bootstrap_servers: Kafka's.
-        directory: takes its configuration and its log.
-        clock: for the bound on the start.
+        bootstrap_servers: the cluster.
+        directory: the directory for its configuration and its log.
+        clock: for the timeout of the start.
     """
 
     def __init__(self, bootstrap_servers: str, directory: Path, clock: Clock) -> None:
@@ -50,40 +50,40 @@ class DemoService:
         self._log = directory / "serve.log"
         config = directory / "tarry.toml"
         config.write_text(_CONFIG.format(servers=bootstrap_servers), encoding="utf-8")
-        # Without the user's own settings: TARRY_ variables would win over the file.
+        # Unset the user's TARRY_ variables: they would override the file.
         unset = [word for name in os.environ if name.startswith("TARRY_") for word in ("-u", name)]
         command = ["env", *unset, sys.executable, "-P", "-m", "tarry", "serve", "--config", str(config)]
         self._process = LeashedProcess(command, self._log, HAND_OVER_S, remove=None)
 
     @property
     def running(self) -> bool:
-        """Whether it still runs."""
+        """Whether the process still runs."""
         return self._process.running
 
     def wait_serving(self) -> None:
-        """Wait until it has taken over all partitions of its intake.
+        """Wait until the service has taken over all partitions of its intake.
 
         Raises:
-            UsageError: it ended, or took too long; with what it said last.
+            UsageError: the service ended, or took too long; the text has the last lines of its log.
         """
         deadline_ms = self._clock.monotonic_ms() + _SERVING_WITHIN_MS
         while not any(event.get("event") == "serving" for event in self._events()):
             if not self.running:
-                raise self.failure("ended before it served")
+                raise self.failure("ended during its start")
             if self._clock.monotonic_ms() > deadline_ms:
-                raise self.failure(f"does not serve after {_SERVING_WITHIN_MS // 1_000} s")
+                raise self.failure(f"was not ready after {_SERVING_WITHIN_MS // 1_000} s")
             self._clock.sleep(_LOOK_EVERY_S)
 
     def failure(self, what: str) -> UsageError:
-        """An error that says what is wrong with the service, and what it said last."""
+        """Return an error that says what is wrong with the service, with the last lines of its log."""
         code = self._process.wait(0)
         if code is not None:
             what = f"{what}, with code {code}"
         said = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
-        return UsageError("\n".join([f"the service {what}; it said last:", *said]))
+        return UsageError("\n".join([f"the service {what}; the last lines of its log:", *said]))
 
     def stop(self) -> None:
-        """SIGTERM: it hands its partitions over and ends. A second call does nothing."""
+        """Send SIGTERM: the service releases its partitions and ends. A second call does nothing."""
         self._process.stop()
 
     def __enter__(self) -> Self:
@@ -93,7 +93,7 @@ class DemoService:
         self.stop()
 
     def _events(self) -> list[dict[str, object]]:
-        """The events of its log so far; its last line may be half written."""
+        """Return the events of its log so far. An incomplete last line is left out."""
         events = []
         for line in self._log.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError):

@@ -1,15 +1,16 @@
-"""What was sent against what arrived: the demo's judge.
+"""Compares the messages that were sent with those that arrived, and counts broken promises.
 
-It knows of a message what the broker acknowledged to its sender, and of an arrival what a read_committed reader saw;
-what the service says of itself it does not ask. The promises:
+The tally uses only what the brokers acknowledged to the sender and what a read_committed reader received. It uses
+nothing that the service reports about itself. The promises:
 
-- never early: neither the record's timestamp nor the moment when it was seen lies before the due time;
-- once: no second arrival of an id, and at the end an arrival for each;
-- in order: of one key, by due time, and among equal due times by the place in the intake. That is promised to what the
-  service had read before it was due, and judged where that is proven: by the arrival, until then, of a message that
-  stands behind it in its partition.
+- Never early: the record's timestamp and the time of its arrival are both at or after the due time.
+- Once: no id arrives a second time, and at the end each id has arrived.
+- In order: messages of one key arrive by due time, and at equal due times by their offset in the intake. The service
+  promises this for a message that it had read before the message was due. The tally checks the order only where it has
+  proof of that: a message of the same partition, with the same or a higher offset, was delivered at or before that due
+  time.
 
-Pure and for one thread: senders and readers hand in values, `now_ms` is an argument.
+Pure, and for one thread: senders and readers pass in values, and `now_ms` is an argument.
 """
 
 import heapq
@@ -24,10 +25,10 @@ class Sent(NamedTuple):
 
     Args:
         id: its `tarry-id`.
-        key: decides its partition, and its place in an order.
-        due_ms: when it is due.
-        partition: of the intake; equal keys have the same one.
-        offset: its place there.
+        key: its key; messages of one key have an order.
+        due_ms: its due time.
+        partition: its partition of the intake, which is the same for equal keys.
+        offset: its offset in that partition.
     """
 
     id: str
@@ -41,9 +42,9 @@ class Arrival(NamedTuple):
     """A record at the target.
 
     Args:
-        id: its `tarry-id`; empty where it has none.
+        id: its `tarry-id`; empty if it has none.
         stamp_ms: the record's timestamp.
-        seen_ms: the reader's wall time when it had it.
+        seen_ms: the reader's wall time when it received the record.
     """
 
     id: str
@@ -60,7 +61,7 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """From being due to being seen, in milliseconds; None before anything has arrived."""
+    """The time from a message's due time to its arrival, in milliseconds; None before the first arrival."""
 
     p50_ms: int | None
     p99_ms: int | None
@@ -68,10 +69,10 @@ class Lateness:
 
 
 class Tally:
-    """Counts, and holds what waits.
+    """The counts of a run, and the messages that have not arrived yet.
 
     Args:
-        recent: how many of the last deliveries to remember.
+        recent: the number of last deliveries to remember.
     """
 
     def __init__(self, recent: int = 5) -> None:
@@ -84,47 +85,47 @@ class Tally:
         self.recent: deque[Delivery] = deque(maxlen=recent)
         self._waiting: dict[str, Sent] = {}
         self._arrived: dict[str, Sent] = {}
-        self._unjudged: deque[Arrival] = deque()
+        self._unchecked: deque[Arrival] = deque()
         self._front: dict[str, tuple[int, int]] = {}
         self._stamps: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         self._late: Counter[int] = Counter()
 
     @property
     def waiting(self) -> int:
-        """How many were sent and have not arrived."""
+        """The number of messages that were sent and have not arrived."""
         return len(self._waiting)
 
     @property
     def broken(self) -> int:
-        """How often a promise was broken so far; what has not arrived yet does not count."""
+        """How often a promise was broken so far. A message that has not arrived yet does not count."""
         return self.twice + self.early + self.out_of_order + self.unexpected
 
     def add_sent(self, messages: Iterable[Sent]) -> None:
-        """Take in what was acknowledged."""
+        """Add messages that the broker has acknowledged."""
         for message in messages:
             self.sent += 1
             self._waiting[message.id] = message
-        self._judge()
+        self._check()
 
     def add_arrivals(self, arrivals: Iterable[Arrival]) -> None:
-        """Take in what was read, in the order of each partition."""
-        self._unjudged.extend(arrivals)
-        self._judge()
+        """Add records that the reader has received, in the order of each partition."""
+        self._unchecked.extend(arrivals)
+        self._check()
 
     def close(self) -> None:
-        """Everything is in: an arrival that nobody sent is none of ours."""
-        while self._unjudged:
-            self._judge()
-            if self._unjudged:
-                self._unjudged.popleft()
+        """End the tally: count each arrival that belongs to no sent message as unexpected."""
+        while self._unchecked:
+            self._check()
+            if self._unchecked:
+                self._unchecked.popleft()
                 self.unexpected += 1
 
     def next_due(self, count: int) -> list[Sent]:
-        """The messages that are due next, at most `count`."""
+        """Return the messages that are due next, at most `count`."""
         return heapq.nsmallest(count, self._waiting.values(), key=_rank)
 
     def lateness(self) -> Lateness:
-        """Percentiles (nearest rank) over all deliveries."""
+        """Return percentiles (nearest rank) over all deliveries."""
         values = sorted(self._late)
         return Lateness(self._percentile(values, 50), self._percentile(values, 99), values[-1] if values else None)
 
@@ -137,21 +138,21 @@ class Tally:
                 return value
         return None
 
-    def _judge(self) -> None:
-        """Judge arrivals in turn, up to the first whose acknowledgement is not in yet."""
-        while self._unjudged:
-            arrival = self._unjudged[0]
+    def _check(self) -> None:
+        """Check arrivals in their order, up to the first one whose acknowledgement has not been added yet."""
+        while self._unchecked:
+            arrival = self._unchecked[0]
             message = self._waiting.pop(arrival.id, None)
             if message is not None:
                 self._arrived[message.id] = message
-                self._judge_first(message, arrival)
+                self._check_first(message, arrival)
             elif arrival.id in self._arrived:
                 self.twice += 1
             else:
                 return
-            self._unjudged.popleft()
+            self._unchecked.popleft()
 
-    def _judge_first(self, message: Sent, arrival: Arrival) -> None:
+    def _check_first(self, message: Sent, arrival: Arrival) -> None:
         self.delivered += 1
         late_ms = arrival.seen_ms - message.due_ms
         self._late[late_ms] += 1
