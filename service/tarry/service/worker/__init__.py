@@ -1,4 +1,4 @@
-"""One process's loop: consume, place, advance, transact."""
+"""The loop of one process: consume, place, advance, transact."""
 
 from tarry.service.worker.loop import Worker
 from tarry.service.worker.plan import Plan

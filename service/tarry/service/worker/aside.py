@@ -1,12 +1,12 @@
-"""Partitions that the group gave us and that are not served, so that all others are.
+"""Partitions that are assigned to us and set aside: they are not served, so that all others are.
 
-- *quarantined*: something about it only a person can mend (a record in its journal that is not ours, a log that was
-  deleted, a topic that was not grown along with the intake, a right that is missing). It is tried again every minute.
-- *waiting*: one of its logs has no leader, or is not known to a broker and may be there all the same. It is taken over
-  again as soon as all of them have one.
+- *quarantined*: only an operator can remove the cause (a foreign record in its journal, a log that was deleted, a topic
+  that was not grown along with the intake, a missing right). It is tried again every minute.
+- *waiting*: one of its logs has no leader, or a broker does not know the log although it may exist. It is taken over
+  again as soon as all its logs have leaders.
 
-Either is said once, and again where the one becomes the other or the reason changes: in the log, in a metric, in what
-`/readyz` says.
+Each is reported once, and again when one becomes the other or the reason changes: in the log, in a metric, and by
+`/readyz`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ from tarry.clock import Clock
 from tarry.kafka.types import Place
 
 TRY_EVERY_MS = 60_000
-"""How often it is tried whether a quarantined partition was mended."""
+"""How often a quarantined partition is tried again."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Aside:
         return len(self._places)
 
     def lines(self) -> list[str]:
-        """What there is to say of each, for people."""
+        """Return a line for each, with the reason."""
         quarantined, waiting = sorted(self.quarantined.items()), sorted(self.waiting.items())
         return [
             *(f"{topic}/{partition} is quarantined: {why}" for (topic, partition), why in quarantined),
@@ -64,20 +64,20 @@ class Aside:
 
     @property
     def quarantined(self) -> Mapping[Place, str]:
-        """Those that only a person can mend, and why."""
+        """Partitions that need an operator, and why."""
         return {place: one.why for place, one in self._places.items() if one.try_at_ms is not None}
 
     @property
     def waiting(self) -> Mapping[Place, str]:
-        """Those of which a log has no leader, and why."""
+        """Partitions with a log that has no leader, and why."""
         return {place: one.why for place, one in self._places.items() if one.try_at_ms is None}
 
     def quarantine(self, place: Place, why: str) -> None:
-        """Only a person can mend it."""
+        """Set a partition aside until an operator removes the cause; it is tried again every minute."""
         self._put(place, why, self._clock.monotonic_ms() + TRY_EVERY_MS, "partition_quarantined")
 
     def wait(self, place: Place, why: str) -> None:
-        """One of its logs has no leader."""
+        """Set a partition aside until all its logs have leaders."""
         self._put(place, why, None, "partition_waits")
 
     def _put(self, place: Place, why: str, try_at_ms: int | None, event: str) -> None:
@@ -87,10 +87,10 @@ class Aside:
             self._on_event(event, topic=place[0], partition=place[1], reason=why)
 
     def due(self, away: Collection[Place]) -> list[Place]:
-        """Those to be tried again now.
+        """Return the partitions to try again now.
 
         Args:
-            away: those of which a log is known to have no leader.
+            away: partitions with a log that is known to have no leader.
         """
         now_ms = self._clock.monotonic_ms()
         return [
@@ -100,16 +100,16 @@ class Aside:
         ]
 
     def back(self, places: Iterable[Place]) -> None:
-        """These are served again."""
+        """Report these partitions as served again."""
         for place in places:
             if self._places.pop(place, None) is not None:
                 self._on_event("partition_back", topic=place[0], partition=place[1])
 
     def clear(self) -> None:
-        """Nothing is ours any more."""
+        """Forget all, because no partition is ours any more."""
         self._places.clear()
 
     def forget(self, places: Iterable[Place]) -> None:
-        """These are no longer ours."""
+        """Forget partitions that are no longer ours."""
         for place in places:
             self._places.pop(place, None)

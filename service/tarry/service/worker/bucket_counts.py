@@ -1,4 +1,4 @@
-"""How many messages wait in the buckets, asked now and then of the ends of their logs."""
+"""How many messages wait in the buckets, estimated now and then from the ends of their logs."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -16,10 +16,10 @@ ASK_EVERY_MS = 30_000
 
 
 class BucketCounts:
-    """Keeps the partitions' counts of what waits in buckets.
+    """Keeps the partitions' counts of messages in buckets up to date.
 
     Args:
-        offsets: questions to the brokers.
+        offsets: asks the brokers for offsets.
         clock: monotonic time.
     """
 
@@ -31,7 +31,7 @@ class BucketCounts:
         self._asked_ms = -ASK_EVERY_MS
 
     def turn(self, states: Mapping[Place, PartitionState]) -> None:
-        """Ask, or take the answers; never waits."""
+        """Ask, or take the answers, without waiting."""
         if self._asked is not None:
             if self._asked.done:
                 self._note(states)

@@ -1,4 +1,4 @@
-"""The clients of one process, made in one place."""
+"""The Kafka clients of one process, made in one place."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from tarry.kafka.transaction import Transactor
 from tarry.service.worker.plan import Plan, producers_of
 
 OTHERS_TIMEOUT_S = 2.0
-"""How long the loop waits for each further broker that is asked about a target."""
+"""How long the loop waits for each further broker that it asks about a target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,17 @@ class Connections:
     """The clients of one process.
 
     Attributes:
-        topics: questions about topics.
-        others: the same, asked of other brokers.
-        own_logs: whether the logs of our partitions can be written to.
-        group: questions about the group's members.
-        offsets: questions about offsets.
-        origins: questions about ids.
-        reader: of the intakes.
-        membership: in the group.
-        firing: the producer of what fires.
-        filing: the producer of what goes to buckets.
-        parking: the producer of what was parked.
+        topics: asks about topics.
+        others: asks other brokers about topics.
+        own_logs: asks whether the logs of our partitions can be written to.
+        group: asks about the group's members.
+        offsets: asks for offsets.
+        origins: asks for cluster and topic ids.
+        reader: reads the intakes.
+        membership: the group consumer.
+        firing: the producer of firing transactions.
+        filing: the producer of messages that go to buckets.
+        parking: the producer of parked messages.
         letters: the producer of dead letters that go apart.
     """
 
@@ -65,14 +65,14 @@ class Connections:
 
     @property
     def former(self) -> frozenset[str]:
-        """The transactional ids that were its own before."""
+        """The earlier transactional ids of this process."""
         return frozenset(one for transactor in self.transactors for one in transactor.former)
 
     def close(self) -> None:
-        """Leave the group, and close the others.
+        """Leave the group, and close the other clients.
 
         Raises:
-            BrokerError: the group could not be left in good order; the others are closed.
+            BrokerError: leaving the group failed; the other clients are closed.
         """
         try:
             self.membership.close()
@@ -92,9 +92,9 @@ def open_connections(plan: Plan, clock: Clock, on_warning: Callable[[str], None]
     """Make the clients of a process; none of them has joined, registered or read anything yet.
 
     Args:
-        plan: what the process does.
+        plan: the configuration of the process.
         clock: monotonic time.
-        on_warning: takes the text of errors that clients get over by themselves.
+        on_warning: takes the text of errors from which clients recover by themselves.
     """
     cluster = plan.cluster
     admin = cluster.clients.admin(cluster.admin())

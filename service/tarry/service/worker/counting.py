@@ -1,4 +1,4 @@
-"""What the loop counts: once a batch, for a message's own share must stay far below a microsecond."""
+"""Counting for the metrics: once a batch, because its cost for each message must stay far below a microsecond."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,10 +21,10 @@ from tarry.service.worker.batches import Batches
 
 
 def declare_counters(tally: Tally, intakes: Iterable[str]) -> None:
-    """Show what is counted by intake as 0 from the start.
+    """Make the counters that have an intake label show 0 from the start.
 
     Args:
-        tally: counts.
+        tally: counts metrics.
         intakes: all topics that are read.
     """
     for intake in intakes:
@@ -38,9 +38,9 @@ def count_received(tally: Tally, intakes: Iterable[str], records: Sequence[Messa
     """Count records that were read.
 
     Args:
-        tally: counts.
+        tally: counts metrics.
         intakes: all topics that are read.
-        records: of one read.
+        records: the records of one read.
     """
     only, *others = intakes
     counts = Counter(map(Message.topic, records)) if others else {only: len(records)}
@@ -49,11 +49,11 @@ def count_received(tally: Tally, intakes: Iterable[str], records: Sequence[Messa
 
 
 def count_placed(tally: Tally, states: Sequence[PartitionState], held_before: Sequence[int]) -> None:
-    """Count what was new of the records that were read, which is by how much more is held now.
+    """Count the new messages among the records that were read: the growth of the number of held messages.
 
     Args:
-        tally: counts.
-        states: all that records were handed to.
+        tally: counts metrics.
+        states: all states that took records.
         held_before: how many messages each of them held before.
     """
     for state, before in zip(states, held_before, strict=True):
@@ -64,9 +64,9 @@ def count_fired(tally: Tally, fired: Batches, now_ms: int, took_ms: int) -> None
     """Count a firing transaction.
 
     Args:
-        tally: counts.
-        fired: what it completed.
-        now_ms: when it had committed, wall time.
+        tally: counts metrics.
+        fired: the batches that it completed.
+        now_ms: when it had committed; wall time.
         took_ms: from its first record to its commit.
     """
     count_delivered(tally, fired, now_ms)
@@ -75,17 +75,19 @@ def count_fired(tally: Tally, fired: Batches, now_ms: int, took_ms: int) -> None
 
 
 def count_delivered(tally: Tally, fired: Batches, now_ms: int) -> None:
-    """Count messages alone: those of a parked transaction, whose time says how long a target was away.
+    """Count the messages of a transaction, but not the transaction.
+
+    For transactions of parked messages: their duration would only say how long a target was away.
 
     Args:
-        tally: counts.
-        fired: what it completed.
-        now_ms: when it had committed, wall time.
+        tally: counts metrics.
+        fired: the batches that it completed.
+        now_ms: when it had committed; wall time.
     """
     for state, batch in fired:
         if batch.due:
             tally.count(FIRED, len(batch.due), state.intake)
-            # Nearly sorted as they are: late ones, and those of an aborted transaction, may stand a little off.
+            # They are nearly sorted already: only late ones, and those of an aborted transaction, may be out of place.
             tally.observe_lateness(state.intake, sorted([message.due_ms for message in batch.due]), now_ms)
         for dead in batch.dead:
             tally.count(DEAD, 1, state.intake, dead.code)

@@ -1,12 +1,12 @@
-"""Buckets are closed as their time comes, read to their ends, and emptied when all that lay in them is done.
+"""Draining: buckets are closed when their time comes, read to their ends, and emptied when all their records are done.
 
-    close     between two filings of its partition, the end of the bucket's slot is asked for; then the checkpoint that
-              says that it is closed is committed, before anything is filed or fired by it
-    read      by a reader of its own: level 1 as fast as can be, because it is soon due; what lies above, and is only
-              moved down, at an even pace over most of its lead
-    empty     what is done is deleted (`Emptying`)
+    close     between two filings of the bucket's partition, ask for the end of its slot; then commit the checkpoint
+              that names the bucket as closed, before anything is filed or fired on the strength of it
+    read      with separate readers: level 1 as fast as possible, because it is due soon; the levels above, which are
+              only moved down, at an even pace over most of their lead
+    empty     delete done records (`Emptying`)
 
-Nothing here waits, but for the commit of a checkpoint.
+Nothing here waits, except the commit of a checkpoint.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,25 +27,28 @@ from tarry.service.worker.filing import Filer
 
 READ_MOST = 5_000
 SHARE = 0.5
-"""Of the memory for messages held: buckets that are drained fill no more."""
+"""The share of the memory for held messages that draining buckets may fill."""
 
 LEAST_SHARE = 0.05
-"""Of the memory for messages held: what a further pass over a bucket may take even where others have filled it."""
+"""The share of that memory that one more pass over a bucket may take, even when other messages have filled the memory.
+
+All partitions together get it.
+"""
 
 AHEAD = 2_000
-"""Records of a level above the first that are moved before its pace is looked at."""
+"""The number of records of a level above the first that are moved at once, before the even pace begins."""
 
 
 class Draining:
     """Closes, reads and empties the buckets of one process's partitions.
 
     Args:
-        offsets: questions to the brokers.
-        membership: tells whether the partitions are still ours.
+        offsets: asks the brokers for offsets.
+        membership: proves that the partitions are still ours.
         new_reader: makes a consumer without a group.
-        filer: is asked what is being filed.
+        filer: knows which partitions have an open filing transaction.
         commit_rest: commits checkpoints of partitions.
-        budget_bytes: for messages held.
+        budget_bytes: the memory for held messages.
         clock: wall and monotonic time.
         on_event: takes an event's name and fields, for the log.
     """
@@ -77,21 +80,21 @@ class Draining:
 
     @property
     def held_up(self) -> list[PartitionState]:
-        """Partitions of which nothing may be filed: a bucket is being closed, or was, and it is not committed yet."""
+        """Partitions whose messages must not be filed: closing a bucket is under way, or not committed yet."""
         return [*(state for state, _ in self._closing.values()), *self._uncommitted]
 
     @property
     def is_busy(self) -> bool:
-        """Whether buckets of level 1 are being read: the loop should come back soon."""
+        """Whether buckets of level 1 are being read or closed, so that the loop should come back soon."""
         return self._hot.is_open or self._asked is not None
 
     def turn(self, states: Mapping[Place, PartitionState]) -> None:
-        """Do what there is to do.
+        """Close, read and empty the buckets that are due for it.
 
         Raises:
             RetriableError: refused for now; go on.
             FatalError: the producer is lost.
-            LogError: a bucket no longer holds what is to be read.
+            LogError: a bucket no longer holds the records that must be read.
         """
         with_levels = [state for state in states.values() if state.overflow.slots]
         if not with_levels:
@@ -105,22 +108,22 @@ class Draining:
         try:
             self._read(with_levels, self._clock.now_ms())
         except LogError:
-            # Or a new owner has emptied it, and we do not know of him yet: then this is refused.
+            # Perhaps a new owner has emptied the bucket, and we do not know yet that we lost it: then this raises.
             self._membership.commit(proof_of(state.place for state in with_levels))
             raise
         for state in self._emptying.turn(with_levels):
             self._is_to_be_committed(state)
 
     def _read(self, states: Sequence[PartitionState], now_ms: int) -> None:
-        if not is_behind(states, times=2):  # what is filed on does not wait for this, so this can wait for it
+        if not is_behind(states, times=2):  # filing does not depend on this reading, so this may wait for filing
             self._hot.read(now_ms)
-        # What is held goes, due or filed, whether this is read or not: so to wait for it is no standstill.
+        # Held messages fire or are filed whether or not the cold reader reads: so waiting for memory is no deadlock.
         is_full = sum(state.memory_bytes for state in states) > self._budget_bytes
         if not is_full and not is_behind(states) and self._cold.is_due(now_ms):
             self._cold.read(now_ms)
 
     def forget(self, places: Iterable[Place]) -> None:
-        """These are no longer ours."""
+        """Forget partitions that are no longer ours."""
         gone = set(places)
         for reader in (self._hot, self._cold):
             reader.forget(gone)
@@ -154,7 +157,7 @@ class Draining:
             self._commit()
 
     def _room_bytes(self, states: Sequence[PartitionState]) -> int:
-        """What each partition may still take of the memory that level 1 may fill; the rest is for what is read."""
+        """Return how much of level 1's memory each partition may still fill; the rest is for records of the intake."""
         return max(0, int(self._budget_bytes * SHARE) - sum(state.memory_bytes for state in states)) // len(states)
 
     def _take_answers(self, room_bytes: int, now_ms: int) -> None:
@@ -214,7 +217,7 @@ class _SlotReader:
         self._open[place] = _Stretch(state, source, position, end)
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether any stretch is behind its pace."""
+        """Return whether any stretch is behind its pace."""
         return any(stretch.is_due(now_ms) for stretch in self._open.values())
 
     def read(self, now_ms: int) -> None:
@@ -257,10 +260,10 @@ class _SlotReader:
 
 
 class _Stretch:
-    """A stretch of a slot that is being read.
+    """A range of offsets of a slot that is being read.
 
-    A level above the first is moved at an even pace: so that all of it is below before the level below needs it, and
-    ten minutes' messages never move within seconds.
+    A level above the first is moved at an even pace. So all its records are on the level below before that level needs
+    them, and ten minutes' messages never move within seconds.
     """
 
     def __init__(self, state: PartitionState, source: Source, position: int, end: int) -> None:

@@ -1,11 +1,11 @@
-"""Deletes what is done from buckets, once a second and without waiting.
+"""Deleting done records from buckets, once a second and without waiting.
 
-Where that is refused, mostly for want of the right to DELETE, the buckets wait, and all else goes on; but each has an
-entry in its partition's checkpoint, and when that is full no more are closed. So it is asked for again and again, and
-said again and again.
+If the brokers refuse that, mostly because the right to DELETE is missing, the buckets keep their records and everything
+else goes on. But each such bucket has an entry in its partition's checkpoint, and when the checkpoint is full no more
+buckets are closed. So the service keeps trying, and keeps reporting the failure.
 
-Only what a committed checkpoint says is done: a recovery from one that still has a slot as being drained would look for
-its records.
+A bucket is emptied only after a committed checkpoint names it as done: a recovery from a checkpoint that still names
+the slot as draining would look for its records.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -21,18 +21,20 @@ if TYPE_CHECKING:
     from tarry.core.progress.source import Source
 
 EVERY_MS = 1_000
+"""How often done buckets are emptied."""
+
 AGAIN_MS = 10_000
-"""Later than that, where the brokers refuse it."""
+"""How long to wait before the next try, after the brokers have refused one."""
 
 SAY_EVERY_MS = 60_000
-"""How often it is said that buckets of a level are not emptied."""
+"""How often an event reports that buckets of a level are not emptied."""
 
 
 class Emptying:
     """Empties the buckets of one process's partitions.
 
     Args:
-        offsets: questions to the brokers.
+        offsets: asks the brokers to delete records.
         clock: monotonic time.
         on_event: takes an event's name and fields, for the log.
     """
@@ -45,13 +47,13 @@ class Emptying:
         self._slots: dict[Place, tuple[PartitionState, Source, int]] = {}
         self._next_ms = 0
         self._said_ms: dict[str, int] = {}
-        """When it was said last that buckets of a level are not emptied: while they are not."""
+        """When an event last reported that buckets of a topic are not emptied; no entry once they are."""
 
     def turn(self, states: Sequence[PartitionState]) -> list[PartitionState]:
-        """Take answers, and ask again.
+        """Take the brokers' answers, or send the next requests, without waiting.
 
         Returns:
-            Partitions whose checkpoints are to be committed, so that more can be emptied.
+            Partitions whose checkpoints must be committed before more of their buckets can be emptied.
         """
         if self._asked is not None:
             if self._asked.done:
@@ -69,7 +71,7 @@ class Emptying:
         return [state for state in states if state.overflow.done.is_unnoted]
 
     def forget(self, gone: Collection[Place]) -> None:
-        """These partitions are no longer ours."""
+        """Forget partitions that are no longer ours."""
         self._slots = {log: one for log, one in self._slots.items() if one[0].place not in gone}
 
     def _take_answers(self) -> None:

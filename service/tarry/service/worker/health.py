@@ -1,4 +1,4 @@
-"""What a process says of itself once a second: that its loop goes round, whether it is ready, and its gauges."""
+"""The health report of a process, once a second: that its loop goes round, whether it is ready, and its gauges."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,11 +27,17 @@ from tarry.service.worker.aside import Aside
 from tarry.service.worker.steady_clock import SteadyClock
 
 EVERY_MS = 1_000
+"""How often a report is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether a process has taken over and replayed all that it can serve; `why` not, or what it does not serve."""
+    """Whether a process is ready.
+
+    Attributes:
+        ready: whether it has taken over and replayed all partitions that it can serve.
+        why: why it is not ready; or which partitions it does not serve, one a line.
+    """
 
     ready: bool
     why: str
@@ -39,13 +45,13 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The loop as it stands.
+    """The present state of the loop.
 
     Attributes:
-        joined: whether the group has said which partitions are ours, be it none.
-        waiting: partitions that are to be taken over.
-        states: those that are.
-        aside: those that can't be served now.
+        joined: whether the group has assigned us partitions, or an empty assignment.
+        waiting: how many partitions wait to be taken over.
+        states: the partitions that are taken over.
+        aside: the partitions that cannot be served now.
     """
 
     joined: bool
@@ -55,20 +61,20 @@ class View:
 
     @property
     def replaying(self) -> int:
-        """Partitions that are ours and do not fire yet."""
+        """How many of our partitions do not fire yet; those that are set aside do not count."""
         return self.waiting + sum(state.replaying for state in self.states.values())
 
 
 class HealthReporter:
-    """Beats at most once a second, however often it is called.
+    """Sends a report at most once a second, however often `turn` is called.
 
     Args:
-        clock: monotonic time; and how far the machine's is ahead of it.
+        clock: monotonic time, and how far the machine's wall time is ahead.
         tally: takes the gauges.
-        budget_bytes: for messages held.
-        offsets: questions to the brokers.
-        look: the loop as it stands.
-        send: takes what is to be said, and never waits.
+        budget_bytes: the memory for held messages.
+        offsets: asks the brokers for offsets.
+        look: returns the present state of the loop.
+        send: takes the health; must not wait.
     """
 
     def __init__(
@@ -92,26 +98,26 @@ class HealthReporter:
         self._ends: dict[Place, int] = {}
 
     def turn(self) -> None:
-        """Beat, if it is time."""
+        """Send a report, if it is time."""
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + EVERY_MS
             self.beat()
 
     def beat(self) -> None:
-        """Beat now: when something has changed that others wait for, and at the end."""
+        """Send a report now: after a change that others wait for, and at the end."""
         view = self._look()
         self._ask_ends(view)
         self._tally.replace_gauges(self._gauges(view))
         self._send(_health(view))
 
     def taking_over(self) -> None:
-        """The group has given us partitions, or all that were ours are taken over anew."""
+        """Begin to measure a take-over: the group has assigned us partitions, or all of ours are taken over anew."""
         if self._taking_over_since_ms is None:
             self._taking_over_since_ms = self._clock.monotonic_ms()
 
     def serving(self) -> None:
-        """All of them are taken over and replayed."""
+        """End the measurement: all partitions are taken over and replayed."""
         if self._taking_over_since_ms is not None:
             took_ms = self._clock.monotonic_ms() - self._taking_over_since_ms
             self._taking_over_since_ms = None
@@ -119,7 +125,7 @@ class HealthReporter:
         self.beat()
 
     def _ask_ends(self, view: View) -> None:
-        """Note where the intakes ended when this was asked last, and ask again; never waits."""
+        """Note the ends of the intakes from the last request, and ask again, without waiting."""
         if self._asked is not None and self._asked.done:
             self._ends = self._asked.answers()
             self._asked = None

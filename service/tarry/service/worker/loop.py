@@ -1,7 +1,7 @@
-"""One process's loop: serve the group, consume, place, advance, transact. One thread.
+"""The loop of one process, on one thread: serve the group, consume, place, advance, transact.
 
 Everything that can wait for a broker waits on this thread, because a busy Python thread beside the client library's own
-would slow both down by orders of magnitude.
+threads would slow both down by orders of magnitude.
 """
 
 from collections.abc import Callable
@@ -33,35 +33,39 @@ from tarry.service.worker.steady_clock import SteadyClock
 from tarry.service.worker.targets import Targets
 
 READ_WAIT_MS = 10
-"""The longest a turn waits for records: short, since the client library waits for all that were asked for."""
+"""The longest that a turn waits for records.
+
+It is short, because the client library waits until it has as many records as were asked for.
+"""
 
 DRAIN_WAIT_MS = 1
-"""The same while buckets are read that are soon due."""
+"""The same while buckets of level 1 are read, which are due soon."""
 
 DRAIN_QUEUE_KBYTES = 16_384
-"""What the client library fetches ahead of buckets."""
+"""How much the client library fetches ahead from buckets."""
 
 REPLAY_REST_MS = 1_000
-"""Between two transactions of partitions that are replayed, of what needs no delivery: nothing else is ready there.
+"""The least time between two firing transactions that include partitions in replay.
 
-One each turn would have the replay, and so all that is overdue, wait for as many commits as it takes turns.
+Such partitions have only messages ready that need no delivery. A transaction in each turn would delay the replay, and
+so all overdue messages, by one commit a turn.
 """
 
 METADATA_TIMEOUT_S = 5.0
-"""How long the loop waits to be told about a target."""
+"""How long the loop waits for the metadata of a target."""
 
 
 class Worker:
     """One process of the service.
 
     Args:
-        plan: what it does.
+        plan: its configuration.
         clock: wall and monotonic time.
-        stopping: asked once a turn whether to hand over and end.
+        stopping: called once a turn; returns whether to release all partitions and end.
         on_event: takes an event's name and fields, for the log.
-        tally: counts.
-        on_health: told about once a second that the loop goes round, and whether all is taken over; may not wait.
-        brokers_ms: how far the brokers' time is from monotonic time, as the start has found; None: not known.
+        tally: counts metrics.
+        on_health: called about once a second while the loop goes round, with the health; must not wait.
+        brokers_ms: the difference of the brokers' time and monotonic time, as measured at the start; None if unknown.
     """
 
     def __init__(
@@ -172,10 +176,10 @@ class Worker:
         connections.membership.join(self._owned)
 
     def run(self) -> None:
-        """Serve until `stopping`, then hand the partitions over.
+        """Serve until `stopping`, then release the partitions.
 
         Raises:
-            MembershipLostError: this member is out for good.
+            MembershipLostError: this member is out permanently.
         """
         try:
             while not self._stopping():
@@ -188,7 +192,7 @@ class Worker:
         """Go once around the loop.
 
         Raises:
-            MembershipLostError: this member is out for good.
+            MembershipLostError: this member is out permanently.
         """
         owned = self._owned
         self._steady.turn()
@@ -219,12 +223,12 @@ class Worker:
         self._health.turn()
 
     def hand_over(self) -> None:
-        """Commit all that is ours as released, and give it up."""
+        """Release all our partitions."""
         self._owned.hand_over()
         self._health.beat()
 
     def close(self) -> None:
-        """Leave the group, which gives up what is still ours, and close the clients."""
+        """Leave the group, which releases the partitions that are still ours, and close the clients."""
         try:
             self._publishing.close()
             self._steady.close()
@@ -234,11 +238,11 @@ class Worker:
             self._on_event("not_left", reason=str(error))
 
     def look(self) -> View:
-        """The loop as it stands."""
+        """Return the present state of the loop."""
         return self._owned.view()
 
     def _patience_ms(self) -> int:
-        """How long to wait for records: no longer than until the next transaction has something to do."""
+        """Return how long to wait for records: at most until the next transaction has messages to fire."""
         if self._owned.is_taking_over:
             return 0
         wait_ms = DRAIN_WAIT_MS if self._draining.is_busy else READ_WAIT_MS

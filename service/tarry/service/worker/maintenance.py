@@ -1,15 +1,15 @@
-"""What is done now and then, beside the messages: journal ends, copies of checkpoints, trimming.
+"""Periodic work beside the messages: journal ends, copies of checkpoints, trimming.
 
-Questions to the brokers are asked without waiting; a later turn looks in on the answers.
+The service asks the brokers without waiting; a later turn takes the answers.
 
-- every second: the ends of the journals, for the recovery pointers;
-- a minute after the last: a copy of the checkpoint into the journal of each partition that was busy, or is newly ours;
-  a day after the last: of each partition, because committed offsets expire;
-- before each copy: a question whether the topics are still those that were taken over, or what nobody has read is
-  trimmed;
-- with such a copy, where a recovery would have to read much of the journal because the low watermark stands still: a
-  summary of what is done above it;
-- after each copy: the journal is trimmed below the pointer that the copy names, the intake below the watermark as far
+- Every second: ask for the ends of the journals, for the recovery pointers.
+- A minute after the last copy: write a copy of the checkpoint into the journal of each partition that was busy, or is
+  newly ours. A day after the last copy: of each partition, because committed offsets expire.
+- Before each copy: ask whether the topics are still those that were taken over. Otherwise, trimming could delete
+  records that no process has read.
+- With a copy, if a recovery would have to read much of the journal because the low watermark does not advance: write a
+  summary of the done offsets above it.
+- After each copy: trim the journal below the pointer that the copy names, and the intake below the low watermark as far
   as `keep` allows.
 """
 
@@ -25,29 +25,34 @@ from tarry.kafka.partition_logs import journal_of, place_of
 from tarry.kafka.types import Place
 
 ENDS_EVERY_MS = 1_000
+"""How often the ends of the journals are asked for."""
+
 COPY_EVERY_MS = 60_000
+"""The least time between two copies of a busy partition's checkpoint."""
+
 RENEW_EVERY_MS = 24 * 3600 * 1000
+"""How often the checkpoint of each partition is committed and copied anew, because committed offsets expire."""
 
 
 @dataclass(slots=True)
 class _Kept:
-    """When a partition's checkpoint was copied last, and at which watermark: None before the first copy of ours."""
+    """When a partition's checkpoint was last copied, and at which low watermark; None before our first copy of it."""
 
     at_ms: int
     low: int | None
 
 
 class Maintenance:
-    """Keeps the journals and intakes of one process tidy.
+    """Copies checkpoints and trims the journals and intakes of one process.
 
     Args:
-        offsets: questions to the brokers.
+        offsets: asks the brokers for offsets and trims logs.
         clock: wall and monotonic time.
         keep_ms: how long done records stay in each intake.
-        ask_origins: asks for the ids of intakes, and of what is beside them.
-        commit_rest: commits checkpoints of partitions, and copies of them, with a summary for some.
-        is_quiet: whether no transaction is open beside the loop.
-        sum_up_after: records of a journal that a recovery may have to read before there is a summary.
+        ask_origins: asks for the ids of intakes and of the topics that belong to them.
+        commit_rest: commits checkpoints of partitions, and copies of them; those in its second argument get a summary.
+        is_quiet: returns whether no transaction is open beside the firing transaction.
+        sum_up_after: how many journal records a recovery may have to read before a summary is written.
         on_event: takes an event's name and fields, for the log.
     """
 
@@ -78,12 +83,12 @@ class Maintenance:
         self._trims: list[Pending] = []
 
     def turn(self, states: Mapping[Place, PartitionState]) -> None:
-        """Do what is due by now.
+        """Do the work that is due.
 
         Raises:
             RetriableError: no answer.
             FatalError: from committing.
-            LogError: a partition's topics were made anew.
+            LogError: a topic of a partition was deleted and created anew.
         """
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._ends_ms >= ENDS_EVERY_MS:
@@ -97,7 +102,7 @@ class Maintenance:
             self._copy(states, now_ms)
 
     def forget(self, places: Iterable[Place]) -> None:
-        """These are no longer ours."""
+        """Forget partitions that are no longer ours."""
         for place in places:
             self._kept.pop(place, None)
 
@@ -113,11 +118,11 @@ class Maintenance:
                 state.note_journal_end(end)
 
     def _long(self, states: Mapping[Place, PartitionState]) -> list[PartitionState]:
-        """Those of which a recovery would have to read much."""
+        """Return the partitions whose recovery would have to read much, if a summary may be written now."""
         return [state for state in states.values() if state.behind >= self._sum_up_after] if self._is_quiet() else []
 
     def _due(self, states: Mapping[Place, PartitionState], now_ms: int) -> list[PartitionState]:
-        """Those that are to be copied."""
+        """Return the partitions whose checkpoints must be copied now."""
         due = []
         long = self._long(states)
         for place, state in states.items():
@@ -133,7 +138,11 @@ class Maintenance:
             self._origins = self._ask_origins({state.intake for state in due})
 
     def _copy(self, states: Mapping[Place, PartitionState], now_ms: int) -> None:
-        """The ids are known: copy what is of them."""
+        """Take the topic ids, and copy the checkpoints of the intakes that they are known of.
+
+        Raises:
+            LogError: the ids are not those that were taken over.
+        """
         asked, self._origins = self._origins, None
         origins = asked.answers() if asked is not None else {}
         due = [state for state in self._due(states, now_ms) if state.intake in origins]
@@ -159,8 +168,8 @@ class Maintenance:
             for place, first_kept in ages.answers().items():
                 kept = self._kept.get(place) if place in states else None
                 if kept is not None and kept.low is not None:
-                    # Not the watermark of now: what is trimmed must lie below the one that is committed.
-                    # -1: no record is as young as that, so all that is done may go.
+                    # Not the present low watermark: only records below the committed one may be trimmed.
+                    # -1: no record is as young as `keep`, so all done records may go.
                     below[place] = kept.low if first_kept < 0 else min(kept.low, first_kept)
             self._trims.append(self._offsets.trim({place: at for place, at in below.items() if at > 0}))
         for trim in [trim for trim in self._trims if trim.done]:

@@ -1,4 +1,4 @@
-"""What one process of the service does, as plain values."""
+"""The configuration of one process of the service, as plain values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from tarry.kafka.settings import Cluster
 
 @dataclass(frozen=True, slots=True)
 class IntakePlan:
-    """One intake, as the loop needs it.
+    """The configuration of one intake.
 
     Attributes:
-        reader: decides what its records ask for.
-        fixed_delay: whether the order of its log is kept.
-        geometry: of its overflow wheel.
-        keep_ms: how long done records stay.
+        reader: turns its records into requests.
+        fixed_delay: whether it has a fixed delay, which keeps the order of its log.
+        geometry: the shape of its overflow wheel.
+        keep_ms: how long done records stay in it.
     """
 
     reader: RequestReader
@@ -26,26 +26,26 @@ class IntakePlan:
 
 
 def producers_of(name: str) -> tuple[str, str, str, str]:
-    """The transactional ids of a process: what fires, files, was parked, and dead letters."""
+    """Return the transactional ids of a process: for firing, filing, parked messages, and dead letters."""
     return f"{name}-fire", f"{name}-file", f"{name}-park", f"{name}-dead"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one process does.
+    """The configuration of one process.
 
     Attributes:
-        cluster: where.
+        cluster: the Kafka cluster.
         group: the consumer group.
-        member: librdkafka's properties of the group consumer.
-        name: the first part of this process's transactional ids; unique among processes that run.
+        member: librdkafka properties of the group consumer.
+        name: the first part of this process's transactional ids; unique among running processes.
         intakes: by topic.
-        tick_ms: of the hot wheel.
-        wheel_size: of the hot wheel.
-        memory_budget_bytes: for messages held.
-        interval_ms: the least time from the start of one transaction to the next.
-        most: messages a transaction.
-        sum_up_after: records of a journal that a take-over may have to read before they are summed up.
+        tick_ms: the tick of the timing wheel in memory.
+        wheel_size: the number of its buckets.
+        memory_budget_bytes: the memory for held messages.
+        interval_ms: the least time from the start of one firing transaction to the next.
+        most: the most messages in one transaction.
+        sum_up_after: how many journal records a take-over may have to read before a summary is written.
     """
 
     cluster: Cluster

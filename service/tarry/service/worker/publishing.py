@@ -1,8 +1,8 @@
-"""Tells the topic `I.status` what the partitions accept that were taken over here (`tarry.core.request.status`).
+"""Publishing to the topic `I.status` what our partitions accept, after a take-over (`tarry.core.request.status`).
 
-Nobody waits for it, and nothing depends on it: where the topic is away, or may not be written to, all goes on, and it
-is tried again a minute later. Its producer is none of those that transact; it is made when there is something to tell,
-and closed when that is there.
+Nothing waits for it or depends on it. If the topic is unavailable, or must not be written to, everything else goes on,
+and the service tries again a minute later. It uses a producer without transactions, which is made when there are
+records to publish, and closed when they are delivered.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -20,16 +20,16 @@ from tarry.kafka.topics import STATUS
 from tarry.kafka.types import Place
 
 AGAIN_MS = 60_000
-"""How long after a failure it is tried again."""
+"""How long to wait after a failure before the next try."""
 
 
 class Publishing:
-    """Publishes what was taken over; one thread.
+    """Publishes a status record for each partition that was taken over; for one thread.
 
     Args:
-        cluster: where.
+        cluster: the cluster that it writes to.
         owner: the name of this process.
-        policies: what is accepted, by intake.
+        policies: what each intake accepts.
         clock: wall and monotonic time.
         on_event: takes an event's name and fields, for the log.
     """
@@ -47,55 +47,55 @@ class Publishing:
         self._policies = policies
         self._clock = clock
         self._on_event = on_event
-        self._told: dict[Place, int] = {}
-        """What is still to be published, and when it was taken over."""
+        self._unpublished: dict[Place, int] = {}
+        """The partitions whose status is not published yet, and when each was taken over."""
         self._producer: Producer | None = None
-        self._on_their_way = 0
+        self._in_flight = 0
         self._failure = ""
         self._not_before_ms = 0
 
     @property
     def is_done(self) -> bool:
-        """Whether all is told that is to be."""
-        return not self._told
+        """Whether every status is published."""
+        return not self._unpublished
 
     def taken_over(self, places: Iterable[Place]) -> None:
-        """These are ours from now on: tell it in the turns that follow."""
+        """Publish the status of these partitions in the following turns; they are ours from now on."""
         now_ms = self._clock.now_ms()
-        self._told.update(dict.fromkeys(places, now_ms))
+        self._unpublished.update(dict.fromkeys(places, now_ms))
         self._not_before_ms = 0
 
     def turn(self, owned: Collection[Place]) -> None:
-        """Begin to publish, or see what has come of it; does not wait.
+        """Begin to publish, or look for the result, without waiting.
 
         Args:
-            owned: what is ours by now: what is not is told by its owner.
+            owned: the partitions that are ours now; another owner publishes the others.
         """
         if self._producer is None:
-            if self._told and self._clock.monotonic_ms() >= self._not_before_ms:
+            if self._unpublished and self._clock.monotonic_ms() >= self._not_before_ms:
                 self._begin(owned)
             return
         try:
             self._producer.poll(0)
         except KafkaException as exception:
             self._failure = error_of(exception).str()
-            self._on_their_way = 0
-        if not self._on_their_way:
+            self._in_flight = 0
+        if not self._in_flight:
             self._end()
 
     def close(self) -> None:
-        """Drop what is on its way: who comes next tells it."""
+        """Drop the records that are on their way; the next owner publishes the status."""
         producer, self._producer = self._producer, None
         if producer is not None:
             drop(producer)
 
     def _begin(self, owned: Collection[Place]) -> None:
-        self._told = {place: at_ms for place, at_ms in self._told.items() if place in owned}
-        if not self._told:
+        self._unpublished = {place: at_ms for place, at_ms in self._unpublished.items() if place in owned}
+        if not self._unpublished:
             return
         self._failure = ""
         self._producer = producer = self._cluster.clients.producer(self._cluster.publisher())
-        for (intake, partition), at_ms in self._told.items():
+        for (intake, partition), at_ms in self._unpublished.items():
             status = Status(partition, self._policies[intake], self._owner, at_ms)
             reported = partial(self._reported, (intake, partition), at_ms)
             try:
@@ -103,19 +103,19 @@ class Publishing:
             except KafkaException as exception:
                 self._failure = error_of(exception).str()
             else:
-                self._on_their_way += 1
+                self._in_flight += 1
 
     def _reported(self, place: Place, at_ms: int, error: KafkaError | None, _record: object) -> None:
-        self._on_their_way -= 1
+        self._in_flight -= 1
         if error is not None:
             self._failure = f"{place[0]}{STATUS}: {error.str()}"
-        elif self._told.get(place) == at_ms:  # else it was taken over anew meanwhile
-            del self._told[place]
+        elif self._unpublished.get(place) == at_ms:  # else it was taken over anew meanwhile
+            del self._unpublished[place]
 
     def _end(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            # It has nothing to send any more; yet its end may take a moment, which no turn has.
+            # It has nothing left to send, but closing it may take a moment, and no turn may wait.
             self._cluster.clients.in_background(partial(drop, producer))
         if self._failure:
             self._on_event("status_not_published", reason=self._failure)

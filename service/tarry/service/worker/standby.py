@@ -1,12 +1,13 @@
-"""Partitions that a rebalance took away and may give back: their state stands by, so that nothing is replayed.
+"""Partitions that a rebalance has revoked and may give back: their states stand by, so that nothing is replayed.
 
-A classic group takes all partitions from all members whenever one comes or goes, and gives most of them back at once.
-What nobody else has had in between is as we left it. Two things tell whether anybody had it:
+A classic group revokes all partitions from all members whenever a member joins or leaves, and gives most of them back
+at once. A partition that no other process owned in between is unchanged. Two checks tell whether one did:
 
-- The group's committed offset is that of our release, to the byte, unless somebody has taken the partition over since:
-  that writes another name there before anything else.
+- The group's committed offset is still that of our release, to the byte, unless another process has taken the
+  partition over since: a take-over commits the other process's name before anything else.
 - A process of our own name has our transactional ids, and registers all of them before it takes anything over. So a
-  transaction of the firing producer that is still the one of the release goes through only where there was none.
+  transaction of the firing producer that committed the release, not registered again since, succeeds only if there was
+  no such process.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -22,9 +23,9 @@ class _Standing(NamedTuple):
     """A partition that stands by.
 
     Args:
-        state: of it.
-        released: what was committed when it was given up.
-        registrations: of the firing producer then.
+        state: its state.
+        released: the offset and metadata committed at its release.
+        registrations: the firing producer's number of registrations at the release.
     """
 
     state: PartitionState
@@ -33,7 +34,7 @@ class _Standing(NamedTuple):
 
 
 class Standby:
-    """What stands by of one process.
+    """The partitions of one process that stand by.
 
     Args:
         connections: its clients.
@@ -49,38 +50,38 @@ class Standby:
         """Keep a partition's state.
 
         Args:
-            state: as it is now: nothing of it can be committed any more, and nothing reads for it.
-            released: what was committed when it was given up.
+            state: it does not change any more: none of its transactions can still commit, and nothing reads for it.
+            released: the offset and metadata committed at its release.
         """
         self._standing[state.place] = _Standing(state, released, self._connections.firing.registrations)
 
     def keep(self, places: Collection[Place]) -> None:
-        """The group has given us these: all else is somebody else's."""
+        """Keep only these partitions, which the group has assigned to us; the others belong to other members."""
         self._close(self._standing.keys() - set(places))
 
     def clear(self) -> None:
-        """Nothing of it is ours, or its state is not known."""
+        """Drop all: none of them is ours any more, or their state is unknown."""
         self._close(list(self._standing))
 
     def resume(self, places: Sequence[Place]) -> dict[Place, PartitionState]:
-        """Go on with what was not taken over by anybody; all else of it stands by no more.
+        """Resume the partitions that no other process has taken over; drop the others of `places`.
 
         Args:
-            places: partitions that membership was just proved of.
+            places: partitions for which membership was just proved.
 
         Returns:
-            The states of those that are ours now: from now on whoever takes one over shuts us out first.
+            The states of the resumed partitions. Their checkpoints name us, so the next owner must fence us first.
 
         Raises:
-            RetriableError: the group moves on, or there is no answer; try again.
+            RetriableError: a rebalance is going on, or there is no answer; try again.
             AbortableError: the same.
-            FatalError: a process of our own name had them, and has shut out our producers.
+            FatalError: a process of our own name owned them, and has fenced our producers.
         """
         states = {place: self._standing[place].state for place in self._untouched(places)}
         if not states:
             return {}
         rests = {place: state.rest() for place, state in states.items()}
-        # As for any take-over: only now a transaction may touch them.
+        # As in any take-over, a transaction may touch the partitions only after this commit.
         self._connections.membership.commit({place: (rest.low, rest.metadata) for place, rest in rests.items()})
         self._commit_rest(list(states.values()))
         for place in states:
@@ -88,12 +89,12 @@ class Standby:
         return states
 
     def _untouched(self, places: Sequence[Place]) -> list[Place]:
-        """Which of these stand by and were taken over by nobody of another name; the others are dropped."""
+        """Return those that stand by and that no process of another name has taken over; drop the others."""
         registrations = self._connections.firing.registrations
         here = [place for place in places if place in self._standing]
         here = self._keep_of(here, lambda place: self._standing[place].registrations == registrations)
         if here:
-            # Without waiting for open transactions: those of another owner, who is dead, are ended by a take-over.
+            # Do not wait for open transactions: only a take-over ends those of another owner that has died.
             last = self._connections.offsets.committed(here)
             here = self._keep_of(here, lambda place: self._is_of_ours(last.get(place)))
         if here:
@@ -107,7 +108,7 @@ class Standby:
         return kept
 
     def _is_of_ours(self, committed: OffsetMetadata | None) -> bool:
-        """Whether what is committed, but for what a transaction may be about to, has our name."""
+        """Return whether the committed checkpoint names us as writer, ignoring pending transactional offsets."""
         try:
             return committed is not None and decode(committed[1]).writer == self._connections.writer
         except CheckpointError:

@@ -1,11 +1,11 @@
-"""A static member that its group has shut out: whether another process has its instance, or nobody, or it itself.
+"""A static member that its group has fenced: does another process hold its instance, or no process, or itself?
 
-The client library forgets its member id when brokers were away for a session, and may show none with its next
-heartbeat, for which it is shut out: the group still knows us by the old one (librdkafka #3437).
+The client library forgets its member id when the brokers were away for a session, and may send its next heartbeat
+without one. The group fences it for that, but still knows us by the old member id (librdkafka #3437).
 
-A request to join that was held up on its way, and arrives after the one that was sent in its place, makes the group
-shut out the member that we are for one that nobody is. Nobody sends no heartbeats: it is gone when its session ends,
-and then the instance is ours again.
+A join request that is delayed on its way may arrive after the request that was sent in its place. Then the group
+replaces our member with a ghost that never heartbeats. The ghost expires after one session timeout, and then the
+instance is ours again.
 """
 
 from collections.abc import Callable
@@ -16,18 +16,18 @@ from tarry.kafka.settings import MAX_POLL_INTERVAL_MS, SESSION_TIMEOUT_MS
 from tarry.service.worker.connections import Connections
 
 ASK_EVERY_MS = 300
-"""How often it is asked who has the instance."""
+"""How often to ask which member holds the instance."""
 
 TWIN_AFTER_MS = MAX_POLL_INTERVAL_MS + 2 * SESSION_TIMEOUT_MS
-"""Who has our instance for so long lives.
+"""A member that holds our instance for longer than this belongs to a running process: a ghost would have expired.
 
-Nobody's session ends sooner, but while the group rebalances, which may take the first of these times, none does. A new
-coordinator begins all of them anew, so it is counted in answers without a gap.
+A ghost's session ends sooner. But no session ends while the group rebalances, which may take up to the first of these
+times. A new coordinator restarts all sessions, so the time counts only over answers without a gap.
 """
 
 
 class StaticMember:
-    """Whether one process is shut out, and by whom.
+    """Tells whether the group has fenced this process's static member, and which member holds the instance now.
 
     Args:
         connections: its clients.
@@ -44,13 +44,13 @@ class StaticMember:
         self._ask_at_ms = 0
 
     def __bool__(self) -> bool:
-        """Whether this member is out, as far as it knows."""
+        """Whether this member is out of its group, as far as it knows."""
         return self._error is not None
 
     def begin(self, error: MembershipLostError) -> None:
-        """The membership has ended; all that was ours is given up already."""
+        """Begin to ask, after the membership has ended; all our partitions are given up already."""
         try:
-            # After a fatal error the client may go on to send heartbeats, as the very member that is in.
+            # After a fatal error the client may go on sending heartbeats as the member that holds the instance.
             self._connections.membership.close()
         except BrokerError as refusal:
             self._on_event("not_left", reason=str(refusal))
@@ -58,10 +58,11 @@ class StaticMember:
         self._on_event("shut_out", reason=str(error))
 
     def turn(self) -> None:
-        """Find out who is in: nobody, or we, and it joins anew.
+        """Find out which member holds the instance; join anew if it is no member, or our own.
 
         Raises:
-            MembershipLostError: another process, for so long that it lives; or there is no instance to ask for.
+            MembershipLostError: another member holds it for so long that its process is running; or this process has no
+                instance to ask about.
             RetriableError: a broker does not answer.
         """
         error, instance = self._error, self._connections.membership.static_instance
