@@ -1,27 +1,28 @@
-"""The state of one intake partition, from being taken over to being given up.
+"""The state of one intake partition, from its take-over until it is released or lost.
 
 Pure: records and `now_ms` go in, batches to deliver and checkpoints to commit come out. The worker's loop drives it:
 
-    accept    a record of the intake is read (`arrivals`), or of a closed bucket (`draining`): placed in the wheel, or
-              to be filed (`placing`), or found dead, or known to be done
-    collect   time moves: what is due becomes ready, in the order of (due time, offset)
-    take      a batch of what is ready, for the next transaction
-    settle    what that transaction must commit with it: low watermark, checkpoint, journal record
-    confirm   it committed: the batch is done
-    put_back  it aborted: the batch is ready again, in front
+    accept    take in a record of the intake (`arrivals`) or of a closed bucket (`draining`): hold it in the wheel, let
+              it wait to be filed (`placing`), make it a dead letter, or skip it because it is done
+    collect   let time move: messages that are due become ready, in the order of (due time, offset)
+    take      take a batch of ready messages for the next transaction
+    settle    return what that transaction must commit with the batch: low watermark, checkpoint, journal record
+    confirm   the transaction committed: the batch is done
+    put_back  the transaction aborted: the batch is ready again, in front of the others
 
-Between `take` and `confirm` or `put_back` no other batch is taken; batches to be filed, and of what is `parked`, go
-beside. If a transaction's fate is unknown, the whole state is dropped and the partition is taken over anew.
+Between `take` and `confirm` or `put_back`, no other batch is taken. Batches to file and batches of `parked` messages
+have transactions of their own at the same time. If the fate of a transaction is unknown, the worker drops the whole
+state and takes the partition over again.
 
-**Gate**: after a take-over nothing fires before the replay has reached the end that the intake had when it began. Then
-what is overdue comes out in due order, as if there had been no crash.
+**Gate**: after a take-over nothing fires until the replay has reached the end that the intake had when the take-over
+began. Then overdue messages fire in due order, as if there had been no crash.
 
-Each part has a module of its own, and knows others in one direction alone, also because full collections of garbage
-are switched off. A message goes
+Each part has its own module, and references go in one direction only: full garbage collections are switched off, so a
+reference cycle would never be freed. A message goes
 
     arrivals, draining -> placing -> hot window -> ready -> a batch, or parked
 
-and `progress` says how far the intake and the overflow wheel are done.
+and `progress` tracks how far the intake and the overflow wheel are done.
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -51,24 +52,24 @@ _size_bytes = attrgetter("size_bytes")
 
 
 class PartitionState:
-    """One intake partition.
+    """The state of one intake partition.
 
     Args:
         intake: the topic.
         partition: its number.
-        reader: decides what a record asks for.
-        keeps_order: whether the intake has a fixed delay: no record is due before the one in front of it.
-        new_wheel: makes an empty wheel that starts at a time.
-        recovered: where to begin.
+        reader: parses records into requests.
+        keeps_order: whether the intake has a fixed delay: then no record is due before the one in front of it.
+        new_wheel: makes an empty timing wheel that starts at a given time.
+        recovered: what the take-over found.
         now_ms: wall time.
 
     Attributes:
         arrivals: takes in records of the intake.
         draining: takes in records of closed buckets.
-        placing: has what waits to be filed.
-        overflow: how far each slot of the overflow wheel is done.
-        parked: what waits for targets that are away.
-        letters: dead letters that are written apart.
+        placing: holds the messages that wait to be filed.
+        overflow: tracks how far each slot of the overflow wheel is done.
+        parked: holds the messages that wait for targets that are away.
+        letters: holds the dead letters that a transaction of their own writes.
     """
 
     def __init__(
@@ -99,10 +100,10 @@ class PartitionState:
         self._progress = Progress(recovered.checkpoint, intake_log, overflow)
 
     def close(self) -> None:
-        """Let go of what is held: the wheel's rings refer to themselves, and full collections are switched off."""
+        """Free the messages: the wheel's rings are reference cycles, and full garbage collections are switched off."""
         self._hot.close()
 
-    # -- how it stands ----------------------------------------------------------------------------------------------
+    # -- numbers ----------------------------------------------------------------------------------------------------
 
     @property
     def place(self) -> tuple[str, int]:
@@ -111,7 +112,7 @@ class PartitionState:
 
     @property
     def position(self) -> int:
-        """The next offset of the intake to be read."""
+        """The next offset of the intake to read."""
         return self._intake_log.position
 
     @property
@@ -121,46 +122,47 @@ class PartitionState:
 
     @property
     def replaying(self) -> bool:
-        """Whether the gate is closed: the replay has not reached its end, in the intake and in level 1."""
+        """Whether the gate is closed, because the replay of the intake or of level 1 has not reached its end."""
         return self._intake_log.is_replaying or self.overflow.is_recovering
 
     @property
     def held(self) -> int:
-        """How many messages are held, ready ones included."""
+        """The number of messages that are held, ready ones included."""
         return len(self._hot) + len(self._ready) + self.placing.to_file + len(self.parked) + len(self.letters)
 
     @property
     def held_bytes(self) -> int:
-        """About how much memory they take."""
+        """The approximate memory that the held messages take."""
         return self._memory.held_bytes
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory all of it takes: the messages held, and what is noted of others."""
+        """The approximate memory of the partition: the held messages, known ids of others, and due times of the log."""
         return self._memory.held_bytes + self._hot.known_bytes + self._intake_log.order_bytes
 
     def shed_known(self, limit_bytes: int) -> None:
-        """Know no more messages that are done than fit into so many bytes; those that were due first are forgotten."""
+        """Remember the ids of done messages in at most `limit_bytes`; forget those with the earliest due times."""
         self._hot.shed_known(limit_bytes)
 
     @property
     def largest_bytes(self) -> int:
-        """The most that a single message has taken so far."""
+        """The size of the largest message so far."""
         return self._memory.largest_bytes
 
     # -- firing -----------------------------------------------------------------------------------------------------
 
     def next_due_ms(self) -> int | None:
-        """When `collect` has something to do next: 0 for now, None for never while nothing is read."""
+        """When `collect` has something to do next: 0 for now; None if it has nothing until more records are read."""
         if self._ready:
             return 0
         return None if self.replaying else self._hot.next_due_ms()
 
     def collect(self, now_ms: int) -> bool:
-        """Make ready what is due by now; nothing that is to be delivered while the gate is closed.
+        """Make messages that are due ready; while the gate is closed, only records that need no delivery.
 
         Returns:
-            Whether anything is ready. What needs no delivery overtakes nothing, and a replay may be full of it.
+            Whether anything is ready. Also true during a replay: records that need no delivery overtake no message,
+            and a replay may be full of them.
         """
         if self._intake_log.is_replaying:
             self._intake_log.reach(self._intake_log.position)
@@ -170,31 +172,32 @@ class PartitionState:
         return bool(self._ready)
 
     def take(self, limit: int, now_ms: int, away: Container[str] = (), limit_bytes: int = UNBOUNDED) -> Batch:
-        """Take up to `limit` of what is ready, in order.
+        """Take a batch of ready messages, in order.
 
         Args:
-            limit: messages.
-            now_ms: wall time; nothing whose time the clock has gone back from is taken.
+            limit: the most messages to take.
+            now_ms: wall time; a message that is no longer due because the clock stepped back is not taken.
             away: targets whose messages are parked instead, behind those that are parked already.
-            limit_bytes: no more than so many, but for the first message.
+            limit_bytes: the most bytes to take; the first message is taken even if it is larger.
         """
         return self._ready.take(limit, limit_bytes, now_ms, away, self.parked)
 
     def settle(self, batch: Batch) -> Settlement:
-        """Mark the batch as done, tentatively, and say what its transaction commits."""
+        """Mark the batch as done, tentatively, and return what its transaction must commit."""
         return self._progress.settle(batch.offsets())
 
     def confirm(self, batch: Batch) -> None:
-        """The batch's transaction committed."""
+        """Note that the batch's transaction committed."""
         self.confirm_rest()
         self._complete(batch)
 
     def put_back(self, batch: Batch, apart: Container[str] = ()) -> None:
-        """The batch's transaction aborted: all of it is ready again, in front of the rest.
+        """Make the batch ready again, in front of the others: its transaction aborted.
 
         Args:
-            batch: what was taken.
-            apart: targets that are set apart since: their messages are parked, so that it shows that some wait.
+            batch: from `take`.
+            apart: targets that are handled apart since then: their messages are parked, so that the metric of parked
+                messages counts them.
         """
         self._progress.unmark(batch.offsets())
         batch.reinstate()
@@ -202,14 +205,14 @@ class PartitionState:
         self._ready.put_back(batch)
 
     def set_aside(self, batch: Batch, *, every: bool) -> list[DeadMessage]:
-        """Have the large dead letters of a batch written apart, before it is settled.
+        """Move the large dead letters of a batch to `letters`. Call this before `settle`.
 
         Args:
-            batch: what was taken.
-            every: not the large ones alone.
+            batch: from `take`.
+            every: whether to move all dead letters, not only the large ones.
 
         Returns:
-            These; they are no part of the batch any more, whatever becomes of it.
+            The letters that were moved. They stay out of the batch even if its transaction aborts.
         """
         letters, retired = batch.set_aside(lambda dead: every or dead.size_bytes > LARGE_BYTES)
         self._hot.let_go(retired)
@@ -221,21 +224,21 @@ class PartitionState:
         return letters
 
     def confirm_letters(self, letters: Bundle) -> None:
-        """The transaction of letters that were written apart committed; what has a stub alone is not done."""
+        """Note that a transaction of dead letters committed; a record that has only a stub is not done."""
         self._progress.mark(letters.offsets)
         self._progress.trim()
         self.letters.written(letters)
 
     def confirm_parked(self, batch: Batch) -> None:
-        """The transaction of a batch that was parked committed.
+        """Note that the transaction of a batch of parked messages committed.
 
-        Only now it counts as done: other transactions went on meanwhile.
+        The batch is marked as done only now, because other transactions committed in the meantime.
         """
         self._progress.mark(batch.offsets())
         self._complete(batch)
 
     def _complete(self, batch: Batch) -> None:
-        """All of a batch is done for good."""
+        """Count a batch as done, finally."""
         self._progress.trim()
         self._hot.done(batch)
         done_bytes = sum(map(_size_bytes, batch.due)) + sum(map(_size_bytes, batch.retired))
@@ -247,17 +250,18 @@ class PartitionState:
     # -- the overflow wheel -----------------------------------------------------------------------------------------
 
     def confirm_filed(self, filing: Filing) -> None:
-        """The transaction that filed them committed."""
+        """Note that the transaction that filed these messages committed."""
         self._progress.mark(filing.offsets)
         self._progress.trim()
         self._memory.held_bytes -= sum(message.size_bytes for message, _ in filing.records)
 
     def put_back_filed(self, filing: Filing, refused: Mapping[int, tuple[str, str]]) -> None:
-        """The transaction that filed them aborted: they are to be filed again.
+        """Let messages wait to be filed again: the transaction aborted.
 
         Args:
             filing: what was taken.
-            refused: for the offset in the intake of each that no level takes the error code and detail: these are dead.
+            refused: error code and detail, by offset in the intake, of messages that the level's topic refuses. These
+                become dead letters.
         """
         kept = []
         for record in filing.records:
@@ -274,23 +278,24 @@ class PartitionState:
         dead = DeadMessage.of(message, code, detail)
         if type(message) is not HeldCancel:
             return dead
-        # It has its message's id and due time, and is not that message.
+        # A cancel has the id and the due time of its message; its dead letter must not look like that message's.
         return dead._replace(id=derived_id(*self.place, message.sequence), due_ms=None, target=None)
 
     def to_ask(self, now_ms: int) -> list[Source]:
-        """The slots whose high watermarks `close_buckets` needs next; none where nothing is to be closed."""
+        """Return the slots whose high watermarks `close_buckets` needs next; empty if no bucket is to be closed."""
         return [] if self.replaying else self.overflow.to_ask(now_ms)
 
     def close_buckets(self, ends: Mapping[Source, int], room_bytes: int, now_ms: int) -> bool:
-        """Close the buckets whose time has come, as far as it is known what lies in them.
+        """Close the buckets whose time has come, as far as the ends of their slots are known.
 
         Args:
-            ends: the high watermarks of slots, asked while nothing is being filed.
-            room_bytes: of memory.
+            ends: the high watermarks of slots, requested while nothing is being filed.
+            room_bytes: free memory.
             now_ms: wall time.
 
         Returns:
-            Whether there were any: that is to be committed before anything is filed by it.
+            Whether a bucket was closed. The checkpoint must then be committed before messages are filed by the new
+            bounds.
         """
         if self.replaying or not self.overflow.close(ends, room_bytes // self._memory.typical_bytes, now_ms):
             return False
@@ -301,37 +306,38 @@ class PartitionState:
 
     @property
     def origin(self) -> Origin:
-        """What the offsets of its checkpoint are of."""
+        """The cluster and the topics that the offsets of the checkpoint belong to."""
         return self._progress.origin
 
     @property
     def pointer(self) -> int:
-        """Where a recovery would begin to read the journal."""
+        """The journal offset from which a recovery would read."""
         return self._progress.pointer
 
     def note_journal_end(self, end: int) -> None:
-        """Note an end of the journal that was asked for earlier, for the recovery pointers."""
+        """Note an end of the journal that was requested earlier; the journal pointers advance with it."""
         self._progress.note_journal_end(end)
 
     @property
     def behind(self) -> int:
-        """How many records of the journal a recovery would read, as far as its end is known."""
+        """How many journal records a recovery would read, up to the last known end."""
         return self._progress.behind
 
     def rest(self, *, released: bool = False, sums_up: bool = False) -> Settlement:
-        """What is committed where nothing fires: to renew the checkpoint, or to release the partition.
+        """Return what to commit without a batch: to renew the checkpoint, or to release the partition.
 
         Args:
-            released: whether the partition is given up with it.
-            sums_up: whether to say again what is done above the watermarks, if a replay is not going on, so that the
-                journal is not needed before its end as last known. For when no transaction is open.
+            released: whether this commit releases the partition.
+            sums_up: whether to write a summary: all offsets done above the watermarks, written again, so that a
+                recovery does not need the journal before its last known end. Ignored during a replay. Allowed only
+                while no transaction of the partition is open.
         """
         return self._progress.rest(released=released, sums_up=sums_up and not self.replaying)
 
     def sign(self, writer: tuple[str, ...]) -> None:
-        """From now on the process writes under these transactional ids; that is to be committed before it does."""
+        """Put these transactional ids into the checkpoint, which must be committed before they write."""
         self._progress.sign(writer)
 
     def confirm_rest(self) -> None:
-        """The checkpoint of the last settlement is committed."""
+        """Note that the checkpoint of the last settlement is committed."""
         self._progress.confirm()

@@ -1,1 +1,1 @@
-"""What a record of the intake asks for: parsed, checked against the intake's policy, translated from other dialects."""
+"""Requests: records of the intake, parsed, checked against the intake's policy, translated from other dialects."""

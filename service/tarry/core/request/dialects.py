@@ -1,11 +1,10 @@
-"""Dialects: the headers of other schedulers, which an intake can accept instead of ours.
+"""Dialects: the headers of other schedulers, which an intake can accept instead of tarry's own.
 
-A dialect says under which names a peer's producers write when, where to, with which key and to which partition, what
-of it is gone at the target, and what the peer's consumers find there. It is a value: all that is done with one is here
-and in `tarry.core.request.request`.
+A dialect maps the header names that producers of the other scheduler write: due time, target, key and partition. It
+also says which headers are removed before delivery, and which headers the consumers of the other scheduler expect.
 
-A peer's cancel names a schedule by its key and carries no due time. Without one there is nothing to find it by, so it
-is dead as `bad-handle`.
+A cancel of another scheduler names a schedule by its key and carries no due time. Without a due time the message cannot
+be found, so the cancel becomes a dead letter with the code `bad-handle`.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,22 +23,23 @@ _SENT_INSTEAD = "to cancel, send tarry-cancel with the message's handle"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How a peer's producers say what they ask for.
+    """The headers with which producers of another scheduler ask for a delivery.
 
     Attributes:
-        name: as the configuration has it.
-        due: the header that says when.
-        read_due: its name, its value and the record's timestamp to a due time, or to what is wrong.
-        needs_due: whether a record without it is dead; it is due at once otherwise.
-        target: the header that says where to.
-        key: the header with the delivered record's key, which is null without it; None: the record's own key.
-        partition: the header that says which partition of the target.
-        kind: the header that tells a schedule from a cancel.
-        schedule: its value on a schedule.
+        name: its name in the configuration.
+        due: the header with the due time.
+        read_due: turns that header's name and value and the record's timestamp into a due time or a fault.
+        needs_due: whether a record without that header becomes a dead letter; otherwise it is due at once.
+        target: the header with the target topic.
+        key: the header with the key to deliver (null if the header is missing), or None: deliver the record's key.
+        partition: the header with the partition of the target.
+        kind: the header that distinguishes a schedule from a cancel, or None.
+        schedule: the value of the header `kind` on a schedule.
         null_cancels: whether a record with a null value is a cancel.
-        unread: request headers that are taken off without a look.
-        written: what the peer writes on a delivery: taken off a message that was sent on.
-        sign: what we write in its place for the peer's consumers: from a record's key, timestamp and intake.
+        unread: request headers that are removed and ignored.
+        written: headers that the other scheduler writes on a delivery. They are removed, because a record that it has
+            delivered may be sent to an intake again.
+        sign: makes the headers that its consumers expect, from the record's key, timestamp and intake.
     """
 
     name: str
@@ -58,17 +58,22 @@ class Dialect:
 
     @property
     def request_headers(self) -> frozenset[str]:
-        """What a record is dead with where it stands twice: the peer's names, and ours."""
+        """The headers of which a record may have only one each: the dialect's and tarry's."""
         own = (self.due, self.target, self.key, self.partition, self.kind)
         return REQUEST_HEADERS | self.unread | {name for name in own if name is not None}
 
     @property
     def taken_off(self) -> frozenset[str]:
-        """What does not travel on."""
+        """The headers that are not delivered."""
         return TAKEN_OFF | self.request_headers | self.written
 
     def due_ms(self, found: Mapping[str, bytes | None], timestamp_ms: int) -> int | Fault:
-        """When a record is due."""
+        """Return the due time of a record, before rounding.
+
+        Args:
+            found: the record's headers.
+            timestamp_ms: the record's timestamp.
+        """
         if self.due in found:
             return self.read_due(self.due, found[self.due], timestamp_ms)
         if self.needs_due:
@@ -76,7 +81,12 @@ class Dialect:
         return counted(timestamp_ms, 0)
 
     def refusal(self, found: Mapping[str, bytes | None], *, is_null: bool) -> Fault | None:
-        """Say why a record is no schedule, if it is none."""
+        """Return why a record is not a schedule; None if it is one.
+
+        Args:
+            found: the record's headers.
+            is_null: whether its value is null.
+        """
         if self.null_cancels and is_null:
             return Fault(ErrorCode.BAD_HANDLE, f"a null value cancels nothing here: {_SENT_INSTEAD}")
         if self.kind is not None and self.kind in found and found[self.kind] != self.schedule:
@@ -85,24 +95,24 @@ class Dialect:
         return None
 
     def delivered_key(self, headers: _Headers, key: bytes | None) -> bytes | None:
-        """The key that the target receives.
+        """Return the key that the target receives.
 
         Args:
-            headers: as they came.
-            key: as it came.
+            headers: the original headers.
+            key: the original key.
         """
         if self.key is None:
             return key
         return next((value for name, value in headers if name == self.key), None)
 
     def delivered_headers(self, headers: _Headers, key: bytes | None, timestamp_ms: int, intake: str) -> _Headers:
-        """The headers that the target receives, beside our own.
+        """Return the headers that the target receives, without tarry's own.
 
         Args:
-            headers: as they came.
-            key: as it came.
-            timestamp_ms: of the record.
-            intake: its topic.
+            headers: the original headers.
+            key: the original key.
+            timestamp_ms: the record's timestamp.
+            intake: the intake's topic.
         """
         taken_off = TAKEN_OFF_BY_DIALECT[self.name]
         kept = [header for header in headers if header[0] not in taken_off]
@@ -147,7 +157,7 @@ TIMEBRIDGE = Dialect(
     target="X-Timebridge-Where",
 )
 
-#: RabbitMQ's delayed message exchange: exchange and routing key say where to, and Kafka has neither.
+#: RabbitMQ's delayed message exchange. Its exchange and routing key do not exist in Kafka, so `tarry-target` is used.
 RABBITMQ = Dialect(
     name="rabbitmq",
     due="x-delay",
@@ -159,4 +169,4 @@ RABBITMQ = Dialect(
 DIALECTS = {dialect.name: dialect for dialect in (ETF1, KARAFKA, TIMEBRIDGE, RABBITMQ)}
 
 TAKEN_OFF_BY_DIALECT = {dialect.name: dialect.taken_off for dialect in DIALECTS.values()}
-"""Made once: it is asked for with every delivery."""
+"""Computed once, because every delivery needs it."""

@@ -1,6 +1,6 @@
-"""What the values of request headers say: a time, a delay, a partition; or what is wrong with one.
+"""Parsers for the values of request headers: a time, a delay, a partition.
 
-Any bytes may stand in a header, or null. A value is read to what it says or to a `Fault`; nothing raises.
+A header may hold any bytes, or null. Each parser returns the value, or a `Fault` that says what is wrong; none raises.
 """
 
 import re
@@ -9,12 +9,12 @@ from typing import NamedTuple, final
 from tarry.headers import ErrorCode
 from tarry.units import MAX_EPOCH_MS, format_instant, parse_instant_ms
 
-#: Numbers below it, read as milliseconds, lie before September 2001: they are seconds.
+#: A smaller number of milliseconds would be before September 2001: it is taken for seconds.
 _LEAST_PLAUSIBLE_MS = 10**12
-#: Numbers from it on, read as seconds, lie after the year 5138: they are milliseconds, of 1973 or later.
+#: This number of seconds, or more, would be after the year 5138: it is taken for milliseconds (of 1973 or later).
 _LEAST_IMPLAUSIBLE_S = 10**11
 _MAX_PARTITION = 2**31 - 1
-#: No number that means something has more digits; int() of many thousand is slow, then refused.
+#: No valid number has more digits; int() is slow for thousands of digits, and refuses even more.
 _MAX_DIGITS = 18
 _LONGEST_SHOWN = 60
 
@@ -30,17 +30,17 @@ class Fault(NamedTuple):
 
 
 def counted(timestamp_ms: int, delay_ms: int) -> int | Fault:
-    """A due time by a delay from the record's timestamp."""
+    """Return the due time for a delay that is counted from the record's timestamp."""
     if timestamp_ms < 0:
         return Fault(ErrorCode.BAD_DELAY, "the record has no timestamp to count a delay from")
     return timestamp_ms + delay_ms
 
 
 def read_delay(name: str, value: bytes | None, timestamp_ms: int) -> int | Fault:
-    """A due time by a delay in milliseconds."""
+    """Parse a delay in milliseconds; return the due time."""
     if value is not None and value.isdigit():
         if len(value) <= _MAX_DIGITS:
-            # As `counted` does, without a call: this runs once a message.
+            # The same as `counted`, without a call: this runs once per message.
             return timestamp_ms + int(value) if timestamp_ms >= 0 else counted(timestamp_ms, 0)
         return Fault(ErrorCode.BEYOND_MAX_DELAY, f"{name} is longer than any delay: {shown(value)}")
     if value is not None and _NEGATIVE.fullmatch(value):
@@ -49,13 +49,13 @@ def read_delay(name: str, value: bytes | None, timestamp_ms: int) -> int | Fault
 
 
 def read_delay_or_none(name: str, value: bytes | None, timestamp_ms: int) -> int | Fault:
-    """A due time by a delay in milliseconds, where a negative one is none."""
+    """Parse a delay in milliseconds; return the due time. A negative delay counts as 0."""
     is_negative = value is not None and _NEGATIVE.fullmatch(value)
     return counted(timestamp_ms, 0) if is_negative else read_delay(name, value, timestamp_ms)
 
 
 def read_epoch_ms_or_rfc3339(name: str, value: bytes | None) -> int | Fault:
-    """A due time in milliseconds, or as text."""
+    """Parse a due time in epoch milliseconds, or as RFC 3339 text."""
     if value is None or not value.isdigit():
         return _rfc3339(name, value, "epoch milliseconds or an RFC 3339 time")
     due_ms = int(value) if len(value) <= _MAX_DIGITS else MAX_EPOCH_MS + 1
@@ -72,7 +72,7 @@ def read_epoch_ms_or_rfc3339(name: str, value: bytes | None) -> int | Fault:
 
 
 def read_epoch_s(name: str, value: bytes | None, _timestamp_ms: int) -> int | Fault:
-    """A due time in seconds."""
+    """Parse a due time in epoch seconds; return milliseconds."""
     if value is None or not value.isdigit():
         return Fault(ErrorCode.BAD_TIME, f"{name} is not epoch seconds: {shown(value)}")
     if len(value) > _MAX_DIGITS or int(value) >= _LEAST_IMPLAUSIBLE_S:
@@ -81,7 +81,7 @@ def read_epoch_s(name: str, value: bytes | None, _timestamp_ms: int) -> int | Fa
 
 
 def read_rfc3339(name: str, value: bytes | None, _timestamp_ms: int) -> int | Fault:
-    """A due time as text."""
+    """Parse a due time as RFC 3339 text."""
     return _rfc3339(name, value, "an RFC 3339 time")
 
 
@@ -96,7 +96,7 @@ def _rfc3339(name: str, value: bytes | None, form: str) -> int | Fault:
 
 
 def read_partition(name: str, value: bytes | None) -> int | Fault:
-    """The target's partition; whether it exists is for the service to find out."""
+    """Parse the number of the target's partition. Whether the partition exists is checked later, by the service."""
     if value is not None and value.isdigit() and len(value) <= _MAX_DIGITS:
         number = int(value)
         if number <= _MAX_PARTITION:
@@ -105,12 +105,12 @@ def read_partition(name: str, value: bytes | None) -> int | Fault:
 
 
 def instant(epoch_ms: int) -> str:
-    """An instant for a detail, also where it has no RFC 3339 text."""
+    """Format an instant for an error detail, also one that RFC 3339 cannot express."""
     return format_instant(epoch_ms) if 0 <= epoch_ms <= MAX_EPOCH_MS else f"at {epoch_ms} ms"
 
 
 def shown(value: bytes | None) -> str:
-    """A header's value for a detail: on one line, escaped, and cut where it is long."""
+    """Format a header's value for an error detail: on one line, escaped, cut if it is long."""
     if value is None:
         return "null"
     text = value[:_LONGEST_SHOWN].decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""What an intake accepts: targets, how long a message may wait, and whose headers say so."""
+"""The policy of an intake: which targets, delays and headers it accepts."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,14 @@ class IntakePolicy:
 
     Args:
         topic: the intake's topic.
-        targets: globs over topic names; not used where the target is fixed.
-        max_delay_ms: the longest a message may wait, from its record's timestamp.
-        horizon_ms: the longest it may still wait when it is read, or None: as long as `max_delay_ms` allows.
-        fixed_delay_ms: every record waits so long, or None: its headers say.
-        fixed_target: every record goes there; set together with `fixed_delay_ms`, or beside a dialect.
-        tick_ms: due times are rounded up to its multiples, at least 1.
-        intakes: the topics of all intakes: what belongs to them (`I.results` and so on) is no target.
-        dialect: the name of another scheduler's headers, which count instead of ours; None: ours.
+        targets: globs for names of target topics; ignored if `fixed_target` is set.
+        max_delay_ms: the longest delay, counted from the record's timestamp.
+        horizon_ms: the longest delay that may be left when the record is read, or None for no such limit.
+        fixed_delay_ms: the delay of every record, or None: each record's headers give it.
+        fixed_target: the target of every record, or None. It is set together with `fixed_delay_ms`, or with a dialect.
+        tick_ms: due times are rounded up to multiples of this; at least 1.
+        intakes: the topics of all intakes; topics that belong to them (`I.results` and so on) are not valid targets.
+        dialect: the name of the dialect, whose headers count instead of tarry's own; None for tarry's own.
     """
 
     topic: str

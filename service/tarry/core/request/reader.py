@@ -1,29 +1,29 @@
-"""From a record in an intake to what is to be done with it.
+"""Parse a record of an intake into a request.
 
-A record is outside input: any bytes may stand in any header. Reading one gives a `Request`, or a `Rejection`
-that says why it can never be delivered; it never raises, reads no clock and keeps no record.
+A record is untrusted input: any header may hold any bytes. The reader returns a `Request`, a `CancelRequest`, or a
+`Rejection` with the reason why the record can never be delivered. It never raises and reads no clock.
 
-Where several things are wrong, the first in this order names the error:
+If a record has several faults, the first in this order gives the error code:
 
-1. `repeated-header`: a request header stands twice. A record with `tarry-cancel` is a cancel, whose other
-   headers are ignored, so there only `tarry-cancel` itself counts.
-2. `bad-handle`: a cancel.
+1. `repeated-header`: a request header occurs twice. A record with `tarry-cancel` is a cancel, whose other
+   headers are ignored, so for a cancel only a repeated `tarry-cancel` counts.
+2. `bad-handle`: of a cancel.
 3. `bad-id`.
 4. The time: `two-delays`, `no-delay`, then `bad-delay` or `negative-delay`, or `bad-time` or
    `looks-like-seconds`.
 5. The target: `no-target`, `bad-target`, `internal-target`, `target-not-allowed`.
 6. `bad-partition`.
-7. What reads well but lies too far away: `beyond-max-delay`, then `beyond-horizon`.
+7. A valid due time that is too far ahead: `beyond-max-delay`, then `beyond-horizon`.
 
-A record whose headers cannot be read at all is `unreadable-headers`.
+A record with a header that the client library cannot decode is `unreadable-headers`.
 
-An intake with a fixed delay needs no headers. Its delay and target win: a `tarry-target`, `tarry-delay-ms` or
-`tarry-deliver-at` there is taken off unread, even a wrong one (but not twice). `tarry-id` and
-`tarry-partition` count as elsewhere.
+An intake with a fixed delay needs no headers. Its own delay and target apply: `tarry-target`, `tarry-delay-ms` and
+`tarry-deliver-at` are removed without being read, so a wrong value is no fault (a repeated header is). `tarry-id` and
+`tarry-partition` apply as in other intakes.
 
 An intake with a dialect takes time, target, key and partition from the headers of another scheduler
-(`tarry.core.request.dialects`). Our headers for these are removed unread; `tarry-id` and `tarry-cancel` count as
-elsewhere.
+(`tarry.core.request.dialects`). The tarry headers for these are removed without being read; `tarry-id` and
+`tarry-cancel` apply as in other intakes.
 """
 
 from collections import Counter
@@ -64,14 +64,12 @@ from tarry.units import MAX_EPOCH_MS, format_duration
 
 Header = tuple[str, bytes | None]
 
-#: A cancel is sent after its message; but the clocks of two senders may differ.
+#: A cancel is sent after its message, but the clock of its sender may be behind that of the message's sender.
 _LATE_SENDER_MS = 60_000
 
 
 class RequestReader:
-    """Reads the records of one intake.
-
-    One thread only: what it says about target names is cached.
+    """Parses the records of one intake. For one thread only, because checks of target names are cached.
 
     Args:
         policy: what the intake accepts.
@@ -109,19 +107,19 @@ class RequestReader:
         *,
         is_null: bool = False,
     ) -> Request | CancelRequest | Rejection:
-        """Decide about one record.
+        """Parse one record.
 
         Args:
             partition: the record's partition in the intake.
             offset: its offset there.
-            timestamp_ms: its timestamp, milliseconds since the epoch; negative where it has none.
-            headers: as confluent-kafka gives them.
-            now_ms: the time, with a fixed delay the latest that it may be: the horizon is measured from it, and a
-                fixed delay where the timestamp is far ahead of it.
-            is_null: whether its value is null, which says something in a dialect.
+            timestamp_ms: its timestamp, milliseconds since the epoch; negative if it has none.
+            headers: as confluent-kafka returns them.
+            now_ms: wall time; with a fixed delay, the latest time that it may be now. The horizon is counted from it. A
+                fixed delay is counted from it if the timestamp is far ahead of it.
+            is_null: whether the value is null, which is a cancel in some dialects.
 
         Returns:
-            What to deliver or to cancel, or why it can never be delivered.
+            A message to deliver, a cancel, or the reason why the record can never be delivered.
         """
         found: dict[str, bytes | None] = dict(headers) if headers else {}
         repeated: set[str] | None = None
@@ -133,7 +131,7 @@ class RequestReader:
         carries = not found.keys() <= self._taken_off
         ce_id = found.get(CLOUDEVENTS_ID) if carries else None
 
-        # Every part is read, also behind a fault: a rejection tells what is known.
+        # All parts are read, even after a fault, because a rejection reports those that are known.
         message_id = self._id(found, ce_id, partition, offset)
         due_ms = self._due_ms(found, timestamp_ms, now_ms)
         target = self._targets.read(found)
@@ -154,7 +152,7 @@ class RequestReader:
                 message_id = derived_id(self.policy.topic, partition, offset)
             return self._rejection(fault, message_id, due_ms, target)
 
-        # Rounded up, so that a due time between two ticks is never served at the earlier one.
+        # Rounded up, so that a message never fires before its due time.
         tick_ms = self._tick_ms
         rounded_ms = due_ms if tick_ms == 1 else -(-due_ms // tick_ms) * tick_ms
         if (
@@ -170,7 +168,7 @@ class RequestReader:
         return Request(rounded_ms, target, to_partition, message_id, carries, dialect)
 
     def _cancel(self, value: bytes | None, partition: int, offset: int, timestamp_ms: int) -> CancelRequest | Rejection:
-        """A cancel; its other headers are ignored."""
+        """Parse a cancel; its other headers are ignored."""
         topic, fault = self.policy.topic, ""
         try:
             handle = Handle.parse(value.decode("utf-8", "replace") if value is not None else "")
@@ -184,20 +182,20 @@ class RequestReader:
             elif handle.due_ms > timestamp_ms + self._max_delay_ms + _LATE_SENDER_MS:
                 fault = f"no message may wait until {instant(handle.due_ms)}"
             else:
-                # As its message's: a handle may have been written by somebody who does not know of ticks.
+                # Rounded up like its message's due time: the writer of a handle may not know the tick.
                 return CancelRequest(-(-handle.due_ms // self._tick_ms) * self._tick_ms, handle.id.encode())
         derived = derived_id(topic, partition, offset)
         return Rejection(ErrorCode.BAD_HANDLE, f"{CANCEL}: {fault}", derived, None, None)
 
     def unreadable(self, partition: int, offset: int, headers: Sequence[Header]) -> Rejection:
-        """Decide about a record with a header whose name is not UTF-8.
+        """Reject a record with a header whose name is not UTF-8.
 
-        The client library can neither read such a name nor write it, so the record cannot travel on as it came.
+        The client library can neither decode such a name nor write it, so the record cannot be delivered unchanged.
 
         Args:
             partition: the record's partition in the intake.
             offset: its offset there.
-            headers: what can be had of them.
+            headers: the headers as far as they could be decoded.
         """
         found = dict(reversed(headers))
         message_id = self._id(found, found.get(CLOUDEVENTS_ID), partition, offset)
@@ -210,7 +208,7 @@ class RequestReader:
         )
 
     def _id(self, found: dict[str, bytes | None], ce_id: bytes | None, partition: int, offset: int) -> bytes | Fault:
-        """The message's own id, or CloudEvents', or one made from its place."""
+        """Return `tarry-id`, or the id of CloudEvents, or an id derived from topic, partition and offset."""
         if ID in found:
             value = found[ID]
             return parse_id(value) or Fault(
@@ -220,7 +218,7 @@ class RequestReader:
         return own or derived_id(self.policy.topic, partition, offset)
 
     def _due_ms(self, found: dict[str, bytes | None], timestamp_ms: int, now_ms: int) -> int | Fault:
-        """When the record is due, before rounding."""
+        """Return the due time of the record, before rounding."""
         fixed_delay_ms = self.policy.fixed_delay_ms
         if fixed_delay_ms is not None:
             return counted(now_ms if is_ahead(timestamp_ms, now_ms) else timestamp_ms, fixed_delay_ms)
@@ -235,7 +233,7 @@ class RequestReader:
         return Fault(ErrorCode.NO_DELAY, f"needs {DELAY_MS} or {DELIVER_AT}")
 
     def _too_far(self, due_ms: int, timestamp_ms: int, rounded_ms: int) -> Fault:
-        """Say why a message that reads well can't wait so long."""
+        """Return the fault of a valid due time that is too far ahead."""
         if due_ms - timestamp_ms > self._max_delay_ms or rounded_ms > MAX_EPOCH_MS:
             return Fault(
                 ErrorCode.BEYOND_MAX_DELAY,
@@ -249,24 +247,24 @@ class RequestReader:
         )
 
     def _rejection(self, fault: Fault, message_id: bytes, due_ms: int | Fault, target: str | Fault) -> Rejection:
-        """Put together what is known."""
+        """Return a rejection with the parts that are known."""
         known_due_ms = None
         if not isinstance(due_ms, Fault):
             rounded_ms = -(-due_ms // self._tick_ms) * self._tick_ms
-            # Past the year 9999 it is nobody's due time, and may be no 64-bit number: not worth telling.
+            # A time past the year 9999 is not reported: it is not a plausible due time, and may exceed 64 bits.
             known_due_ms = rounded_ms if rounded_ms <= MAX_EPOCH_MS else None
         known_target = None if isinstance(target, Fault) else target
         return Rejection(fault.code, fault.detail, message_id, known_due_ms, known_target)
 
 
 def _repeated(headers: Sequence[Header], of: frozenset[str]) -> set[str] | None:
-    """The request headers that stand more than once."""
+    """Return the request headers that occur more than once; None if there are none."""
     counts = Counter(name for name, _ in headers)
     return {name for name in of if counts[name] > 1} or None
 
 
 def _first_fault(repeated: set[str] | None, *parts: object) -> Fault:
-    """The fault that names the error: the module's order is the order of `parts`."""
+    """Return the fault that gives the error code: `parts` are in the order of the module's docstring."""
     if repeated is not None:
         name = CANCEL if CANCEL in repeated else min(repeated)
         return Fault(ErrorCode.REPEATED_HEADER, f"{name} stands more than once")

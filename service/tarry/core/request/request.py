@@ -1,6 +1,6 @@
-"""What a record in an intake asks for: a message to be delivered later, a cancel, or what can't be done.
+"""The three meanings of a record in an intake: a message to deliver later, a cancel, or a rejection.
 
-`tarry.core.request.reader` finds out which.
+`tarry.core.request.reader` decides which.
 """
 
 from typing import NamedTuple, final
@@ -11,15 +11,15 @@ from tarry.headers import ErrorCode
 
 @final
 class Request(NamedTuple):
-    """A message to be delivered later.
+    """A message to deliver later.
 
     Args:
-        due_ms: when, milliseconds since the epoch, rounded up to the tick.
+        due_ms: the due time, milliseconds since the epoch, rounded up to the tick.
         target: the topic; the same `str` object for the same bytes, so that a million held messages share it.
-        partition: the target's partition, or -1: by key.
+        partition: the target's partition, or -1 to choose it by key.
         id: `tarry-id`, 36 ASCII characters in lower case.
-        carries: whether any headers are delivered beside our own.
-        dialect: that of its headers, which says what is delivered; None: ours.
+        carries: whether headers of the record are delivered, beside tarry's own.
+        dialect: the dialect of the headers, which decides what is delivered; None for tarry's own headers.
     """
 
     due_ms: int
@@ -32,11 +32,11 @@ class Request(NamedTuple):
 
 @final
 class CancelRequest(NamedTuple):
-    """A message is to be cancelled.
+    """A request to cancel a message.
 
     Args:
-        due_ms: when that message is due.
-        id: its id, 36 ASCII characters.
+        due_ms: the due time of that message.
+        id: the id of that message, 36 ASCII characters.
     """
 
     due_ms: int
@@ -45,14 +45,14 @@ class CancelRequest(NamedTuple):
 
 @final
 class Rejection(NamedTuple):
-    """Why a record can never be delivered, and what is known of it all the same.
+    """The reason why a record can never be delivered, with the parts of its request that are known.
 
     Args:
         code: the value of `tarry-error`.
         detail: one line for people, the value of `tarry-error-detail`.
-        id: 36 ASCII characters; the one made from topic, partition and offset where the record's own is bad.
-        due_ms: when it would have been due, rounded up to the tick, or None.
-        target: where it would have gone, if that can be a topic's name, or None.
+        id: 36 ASCII characters; derived from topic, partition and offset if the record's own id is bad.
+        due_ms: the due time, rounded up to the tick, or None if it is not known.
+        target: the target, or None if it is not known or not a legal topic name.
     """
 
     code: ErrorCode

@@ -1,8 +1,8 @@
-"""What the owner of an intake's partition says of itself: a record of `I.status`, which any client can read; pure.
+"""The status that the owner of an intake partition publishes: a record of `I.status`, which any client can read.
 
-Key: the partition's number, in decimal. Value: JSON with the fields below; a reader passes over what it does not know,
-and takes a higher `v` for something it cannot read. The last record of a key counts: each owner writes one when
-it has taken the partition over. So while a change of the configuration is rolled out, partitions say different things.
+Key: the partition's number, in decimal. Value: JSON with the fields below; a reader ignores unknown fields and does not
+read a record with a higher `v`. The last record of a key counts: each owner writes one when it has taken the partition
+over. So while a change of the configuration is rolled out, the partitions of an intake have different statuses.
 """
 
 import json
@@ -17,13 +17,13 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What an owner says.
+    """The status of one intake partition.
 
     Attributes:
-        partition: of the intake.
-        policy: what it accepts there.
-        owner: the process: the first part of its transactional ids.
-        at_ms: when it took the partition over, epoch milliseconds.
+        partition: its number.
+        policy: what its owner accepts.
+        owner: the name of the owner's process, which is the first part of its transactional ids.
+        at_ms: when the owner took the partition over, epoch milliseconds.
     """
 
     partition: int
@@ -32,11 +32,11 @@ class Status:
     at_ms: int
 
     def key(self) -> bytes:
-        """The record's key."""
+        """Return the record's key."""
         return b"%d" % self.partition
 
     def value(self) -> bytes:
-        """The record's value."""
+        """Return the record's value."""
         policy = self.policy
         fields = {
             "v": VERSION,
@@ -56,10 +56,10 @@ class Status:
 
 
 def parsed_status(value: bytes) -> Status:
-    """Read back what `Status.value` has written.
+    """Read the value that `Status.value` returned. Its policy has no horizon, which a status does not hold.
 
     Raises:
-        ValueError: it is something else, or of a later version.
+        ValueError: the value is not a status, or is of a later version.
     """
     try:
         found: dict[str, Any] = json.loads(value)

@@ -1,4 +1,4 @@
-"""Which names may be targets of an intake, remembered by the bytes in which they come."""
+"""The check whether a name may be a target of an intake, with a cache by the header's bytes."""
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -8,19 +8,17 @@ from tarry.core.request.header_values import Fault, shown
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.headers import ErrorCode, is_legal_topic, owner_of_internal_topic
 
-#: Answers kept, each for a name of at most 249 bytes.
+#: The size of the cache, in entries. 249 bytes is Kafka's limit on topic names.
 _MAX_CACHED = 4_096
 _MAX_CACHED_BYTES = 249
 
 
 class TargetNames:
-    """Reads the header that names a target.
-
-    One thread only: answers are cached.
+    """Reads the header that names the target. For one thread only, because results are cached.
 
     Args:
-        policy: of the intake.
-        header: the header's name; not looked at where the policy fixes the target.
+        policy: the intake's policy.
+        header: the header's name; the header is ignored if the policy has a fixed target.
     """
 
     __slots__ = ("_answers", "_header", "_policy", "fixed")
@@ -30,13 +28,13 @@ class TargetNames:
         self._header = header
         self._answers: dict[bytes, str | Fault] = {}
         self.fixed = None if policy.fixed_target is None else intern(policy.fixed_target)
-        """Where every record goes, whatever its headers say."""
+        """The fixed target of the intake, or None."""
 
     def read(self, found: Mapping[str, bytes | None]) -> str | Fault:
-        """Where a record goes: the same `str` object for the same bytes.
+        """Return the target of a record; the same `str` object for the same bytes.
 
         Args:
-            found: its headers.
+            found: the record's headers.
         """
         if self.fixed is not None:
             return self.fixed
@@ -56,7 +54,7 @@ class TargetNames:
         return answer
 
     def _check(self, value: bytes) -> str | Fault:
-        """Say whether a name may be a target."""
+        """Return the name if it may be a target, else a fault."""
         name = value.decode("utf-8", "replace")
         if not is_legal_topic(name):
             return Fault(ErrorCode.BAD_TARGET, f"not a legal topic name: {shown(value)}")

@@ -1,4 +1,4 @@
-"""A message that came with another scheduler's headers."""
+"""Messages whose records have the headers of another scheduler."""
 
 from tarry.core.message import FiledMessage, Headers
 from tarry.core.progress.source import INTAKE
@@ -6,24 +6,24 @@ from tarry.core.request.dialects import Dialect
 from tarry.core.request.request import Request
 
 _NAMES_BYTES = 80
-"""What the names of added headers take on the wire, and their numbers."""
+"""The size on the wire of the names of added headers and of the numbers in their values."""
 
 
 class TranslatedMessage(FiledMessage):
-    """A message whose target receives another key and other headers than came.
+    """A message whose target receives another key and other headers than the original record has.
 
-    Its `key` and `headers` are what is delivered; `original_key` and `original_headers` are what came, for a dead
-    letter, and for a bucket, where all this is told anew.
+    `key` and `headers` are those to deliver. `original_key` and `original_headers` are those of the record: a dead
+    letter has them, and a bucket stores them, so that they are translated again when the bucket is read.
 
     Args:
-        dialect: of its headers.
-        request: what they ask for.
-        offset: in the intake.
-        key: as it came.
-        value: as it came.
-        headers: as they came.
-        timestamp_ms: of the record in the intake.
-        intake: its topic.
+        dialect: the dialect of the headers.
+        request: the parsed request.
+        offset: the offset in the intake.
+        key: the original key.
+        value: the original value.
+        headers: the original headers.
+        timestamp_ms: the timestamp of the record in the intake.
+        intake: the intake's topic.
     """
 
     __slots__ = ("dialect", "intake", "original_key", "timestamp_ms")
@@ -52,12 +52,12 @@ class TranslatedMessage(FiledMessage):
 
     @property
     def headers(self) -> Headers:
-        """The headers that are delivered, in their order."""
+        """The headers to deliver, in their order."""
         if not self.carries:
             return []
         return self.dialect.delivered_headers(self.original_headers, self.original_key, self.timestamp_ms, self.intake)
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory it takes; no less than it takes on the wire."""
+        """The approximate memory that the message takes; never less than its size on the wire."""
         return super().size_bytes + len(self.original_key or b"") + len(self.intake) + _NAMES_BYTES
