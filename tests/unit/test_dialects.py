@@ -127,7 +127,7 @@ def test_what_is_missing_is_dead_under_our_codes(dialect: str) -> None:
 def test_a_request_header_that_stands_twice_is_dead(dialect: str) -> None:
     for header in _GOOD[dialect]:
         rejection = _rejected(dialect, [*_GOOD[dialect], header])
-        assert (rejection.code, rejection.detail) == (ErrorCode.REPEATED_HEADER, f"{header[0]} stands more than once")
+        assert (rejection.code, rejection.detail) == (ErrorCode.REPEATED_HEADER, f"{header[0]} occurs more than once")
 
 
 @each_dialect

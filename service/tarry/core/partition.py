@@ -17,8 +17,8 @@ state and takes the partition over again.
 **Gate**: after a take-over nothing fires until the replay has reached the end that the intake had when the take-over
 began. Then overdue messages fire in due order, as if there had been no crash.
 
-Each part has its own module, and references go in one direction only: full garbage collections are switched off, so a
-reference cycle would never be freed. A message goes
+Each part has its own module. References between parts go in one direction only, also because full garbage collections
+are switched off, so a reference cycle would not be freed. A message goes
 
     arrivals, draining -> placing -> hot window -> ready -> a batch, or parked
 

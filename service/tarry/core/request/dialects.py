@@ -88,10 +88,10 @@ class Dialect:
             is_null: whether its value is null.
         """
         if self.null_cancels and is_null:
-            return Fault(ErrorCode.BAD_HANDLE, f"a null value cancels nothing here: {_SENT_INSTEAD}")
+            return Fault(ErrorCode.BAD_HANDLE, f"a record with a null value is not a cancel here: {_SENT_INSTEAD}")
         if self.kind is not None and self.kind in found and found[self.kind] != self.schedule:
             kind = shown(found[self.kind])
-            return Fault(ErrorCode.BAD_HANDLE, f"{self.kind} {kind} is not served: {_SENT_INSTEAD}")
+            return Fault(ErrorCode.BAD_HANDLE, f"{self.kind} {kind} is not supported: {_SENT_INSTEAD}")
         return None
 
     def delivered_key(self, headers: _Headers, key: bytes | None) -> bytes | None:

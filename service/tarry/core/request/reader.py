@@ -176,9 +176,10 @@ class RequestReader:
             fault = str(error)
         else:
             if self.policy.fixed_delay_ms is not None:
-                fault = f"{topic} has a fixed delay, and keeps the order of its log: nothing in it can be cancelled"
+                fault = f"{topic} has a fixed delay and keeps the order of its log: its messages cannot be cancelled"
             elif (handle.topic, handle.partition) != (topic, partition):
-                fault = f"of a message in {handle.topic}/{handle.partition}, and this is {topic}/{partition}"
+                of = f"{handle.topic}/{handle.partition}"
+                fault = f"the handle is of a message in {of}, but the cancel is in {topic}/{partition}"
             elif handle.due_ms > timestamp_ms + self._max_delay_ms + _LATE_SENDER_MS:
                 fault = f"no message may wait until {instant(handle.due_ms)}"
             else:
@@ -201,7 +202,7 @@ class RequestReader:
         message_id = self._id(found, found.get(CLOUDEVENTS_ID), partition, offset)
         return Rejection(
             ErrorCode.UNREADABLE_HEADERS,
-            "a header's name is not UTF-8: it is changed here, and all else is as it came",
+            "a header's name is not UTF-8: the name is changed in this record, all else is unchanged",
             message_id if isinstance(message_id, bytes) else derived_id(self.policy.topic, partition, offset),
             None,
             self._targets.fixed,
@@ -267,5 +268,5 @@ def _first_fault(repeated: set[str] | None, *parts: object) -> Fault:
     """Return the fault that gives the error code: `parts` are in the order of the module's docstring."""
     if repeated is not None:
         name = CANCEL if CANCEL in repeated else min(repeated)
-        return Fault(ErrorCode.REPEATED_HEADER, f"{name} stands more than once")
+        return Fault(ErrorCode.REPEATED_HEADER, f"{name} occurs more than once")
     return next(part for part in parts if isinstance(part, Fault))

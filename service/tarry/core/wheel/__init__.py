@@ -1,1 +1,1 @@
-"""The overflow wheel of one partition: levels, buckets (slots), and how far each of them is filed and drained."""
+"""The overflow wheel of one partition: its levels and slots, and how far each slot is filed and drained."""

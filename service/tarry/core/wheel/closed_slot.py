@@ -1,16 +1,16 @@
 """A slot of the overflow wheel that is closed and not done: how far it is read, and how far it is done.
 
-It is a stretch of its log, from where it was done last to the end that it had when it was closed:
+A closed slot is a range of its log, from the offset below which all was done to the end at the time of closing:
 
     begin ... low ......... position ......... end
           done    some done            unread
 
-A slot of level 1 that is larger than memory is read in passes. Whether it is, is estimated by the number of its offsets
-before it is read; where its messages turn out larger, it goes by passes from then on: nothing of it fires before it is
-read, so all that it has brought into the hot window can be taken back.
+A slot of level 1 that is larger than the free memory is read in passes. Its size is estimated before it is read, from
+the number of offsets. If its messages turn out larger, the slot is read in passes from then on. No message of the slot
+fires before the slot is read to its end, so those that it has brought into the hot window can be taken back.
 
-A slot is read long before it is done, and may come round again meanwhile, where a target is away for longer than the
-ring lasts: then the two turns are one stretch, with the first one's begin and the second one's end.
+A slot is read long before it is done. If a target is away for longer than the ring lasts, the slot is closed for its
+next turn before it is done. Then the two turns are one range, from the begin of the first to the end of the second.
 """
 
 from collections.abc import Iterable
@@ -24,15 +24,15 @@ from tarry.core.wheel.passes import Passes
 
 
 class ClosedSlot:
-    """A stretch of a slot that is closed and not done.
+    """The range of a slot that is closed and not done.
 
     Args:
-        bucket: for which it was closed last.
+        bucket: the bucket for which the slot was closed last.
         begin: the first offset that is not done.
-        end: when it was closed.
-        pointer: all that is done of it was journalled at or after.
-        floor_ms: nothing that is due before it was filed to this turn.
-        found_done: what a recovery found done of it.
+        end: the end of the slot's log when it was closed.
+        pointer: journal pointer: the offsets done in the range were journalled at or after it.
+        floor_ms: no message filed to this range is due before this time.
+        found_done: the offsets that a recovery found done.
     """
 
     __slots__ = (
@@ -57,20 +57,21 @@ class ClosedSlot:
         self.found_done = found_done
         self.ledger = Ledger(begin)
         self.is_begun = False
-        """Whether its reading has begun: memory has room for it, or it goes by passes."""
+        """Whether reading has begun: memory has room for the whole slot, or it is read in passes."""
         self.passes: Passes | None = None
+        """The passes over the slot; None if it is read whole, or when the last pass is over."""
         self.placed: set[int] = set()
-        """Offsets that need no pass any more, and that passes meet again until they are done: they went to be filed."""
+        """Offsets that wait to be filed to another slot: passes must skip them until they are done."""
         self.staying: set[int] = set()
-        """Offsets of a level above the first that nothing moves down: what is left as a dead letter, or is hot."""
+        """Offsets above level 1 that will not be moved down: a refused dead letter, or a message that is hot."""
         self.whole: list[HeldMessage] = []
-        """What the hot window holds of it while it is read whole."""
+        """The slot's messages in the hot window, while the slot is read whole."""
 
     def go_by_passes(self) -> list[HeldMessage]:
-        """It turned out too large to be read whole: the first pass takes as much as was read of it so far.
+        """Read the slot in passes from now on; the limit of the first pass is the size of what was read so far.
 
         Returns:
-            What the hot window holds of it, to be taken back and offered to the pass.
+            The slot's messages in the hot window, to be taken back and offered to the pass.
         """
         whole, self.whole = self.whole, []
         self.passes = Passes(self.bucket.start_ms, sum(message.size_bytes for message in whole))
@@ -78,13 +79,13 @@ class ClosedSlot:
         return whole
 
     def begin_pass(self, limit_bytes: int) -> None:
-        """Go over it once more."""
+        """Begin the next pass over the slot."""
         assert self.passes is not None, "there was a first pass"  # noqa: S101
         self.passes.begin(limit_bytes)
         self.placed = {offset for offset in self.placed if not self.ledger.is_done(offset)}
 
     def close_again(self, bucket: Bucket, end: int) -> None:
-        """It has come round, and is closed for its next turn."""
+        """Close the slot for its next turn, before this one is done."""
         self.bucket, self.end = bucket, max(self.end, end)
         self.is_begun = False
 
@@ -92,43 +93,45 @@ class ClosedSlot:
 
     @property
     def unread(self) -> int:
-        """How many offsets lie before its end that were never read."""
+        """The number of offsets below the end that were never read."""
         return self.end - self.ledger.position
 
     @property
     def is_read(self) -> bool:
-        """Whether it was read to its end, by the last pass where there are any."""
+        """Whether the slot was read to its end, and the last pass is over."""
         return self.ledger.position >= self.end and self.passes is None
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing of it is to be done any more."""
+        """Whether the slot was read and all its offsets are done."""
         return self.is_read and self.ledger.low >= self.end
 
     @property
     def is_moved(self) -> bool:
-        """Whether it is read, and nothing of it is to be moved down any more."""
+        """Whether the slot was read and nothing is left to be moved down."""
         return self.is_read and all(offset in self.staying for offset in self.ledger.undone())
 
     def done_ranges(self) -> Iterable[Range]:
-        """What is done above the low watermark, read or not: ranges in rising order that do not touch."""
+        """Return the offsets done above the low watermark, read or not: ascending ranges that do not touch."""
         found = DoneSet(self.ledger.ranges(), 0)
         found.add((max(start, self.ledger.position), end) for start, end in self.found_done.ranges())
         return found.ranges()
 
     @property
     def gate(self) -> OrderKey:
-        """What stands at it or behind it must not fire before this is read."""
+        """The key from which on nothing may fire before this slot is read."""
         return (self.bucket.start_ms, -1) if self.passes is None else self.passes.gate
 
     def is_new(self, offset: int) -> bool:
-        """Whether a record has not been read before."""
+        """Whether the record at an offset has not been read before."""
         return self.ledger.position <= offset
 
     def read(self, offset: int) -> bool:
-        """Take note of a record that was read; whether it lies within the stretch, and is to be placed.
+        """Note that a record was read.
 
-        One that was read before is, if it is not done: in a pass.
+        Returns:
+            Whether the record is to be placed: it is in the range, and not done. A record that was read before is to be
+            placed only in a pass.
         """
         ledger = self.ledger
         if offset >= self.end:
@@ -142,17 +145,18 @@ class ClosedSlot:
         return True
 
     def is_of_an_earlier_turn(self, due_ms: int) -> bool:
-        """Whether a message is due before its turn began: then it was done, and deleted.
+        """Whether a message is due before the turn began: then it was done and deleted, and has come back.
 
-        A broker notes the start of a log on disk once a minute: after kill -9 it has again what was deleted since.
+        A broker writes the start offset of a log to disk once a minute. After kill -9, records that were deleted since
+        then are there again.
         """
         return due_ms < self.floor_ms
 
     def reach(self, position: int) -> list[HeldMessage]:
-        """Take note of the reader's position, past markers and aborted records.
+        """Note the reader's position, which may be past markers and aborted records.
 
         Returns:
-            What a pass that ends with it hands out.
+            The messages of a pass, if it ends at this position.
         """
         self.ledger.reach(min(position, self.end))
         if position < self.end:

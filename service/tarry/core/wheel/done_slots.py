@@ -1,10 +1,11 @@
-"""Slots of the overflow wheel that are done: they are to be emptied, once nobody would read them any more.
+"""Slots of the overflow wheel that are done, and whose records are to be deleted once no owner would read them.
 
-    done       the next checkpoint names the slot as one to be emptied, no longer as one to be read
-    noted      that checkpoint is committed: who takes over from now on does not read it
-    emptied    its records are deleted up to its end
+    done       the next checkpoint lists the slot as one to empty, no longer as one to read
+    noted      that checkpoint is committed: a process that takes over from now on does not read the slot
+    emptied    the slot's records are deleted up to its end
 
-Whoever is taking over before it is noted would be reading what is deleted: a deletion asks for no membership.
+Without the step `noted`, a process that takes over could be reading records that the previous owner deletes: the broker
+does not check group membership for a deletion.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,7 @@ class DoneSlots:
     """The slots of one partition that are done and not emptied.
 
     Args:
-        entries: what the checkpoint of a take-over says of them.
+        entries: these slots in the checkpoint of the take-over.
     """
 
     __slots__ = ("_ends", "_noted")
@@ -31,15 +32,15 @@ class DoneSlots:
 
     @property
     def ends(self) -> Mapping[Source, int]:
-        """Up to where each of them is done."""
+        """The end offset of each slot, below which all is done."""
         return self._ends
 
     def add(self, source: Source, end: int) -> None:
-        """A slot is done up to an offset."""
+        """Add a slot that is done up to an offset."""
         self._ends[source] = end
 
     def noted(self) -> Callable[[], None]:
-        """What is to be called once a checkpoint of now is committed."""
+        """Return a function to call when a checkpoint made now is committed."""
         ends = dict(self._ends)
 
         def confirm() -> None:
@@ -49,18 +50,18 @@ class DoneSlots:
 
     @property
     def is_unnoted(self) -> bool:
-        """Whether something is done, and may be emptied once a checkpoint says so."""
+        """Whether a slot is done and no committed checkpoint says so yet."""
         return any(self._noted.get(source) != end for source, end in self._ends.items())
 
     def to_empty(self) -> dict[Source, int]:
-        """Slots to be emptied, and up to where: the last committed checkpoint does not need them any more."""
+        """Return the slots that may be emptied, and up to which offset: the committed checkpoint lists them as done."""
         return {source: end for source, end in self._ends.items() if self._noted.get(source) == end}
 
     def emptied(self, source: Source, end: int) -> None:
-        """A slot was emptied up to an offset."""
+        """Note that a slot was emptied up to an offset."""
         if self._ends.get(source) == end:
             del self._ends[source]
 
     def entries(self) -> tuple[EmptyingSlot, ...]:
-        """What a checkpoint says of them."""
+        """Return the entries for a checkpoint."""
         return tuple(EmptyingSlot(*source, end) for source, end in self._ends.items())

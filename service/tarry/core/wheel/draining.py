@@ -1,7 +1,8 @@
-"""Records of closed buckets as they are read: each is placed anew, in the hot window or one level lower.
+"""Take in the records of closed buckets as they are read: each is placed again, in the hot window or one level lower.
 
-What is larger than memory is read in passes; what turns out to be, from there on. A record that the service has not
-filed is a dead letter, and one that a killed broker has brought back of an earlier turn is done.
+A bucket that is larger than the free memory is read in passes, from the begin or from where that turns out. A record
+that the service has not filed becomes a dead letter. A record of an earlier turn, which a killed broker has brought
+back, counts as done.
 """
 
 from collections.abc import Iterable
@@ -23,12 +24,12 @@ class DrainedRecords:
 
     Args:
         topic: the intake.
-        partition: its number.
-        overflow: how far its slots are read.
-        hot: holds what a pass hands out.
-        placing: takes all else.
-        ready: takes what is dead.
-        memory: counts what is taken in.
+        partition: the number of the intake's partition.
+        overflow: tracks how far the slots are read.
+        hot: takes the messages of a pass.
+        placing: takes all other messages, and cancels.
+        ready: takes dead letters.
+        memory: counts the messages' memory.
     """
 
     __slots__ = ("_hot", "_memory", "_overflow", "_partition", "_placing", "_ready", "_room_bytes", "_topic")
@@ -53,11 +54,11 @@ class DrainedRecords:
         self._room_bytes = 0
 
     def unread(self, room_bytes: int, least_bytes: int = 0) -> Iterable[tuple[Source, int, int]]:
-        """The closed slots that are to be read: where from, and to which end.
+        """Return the closed slots to read, each with its first offset and its end.
 
         Args:
-            room_bytes: of memory, for all that is read until this is asked again.
-            least_bytes: what a pass after the first may take in any case: all else waits for it.
+            room_bytes: free memory, for all records that are read until the next call.
+            least_bytes: memory that a pass after the first may take even if there is less room: all else waits for it.
         """
         typical_bytes = self._memory.typical_bytes
         if self._hot.next_due_ms() is None:
@@ -69,7 +70,7 @@ class DrainedRecords:
     def accept(
         self, source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, now_ms: int
     ) -> None:
-        """Take in a record of a closed slot, to be held, or to be filed anew."""
+        """Take in a record of a closed slot: it is held in memory, or waits to be filed to another slot."""
         slot = self._overflow.closed(source)
         if slot is None:
             return
@@ -95,15 +96,15 @@ class DrainedRecords:
             self._memory.held_bytes += slot.passes.offer(message)
             return
         if not is_new:
-            return  # all cancels are held from the first pass on: their messages may come with any
+            return  # cancels are held from the first pass on, because their messages may come in any pass
         self._memory.count(message)
         self._placing.put(message, now_ms)
         if slot.bucket.level > 1:
-            if is_hot:  # left as a dead letter once, and those below have come to be closed without it
+            if is_hot:  # it stayed as a refused dead letter, and the buckets below were closed in the meantime
                 slot.staying.add(message.offset)
             return
         if not is_hot:
-            slot.placed.add(message.offset)  # it may become hot before it is filed, and is held then
+            slot.placed.add(message.offset)  # if it becomes hot before it is filed, it is held
             return
         slot.whole.append(message)
         self._room_bytes -= message.size_bytes
@@ -111,15 +112,15 @@ class DrainedRecords:
             self._go_by_passes(slot)
 
     def _go_by_passes(self, slot: ClosedSlot) -> None:
-        """There is no room to read it whole: the first pass begins with what was read of it so far."""
+        """Read a slot in passes, because memory has no room for the whole: offer what was read to the first pass."""
         whole = slot.go_by_passes()
-        assert slot.passes is not None, "it goes by them now"  # noqa: S101
+        assert slot.passes is not None, "go_by_passes has just made them"  # noqa: S101
         for message in whole:
             self._hot.take_back(message)
             self._memory.held_bytes += slot.passes.offer(message) - message.size_bytes
 
     def reach(self, source: Source, position: int, now_ms: int) -> None:
-        """Take note of the reader's position in a closed slot, past markers and aborted records."""
+        """Note the reader's position in a closed slot, which may be past markers and aborted records."""
         for message in self._overflow.reach(source, position):
             self._hot.hold(message, now_ms)
 
@@ -127,7 +128,7 @@ class DrainedRecords:
         self, source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, why: str
     ) -> None:
         place = f"slot {source.slot} of level {source.level} of {self._topic}/{self._partition}, offset {offset}"
-        # It has no place in the intake, and must not take the name of a record that has.
+        # The record has no offset in the intake, so its id and name are made from its offset in the bucket.
         log, number = f"{self._topic}.wheel-{source.level}", self._partition * self._overflow.slots + source.slot
         code, id_ = ErrorCode.UNREADABLE_HEADERS, derived_id(log, number, offset)
         dead = DeadMessage(offset, key, value, headers or [], code, f"{place}: {why}", id_, None, None, source, offset)

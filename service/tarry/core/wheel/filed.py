@@ -1,14 +1,14 @@
-"""A message as it lies in a bucket: as it came to the intake, and one header that says what was made of it.
+"""The form of a message in a bucket: the record as it came to the intake, with one more header.
 
-The header is packed, the last of all, and taken off again before the message travels on. With it a message needs not
-be read as a request a second time, and keeps its due time, its place in the intake, which decides between equal due
-times, and its id through any number of buckets:
+That header, `tarry-filed`, is the last one, and is removed when the bucket is read. It holds the parsed request, so
+that a message is parsed only once. It keeps the due time, the id, and the offset in the intake (which decides the order
+of equal due times) through any number of buckets:
 
     version u8 | due_ms i64 | offset in the intake i64 | target's partition or -1 i32 | flags u8 | id, 36 | target
 
-The flags are 1 where other headers travel on, 2 for a cancel, whose due time and id are those of its message, and 4 for
-a message in a dialect: behind the target then stand, after a space each, the dialect's name, the timestamp of the
-record in the intake, and the intake.
+Flags: 1 if other headers are delivered; 2 for a cancel, whose due time and id are those of its message; 4 for a message
+in a dialect. In a dialect, the target is followed by the name of the dialect, the timestamp of the record in the
+intake, and the intake, each after a space.
 """
 
 import struct
@@ -29,7 +29,7 @@ _CARRIES, _CANCEL, _TRANSLATED = 1, 2, 4
 
 
 def filed_headers(message: HeldMessage) -> list[tuple[str, str | bytes | None]]:
-    """The headers with which a message is filed."""
+    """Return the headers with which a message is filed."""
     flags = (_CARRIES if message.carries else 0) | (_CANCEL if type(message) is HeldCancel else 0)
     text = message.target
     if isinstance(message, TranslatedMessage):
@@ -42,17 +42,17 @@ def filed_headers(message: HeldMessage) -> list[tuple[str, str | bytes | None]]:
 def read_filed(
     source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None
 ) -> FiledMessage:
-    """Read a record of a bucket.
+    """Parse a record of a bucket.
 
     Args:
         source: the bucket's slot.
-        offset: in it.
-        key: of the record.
-        value: of the record.
-        headers: of the record.
+        offset: the record's offset in the slot.
+        key: the record's key.
+        value: the record's value.
+        headers: the record's headers.
 
     Raises:
-        ValueError: it is none of ours, or of a version that is not known here.
+        ValueError: the service has not filed the record, or a later release has.
     """
     if not headers or headers[-1][0] != FILED:
         raise ValueError("a record that the service has not filed")
@@ -60,15 +60,15 @@ def read_filed(
     try:
         version, due_ms, sequence, target_partition, flags, message_id = _FORM.unpack_from(packed)
     except struct.error as error:
-        raise ValueError("a record whose header is cut off") from error
+        raise ValueError(f"a record whose header {FILED} is truncated") from error
     if version != _VERSION:
-        raise ValueError(f"a record of version {version}, and only {_VERSION} is known here")
+        raise ValueError(f"a record filed with version {version}; this release reads version {_VERSION}")
     carries, text = bool(flags & _CARRIES), packed[_FORM.size :].decode()
     message: FiledMessage
     if flags & _TRANSLATED:
         target, name, timestamp_ms, intake = text.split(" ")
         if name not in DIALECTS:
-            raise ValueError(f"a record in a dialect that is not known here: {name}")
+            raise ValueError(f"a record in a dialect that this release does not know: {name}")
         dialect = DIALECTS[name]
         request = Request(due_ms, intern(target), target_partition, message_id, carries, dialect)
         message = TranslatedMessage(dialect, request, sequence, key, value, headers[:-1], int(timestamp_ms), intake)

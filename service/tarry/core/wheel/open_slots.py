@@ -1,7 +1,7 @@
-"""Slots of the overflow wheel to which messages are filed: where each begins, and which of them hold anything.
+"""Slots of the overflow wheel to which messages are filed: where each begins, and which of them hold records.
 
-To close a slot its end must be known, which a broker has to be asked for; but one that nothing was filed to since it
-was emptied, or found empty, holds nothing, and is closed unasked. Most are such.
+To close a slot, the service must know its end, and asks the broker for it. But if no message was filed to a slot since
+it was emptied, or found empty, it holds no records and is closed without asking. This is so for most slots.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ class OpenSlots:
     """The open slots of one partition.
 
     Args:
-        spans: for each slot that a take-over found the first offset that its log holds, and its end.
-        emptying: slots that are to be emptied, and up to where: what lies below is done.
+        spans: for each slot, as a take-over found it: the first offset that its log holds, and its end.
+        emptying: slots to empty, with the offset below which all is done.
     """
 
     __slots__ = ("_begins", "_filled")
@@ -24,26 +24,26 @@ class OpenSlots:
         self._filled = {source for source, (_, end) in spans.items() if end > self._begins[source]}
 
     def begin_of(self, source: Source) -> int:
-        """The offset from which on nothing of a slot is done."""
+        """Return the offset of a slot below which all is done."""
         return self._begins.get(source, 0)
 
     def holds_any(self, source: Source) -> bool:
-        """Whether something lies in a slot."""
+        """Whether a slot holds records."""
         return source in self._filled
 
     @property
     def filled(self) -> list[Source]:
-        """The slots that hold anything."""
+        """The slots that hold records, in order."""
         return sorted(self._filled)
 
     def fill(self, source: Source) -> None:
-        """Take note that a slot is filed to."""
+        """Note that messages are filed to a slot."""
         self._filled.add(source)
 
     def close(self, source: Source) -> None:
-        """Take note that a slot is closed: of its next turn it holds nothing yet."""
+        """Note that a slot is closed: it holds no records of its next turn yet."""
         self._filled.discard(source)
 
     def done(self, source: Source, end: int) -> None:
-        """Take note that all of a slot is done up to an offset."""
+        """Note that a slot is done up to an offset."""
         self._begins[source] = max(end, self.begin_of(source))

@@ -1,10 +1,10 @@
-"""A bucket that is larger than the memory there is for it: its messages in order, as many at a time as fit.
+"""Passes over a bucket that is larger than the memory for it: each pass returns as many messages as fit, in order.
 
-A bucket that turns out larger while it is read whole goes on so: what was read of it is offered to the first pass.
+A bucket may turn out too large while it is read whole. Then the messages read so far are offered to the first pass.
 
-Each pass goes over the whole bucket again and keeps the first messages, by (due time, offset in the intake), of those
-behind the last one of the pass before. What does not fit is let go, to be read again by the next pass. So the order
-holds, also where all are due in one millisecond, and memory holds no more than one pass.
+Each pass reads the whole bucket again. Of the messages behind the last one of the previous pass, it keeps the first by
+(due time, offset in the intake), as many as fit. The others are dropped, to be read again by the next pass. So the
+order is kept, even if all messages are due in one millisecond, and memory holds no more than one pass.
 
     bucket 5 3 9 1 7, room for two      pass 1: 1 3      pass 2: 5 7      pass 3: 9, and it is the last
 """
@@ -18,8 +18,8 @@ class Passes:
     """The passes over one bucket.
 
     Args:
-        start_ms: where the bucket's time begins.
-        limit_bytes: how much memory a pass may take; one message is taken in any case.
+        start_ms: the start of the bucket's time range.
+        limit_bytes: the most memory of a pass; one message is kept even if it is larger.
     """
 
     __slots__ = ("_bytes", "_kept", "_let_go", "_limit_bytes", "gate", "is_oversized", "is_scanning")
@@ -27,17 +27,18 @@ class Passes:
     def __init__(self, start_ms: int, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self.gate: OrderKey = (start_ms, -1)
-        """What stands before it has been handed out."""
+        """Messages before this key were returned by earlier passes."""
         self.is_scanning = True
+        """Whether a pass is reading the bucket."""
         self.is_oversized = False
-        """Whether one pass was too few, or will be."""
+        """Whether one pass is not enough for the bucket."""
         self._let_go: OrderKey | None = None
         self._bytes = 0
         self._kept: list[tuple[int, int, HeldMessage]] = []
 
     @property
     def room_bytes(self) -> int:
-        """What the pass that is going on may still take."""
+        """The memory that the current pass may still take; 0 between passes."""
         return max(0, self._limit_bytes - self._bytes) if self.is_scanning else 0
 
     def begin(self, limit_bytes: int) -> None:
@@ -45,13 +46,13 @@ class Passes:
         self.is_scanning, self._let_go, self._limit_bytes = True, None, limit_bytes
 
     def offer(self, message: HeldMessage) -> int:
-        """Keep a message if it is among the first behind the last pass.
+        """Keep a message if it is among the first behind the previous pass.
 
         Returns:
-            By how many bytes what is kept has grown, or shrunk.
+            The change of the memory of kept messages, in bytes.
         """
         key = (message.due_ms, message.sequence)
-        # Behind one that was let go none is kept, though a small one might fit.
+        # No message behind a dropped one is kept, even if it fits: it would overtake the dropped one.
         if key < self.gate or (self._let_go is not None and key > self._let_go):
             return 0
         before = self._bytes
@@ -65,10 +66,10 @@ class Passes:
         return self._bytes - before
 
     def end(self) -> tuple[list[HeldMessage], bool]:
-        """The bucket was read to its end.
+        """End the pass: the bucket was read to its end.
 
         Returns:
-            What the pass has kept, and whether it was the last one.
+            The kept messages, in order, and whether this pass was the last one.
         """
         messages = [message for _, _, message in sorted(self._kept, key=lambda kept: (-kept[0], -kept[1]))]
         self._kept, self._bytes, self.is_scanning = [], 0, False

@@ -1,19 +1,19 @@
-"""Where parked messages stand, in the order of (due time, offset in the intake), in a few bytes each.
+"""The places of parked messages, in the order of (due time, offset in the intake), in a few bytes each.
 
-A place is what is needed to read a message again in its turn. Idea: neighbours are alike. They are due soon after each
-other, and come from the same log, often one behind the other. So places go into blocks, and a block keeps each column
-as the steps from one place to the next, above the smallest of them, in the fewest bytes that hold the largest; zlib
-takes out what still repeats itself:
+A place is all that is needed to read a message again when it is its turn. Idea: neighbours are similar. They are due
+soon after each other and come from the same log, often at consecutive offsets. So places are packed into blocks. A
+block stores each column as the differences between neighbours, minus the smallest difference, in the narrowest integer
+type that holds the largest; zlib then compresses repetitions:
 
     due_ms    7000 7002 7002 7005     begins at 7000, steps 2 0 3       one byte each
     source    INTAKE, four times      begins at 0, steps 0 0 0          next to nothing
     size      700 900 500 700         begins at 700, steps 200 -400 200, kept as 600 0 600, two bytes each
 
-The last ones, up to two blocks of them, are not packed: what is parked comes behind all others, but for a clock that
-stepped back.
+The last places, fewer than two blocks, are not packed: a newly parked message goes behind all others, except after the
+clock stepped back.
 
-Cost: 2 to 9 bytes a place (rising offsets of the intake, and messages of buckets with random delays), and some
-microseconds for each way.
+Cost: 2 bytes per place for rising offsets of the intake, up to 9 for messages of buckets with random delays, and some
+microseconds to pack and to unpack.
 """
 
 from array import array
@@ -29,26 +29,26 @@ from tarry.core.message import HeldMessage, OrderKey
 from tarry.core.progress.source import INTAKE, Source
 
 BLOCK = 1_024
-"""Places in a block, at least; fewer in the first one, of which some may be gone."""
+"""The least number of places in a block; the first block may have fewer, because places are taken from it."""
 
 _COLUMNS = 5
-"""Of rows, which are flat arrays: due_ms, sequence, source, offset (0 in the intake), size_bytes."""
+"""Columns of a row in a flat array: due_ms, sequence, source, offset (0 in the intake), size_bytes."""
 _LOOSE_BYTES = 8 * _COLUMNS
-"""What a place takes that is not packed."""
+"""The memory of a place that is not packed."""
 _BLOCK_BYTES = 240
-"""What a block takes beside what is packed: its objects."""
+"""The memory of a block's objects, beside the packed bytes."""
 _SLOT_BITS = 16
 
 
 class ParkedPlace(NamedTuple):
-    """Where one message stands.
+    """The place of one parked message.
 
     Attributes:
-        due_ms: when it is due.
+        due_ms: its due time.
         sequence: its offset in the intake.
-        source: the log that it is read again from.
-        offset: in that log.
-        size_bytes: what it takes in memory.
+        source: the log to read it from again.
+        offset: its offset in that log.
+        size_bytes: its memory when it is held.
     """
 
     due_ms: int
@@ -68,7 +68,7 @@ _first = attrgetter("first")
 
 
 class ParkedPlaces:
-    """Places of messages, in order."""
+    """The places of parked messages, in order."""
 
     __slots__ = ("_blocks", "_packed", "_packed_bytes", "_tail")
 
@@ -76,7 +76,7 @@ class ParkedPlaces:
         self._blocks: list[_Block] = []
         self._packed = self._packed_bytes = 0
         self._tail: array[int] = array("q")
-        """The last ones; empty only where there are none at all."""
+        """The last places, not packed; empty only if there are no places at all."""
 
     def __len__(self) -> int:
         return self._packed + len(self._tail) // _COLUMNS
@@ -88,18 +88,18 @@ class ParkedPlaces:
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory all of them take."""
+        """The approximate memory of all places."""
         return self._packed_bytes + 8 * len(self._tail)
 
     @property
     def first(self) -> OrderKey | None:
-        """Due time and sequence of the first."""
+        """Due time and sequence of the first place; None if there is none."""
         if self._blocks:
             return self._blocks[0].first
         return (self._tail[0], self._tail[1]) if self._tail else None
 
     def put(self, message: HeldMessage) -> None:
-        """Put in the place of a message, where it is due."""
+        """Insert the place of a message, in order."""
         tail, row = self._tail, _row(message)
         key = row[:2]
         if not tail or key >= (tail[-_COLUMNS], tail[1 - _COLUMNS]):
@@ -114,7 +114,7 @@ class ParkedPlaces:
         self._pack_tail()
 
     def put_first(self, messages: Iterable[HeldMessage]) -> None:
-        """Put in the places of messages that are due before all others."""
+        """Insert the places of messages that are due before all others."""
         rows = array("q", [number for message in messages for number in _row(message)])
         if self._blocks:
             self._swap(0, 1, rows + _unpack(self._blocks[0]))
@@ -123,7 +123,7 @@ class ParkedPlaces:
             self._pack_tail()
 
     def upto(self, limit_bytes: int) -> list[ParkedPlace]:
-        """The first of them, as many as have messages that fit into so many bytes; at least one."""
+        """Return the first places, as many as have messages that fit into `limit_bytes`; at least one."""
         places: list[ParkedPlace] = []
         for place in self:
             limit_bytes -= place.size_bytes
@@ -133,7 +133,7 @@ class ParkedPlaces:
         return places
 
     def drop(self, many: int) -> None:
-        """Forget the first of them."""
+        """Remove the first `many` places."""
         whole = 0
         while whole < len(self._blocks) and many >= self._blocks[whole].many:
             many -= self._blocks[whole].many
@@ -153,7 +153,7 @@ class ParkedPlaces:
             del self._tail[:cut]
 
     def _swap(self, begin: int, end: int, rows: "array[int]") -> None:
-        """Put others in the place of some blocks."""
+        """Replace the blocks from `begin` to before `end` by blocks of these rows."""
         new = list(_blocks_of(rows))
         for sign, blocks in ((-1, self._blocks[begin:end]), (1, new)):
             self._packed += sign * sum(block.many for block in blocks)
@@ -180,7 +180,7 @@ def _insert(rows: "array[int]", row: tuple[int, ...]) -> None:
 
 
 def _blocks_of(rows: "array[int]") -> Iterator[_Block]:
-    """Blocks of even size, none as long as two."""
+    """Split rows into blocks of even size, each shorter than two blocks."""
     many = len(rows) // _COLUMNS
     parts = max(1, many // BLOCK)
     bounds = [many * part // parts * _COLUMNS for part in range(parts + 1)]
