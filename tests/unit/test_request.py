@@ -262,7 +262,7 @@ def test_a_cancel_asks_for_its_handle_and_its_other_headers_are_ignored() -> Non
     ("handle", "why"),
     [
         ("1.tarry.delayed.0.1.x", "not a handle"),
-        (f"1.{_TOPIC}.4.1767225605000.{_ID.decode()}", "this is tarry.delayed/3"),
+        (f"1.{_TOPIC}.4.1767225605000.{_ID.decode()}", "the cancel is in tarry.delayed/3"),
         (f"1.other.3.1767225605000.{_ID.decode()}", "of a message in other/3"),
         (f"1.{_TOPIC}.3.{_NOW_MS + 31 * 86_400_000}.{_ID.decode()}", "no message may wait until"),
     ],

@@ -1,12 +1,14 @@
-"""What a partition has in its overflow wheel, slot by slot.
+"""The overflow wheel of one partition, slot by slot.
 
-Kafka holds the messages, `Levels` says where each belongs; this says how far each slot is done. A slot goes round:
+Kafka holds the messages, `Levels` decides where each belongs, and `Overflow` tracks how far each slot is done. The
+states of a slot, which repeat with each turn of the ring:
 
     open      messages are filed to it (`OpenSlots`)
-    closed    read from where it was done last to the end that it had when it was closed, each record placed anew
-              (`ClosedSlot`)
-    drained   level 1: all of it is in memory; above: all of it lies one level lower, committed, but for what stays
-    done      each record has fired, is dead, or lies in another slot, committed (`DoneSlots`)
+    closed    it is read, from the offset below which it was done to the end at the time of closing, and each record is
+              placed again (`ClosedSlot`)
+    drained   level 1: all records are in memory; above: all are committed one level lower, except dead letters that
+              were refused
+    done      each record has fired, is a dead letter, or is in another slot, committed (`DoneSlots`)
     emptied   its records are deleted up to that end
 """
 
@@ -25,13 +27,16 @@ from tarry.core.wheel.open_slots import OpenSlots
 from tarry.core.wheel.passes import Passes
 
 MOST_ENTRIES = 80
-"""Slots that a checkpoint has room for; with more that are not done or not emptied, no more are closed."""
+"""The most slots in a checkpoint, which has no room for more. With that many closed or not emptied, no slot is closed."""
 
 LEAST_OF_A_PASS = 10
-"""Messages, where memory is full of others: it goes on, if slowly."""
+"""The least number of typical messages that a pass has room for, so that it progresses even if memory is full."""
 
 SLACK = 2
-"""How much larger than what is known of them the messages of a recovered slot may be, for one pass to take them all."""
+"""A slot's first pass gets up to this many times the memory that its messages are estimated to take.
+
+A recovery does not know how large the messages are. With this reserve, one pass is usually enough.
+"""
 
 _NOTHING = DoneSet((), 0)
 
@@ -40,26 +45,26 @@ class Overflow:
     """The overflow wheel of one partition.
 
     Args:
-        checkpoint: of the take-over.
-        buckets: what it found beside.
+        checkpoint: the checkpoint of the take-over.
+        buckets: what the take-over found in slots and journal.
     """
 
     def __init__(self, checkpoint: Checkpoint, buckets: Buckets) -> None:
         self.done = DoneSlots(checkpoint.emptying)
-        """The slots that are to be emptied."""
+        """The slots that are done and to be emptied."""
         self.in_buckets: dict[int, int] = {}
-        """How many messages waited at each level when that was looked at last, at most."""
+        """How many messages waited at each level at the last count, at most: markers are counted too."""
         self._geometry = checkpoint.geometry
         self._open = OpenSlots(buckets.spans, self.done.ends)
         self._closed: dict[Source, ClosedSlot] = {}
         self._found_done = buckets.done
         self._found_from = checkpoint.reads_from
-        """Where the recovery began to read the journal."""
+        """The journal offset from which the recovery read."""
         self._journal_end = buckets.journal_end
         self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms)
         recovered = list(self._recover(checkpoint.draining, buckets.spans))
         self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms, recovered)
-        # Open by a checkpoint that is older than what the journal says of them.
+        # Slots that the checkpoint lists as open, but of which the journal, which is newer, says that some is done.
         self._found_open = {
             source
             for source, done in self._found_done.items()
@@ -70,11 +75,11 @@ class Overflow:
             self._look_at(source)
 
     def _recover(self, entries: Iterable[DrainingSlot], spans: Mapping[Source, tuple[int, int]]) -> Iterator[Bucket]:
-        """Take in what a checkpoint says is closed; the buckets of it."""
+        """Restore the slots that a checkpoint lists as closed; yield their buckets."""
         for entry in entries:
             source = Source(entry.level, entry.slot)
             bucket = self.levels.last_turn(*source)
-            # A copy of a checkpoint may be older than what has been emptied since.
+            # A copy of a checkpoint may be old: the slot may have been emptied since.
             begin = max(entry.done_below, self._open.begin_of(source))
             if begin > entry.end:
                 continue
@@ -86,17 +91,17 @@ class Overflow:
 
     @property
     def is_recovering(self) -> bool:
-        """Whether something of level 1 that a take-over found closed is not read yet: it may all be overdue."""
+        """Whether a slot of level 1 that a take-over found closed is not read yet: its messages may be overdue."""
         return bool(self._recovering)
 
     @property
     def can_be_left(self) -> bool:
-        """Whether reading of what is closed may stop here, and go on later: not in the middle of a pass."""
+        """Whether the reading of closed slots may be interrupted here and continued later: not within a pass."""
         return not any(slot.passes is not None and slot.passes.is_scanning for slot in self._closed.values())
 
     @property
     def slots(self) -> int:
-        """How many slots each level has; 0 where there is no overflow wheel."""
+        """The number of slots of each level; 0 if there is no overflow wheel."""
         return self.levels.slots if self._geometry.levels else 0
 
     @property
@@ -105,7 +110,7 @@ class Overflow:
         return [Source(level, slot) for level in range(1, self._geometry.levels + 1) for slot in range(self.slots)]
 
     def note_ends(self, ends: Mapping[Source, int]) -> None:
-        """Note the high watermarks of slots, for `in_buckets`: markers of transactions are counted, too."""
+        """Compute `in_buckets` from the high watermarks of slots; transaction markers are counted, too."""
         counts: dict[int, int] = {}
         for source, end in ends.items():
             slot = self._closed.get(source)
@@ -116,14 +121,18 @@ class Overflow:
     # -- filing -----------------------------------------------------------------------------------------------------
 
     def slot_for(self, due_ms: int) -> Source:
-        """The slot that a message goes to which is not hot."""
+        """Return the slot that a message goes to.
+
+        Raises:
+            ValueError: the message is hot.
+        """
         bucket = self.levels.bucket_for(due_ms)
         if bucket is None:
-            raise ValueError(f"what is due at {due_ms} is hot")
+            raise ValueError(f"a message due at {due_ms} is hot and has no slot")
         return self._source_of(bucket)
 
     def fill(self, source: Source) -> None:
-        """Take note that a slot is filed to: it is to be asked for its end when it is closed."""
+        """Note that messages are filed to a slot: its end must be known to close it."""
         self._open.fill(source)
 
     def _source_of(self, bucket: Bucket) -> Source:
@@ -132,7 +141,7 @@ class Overflow:
     # -- closing ----------------------------------------------------------------------------------------------------
 
     def to_ask(self, now_ms: int) -> list[Source]:
-        """The slots whose ends are to be known before more can be closed; none where nothing is to be closed."""
+        """Return the slots whose ends are needed to close the next bucket; empty if none is needed."""
         bucket = None if self._is_full else self.levels.next_to_close(now_ms)
         return self._open.filled if bucket is not None and self._open.holds_any(self._source_of(bucket)) else []
 
@@ -142,13 +151,13 @@ class Overflow:
 
     @property
     def _coming(self) -> int:
-        """How many messages closed slots of level 1 will still bring into memory."""
+        """The number of messages that closed slots of level 1 will still bring into memory."""
         hot = (slot for slot in self._closed.values() if slot.bucket.level == 1 and slot.passes is None)
         return sum(max(0, slot.unread) for slot in hot)
 
     @property
     def _is_behind_passes(self) -> bool:
-        """Whether a slot is larger than memory: what is closed behind it would take the room of its passes."""
+        """Whether a slot is larger than memory: closing another one would take the room of its passes."""
         return any(slot.passes is not None and slot.passes.is_oversized for slot in self._closed.values())
 
     @property
@@ -156,15 +165,16 @@ class Overflow:
         return any(one.level == 1 for one in self.levels.draining)
 
     def close(self, ends: Mapping[Source, int], room: int, now_ms: int) -> bool:
-        """Close the buckets whose time has come, as far as is known what lies in them; the others close later.
+        """Close the buckets whose time has come and whose ends are known; the others are closed later.
 
         Args:
-            ends: the high watermarks of slots; nothing is being filed to them.
-            room: how many messages of level 1 memory has room for; one bucket may hold more than that.
+            ends: the high watermarks of slots; no message is being filed to them.
+            room: the number of messages of level 1 that memory has room for; one bucket may hold more.
             now_ms: wall time.
 
         Returns:
-            Whether any was closed: that is to be committed before anything is filed by it.
+            Whether a bucket was closed. The checkpoint must then be committed before messages are filed by the new
+            bounds.
         """
         some = False
         room -= self._coming
@@ -203,14 +213,14 @@ class Overflow:
     def _new_slot(
         self, source: Source, bucket: Bucket, begin: int, end: int, pointer: int, floor_ms: int
     ) -> ClosedSlot:
-        # After a recovery from an old copy, a slot that it holds for open may have been drained in part.
+        # After a recovery from an old copy, a slot that the copy lists as open may have been drained in part.
         return ClosedSlot(bucket, begin, end, pointer, floor_ms, self._found_done.get(source, _NOTHING))
 
     # -- draining ---------------------------------------------------------------------------------------------------
 
     @property
     def gate(self) -> OrderKey:
-        """What stands at it or behind it, by due time and offset in the intake, must not fire yet."""
+        """The key, by due time and offset in the intake, from which on no message may fire yet."""
         gate = (self.levels.hot_below_ms, -1)
         for slot in self._closed.values():
             if slot.bucket.level == 1 and not slot.is_read:
@@ -218,16 +228,15 @@ class Overflow:
         return gate
 
     def closed(self, source: Source) -> ClosedSlot | None:
-        """A slot that is closed and not done."""
+        """Return a slot that is closed and not done; None for any other slot."""
         return self._closed.get(source)
 
     def unread(self, room_bytes: int, typical_bytes: int) -> Iterator[tuple[Source, int, int]]:
-        """The slots that are to be read: where from, and to which end.
+        """Yield the slots to read, each with its first offset and its end.
 
         Args:
-            room_bytes: what memory has room for: a slot of level 1 that is to be expected to hold more is read in
-                passes.
-            typical_bytes: of a message.
+            room_bytes: free memory. A slot of level 1 that probably holds more is read in passes.
+            typical_bytes: the average size of a message.
         """
         room = room_bytes // typical_bytes
         for source, slot in self._closed.items():
@@ -237,9 +246,9 @@ class Overflow:
             elif not slot.is_read:
                 room -= slot.unread if slot.is_begun and source.level == 1 else 0
                 is_found = source in self._recovering
-                # How large messages are, a recovery does not know: what it found may always take more than there is.
+                # A recovery does not know how large messages are: any slot that it found may exceed the memory.
                 if source.level == 1 and not slot.is_begun and (is_found or slot.unread > room):
-                    # What a recovery found may be of an earlier turn too.
+                    # A slot that a recovery found may hold messages of an earlier turn, too.
                     start_ms = slot.floor_ms if is_found else slot.bucket.start_ms
                     some = max(min(room, slot.unread * SLACK), LEAST_OF_A_PASS)
                     slot.passes = Passes(start_ms, some * typical_bytes)
@@ -249,26 +258,26 @@ class Overflow:
 
     @property
     def reserved_bytes(self) -> int:
-        """What the passes that are going on may still take of the room there is."""
+        """The memory that the current passes may still take."""
         return sum(slot.passes.room_bytes for slot in self._closed.values() if slot.passes is not None)
 
     def begin_pass(self, limit_bytes: int) -> None:
-        """All that stands before the gate has fired, or is parked: begin the next pass over the slot that holds it."""
+        """Begin the next pass over the slot at the gate. Call this when all before the gate has fired or is parked."""
         unread = [slot for slot in self._closed.values() if slot.bucket.level == 1 and not slot.is_read]
         first = min(unread, key=lambda slot: slot.gate, default=None)
         if first is not None and first.passes is not None and not first.passes.is_scanning:
             first.begin_pass(limit_bytes)
 
     def window_ms(self, source: Source) -> tuple[int, int]:
-        """The time that a closed slot covers."""
+        """Return the time range of a closed slot: start and end."""
         bucket = self._closed[source].bucket
         return bucket.start_ms, self.levels.end_ms(bucket)
 
     def reach(self, source: Source, position: int) -> list[HeldMessage]:
-        """Take note of the reader's position in a closed slot, and of the end when it is reached.
+        """Note the reader's position in a closed slot, and whether its end is reached.
 
         Returns:
-            What a pass that ends with it hands out.
+            The messages of a pass, if it ends at this position.
         """
         slot = self._closed.get(source)
         if slot is None:
@@ -282,7 +291,7 @@ class Overflow:
     # -- what is done -----------------------------------------------------------------------------------------------
 
     def mark(self, source: Source, offsets: Sequence[int]) -> None:
-        """Count offsets as done, tentatively."""
+        """Mark offsets as done, tentatively."""
         self._closed[source].ledger.mark(offsets)
 
     def unmark(self, source: Source, offsets: Sequence[int]) -> None:
@@ -290,14 +299,14 @@ class Overflow:
         self._closed[source].ledger.unmark(offsets)
 
     def stay(self, source: Source, offset: int) -> None:
-        """A record will not be moved down: it stays where it is until it is done, and those below need not wait."""
+        """Note that a record is not moved down: it stays until it is done, and closing below does not wait for it."""
         slot = self._closed.get(source)
         if slot is not None and source.level > 1:
             slot.staying.add(offset)
             self._look_at(source)
 
     def trim(self) -> None:
-        """The marks are committed: what is done is to be emptied."""
+        """Make the marks final, because they are committed; slots that are done are to be emptied."""
         for source in list(self._closed):
             self._closed[source].ledger.trim()
             self._look_at(source)
@@ -317,16 +326,16 @@ class Overflow:
 
     @property
     def pointer(self) -> int | None:
-        """Where a recovery of what is closed must begin to read the journal, and of what was once."""
+        """The journal offset from which a recovery of the slots must read; None if it needs nothing of the journal."""
         pointers = [slot.pointer for slot in self._closed.values()]
         return min([*pointers, self._found_from] if self._found_open else pointers, default=None)
 
     def note_journal_end(self, end: int) -> None:
-        """Note an end of the journal that was asked for earlier: the pointer of what is closed from now on."""
+        """Note an end of the journal that was requested earlier: it is the pointer of slots closed from now on."""
         self._journal_end = max(self._journal_end, end)
 
     def done_ranges(self) -> dict[Source, Iterable[Range]]:
-        """What is done of each slot of which a recovery would ask the journal, above its low watermark."""
+        """Return the offsets done above the low watermark, for each slot of which a recovery reads the journal."""
         ranges: dict[Source, Iterable[Range]] = {
             source: self._found_done[source].ranges() for source in self._found_open
         }
@@ -335,13 +344,13 @@ class Overflow:
         return ranges
 
     def sum_up(self, journal_end: int) -> None:
-        """That is said again, at or behind an end of the journal."""
+        """Advance the pointers: `done_ranges` was written again, at or behind this end of the journal."""
         self._found_from = max(self._found_from, journal_end)
         for slot in self._closed.values():
             slot.pointer = max(slot.pointer, journal_end)
 
     def entries(self) -> tuple[tuple[DrainingSlot, ...], tuple[EmptyingSlot, ...]]:
-        """What a checkpoint says of the slots."""
+        """Return the entries for a checkpoint."""
         draining = tuple(
             DrainingSlot(*source, slot.ledger.low, slot.end, slot.pointer, self._turns(source, slot))
             for source, slot in self._closed.items()
@@ -349,7 +358,10 @@ class Overflow:
         return draining, self.done.entries()
 
     def _turns(self, source: Source, slot: ClosedSlot) -> int:
-        """How many turns before the last one for which a slot was closed it began, which may have been empty."""
+        """Return how many turns ago the slot's range began, counted from the turn for which it was closed last.
+
+        Turns between the two may have been empty.
+        """
         bucket = self.levels.last_turn(*source)
         return (bucket.start_ms - slot.floor_ms) // self._ring_ms(bucket)
 

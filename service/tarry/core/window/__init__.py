@@ -1,1 +1,1 @@
-"""What a partition holds in memory: the hot window until messages are due, then what is ready or parked."""
+"""The messages that a partition holds in memory: in the hot window until they are due, then ready or parked."""

@@ -1,4 +1,4 @@
-"""Records of the intake as they are read: each becomes a message, a cancel or a dead letter, or is done already."""
+"""Take in the records of the intake: each becomes a message, a cancel or a dead letter, or is skipped as done."""
 
 from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel, HeldMessage
 from tarry.core.progress.intake import IntakeProgress
@@ -21,12 +21,12 @@ class Arrivals:
     Args:
         topic: the intake.
         partition: its number.
-        reader: decides what a record asks for.
-        intake: how far it is read.
-        hot: holds what is due soon.
-        placing: takes what may be due later.
-        ready: takes what is dead.
-        memory: counts what is taken in.
+        reader: parses records into requests.
+        intake: tracks how far the intake is read.
+        hot: takes messages that are due soon.
+        placing: takes messages that may be due later, and cancels.
+        ready: takes dead letters.
+        memory: counts the messages' memory.
     """
 
     __slots__ = ("_hot", "_intake", "_memory", "_partition", "_placing", "_reader", "_ready", "_topic")
@@ -61,17 +61,17 @@ class Arrivals:
         now_ms: int,
         latest_ms: int | None = None,
     ) -> None:
-        """Take in a record of the intake; one below the position was read before and is passed over.
+        """Take in a record of the intake; skip a record below the position, which was read before.
 
         Args:
-            offset: in the intake, as all that follows.
-            timestamp_ms: of the record.
-            key: of it.
-            value: of it.
-            headers: of it.
+            offset: the record's offset in the intake.
+            timestamp_ms: the record's timestamp.
+            key: the record's key.
+            value: the record's value.
+            headers: the record's headers.
             now_ms: wall time.
-            latest_ms: the latest time that it may be, if `now_ms` may be behind: what a fixed delay goes by where a
-                stamp is ahead of it.
+            latest_ms: the latest time that it may be now, if `now_ms` may be behind. With a fixed delay, timestamps are
+                compared with it: one that is far ahead of it counts as this time.
         """
         intake = self._intake
         ledger, order = intake.ledger, intake.order
@@ -97,7 +97,7 @@ class Arrivals:
         due_ms, target, target_partition, message_id, carries, dialect = request
         if order is not None:
             due_ms = order.next(offset, due_ms)
-            # Done or not: a replay would give those behind it other due times again.
+            # Also if the record is done: a replay would give the records behind it other due times again.
             if is_ahead(timestamp_ms, read_ms):
                 order.note_ahead(offset)
             if known_done:
@@ -133,7 +133,7 @@ class Arrivals:
         self._placing.put(cancel, now_ms)
 
     def accept_unreadable(self, offset: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        """Take in a record with a header whose name cannot be read: dead, with what can be read of it."""
+        """Take in a record with a header whose name cannot be decoded: it becomes a dead letter."""
         intake = self._intake
         if offset < intake.position:
             return
@@ -153,7 +153,7 @@ class Arrivals:
         self._ready.bury(dead)
 
     def reach(self, position: int) -> None:
-        """Take note of the reader's position: what lies below it and was not handed in are markers."""
+        """Note the reader's position: offsets below it that were not taken in are transaction markers."""
         self._intake.reach(position)
 
     def read_again(
@@ -166,17 +166,30 @@ class Arrivals:
         value: bytes | None,
         headers: Headers | None,
     ) -> None:
-        """Take in a record of the intake, or of a bucket, once more, if it is wanted."""
+        """Take in a parked record again, of the intake or of a bucket, if it is wanted.
+
+        Args:
+            wanted: takes the message.
+            source: the log that the record was read from.
+            offset: the record's offset in that log.
+            timestamp_ms: the record's timestamp.
+            key: the record's key.
+            value: the record's value.
+            headers: the record's headers.
+
+        Raises:
+            ValueError: the record was accepted before, and is rejected now.
+        """
         due_ms = wanted.due_ms(source, offset)
         if due_ms is None:
             return
         if source != INTAKE:
             wanted.put(read_filed(source, offset, key, value, headers))
             return
-        # Its due time is the one that it had: a fixed delay may have put it off, and the horizon is behind it.
+        # The due time is the known one: a fixed delay may have held it up. It also stands for now: no horizon applies.
         request = self._reader.read(self._partition, offset, timestamp_ms, headers, due_ms, is_null=value is None)
         if type(request) is not Request:
-            raise ValueError(f"offset {offset} was accepted once, and is refused now: {request}")
+            raise ValueError(f"the record at offset {offset} was accepted before, and is rejected now: {request}")
         _, target, target_partition, message_id, carries, dialect = request
         if dialect is not None:
             wanted.put(TranslatedMessage(dialect, request, offset, key, value, headers, timestamp_ms, self._topic))

@@ -1,7 +1,7 @@
-"""The timing wheel of one partition, which stands still before the gate, and turns back when the clock does.
+"""The timing wheel of one partition. It does not pass the gate, and it goes back when the clock steps back.
 
-**Gate**: what is due at it or behind it may still be overtaken by what lies in a bucket, or in the part of the intake
-that a take-over has not read yet.
+**Gate**: a key of (due time, offset). A message at the gate or behind it must not fire yet, because a message that is
+still unread, in a bucket or in the part of the intake that a take-over replays, may come before it.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ _NEVER_MS = 1 << 62
 
 
 def _key(message: HeldMessage) -> OrderKey:
-    """Where a message stands before the gate, or behind it."""
+    """Return the key to compare with the gate."""
     return message.due_ms, message.sequence
 
 
@@ -23,9 +23,9 @@ class GatedWheel:
     """The messages that are due soon.
 
     Args:
-        gate: what stands at it or behind it, by due time and offset in the intake, does not fire.
-        new_wheel: makes an empty wheel that starts at a time.
-        let_go: what was due, in order, and was not taken: held again where the clock steps back.
+        gate: returns the gate: messages at this key or behind it do not fire.
+        new_wheel: makes an empty timing wheel that starts at a given time.
+        let_go: messages that are due and not taken yet, in order. They are held again if the clock steps back.
         now_ms: wall time.
     """
 
@@ -57,15 +57,15 @@ class GatedWheel:
             self._turn_back(now_ms)
             if self._wheel.add(message):
                 return
-        # Due, or so soon that this tick is the one: such a due time is of a time when the tick was another.
+        # Due now, or within the current tick: such a due time was rounded to a tick of another size, configured before.
         self._late[message.sequence] = message
 
     def cancel(self, message: HeldMessage) -> bool:
-        """Take a message out again; False where it was handed out as due."""
+        """Take a message out of the wheel; return False if `collect` has already returned it."""
         return self._wheel.cancel(message) or self._late.pop(message.sequence, None) is not None
 
     def next_due_ms(self) -> int | None:
-        """When `collect` has something to do next: 0 for now, None where it would wait for the gate, or for ever."""
+        """When `collect` has something to do next: 0 for now; None if it has nothing before the gate moves."""
         gate = self._gate()
         if self._let_go or (self._late and any(_key(message) < gate for message in self._late.values())):
             return 0
@@ -73,7 +73,7 @@ class GatedWheel:
         return due_ms if due_ms is not None and (due_ms, 0) < gate else None
 
     def collect(self, now_ms: int) -> list[HeldMessage]:
-        """What has become due by now, in order: to be let go, or dropped."""
+        """Take out the messages that are due now and before the gate; return them in order."""
         if now_ms < self._now_ms:
             self._turn_back(now_ms)
         self._now_ms = now_ms
@@ -82,13 +82,13 @@ class GatedWheel:
             due = sorted([*due, *self._late.values()], key=BY_DUE)
             self._late = {}
         gate = self._gate()
-        if due and _key(due[-1]) >= gate:  # of those due at the gate's own time some may stand behind it
+        if due and _key(due[-1]) >= gate:  # messages with the gate's due time may be behind it by their offset
             self._late = {message.sequence: message for message in due if _key(message) >= gate}
             due = [message for message in due if _key(message) < gate]
         return due
 
     def close(self) -> None:
-        """Let go of what is held: the wheel's rings refer to themselves, and full collections are switched off."""
+        """Free the messages: the wheel's rings are reference cycles, and full garbage collections are switched off."""
         self._wheel.close()
 
     def _gated(self, now_ms: int) -> int:
@@ -96,7 +96,7 @@ class GatedWheel:
         return max(0, min(now_ms, due_ms if sequence >= 0 else due_ms - 1))
 
     def _turn_back(self, now_ms: int) -> None:
-        """The clock was set back: hold again what is not due by the new time, in its order."""
+        """Hold again all messages that are not due by the new time: the clock stepped back."""
         self._now_ms = now_ms
         waiting = cast("list[HeldMessage]", self._wheel.advance(_NEVER_MS))
         messages = [*self._let_go, *self._late.values(), *waiting]
