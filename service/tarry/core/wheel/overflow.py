@@ -27,7 +27,7 @@ from tarry.core.wheel.open_slots import OpenSlots
 from tarry.core.wheel.passes import Passes
 
 MOST_ENTRIES = 80
-"""The most slots in a checkpoint, which has no room for more. With that many closed or not emptied, no slot is closed."""
+"""The most slots that a checkpoint has room for. With that many closed or not emptied, no more slots are closed."""
 
 LEAST_OF_A_PASS = 10
 """The least number of typical messages that a pass has room for, so that it progresses even if memory is full."""

@@ -1,14 +1,14 @@
-"""What a partition holds in memory because it is due soon.
+"""The hot window: the messages of a partition that are due soon, held in memory.
 
-Here messages meet their cancels, and others like them, at the latest: what comes of that needs no delivery. All others
-wait in the wheel until they are due.
+Here at the latest, a message meets its cancels and its duplicates: messages with the same id and due time. A duplicate
+or a cancelled message is completed without a delivery. All other messages wait in the wheel until they are due.
 
-    comes        while there is known            then
-    message      -                               it is held
-    message      a cancel behind it              withheld: the cancel takes it
-    message      one like it                     undecided; then a duplicate, or held, if a cancel has taken that one
-    cancel       a message in front of it        that is withheld, unless it was handed out; undecided
-    cancel       -                               undecided; having taken nothing by then, it came too late
+    arrives      known already                   then
+    message      -                               the message is held
+    message      a cancel behind it              the message is withheld: the cancel takes it
+    message      one with its id and due time    undecided; later a duplicate, or held if a cancel took the other one
+    cancel       a message in front of it        that message is withheld, unless it was handed out; cancel undecided
+    cancel       -                               undecided; if it takes nothing until it is decided, it came too late
 """
 
 from collections.abc import Callable, Iterable
@@ -28,12 +28,12 @@ class HotWindow:
     """The messages of one partition that are due soon.
 
     Args:
-        gate: what stands at it or behind it, by due time and offset in the intake, does not fire.
-        known_below: an offset of the intake: nothing below it is unread.
-        new_wheel: makes an empty wheel that starts at a time.
-        ready: takes what is due, and what needs no delivery.
-        memory: is told of what a withheld message takes no more.
-        keep_ms: how long a message is known after its due time, so that one like it is a duplicate.
+        gate: returns the gate: messages at this key or behind it do not fire.
+        known_below: returns an offset of the intake below which all is read.
+        new_wheel: makes an empty timing wheel that starts at a given time.
+        ready: takes messages that are due, and messages and cancels that need no delivery.
+        memory: is reduced when a withheld message drops its content.
+        keep_ms: how long the id of a message is known after its due time, so that a second one is a duplicate.
         now_ms: wall time.
     """
 
@@ -61,7 +61,7 @@ class HotWindow:
         return len(self._wheel) + len(self._undecided)
 
     def hold(self, message: HeldMessage, now_ms: int) -> None:
-        """Take in what is due soon."""
+        """Take in a message or a cancel that is due soon."""
         if type(message) is HeldCancel:
             self._undecided.add(message)
             known = self._matching.like(message)
@@ -72,7 +72,7 @@ class HotWindow:
             self._undecided.add(message)
 
     def _place(self, message: HeldMessage, now_ms: int) -> bool:
-        """Withhold a message, or hold it in the wheel; False where one like it is known."""
+        """Withhold a message, or hold it in the wheel; return False if one with its id and due time is known."""
         if self._undecided.is_cancelled(message) and not self._was_handed_out(message):
             self._withhold(message)
             return True
@@ -82,12 +82,12 @@ class HotWindow:
         return True
 
     def _was_handed_out(self, message: HeldMessage) -> bool:
-        """Whether one like a message is delivered, or about to be: no cancel can say any more that it was in time."""
+        """Whether a message with the same id and due time was handed out to be delivered: a cancel is too late."""
         known = self._matching.like(message)
         return known is not None and not (isinstance(known, HeldMessage) and known in self._wheel)
 
     def _withhold(self, message: HeldMessage) -> None:
-        """Keep a message for its cancel: where no pass brings it again, only that it is there."""
+        """Keep a message for its cancel. If no pass will read it again, drop its content."""
         if (message.due_ms, message.sequence) < self._gate():
             if self._undecided.withholds_like(message):
                 self._ready.resolutions.append(Resolution(Outcome.DUPLICATE, message))
@@ -96,18 +96,18 @@ class HotWindow:
         self._undecided.withhold(message)
 
     def take_back(self, message: HeldMessage) -> None:
-        """Let go of a message as if it had not come yet: the gate stands in front of it, and nothing is decided."""
+        """Forget a message as if it had not arrived. It is behind the gate, so nothing about it is decided yet."""
         if self._wheel.cancel(message):
             self._matching.forget(message)
         else:
             self._undecided.take_back(message)
 
     def next_due_ms(self) -> int | None:
-        """When `collect` has something to do next: 0 for now, None where it would wait for the gate, or for ever."""
+        """When `decide` or `collect` has something to do next: 0 for now; None if nothing before the gate moves."""
         return 0 if self._can_decide() else self._wheel.next_due_ms()
 
     def decide(self, now_ms: int) -> None:
-        """Decide what the gate has passed, in the order of the intake."""
+        """Decide the undecided records that the gate has passed, in order."""
         while self._can_decide():
             record = self._undecided.pop()
             if type(record) is HeldCancel:
@@ -116,12 +116,15 @@ class HotWindow:
                 self._ready.resolutions.append(Resolution(Outcome.DUPLICATE, record))
 
     def _can_decide(self) -> bool:
-        """Whether all that stands in front of the first undecided record was read: in buckets, and in a replay."""
+        """Whether all records in front of the first undecided record are read, in buckets and in a replay."""
         first = self._undecided.first()
         return first is not None and first < self._gate() and first[1] < self._known_below()
 
     def _answer(self, cancel: HeldMessage) -> None:
-        """Settle a cancel, behind all that it takes: who takes over finds it as long as it finds any of that."""
+        """Complete a cancel, after the messages that it takes.
+
+        So a process that takes over still finds the cancel as long as it finds one of those messages.
+        """
         message, *others = self._undecided.taken_by(cancel) or (None,)
         self._ready.resolutions += [Resolution(Outcome.DUPLICATE, other) for other in others]
         self._ready.resolutions.append(
@@ -131,30 +134,30 @@ class HotWindow:
         )
 
     def collect(self, now_ms: int) -> None:
-        """Make ready what is due by now."""
+        """Make ready the messages that are due now."""
         due = self._ready.due
         due.extend(self._wheel.collect(now_ms))
-        # What is about to be delivered stays known, however long ago it was due: a cancel must not take one like it.
+        # A message about to be delivered stays known, however late it is: no cancel may take one with its id.
         self._matching.advance(min(now_ms, self._gate()[0], due[0].due_ms if due else now_ms))
 
     @property
     def known_bytes(self) -> int:
-        """What is taken by knowing messages that are not held any more."""
+        """The memory for the ids of messages that are no longer held."""
         return self._matching.size_bytes
 
     def shed_known(self, limit_bytes: int) -> None:
-        """Know no more messages that are not held any more than fit into so many bytes."""
+        """Remember the ids of messages that are no longer held in at most `limit_bytes`."""
         self._matching.shed(limit_bytes)
 
     def done(self, batch: Batch) -> None:
-        """These were delivered, or are dead."""
+        """Note that the messages of a batch were delivered or became dead letters: only their ids stay known."""
         self.let_go(batch.due)
         self.let_go(batch.retired)
 
     def let_go(self, messages: Iterable[HeldMessage]) -> None:
-        """They are held here no more, whatever becomes of them: only their ids are known any more."""
+        """Stop holding messages; only their ids stay known."""
         self._matching.done(messages)
 
     def close(self) -> None:
-        """Let go of what is held: the wheel's rings refer to themselves, and full collections are switched off."""
+        """Free the messages: the wheel's rings are reference cycles, and full garbage collections are switched off."""
         self._wheel.close()

@@ -1,10 +1,10 @@
-"""Dead letters that are written apart from what fires, because the topic of dead letters may refuse them.
+"""Large dead letters, which a transaction of their own writes, because the topic of dead letters may refuse them.
 
-A topic's limit is on a batch as it is compressed, and what one producer compressed to a fifth may be larger as another
-writes it. A refusal aborts a transaction; so a letter that is larger than what any topic of an intake takes goes in a
-transaction of letters alone. Where it is refused even there, a *stub* says where its record stands. That one is not
-done: it holds the low watermark of its log, so its record is there until the topic takes the letter, which is tried
-again whenever the partition is taken over. Meanwhile only the record holds it: here it takes no memory.
+A topic's size limit applies to a compressed batch, and a record that one producer has compressed to a fifth may be
+larger when another producer writes it. A refusal aborts the transaction. So a letter that is too large to be accepted
+by every topic goes in a transaction of letters only. If it is refused even there, a *stub* is written that says where
+the record is. That record is not done: it holds the low watermark of its log, so it is kept until the topic accepts the
+letter. The letter is tried again whenever the partition is taken over. In between it takes no memory.
 
     put        5 6 7                   waiting 5 6 7
     take       5 6                     waiting 7
@@ -20,7 +20,7 @@ from tarry.core.progress.source import Source
 from tarry.core.window.memory import Memory
 
 LARGE_BYTES = 256_000
-"""A letter above this goes apart; what is smaller fits uncompressed, as is checked at the start."""
+"""A larger letter goes in a transaction of letters only. A smaller one fits uncompressed, which the start checks."""
 
 
 class Bundle(tuple[DeadMessage, ...]):
@@ -30,12 +30,12 @@ class Bundle(tuple[DeadMessage, ...]):
 
     @property
     def size_bytes(self) -> int:
-        """About how much a transaction has to write for it."""
+        """The approximate number of bytes that the transaction writes."""
         return sum(letter.size_bytes for letter in self)
 
     @property
     def offsets(self) -> dict[Source, list[int]]:
-        """Those that the transaction completes, by the log that they stand in."""
+        """The offsets that the transaction completes, by log; a record that gets a stub is not completed."""
         offsets: dict[Source, list[int]] = {}
         for letter in self:
             if not letter.is_stub:
@@ -44,11 +44,11 @@ class Bundle(tuple[DeadMessage, ...]):
 
 
 class Letters:
-    """The dead letters of one partition that are written apart.
+    """The large dead letters of one partition.
 
     Args:
-        memory: of the partition; a letter takes none any more when it is written or left.
-        stay: is told of the place of each that is left.
+        memory: the partition's memory; a letter takes none when it is written, or left in its log.
+        stay: called with the log and the offset of each letter that is left in its log.
     """
 
     __slots__ = ("_memory", "_stay", "_waiting", "left")
@@ -58,33 +58,33 @@ class Letters:
         self._stay = stay
         self._waiting: list[DeadMessage] = []
         self.left = 0
-        """How many are left in their logs, because the topic of dead letters does not take them."""
+        """The number of letters that are left in their logs, because the topic of dead letters refuses them."""
 
     def __len__(self) -> int:
         return len(self._waiting) + self.left
 
     @property
     def waiting(self) -> int:
-        """How many are to be written."""
+        """The number of letters to write."""
         return len(self._waiting)
 
     def put(self, letters: Iterable[DeadMessage]) -> None:
-        """Have letters written."""
+        """Add letters to write."""
         self._waiting.extend(letters)
 
     def take(self, limit: int, limit_bytes: int) -> Bundle:
-        """Take up to so many of those to be written, and no more bytes than that, but for the first."""
+        """Take up to `limit` letters, and at most `limit_bytes`; the first one is taken even if it is larger."""
         count = fitting([letter.size_bytes for letter in self._waiting[:limit]], limit_bytes)
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
         return Bundle(taken)
 
     def put_back(self, letters: Iterable[DeadMessage], refused: Container[tuple[Source, int]]) -> None:
-        """Their transaction aborted.
+        """Put letters back to be written again: their transaction aborted.
 
         Args:
-            letters: what was taken.
-            refused: the places of those that are refused for ever, each by itself: a stub is to be
-                written of these, and nothing where that was the stub.
+            letters: from `take`.
+            refused: log and offset of letters that the topic permanently refuses, each in a batch of its own. A stub is
+                written in place of such a letter; a refused stub is not written again.
         """
         back = []
         for letter in letters:
@@ -101,7 +101,7 @@ class Letters:
         self._waiting[:0] = back
 
     def written(self, letters: Bundle) -> None:
-        """They are committed."""
+        """Note that the letters are committed."""
         self._memory.held_bytes -= letters.size_bytes
         for letter in letters:
             if letter.is_stub:

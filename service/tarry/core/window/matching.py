@@ -1,7 +1,8 @@
-"""Which messages of the hot window are known, so that a second one with the same id and due time is noticed.
+"""The index of the hot window by id and due time, so that a duplicate is noticed.
 
-A message is known from when it is in the hot window until some time after it was due. No index of all that waits is
-kept: only of what is in memory anyway, by the second in which it is due, and of what was delivered a moment ago.
+A message is known from its arrival in the hot window until some time after its due time. There is no index of all
+waiting messages. The index covers only the messages in memory, by the second in which they are due, and the ids of
+messages that were delivered a short time ago.
 """
 
 from collections.abc import Iterable
@@ -9,21 +10,26 @@ from collections.abc import Iterable
 from tarry.core.message import HeldMessage
 
 SLICE_MS = 1_000
+"""The index has one dictionary for the due times of each slice, so that old ones are dropped as a whole."""
 
 DONE_BYTES = 120
-"""What is taken by knowing a message that is done, or not held whole: its id, and its place in the index. Measured."""
+"""The memory of the index for a message that is done, or of which only the place is kept: the id and its entry.
+
+Measured.
+"""
 
 _MOMENTS = tuple(range(SLICE_MS))
-"""When in its slice something was due: shared by all, or each would have a number of its own."""
+"""Milliseconds within a slice, as shared objects: otherwise each entry would have an int object of its own."""
 
 _Key = bytes | tuple[bytes, int]
+"""The id; or id and due time, if the slice has the same id with another due time."""
 
 
 class Matching:
-    """What is known of the messages of one partition's hot window.
+    """The known messages of one partition's hot window.
 
     Args:
-        keep_ms: how long a message is known after its due time.
+        keep_ms: how long a message stays known after its due time.
     """
 
     __slots__ = ("_done", "_done_count", "_keep_ms", "_slices")
@@ -32,33 +38,33 @@ class Matching:
         self._keep_ms = keep_ms
         self._slices: dict[int, dict[_Key, HeldMessage | int]] = {}
         self._done: dict[int, int] = {}
-        """How many of each slice are done."""
+        """The number of done messages of each slice."""
         self._done_count = 0
 
     @property
     def size_bytes(self) -> int:
-        """What those take that are done; one that is held counts as a message does."""
+        """The memory for done messages; messages that are held are counted elsewhere."""
         return DONE_BYTES * self._done_count
 
     def remember(self, message: HeldMessage) -> bool:
-        """Know a message from now on; False where one like it is known already."""
+        """Add a message; return False if one with its id and due time is known already."""
         due_ms, id_ = message.due_ms, message.id
         known = self._slices.get(due_ms // SLICE_MS)
         if known is None:
             known = self._slices[due_ms // SLICE_MS] = {}
-        if (id_, due_ms) in known:  # whatever has become of the one that came before it
+        if (id_, due_ms) in known:  # also if that one is done
             return False
         first = known.setdefault(id_, message)
         if first is message:
             return True
         if _moment(first) == due_ms % SLICE_MS:
             return False
-        # The same id at another time, within a second.
+        # The same id with another due time in the same slice.
         known[id_, due_ms] = message
         return True
 
     def like(self, record: HeldMessage) -> HeldMessage | int | None:
-        """What is known with the id and the due time of a message or a cancel; of a message that is done a number."""
+        """Return the known message with the id and due time of a message or cancel; a number if it is done."""
         known = self._slices.get(record.due_ms // SLICE_MS, {})
         for key in (record.id, (record.id, record.due_ms)):
             found = known.get(key)
@@ -67,14 +73,14 @@ class Matching:
         return None
 
     def forget(self, message: HeldMessage) -> None:
-        """A message was cancelled: one like it may come anew."""
+        """Remove a message, because it was cancelled or taken back: a new one with its id and due time may come."""
         known = self._slices.get(message.due_ms // SLICE_MS, {})
         for key in (message.id, (message.id, message.due_ms)):
             if known.get(key) is message:
                 del known[key]
 
     def done(self, messages: Iterable[HeldMessage]) -> None:
-        """These are delivered, or their places alone are kept: they are known by id and due time alone."""
+        """Keep only id and due time of messages that were delivered, or of which only the places are kept."""
         for message in messages:
             due_ms = message.due_ms
             known = self._slices.get(due_ms // SLICE_MS)
@@ -86,7 +92,7 @@ class Matching:
                     self._done_count += 1
 
     def advance(self, now_ms: int) -> None:
-        """Forget what was due too long ago."""
+        """Forget messages that were due more than `keep_ms` ago."""
         if not self._slices:
             return
         last = (now_ms - self._keep_ms) // SLICE_MS
@@ -96,7 +102,7 @@ class Matching:
                 self._done_count -= self._done.pop(slice_, 0)
 
     def shed(self, limit_bytes: int) -> None:
-        """Keep no more of those that are done than fit into so many bytes: what was due first is forgotten first."""
+        """Remember done messages in at most `limit_bytes`; forget those with the earliest due times."""
         while self._done and self.size_bytes > limit_bytes:
             first = min(self._done)
             self._done_count -= self._done.pop(first)
@@ -109,5 +115,5 @@ class Matching:
 
 
 def _moment(known: HeldMessage | int) -> int:
-    """When in its slice it was due."""
+    """Return the milliseconds of a due time within its slice."""
     return known if isinstance(known, int) else known.due_ms % SLICE_MS

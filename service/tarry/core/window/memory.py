@@ -1,12 +1,12 @@
-"""How much memory the messages of a partition take, and what one of them is to be expected to take."""
+"""The memory of a partition's messages, and their average size."""
 
 from tarry.core.message import OVERHEAD_BYTES, HeldMessage
 
 
 class Memory:
-    """The memory of one partition's messages, all that are held in whatever part of its state.
+    """The memory of all messages that one partition holds, in any part of its state.
 
-    Each part adds and takes away what it takes in and lets go.
+    Each part adds the messages that it takes in, and subtracts those that it drops.
     """
 
     __slots__ = ("_counted", "_counted_bytes", "held_bytes", "largest_bytes")
@@ -14,23 +14,23 @@ class Memory:
     def __init__(self) -> None:
         self.held_bytes = 0
         self.largest_bytes = 0
-        """The most that a single message has taken so far."""
+        """The size of the largest message so far."""
         self._counted = self._counted_bytes = 0
 
     def count(self, message: HeldMessage) -> None:
-        """A message was taken in."""
+        """Count a message that is held from now on."""
         self.held_bytes += message.size_bytes
         self.learn(message)
 
     def learn(self, message: HeldMessage) -> None:
-        """Take note of how large a message is, whether it is held or not."""
+        """Include a message in average and maximum, whether it is held or not."""
         size = message.size_bytes
         self._counted += 1
         self._counted_bytes += size
-        if size > self.largest_bytes:  # noqa: PLR1730 - max() costs a call a message
+        if size > self.largest_bytes:  # noqa: PLR1730 - max() costs a call per message
             self.largest_bytes = size
 
     @property
     def typical_bytes(self) -> int:
-        """What a message takes on average."""
+        """The average size of a message."""
         return self._counted_bytes // self._counted if self._counted else OVERHEAD_BYTES

@@ -1,8 +1,9 @@
-"""Messages that were due and wait for their target: whole in memory, and beyond a share of it by their place alone.
+"""Parked messages, which are due and wait for their target: held whole, or, beyond a share of memory, as places only.
 
-A queue for each target, in the order of (due time, offset in the intake). Its first part is whole; from some message
-on, only due time, place and size are kept, and what is parked behind them goes there too. When the whole part has been
-delivered, the next stretch of places is read again from the intake, or the buckets, and becomes the whole part:
+Each target has a queue in the order of (due time, offset in the intake). The first messages of a queue are whole. From
+some message on, the queue keeps only places: due time, log, offset and size. A message that is parked behind a place is
+kept as a place, too. When the whole messages have been delivered, the next places are read again from the intake or
+from buckets, and become the whole messages:
 
     park     5 6 7 8                      whole 5 6 7 8
     shed     no room for more than two    whole 5 6       places 7 8
@@ -11,8 +12,8 @@ delivered, the next stretch of places is read again from the intake, or the buck
     wanted   room for two                 7 8 are to be read again
     restore  7 8                          whole 7 8       places 9
 
-Cost: a few bytes a place (`places`); parking and taking are O(1), and what is shed and restored is packed and unpacked
-once each.
+Cost: a few bytes per place (`places`). Parking and taking are O(1); a message that is shed and restored is packed once
+and unpacked once.
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -27,11 +28,11 @@ from tarry.core.window.parked_queue import ParkedQueue, key_of
 
 
 class Wanted:
-    """A stretch of places of one target that are to be read again, and what was read of it so far.
+    """The next places of one target, to be read again, and the messages read so far.
 
     Args:
         topic: the target.
-        places: of the messages, in order.
+        places: the places of the messages, in order.
     """
 
     __slots__ = ("_due_ms", "_found", "_order", "size_bytes", "spans", "topic")
@@ -42,7 +43,7 @@ class Wanted:
         self._due_ms = {(place.source, place.offset): place.due_ms for place in places}
         self._found: dict[tuple[Source, int], HeldMessage] = {}
         self.spans: dict[Source, tuple[int, int]] = {}
-        """Where to begin to read each log, and where to end."""
+        """For each log the first offset to read, and the end."""
         for source, offset in self._due_ms:
             start, end = self.spans.get(source, (offset, 0))
             self.spans[source] = min(start, offset), max(end, offset + 1)
@@ -51,29 +52,29 @@ class Wanted:
         return len(self._due_ms)
 
     def due_ms(self, source: Source, offset: int) -> int | None:
-        """When the message at an offset is due; None where it is not wanted."""
+        """Return the due time of the message at an offset; None if it is not wanted."""
         return self._due_ms.get((source, offset))
 
     def put(self, message: HeldMessage) -> None:
-        """Take in a message that was read again."""
+        """Add a message that was read again."""
         self._found[message.source, message.offset] = message
 
     @property
     def is_complete(self) -> bool:
-        """Whether all were read."""
+        """Whether all messages were read."""
         return len(self._found) == len(self._due_ms)
 
     def messages(self) -> list[HeldMessage]:
-        """All of them in their order, once it is complete."""
+        """Return all messages in order. Requires `is_complete`."""
         return [self._found[origin] for origin in self._due_ms]
 
 
 class Parked:
-    """What is parked of one partition.
+    """The parked messages of one partition.
 
     Args:
-        memory: of the partition, of which a message takes less once only its place is kept.
-        let_go: is told of messages of which only the places are kept from now on.
+        memory: the partition's memory; a message takes less once only its place is kept.
+        let_go: called with messages of which only the places are kept from now on.
     """
 
     def __init__(self, memory: Memory, let_go: Callable[[Iterable[HeldMessage]], None]) -> None:
@@ -88,18 +89,18 @@ class Parked:
         return topic in self._queues
 
     def by_target(self) -> dict[str, int]:
-        """How many messages are parked for each target that has any."""
+        """Return the number of parked messages for each target that has any."""
         return {topic: len(queue) for topic, queue in self._queues.items()}
 
     @property
     def whole_bytes(self) -> int:
-        """How much memory the whole ones take."""
+        """The memory of the whole messages."""
         return sum(queue.whole_bytes for queue in self._queues.values())
 
     def park(self, message: HeldMessage) -> None:
-        """Put a message behind all others for its target; after a step back of the clock, where it is due.
+        """Park a message behind all others of its target; after a step back of the clock, in due order.
 
-        Where the last of them is kept by its place, so is this one.
+        If only the place of the last message is kept, only the place of this one is kept.
         """
         queue = self._queues.get(message.target)
         if queue is None:
@@ -107,7 +108,7 @@ class Parked:
         self._memory.held_bytes -= queue.put(message)
 
     def park_from(self, batch: Batch, topics: Container[str]) -> None:
-        """Park messages of a batch after all, behind those that are parked for the same targets already."""
+        """Move a batch's messages for some targets to the end of these targets' queues."""
         due = []
         for message in batch.due:
             if message.target in topics:
@@ -117,25 +118,27 @@ class Parked:
         batch.due = due
 
     def park_again(self, topic: str, batch: Batch) -> None:
-        """Its transaction aborted: put a batch that was taken back in front of what is parked for its target."""
+        """Put a batch back in front of its target's queue: its transaction aborted."""
         batch.reinstate()
         back = batch.due
         if not back:
             return
         queue = self._queues.setdefault(topic, ParkedQueue(self._let_go))
         if (first := queue.first) is not None and first < key_of(back[-1]):
-            # The clock stepped back, and others were due meanwhile.
+            # The clock stepped back, and messages with earlier due times were parked meanwhile.
             self._memory.held_bytes -= sum(map(queue.put, back))
             return
         queue.whole.extendleft(reversed(back))
         queue.whole_bytes += sum(message.size_bytes for message in back)
 
     def take(self, topic: str, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED) -> Batch:
-        """Take up to `limit` of a target's whole messages, in order; none that is not due by the time given.
+        """Take whole messages of a target, in order; an empty batch if only places are left (see `wanted`).
 
-        Of bytes no more than `limit_bytes`, but for the first message.
-
-        Where only places are left, nothing: `wanted` says what to read again.
+        Args:
+            topic: the target.
+            limit: the most messages to take.
+            now_ms: wall time; no message is taken that is due later.
+            limit_bytes: the most bytes to take; the first message is taken even if it is larger.
         """
         taken: list[HeldMessage] = []
         queue = self._queues.get(topic)
@@ -150,16 +153,16 @@ class Parked:
         return Batch(taken)
 
     def shed(self, limit_bytes: int) -> None:
-        """Keep no more whole messages than fit into so many bytes; of the others only their places."""
+        """Hold whole messages of at most `limit_bytes`; keep only the places of the others."""
         while (excess := self.whole_bytes - limit_bytes) > 0:
             largest = max(self._queues.values(), key=lambda queue: queue.whole_bytes)
             self._memory.held_bytes -= largest.shed(excess)
 
     def wanted(self, topic: str, limit_bytes: int) -> Wanted | None:
-        """What is to be read again for a target that has no whole message left: as many as fit, at least one.
+        """Return the places to read again for a target: as many as fit into `limit_bytes`, at least one.
 
         Returns:
-            None where there are whole ones, or no places.
+            None if the target still has whole messages, or has no places.
         """
         queue = self._queues.get(topic)
         if queue is None or queue.whole or not queue.places:
@@ -167,7 +170,10 @@ class Parked:
         return Wanted(topic, queue.places.upto(limit_bytes))
 
     def restore(self, wanted: Wanted) -> None:
-        """Put back messages that were read again, all that were wanted; nothing where they are no longer next."""
+        """Replace places by the messages that were read again, all that were wanted.
+
+        Does nothing if these places are no longer the next ones.
+        """
         queue = self._queues.get(wanted.topic)
         messages = wanted.messages()
         if queue is None:

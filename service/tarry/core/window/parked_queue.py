@@ -1,4 +1,4 @@
-"""What is parked for one target: messages that are whole in memory, and behind them places of others."""
+"""The parked messages of one target: whole messages, and behind them the places of others."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -8,10 +8,10 @@ from tarry.core.wheel.places import ParkedPlaces
 
 
 class ParkedQueue:
-    """What is parked for one target.
+    """The parked messages of one target.
 
     Args:
-        let_go: is told of messages of which only the places are kept from now on.
+        let_go: called with messages of which only the places are kept from now on.
     """
 
     __slots__ = ("_let_go", "places", "whole", "whole_bytes")
@@ -27,13 +27,17 @@ class ParkedQueue:
 
     @property
     def first(self) -> OrderKey | None:
-        """Due time and sequence of what comes next."""
+        """Due time and sequence of the next message; None if the queue is empty."""
         if self.whole:
             return key_of(self.whole[0])
         return self.places.first
 
     def put(self, message: HeldMessage) -> int:
-        """Put a message where it is due, which is the end but for a clock that stepped back; the memory it frees."""
+        """Insert a message in due order: at the end, except after the clock stepped back.
+
+        Returns:
+            The number of bytes that this frees: more than 0 if only the place is kept.
+        """
         first = self.places.first
         if first is not None and (not self.whole or first <= key_of(message)):
             before = self.places.size_bytes
@@ -48,7 +52,14 @@ class ParkedQueue:
         return 0
 
     def shed(self, at_least_bytes: int) -> int:
-        """Keep the places of the last whole messages; how much memory that frees."""
+        """Keep only the places of the last whole messages, to free memory.
+
+        Args:
+            at_least_bytes: the size of the messages to replace, at least, if there are that many.
+
+        Returns:
+            The number of bytes that this frees, less the memory of the places.
+        """
         gone: list[HeldMessage] = []
         before, freed = self.places.size_bytes, 0
         while self.whole and freed < at_least_bytes:
@@ -63,5 +74,5 @@ class ParkedQueue:
 
 
 def key_of(message: HeldMessage) -> OrderKey:
-    """Due time and sequence."""
+    """Return the key by which the queue is ordered."""
     return message.due_ms, message.sequence

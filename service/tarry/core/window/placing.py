@@ -1,8 +1,9 @@
-"""Where a message goes by its due time: into the hot window, or to a bucket of the overflow wheel.
+"""Place messages by due time: in the hot window, or in a bucket of the overflow wheel.
 
-What goes to a bucket waits until a transaction files it. As buckets are closed the hot window grows: what has become
-hot while it waited is held after all. What must not be filed yet waits apart, so that it keeps nothing else from being
-filed, or from being read: a replay that waits for what is held up, which waits for the replay, would never end.
+A message for a bucket waits until a transaction files it. When buckets are closed, the hot window grows, and a message
+that has become hot while it waited is held in memory. Messages that must not be filed yet wait apart, so that they do
+not stop filing or reading of others. Otherwise a deadlock would be possible: held-up messages wait for the end of the
+replay, and the replay, whose reading pauses while too many messages wait to be filed, would wait for them.
 """
 
 from collections.abc import Callable
@@ -14,17 +15,17 @@ from tarry.core.wheel.overflow import Overflow
 from tarry.core.window.hot_window import HotWindow
 
 MOST_HELD_UP = 5_000
-"""Messages of a partition that wait behind one that holds them up: beyond, they are filed all the same."""
+"""The most messages of a partition that are held up. If there would be more, all are filed, to bound memory."""
 
 
 class Placing:
     """Places the messages of one partition.
 
     Args:
-        hot: holds what is due soon.
-        overflow: says which slot all else goes to.
-        width_ms: of a bucket of level 1.
-        is_held_up: whether what stands at an offset of the intake must not be filed yet.
+        hot: takes messages that are due soon.
+        overflow: determines the slot for each other message.
+        width_ms: the width of a bucket of level 1.
+        is_held_up: whether the message at an offset of the intake must not be filed yet.
     """
 
     __slots__ = ("_held_up", "_hot", "_is_held_up", "_overflow", "_waiting", "_width_ms", "hot_below_ms")
@@ -36,37 +37,40 @@ class Placing:
         self._width_ms = width_ms
         self._waiting: list[FiledMessage] = []
         self._held_up: list[FiledMessage] = []
-        """Of the intake, in front of all those of it that wait."""
+        """Messages of the intake; they are before all messages of the intake in `_waiting`."""
         self.hot_below_ms = overflow.levels.hot_below_ms
-        """What is due before it is hot."""
+        """The end of the hot window: a message that is due before it is hot."""
 
     @property
     def to_file(self) -> int:
-        """How many messages wait to be filed, those that are held up too."""
+        """The number of messages that wait to be filed, including those that are held up."""
         return len(self._waiting) + len(self._held_up)
 
     @property
     def held_up(self) -> int:
-        """How many of them must not be filed yet, as of the last look: `MOST_HELD_UP` at most."""
+        """The number of messages that must not be filed yet, at the last check; at most `MOST_HELD_UP`."""
         return len(self._held_up)
 
     def put(self, message: FiledMessage, now_ms: int) -> None:
-        """Hold what is due soon, and have filed what is not."""
+        """Hold a message that is due soon; let any other wait to be filed."""
         if message.due_ms < self.hot_below_ms:
             self._hot.hold(message, now_ms)
         else:
             self._waiting.append(message)
 
     def take_to_file(self, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED) -> Filing:
-        """Take up to `limit` messages to file, with the slot of each; what has become hot meanwhile is held.
+        """Take messages to file, with the slot of each. Messages that have become hot are held instead.
 
-        Of bytes no more than `limit_bytes`, but for the first message.
+        Args:
+            limit: the most messages to take.
+            now_ms: wall time.
+            limit_bytes: the most bytes to take; the first message is taken even if it is larger.
         """
         self._hold_up()
         count = fitting([message.size_bytes for message in self._waiting[:limit]], limit_bytes)
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
         records: list[tuple[FiledMessage, Source]] = []
-        # All that is due within a width of level 1 goes to one slot: the bounds of all levels are its multiples.
+        # All messages due within one width of level 1 go to the same slot: bucket bounds are multiples of that width.
         width_ms, slots = self._width_ms, dict[int, Source]()
         for message in taken:
             if message.due_ms < self.hot_below_ms:
@@ -80,9 +84,9 @@ class Placing:
         return Filing(records)
 
     def _hold_up(self) -> None:
-        """Put aside what is held up, and take back what no longer is, or is too much."""
+        """Move messages that are held up out of the queue; move them back if they no longer are, or are too many."""
         first = self._held_up[0] if self._held_up else next(filter(self._is_of_intake, self._waiting), None)
-        if first is not None and self._is_held_up(first.sequence):  # and so is all of the intake behind it
+        if first is not None and self._is_held_up(first.sequence):  # then all of the intake behind it are, too
             held_up = [*self._held_up, *filter(self._is_of_intake, self._waiting)]
             if len(held_up) <= MOST_HELD_UP:
                 self._waiting = [message for message in self._waiting if not self._is_of_intake(message)]
@@ -91,15 +95,15 @@ class Placing:
         self._waiting[:0], self._held_up = self._held_up, []
 
     def _is_of_intake(self, message: FiledMessage) -> bool:
-        """Whether a message comes from the intake, and is not held after all."""
+        """Whether a message comes from the intake and has not become hot."""
         return message.source == INTAKE and message.due_ms >= self.hot_below_ms
 
     def put_back_filed(self, filing: Filing) -> None:
-        """The transaction that filed them aborted."""
+        """Let messages wait to be filed again: the transaction that filed them aborted."""
         self._waiting[:0] = [message for message, _ in filing.records]
 
     def look_again(self, now_ms: int) -> None:
-        """Buckets were closed: what waits to be filed may be hot by now, and must be held before the gate opens."""
+        """Place all waiting messages again: buckets were closed, and messages that are hot now must be held."""
         self.hot_below_ms = self._overflow.levels.hot_below_ms
         waiting, self._waiting, self._held_up = [*self._held_up, *self._waiting], [], []
         for message in waiting:

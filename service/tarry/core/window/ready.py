@@ -1,4 +1,4 @@
-"""What the next transactions take of a partition: what is due, what is dead, and what needs no delivery."""
+"""The content of a partition's next transactions: due messages, dead letters, and records that need no delivery."""
 
 from collections import deque
 from collections.abc import Container
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Ready:
-    """What is ready in one partition.
+    """All that is ready in one partition.
 
     Args:
-        letters: takes dead letters that are large.
+        letters: takes large dead letters.
     """
 
     __slots__ = ("_letters", "dead", "due", "resolutions")
@@ -25,7 +25,7 @@ class Ready:
     def __init__(self, letters: Letters) -> None:
         self._letters = letters
         self.due: deque[HeldMessage] = deque()
-        """What is due, in order."""
+        """The messages that are due, in order."""
         self.dead: list[DeadMessage] = []
         self.resolutions: list[Resolution] = []
 
@@ -36,21 +36,21 @@ class Ready:
         return bool(self.due or self.dead or self.resolutions)
 
     def bury(self, dead: DeadMessage) -> None:
-        """Have a dead letter written: with what fires, or apart where it is large."""
+        """Add a dead letter: to the next batch, or to `letters` if it is large."""
         if dead.size_bytes > LARGE_BYTES:
             self._letters.put([dead])
         else:
             self.dead.append(dead)
 
     def take(self, limit: int, limit_bytes: int, now_ms: int, away: Container[str], parked: Parked) -> Batch:
-        """Take up to `limit`, in order.
+        """Take a batch, in order.
 
         Args:
-            limit: messages.
-            limit_bytes: no more than so many, but for the first message.
-            now_ms: wall time; nothing whose time the clock has gone back from is taken.
+            limit: the most messages to take.
+            limit_bytes: the most bytes to take; the first message is taken even if it is larger.
+            now_ms: wall time; a message that is no longer due because the clock stepped back is not taken.
             away: targets whose messages are parked instead.
-            parked: takes those.
+            parked: takes those messages.
         """
         batch = Batch()
         if self.dead or self.resolutions:
@@ -82,7 +82,7 @@ class Ready:
         batch.resolutions, self.resolutions = self.resolutions[:count], self.resolutions[count:]
 
     def put_back(self, batch: Batch) -> None:
-        """Put back what was taken, in front of the rest."""
+        """Put a batch back, in front of the others."""
         self.dead[:0] = batch.dead
         self.resolutions[:0] = batch.resolutions
         self.due.extendleft(reversed(batch.due))

@@ -1,18 +1,18 @@
-"""What cannot be decided before all that stands in front of it is read: cancels, and messages like one that is known.
+"""Cancels and second messages with a known id, which wait until all records in front of them are read.
 
-A cancel takes all messages with its id and due time that stand in front of it in the intake; what stands behind it is
-new. But a message, its like and their cancel come from several logs, by several passes, in any order. So a cancel and
-a second message wait here until the gate has passed them: then all that is due with them and stands in front of them
-was read. Until then the cancel **withholds** the messages that it will take. Then they are decided in the order of the
-intake:
+A cancel takes all messages with its id and due time that are in front of it in the intake; a message behind it is new.
+But two messages with the same id and due time, and their cancel, may come from several logs, in several passes, and in
+any order. So a cancel, and a second message, wait here until the gate has passed them. By then all records with their
+due time that are in front of them are read. Until then the cancel **withholds** the messages that it will take. Then
+the waiting records are decided in the order of the intake:
 
     read     A4   C3        A1          A2          the gate is behind all of them
     wheel    A4   A4        A4          A4          A4
     here          C3        C3 | A1     C3 | A1 A2
     decided                                         C3: A1 is cancelled, A2 is its duplicate
 
-A cancel and what it takes are done in one transaction, or what it takes before it: were the cancel done first, a
-take-over would find a message that was answered for, and deliver it.
+A cancel and the messages that it takes are done in one transaction, or the messages in an earlier one. If the cancel
+were done first, a take-over would find the cancelled message without its cancel, and deliver it.
 """
 
 from bisect import bisect_right, insort
@@ -34,31 +34,32 @@ class Undecided:
 
     def __init__(self) -> None:
         self._waiting: dict[int, HeldMessage] = {}
-        """What waits for the gate, by offset in the intake."""
+        """The records that wait for the gate, by offset in the intake."""
         self._order: list[OrderKey] = []
-        """A heap of it, and of what was taken back meanwhile."""
+        """A heap of their keys; it may hold keys of records that were taken back."""
         self._cancels: dict[_Name, list[int]] = {}
-        """Offsets of those of them that are cancels, in order."""
+        """Offsets of the waiting cancels, in order."""
         self._withheld: dict[_Name, list[HeldMessage]] = {}
+        """The messages that the waiting cancels will take."""
 
     def __len__(self) -> int:
         return len(self._waiting) + sum(map(len, self._withheld.values()))
 
     def add(self, record: HeldMessage) -> None:
-        """Have a cancel, or a message like one that is known, wait for the gate."""
+        """Let a cancel, or a message whose id and due time are known, wait for the gate."""
         self._waiting[record.sequence] = record
         heappush(self._order, (record.due_ms, record.sequence))
         if type(record) is HeldCancel:
             insort(self._cancels.setdefault((record.id, record.due_ms), []), record.sequence)
 
     def first(self) -> OrderKey | None:
-        """Where the first one stands: due time, and offset in the intake."""
+        """Return the key of the first waiting record; None if there is none."""
         while self._order and self._order[0][1] not in self._waiting:
             heappop(self._order)
         return self._order[0] if self._order else None
 
     def pop(self) -> HeldMessage:
-        """Take out the first one: it is decided now. A cancel withholds nothing more that is read from now on."""
+        """Remove the first waiting record, which is decided now. A cancel does not withhold messages any more."""
         record = self._waiting.pop(heappop(self._order)[1])
         if type(record) is HeldCancel:
             name = (record.id, record.due_ms)
@@ -70,7 +71,7 @@ class Undecided:
     # -- what cancels will take -------------------------------------------------------------------------------------
 
     def is_cancelled(self, message: HeldMessage) -> bool:
-        """Whether a message stands in front of a cancel of it."""
+        """Whether a waiting cancel will take a message: the message is in front of it."""
         cancels = self._cancels.get((message.id, message.due_ms)) if self._cancels else None
         return cancels is not None and cancels[-1] > message.sequence
 
@@ -79,14 +80,14 @@ class Undecided:
         self._withheld.setdefault((message.id, message.due_ms), []).append(message)
 
     def withholds_like(self, message: HeldMessage) -> bool:
-        """Whether the cancel that takes a message has one already."""
+        """Whether the cancel that takes a message has another one already."""
         name = (message.id, message.due_ms)
         cancels = self._cancels[name]
         turn = bisect_right(cancels, message.sequence)
         return any(bisect_right(cancels, one.sequence) == turn for one in self._withheld.get(name, ()))
 
     def taken_by(self, cancel: HeldMessage) -> list[HeldMessage]:
-        """What a cancel takes that is decided now, in the order of the intake."""
+        """Remove and return the messages that a cancel takes, in the order of the intake. The cancel is decided now."""
         name = (cancel.id, cancel.due_ms)
         withheld = sorted(self._withheld.pop(name, ()), key=_by_sequence)
         taken = [message for message in withheld if message.sequence < cancel.sequence]
@@ -95,7 +96,7 @@ class Undecided:
         return taken
 
     def take_back(self, message: HeldMessage) -> None:
-        """Let go of a message as if it had not come yet."""
+        """Forget a message as if it had not arrived."""
         if self._waiting.pop(message.sequence, None) is None:
             name = (message.id, message.due_ms)
             self._withheld[name].remove(message)
