@@ -378,7 +378,7 @@ def test_a_journal_trimmed_past_the_pointer_is_refused(stage: Stage, place: Plac
 def test_a_copy_of_another_version_is_refused_in_one_line(stage: Stage) -> None:
     stage.make_intake()
     stage.put(stage.intake + JOURNAL, (0, None, encode_copy(0, "9|from|a|later|version"), None))
-    assert "version 1 is known here" in refusal_of(stage.process("first"))
+    assert "this release reads version 1" in refusal_of(stage.process("first"))
 
 
 def test_a_record_in_the_journal_that_is_none_of_ours_is_refused_with_its_place(stage: Stage) -> None:

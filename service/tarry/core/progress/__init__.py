@@ -1,1 +1,1 @@
-"""How far a partition is done, what a commit writes about it (journal, checkpoint), what a take-over restores."""
+"""How far a partition is done, what a commit writes about that (journal, checkpoint), what a take-over restores."""

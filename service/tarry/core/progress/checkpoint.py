@@ -1,23 +1,23 @@
 """The checkpoint of an intake partition: all that a new owner must know, in the metadata of the committed offset.
 
-The committed offset is the partition's low watermark; this text, of at most 4,095 characters, says the rest. It is
-committed in every transaction that touches the partition, so it is never older than what was delivered.
+The committed offset is the partition's low watermark. The metadata is the checkpoint, a text of at most 4,095
+characters. Every transaction that touches the partition commits it, so it is never older than the deliveries.
 
-Form, version 1: fields split by `|`, lists by `,`, parts of an entry by `.`, numbers in hexadecimal:
+Form, version 1: fields separated by `|`, list items by `,`, parts of an entry by `.`, numbers in hexadecimal:
 
     1|released|width,size,levels|closed,…|draining,…|emptying,…|pointer|due|id,id,…|cluster,intake,journal,level,…
 
-    closed     one for each overflow level, in widths of that level
-    draining   level.slot.done below.end - done below.journal pointer, and .turns where it began in an earlier turn
+    closed     for each overflow level the start of its first open bucket, in widths of that level
+    draining   level.slot.done below.end - done below.journal pointer, and .turns if the range began in an earlier turn
     emptying   level.slot.end
-    pointer    the intake's: all that is done above the low watermark was journalled at or after it
-    due        of an intake with a fixed delay: the due time of the record just below the low watermark, or empty
+    pointer    the intake's: all offsets done above the low watermark were journalled at or after it
+    due        for an intake with a fixed delay: the due time of the record just below the low watermark, or empty
     id         the writer's transactional ids, with `%`, `,` and `|` as %25, %2C, %7C
-    cluster …  the ids of the cluster and the topics that the offsets are of (`origin`); the field is not there where
-               none is known, as in what was written before there was one
+    cluster …  the ids of the cluster and of the topics that the offsets belong to (`origin`); the field is missing if
+               no id is known, as in checkpoints of releases that did not write it
 
-A field that a later version adds stands behind these, and who does not know it passes over it; a later version reads
-this one.
+A later release may add fields behind these. A reader ignores fields that it does not know; a later release reads this
+version.
 """
 
 from collections.abc import Iterator
@@ -26,33 +26,45 @@ from dataclasses import dataclass
 from tarry.core.progress.origin import UNKNOWN, Origin
 
 LIMIT = 4095
-"""Kafka's default bound on the metadata of an offset, in characters (`offset.metadata.max.bytes` less one)."""
+"""The most characters of offset metadata that Kafka accepts by default (`offset.metadata.max.bytes` minus one)."""
 
 _VERSION = "1"
 
 
 class CheckpointError(ValueError):
-    """A text that is no checkpoint, or one of a version that is not known here."""
+    """A text is not a checkpoint, or is a checkpoint of a later version, or would be too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The shape of the overflow wheel: the width of a level-1 bucket, buckets that make one above, levels."""
+    """The shape of the overflow wheel.
+
+    Attributes:
+        width_ms: the width of a bucket of level 1, in milliseconds.
+        size: how many buckets of a level are as wide as one bucket of the next level.
+        levels: the number of levels; 0 if there is no overflow wheel.
+    """
 
     width_ms: int
     size: int
     levels: int
 
     def width_of(self, level: int) -> int:
-        """Milliseconds that a bucket of a level (1, 2, …) covers."""
+        """Return the width of a bucket of a level (1, 2, …), in milliseconds."""
         return int(self.width_ms * self.size ** (level - 1))
 
 
 @dataclass(frozen=True, slots=True)
 class DrainingSlot:
-    """A bucket that is being drained: its records below `done_below` are done, and it is read to `end`.
+    """The entry of a slot that is closed and not done.
 
-    It began so many `turns` of the ring before the last one for which its slot was closed.
+    Attributes:
+        level: the slot's level, from 1 on.
+        slot: the slot's number.
+        done_below: the low watermark: records below it are done.
+        end: the end of the slot's log when it was closed.
+        pointer: the slot's journal pointer.
+        turns: how many turns of the ring its range began before the turn for which the slot was closed last.
     """
 
     level: int
@@ -65,7 +77,7 @@ class DrainingSlot:
 
 @dataclass(frozen=True, slots=True)
 class EmptyingSlot:
-    """A bucket that is done up to `end` and not emptied yet."""
+    """The entry of a slot that is done up to `end` and not emptied yet."""
 
     level: int
     slot: int
@@ -74,18 +86,18 @@ class EmptyingSlot:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a new owner of the partition must know beside the low watermark.
+    """What a new owner of the partition must know in addition to the low watermark.
 
     Attributes:
-        writer: the transactional ids of the process that wrote it, all of which a new owner fences.
-        released: whether that process has given the partition up.
-        geometry: of the overflow wheel; `levels` 0 where there is none.
+        writer: the transactional ids of the process that wrote it; a new owner fences all of them.
+        released: whether that process has released the partition.
+        geometry: the shape of the overflow wheel.
         closed_ms: for each overflow level the start of its first open bucket, a multiple of the level's width.
-        draining: buckets being drained, one entry a slot.
-        emptying: done buckets not emptied yet, one entry a slot.
+        draining: slots that are closed and not done, one entry each.
+        emptying: slots that are done and not emptied yet, one entry each.
         pointer: the intake's journal pointer.
-        due_below_ms: of a fixed-delay intake: the due time of the record just below the low watermark.
-        origin: what its offsets are offsets of.
+        due_below_ms: for an intake with a fixed delay, the due time of the record just below the low watermark.
+        origin: the cluster and the topics that the offsets belong to.
     """
 
     writer: tuple[str, ...]
@@ -100,23 +112,23 @@ class Checkpoint:
 
     @property
     def reads_from(self) -> int:
-        """Where a recovery begins to read the journal: what stands below says nothing that is still asked."""
+        """The journal offset from which a recovery reads: it needs no record before the smallest pointer."""
         return min([self.pointer, *(one.pointer for one in self.draining)])
 
     def encode(self) -> str:
-        """Write the text.
+        """Return the text.
 
         Raises:
-            CheckpointError: it would be longer than Kafka takes.
+            CheckpointError: the text would be longer than Kafka accepts.
         """
         text = self._text()
         if len(text) > LIMIT:
-            raise CheckpointError(f"a checkpoint of {len(text)} characters, and Kafka takes {LIMIT}")
+            raise CheckpointError(f"the checkpoint has {len(text)} characters, but Kafka accepts at most {LIMIT}")
         return text
 
     @property
     def length(self) -> int:
-        """How many characters the text has, be they more than Kafka takes."""
+        """The number of characters of the text, even if Kafka would not accept it."""
         return len(self._text())
 
     def _text(self) -> str:
@@ -142,15 +154,14 @@ class Checkpoint:
 
 
 def decode(text: str) -> Checkpoint:
-    """Read a checkpoint.
+    """Parse a checkpoint.
 
     Raises:
-        CheckpointError: the text is none, or of a version that is not known here.
+        CheckpointError: the text is not a checkpoint, or is of a later version.
     """
     version, *fields = text.split("|")
     if version != _VERSION:
-        known = f"version {_VERSION} is known here"
-        raise CheckpointError(f"not a checkpoint that can be read ({text[:40]!r}; {known})")
+        raise CheckpointError(f"not a readable checkpoint ({text[:40]!r}; this release reads version {_VERSION})")
     try:
         released, shape, closed, draining, emptying, pointer, due, writer = fields[:8]
         origin = fields[8] if len(fields) > 8 else ""
@@ -168,11 +179,11 @@ def decode(text: str) -> Checkpoint:
             origin=Origin.of([_unescape(one) for one in _split(origin)]) if origin else UNKNOWN,
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"not a checkpoint that can be read ({text[:40]!r})") from error
+        raise CheckpointError(f"not a readable checkpoint ({text[:40]!r})") from error
 
 
 def is_checkpoint(text: str) -> bool:
-    """Whether a text is a checkpoint that can be read here."""
+    """Whether a text is a checkpoint that this release can read."""
     try:
         decode(text)
     except CheckpointError:

@@ -1,7 +1,7 @@
-"""What a recovery found done above a watermark: ranges of offsets, merged as they are found, asked in rising order.
+"""The offsets that a recovery found done above a watermark, as ranges that are merged when they are added.
 
-The journal of hours names most offsets of a stretch, in nearly rising order: merged, they are as many ranges as there
-are gaps between them, each of 16 bytes.
+A journal of hours names most offsets of the log, in nearly ascending order. After merging, there are as many ranges as
+there are gaps between them, at 16 bytes each.
 """
 
 from array import array
@@ -13,7 +13,7 @@ from tarry.core.progress.source import Source
 
 
 def add_done(done: dict[Source, "DoneSet"], found: Mapping[Source, Iterable[Range]]) -> None:
-    """Take in what a record of the journal says is done, by the log that it speaks of."""
+    """Add the ranges of a done record of the journal to the sets, by log."""
     for source, ranges in found.items():
         if source not in done:
             done[source] = DoneSet((), 0)
@@ -21,11 +21,11 @@ def add_done(done: dict[Source, "DoneSet"], found: Mapping[Source, Iterable[Rang
 
 
 class DoneSet:
-    """A set of offsets in merged ranges.
+    """A set of offsets, stored as merged ranges.
 
     Args:
         ranges: in any order, overlapping or not.
-        low: offsets below are left out.
+        low: offsets below it are left out.
     """
 
     __slots__ = ("_ends", "_low", "_starts")
@@ -37,7 +37,7 @@ class DoneSet:
         self.add(ranges)
 
     def add(self, ranges: Iterable[Range]) -> None:
-        """Take in more of them, in any order, overlapping or not."""
+        """Add ranges, in any order, overlapping or not."""
         starts, ends, low = self._starts, self._ends, self._low
         for start, end in ranges:
             first = max(start, low)
@@ -50,7 +50,7 @@ class DoneSet:
             if first >= starts[-1]:
                 ends[-1] = max(end, ends[-1])
                 continue
-            # All that it overlaps or touches becomes one with it.
+            # Merge the new range with all ranges that it overlaps or touches.
             left, right = bisect_left(ends, first), bisect_right(starts, end)
             one = (min(first, starts[left]), max(end, ends[right - 1])) if left < right else (first, end)
             starts[left:right], ends[left:right] = array("q", one[:1]), array("q", one[1:])
@@ -63,10 +63,10 @@ class DoneSet:
         return sum(self._ends) - sum(self._starts)
 
     def ranges(self) -> list[Range]:
-        """The merged ranges, in rising order."""
+        """Return the merged ranges, ascending."""
         return list(zip(self._starts, self._ends, strict=True))
 
     @property
     def end(self) -> int:
-        """One above the highest offset in it; 0 where it is empty."""
+        """One above the highest offset; 0 if the set is empty."""
         return self._ends[-1] if self._ends else 0

@@ -1,7 +1,8 @@
-"""How far a partition of the intake is read, and how far it is done; and how far the replay of a take-over has come.
+"""How far a partition of the intake is read and done, and how far the replay of a take-over is.
 
-What a take-over found done above the low watermark is passed over as it is read again. The **replay** ends where the
-intake ended when the take-over began: no earlier may anything fire, or it could overtake what is not read yet.
+Records above the low watermark that the take-over found done are skipped when they are read again. The **replay** ends
+at the end that the intake had when the take-over began. No message may fire before that, or it could overtake a message
+that is not read yet.
 """
 
 from typing import TYPE_CHECKING
@@ -15,34 +16,34 @@ if TYPE_CHECKING:
     from tarry.core.progress.done_set import DoneSet
 
 ABOVE_ALL_OFFSETS = 1 << 62
-"""Above all offsets."""
+"""Larger than all offsets."""
 
 
 class IntakeProgress:
-    """One partition of the intake.
+    """The progress of one partition of the intake.
 
     Args:
-        recovered: where to begin.
-        keeps_order: whether the intake has a fixed delay: no record is due before the one in front of it.
+        recovered: what the take-over found.
+        keeps_order: whether the intake has a fixed delay: then no record is due before the one in front of it.
     """
 
     __slots__ = ("_pointer", "_replay_end", "found_done", "ledger", "order")
 
     def __init__(self, recovered: Recovered, *, keeps_order: bool) -> None:
         self.ledger = Ledger(recovered.low)
-        """Which of its offsets are done."""
+        """Which offsets are done."""
         self.order = LogOrder(recovered.checkpoint.due_below_ms) if keeps_order else None
-        """The due times of a fixed delay."""
+        """The due times, if the intake has a fixed delay."""
         self.found_done: DoneSet | None = recovered.done if len(recovered.done) else None
-        """What the take-over found done, until the replay is through."""
+        """The offsets that the take-over found done; None if there are none, and after the replay."""
         self._pointer = JournalPointer(recovered.low, recovered.checkpoint.pointer, recovered.done.end)
-        # An end asked of a new leader may lag behind what was read, and delivered, before.
+        # The end that a new leader reports may be below offsets that were read, and delivered, before.
         self._replay_end: int | None = max(recovered.replay_end, recovered.done.end)
         self.reach(recovered.low)
 
     @property
     def position(self) -> int:
-        """The next offset to be read."""
+        """The next offset to read."""
         return self.ledger.position
 
     @property
@@ -57,36 +58,41 @@ class IntakeProgress:
 
     @property
     def known_below(self) -> int:
-        """Below which offset nothing is unread: in a replay its position, else all that buckets hold was read here."""
+        """The offset below which all is read: in a replay the position, later above all offsets.
+
+        After the replay, this log holds no unread record that could be in front of a record of a bucket: the bucket's
+        records were read here before they were filed.
+        """
         return ABOVE_ALL_OFFSETS if self._replay_end is None else self.ledger.position
 
     def reach(self, position: int) -> None:
-        """Take note of the reader's position: what lies below it and was not handed in are markers."""
+        """Note the reader's position: offsets below it that were not taken in are transaction markers."""
         self.ledger.reach(position)
         if self._replay_end is not None and self.ledger.position >= self._replay_end:
             self._replay_end = None
             self.found_done = None
 
     def note_journal_end(self, end: int) -> None:
-        """Note an end of the journal that was asked for earlier, for the recovery pointer."""
+        """Note an end of the journal that was requested earlier, for the journal pointer."""
         self._pointer.note(self.ledger.position, end)
 
     def sum_up(self, journal_end: int) -> None:
-        """What is done above the low watermark is said again, at or behind an end of the journal."""
+        """Advance the pointer: all done offsets were journalled again, at or behind this end of the journal."""
         self._pointer.sum_up(journal_end)
 
     def pointer_at(self, low: int) -> int:
-        """The journal pointer that goes with a low watermark."""
+        """Return the journal pointer for a low watermark."""
         return self._pointer.at(low)
 
     def due_below_ms(self, low: int) -> int | None:
-        """With a fixed delay the due time of the record just below a low watermark."""
+        """Return the due time of the record just below a low watermark; None without a fixed delay."""
         return self.order.below(low) if self.order is not None else None
 
     def holds_up(self, offset: int) -> bool:
-        """Whether what stands at an offset must not be filed yet: a recovery would put something in front behind it.
+        """Whether the message at an offset must not be filed yet, because a recovery could break the order.
 
-        That is what is not done of a stamp that was ahead, and of what follows it: its due time is computed anew.
+        That is so while a record in front of it is not done and has a timestamp that was ahead, or follows one that
+        had: a recovery computes a new, later due time for it, and would put it behind the filed message.
         """
         if self.order is None or (ahead := self.order.first_ahead(self.low)) is None:
             return False
@@ -94,11 +100,11 @@ class IntakeProgress:
 
     @property
     def order_bytes(self) -> int:
-        """What the due times of a fixed delay take."""
+        """The memory of the due times of a fixed delay."""
         return self.order.size_bytes if self.order is not None else 0
 
     def trim(self) -> None:
-        """The marks are committed: forget what is below the low watermark."""
+        """Forget all below the low watermark: the marks are committed."""
         self.ledger.trim()
         low = self.ledger.low
         self._pointer.trim(low)

@@ -1,17 +1,17 @@
-"""The records of `<intake>.journal`: what is done above the low watermarks, and copies of the checkpoint.
+"""The records of `<intake>.journal`: offsets done above the low watermarks, and copies of the checkpoint.
 
-A firing or filing transaction writes one *done* record for each partition it touches. Recovery reads these, never the
-results: they are smaller, and they speak of offsets. At least once a minute, and when a partition is released, a
-*copy* of the checkpoint goes along, for the day on which the group's offsets are lost.
+A firing or filing transaction writes one *done* record for each partition that it touches. A recovery reads these and
+not the results, because they are smaller and contain offsets. About once a minute, and when a partition is released, a
+*copy* of the checkpoint is written, in case the group's committed offsets are lost.
 
-Where the low watermark stands still behind a message that waits for its target, the journal would grow for as long.
-So a *summary* is written now and then, done records that say again all that is done above the watermarks: what stands
-before it is not needed any more.
+While a message waits for its target, the low watermark does not move, and a recovery would need more and more of the
+journal. So from time to time a *summary* is written: done records that repeat all offsets done above the watermarks.
+The records before it are then not needed any more.
 
-Form: no key; one byte for the kind, `D` or `C`, one for the version, then
+Form: no key; one byte for the kind (`D` or `C`), one byte for the version, then
 
-- `D`: for each source `level, slot, first offset, n`, then n numbers, run and gap in turn: how many offsets from there
-  are done, how many follow that are not, and so on. All numbers are varints. Level 0 is the intake (slot 0).
+- `D`: for each source `level, slot, first offset, n`, then n numbers, alternating between run and gap: how many offsets
+  are done, how many after them are not done, and so on. All numbers are varints. Level 0 is the intake (slot 0).
 - `C`: the low watermark in decimal, a space, the checkpoint's text.
 
     offsets 5, 6, 7, 10 of the intake  ->  D 1 | 0 0 5 3 | 3 2 1
@@ -28,29 +28,29 @@ _DONE, _COPY, _VERSION = b"D", b"C", 1
 
 
 Range = tuple[int, int]
-"""Offsets from the first to below the second."""
+"""Offsets from the first number, included, to the second, excluded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What one transaction did, by source: ranges in rising order."""
+    """A done record: the offsets that one transaction completed, as ascending ranges by source."""
 
     ranges: dict[Source, list[Range]]
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of the checkpoint and of the offset that it was committed with."""
+    """A copy record: a checkpoint's text, and the low watermark that was committed with it."""
 
     low: int
     checkpoint: str
 
 
 def encode_done(done: Offsets) -> bytes:
-    """Write a done record.
+    """Encode a done record.
 
     Args:
-        done: for each source the offsets done, each once, in any order; an empty list is left out.
+        done: the offsets done by source, each once, in any order; an empty list is left out.
     """
     parts = [_DONE, bytes((_VERSION,))]
     for source, offsets in done.items():
@@ -63,11 +63,11 @@ def encode_done(done: Offsets) -> bytes:
 
 
 def encode_ranges(done: Mapping[Source, Iterable[Range]], most: int) -> Iterator[bytes]:
-    """Write what is done as done records of up to so many ranges.
+    """Encode ranges as done records.
 
     Args:
-        done: for each source ranges in rising order that do not touch.
-        most: ranges a record.
+        done: by source, ascending ranges that do not touch.
+        most: the most ranges in a record.
     """
     for source, ranges in done.items():
         left = iter(ranges)
@@ -81,20 +81,20 @@ def encode_ranges(done: Mapping[Source, Iterable[Range]], most: int) -> Iterator
 
 
 def encode_copy(low: int, checkpoint: str) -> bytes:
-    """Write a copy of a checkpoint."""
+    """Encode a copy of a checkpoint."""
     return b"%b%c%d %b" % (_COPY, _VERSION, low, checkpoint.encode())
 
 
 def decode(record: bytes | None) -> Done | Copy:
-    """Read a record of the journal.
+    """Decode a record of the journal.
 
     Raises:
-        ValueError: it is none of ours, or of a version that is not known here.
+        ValueError: it is not a journal record, or is of a later version.
     """
     if not record or len(record) < 2 or record[:1] not in (_DONE, _COPY):
         raise ValueError("not a journal record")
     if record[1] != _VERSION:
-        raise ValueError(f"a journal record of version {record[1]}, and only {_VERSION} is known here")
+        raise ValueError(f"a journal record of version {record[1]}; this release reads version {_VERSION}")
     if record[:1] == _COPY:
         low, _, checkpoint = record[2:].decode().partition(" ")
         return Copy(int(low), checkpoint)
@@ -106,14 +106,14 @@ def decode(record: bytes | None) -> Done | Copy:
         at += 4
         steps = numbers[at : at + count]
         if len(steps) != count:
-            raise ValueError("a journal record is cut off")
+            raise ValueError("a journal record is truncated")
         at += count
         ranges.setdefault(Source(level, slot), []).extend(_ranges(first, steps))
     return Done(ranges)
 
 
 def _steps(rising: Sequence[int]) -> list[int]:
-    """Turn rising offsets into run, gap, run, …, run."""
+    """Turn ascending offsets into run, gap, run, …, run."""
     if rising[-1] - rising[0] + 1 == len(rising):
         return [len(rising)]
     steps: list[int] = []

@@ -1,8 +1,8 @@
-"""How long the checkpoints of a partition may become.
+"""The length that a partition's checkpoint may reach.
 
-Kafka refuses a text of more than 4,095 characters, and with it the transaction that it goes with: again and again, in
-the middle of work, once so many slots are closed and not emptied. What the text takes is known before: names of
-producers, levels, and as many entries as there may be, with the largest numbers that they come to.
+Kafka refuses offset metadata of more than 4,095 characters, and so the transaction that commits it. This would happen
+in the middle of operation, and repeat, once enough slots are closed and not emptied. But the longest text is known at
+the start, from the producers' names, the levels, the most entries, and the largest numbers in them.
 """
 
 from collections.abc import Sequence
@@ -13,28 +13,28 @@ from tarry.core.wheel.levels import slots_of
 from tarry.core.wheel.overflow import MOST_ENTRIES
 
 _OFFSET = (1 << 40) - 1
-"""Of a slot, which holds a part of what its partition takes, and of a journal: decades of thousands a second."""
+"""The largest offset of a slot or a journal that is assumed: decades at thousands of records per second."""
 
 _MANY = (1 << 32) - 1
-"""Records of a slot that are not done."""
+"""The most records of a slot that are not done, as assumed."""
 
 _TIME_MS = (1 << 44) - 1
-"""Centuries ahead."""
+"""The latest time that is assumed: centuries from now."""
 
 _AWAY_MS = 10 * 366 * 86_400_000
-"""As long may a message wait for its target, or for a limit to be raised: as often its slot comes round."""
+"""The longest time that a message may wait for its target or for a higher limit, which bounds the number of turns."""
 
 _ID = "x" * 22
 _CLUSTER = "x" * 36
-"""Kafka's ids have 22 characters; that of a cluster may have been chosen."""
+"""Kafka's ids have 22 characters; a cluster id that was chosen by hand may be longer."""
 
 
 def longest_checkpoint(writer: Sequence[str], geometry: Geometry) -> int:
-    """How many characters a checkpoint takes at most.
+    """Return the most characters that a checkpoint may have.
 
     Args:
         writer: the transactional ids of a process.
-        geometry: of the overflow wheel.
+        geometry: the shape of the overflow wheel.
     """
     count = slots_of(geometry)
     slots = [

@@ -1,10 +1,10 @@
-"""What the offsets of a checkpoint are offsets of: the cluster, and the topics by their ids (KIP-516).
+"""The origin of a checkpoint: the ids of the cluster and of the topics that its offsets belong to (KIP-516).
 
-A topic that was deleted and made anew has the same name and another id, and so has one that a mirror made in another
-cluster. An offset means nothing there: what it calls done, nobody has delivered.
+A topic that was deleted and created again has the same name but another id. So has a topic that a mirror creates in
+another cluster. The offsets of a checkpoint are wrong there: records below them were not delivered.
 
-In a checkpoint: ids split by `,`, cluster, intake, journal, and the levels of the overflow wheel from 1 on. One that is
-not known is empty, and is not compared.
+In a checkpoint: ids separated by `,`: cluster, intake, journal, and the levels of the overflow wheel from 1 on. An
+unknown id is empty, and is not compared.
 """
 
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The ids of a cluster and of topics in it; empty where one is not known.
+    """The ids of a cluster and of topics in it; an unknown id is empty.
 
     Attributes:
-        cluster: of the cluster.
-        intake: of the intake.
-        journal: of its journal.
-        levels: of the topics of its overflow wheel, from level 1 on.
+        cluster: the cluster's id.
+        intake: the id of the intake's topic.
+        journal: the id of the journal's topic.
+        levels: the ids of the overflow wheel's topics, from level 1 on.
     """
 
     cluster: str = ""
@@ -31,40 +31,40 @@ class Origin:
 
     @classmethod
     def of(cls, ids: list[str]) -> Self:
-        """From ids in the order of a checkpoint.
+        """Make an origin from ids in the order of a checkpoint.
 
         Raises:
-            ValueError: there are too few.
+            ValueError: there are fewer than three ids.
         """
         cluster, intake, journal, *levels = ids
         return cls(cluster, intake, journal, tuple(levels))
 
     def ids(self) -> Iterator[str]:
-        """All ids, in the order of a checkpoint."""
+        """Return all ids, in the order of a checkpoint."""
         return chain((self.cluster, self.intake, self.journal), self.levels)
 
     def is_of_cluster(self, now: "Origin") -> bool:
-        """Whether it is not known to be of another cluster."""
+        """Whether the cluster is the same, or one of the two ids is unknown."""
         return not _differ(self.cluster, now.cluster)
 
     def has_level(self, level: int, now: "Origin") -> bool:
-        """Whether the topic of a level is not known to be another one."""
+        """Whether the topic of a level is the same, or one of the two ids is unknown."""
         return level > min(len(self.levels), len(now.levels)) or not _differ(
             self.levels[level - 1], now.levels[level - 1]
         )
 
     def knows_all_of(self, now: "Origin") -> bool:
-        """Whether it names whatever is known now."""
+        """Whether this origin has an id wherever `now` has one."""
         return all(had or not has for had, has in zip(self.ids(), now.ids(), strict=False)) and len(self.levels) >= len(
             now.levels
         )
 
     def changes(self, intake: str, now: "Origin") -> list[str]:
-        """What is another one now, each in a few words that name both ids; empty where nothing is.
+        """Return a phrase for each difference, with both ids; empty if there is none.
 
         Args:
-            intake: the topic's name.
-            now: as it is.
+            intake: the intake's name.
+            now: the present ids.
         """
         if not self.is_of_cluster(now):
             return [f"cluster {self.cluster}, and this is cluster {now.cluster}"]
@@ -81,7 +81,7 @@ UNKNOWN = Origin()
 
 
 def topics_of(intake: str, levels: int) -> list[str]:
-    """The topics whose ids a checkpoint names, in its order."""
+    """Return the names of the topics whose ids a checkpoint has, in its order."""
     return [intake, f"{intake}.journal", *(f"{intake}.wheel-{level}" for level in range(1, levels + 1))]
 
 

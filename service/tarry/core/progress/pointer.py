@@ -1,24 +1,25 @@
-"""The intake's journal pointer: where a recovery must begin to read the journal.
+"""The intake's journal pointer: the offset from which a recovery must read the journal.
 
-Rule: all that is done above the low watermark was journalled at or after the pointer. About once a second a pair is
-noted: the position that the intake has reached, and an end of the journal from before. What is read at or above that
-position was not done yet, so it is journalled behind that end. For a watermark the last pair at or below it serves.
+Rule: all offsets done above the low watermark were journalled at or after the pointer. About once a second a pair is
+noted: the current position in the intake, and an end of the journal that was requested earlier. Records at or above
+that position are not read yet, so they will be journalled at or after that end. The pointer for a watermark is that of
+the last pair at or below it.
 
-    pairs (0, 0) (500, 40) (900, 80)       low 620 -> pointer 40: what is done above 620 was read after 500
+    pairs (0, 0) (500, 40) (900, 80)       low 620 -> pointer 40: offsets done above 620 were read after 500
 
-After a recovery the old pointer stays until the watermark has passed all that the recovery found done: those were
-journalled before.
+After a recovery, the old pointer stays until the watermark has passed all offsets that the recovery found done, because
+those were journalled earlier.
 """
 
 from bisect import bisect_right
 
 
 class JournalPointer:
-    """Pairs of intake position and journal end.
+    """Pairs of a position in the intake and an end of the journal.
 
     Args:
-        low: the low watermark to begin with.
-        pointer: the pointer that goes with it.
+        low: the first low watermark.
+        pointer: the pointer for it.
         found_end: one above the highest offset that the recovery found done.
     """
 
@@ -33,24 +34,24 @@ class JournalPointer:
         """Note a pair.
 
         Args:
-            position: the next offset of the intake to be read, now.
-            journal_end: an end of the journal, asked for before now.
+            position: the next offset of the intake to read, now.
+            journal_end: an end of the journal that was requested before now.
         """
         if position >= self._found_end and position > self._positions[-1] and journal_end > self._ends[-1]:
             self._positions.append(position)
             self._ends.append(journal_end)
 
     def sum_up(self, journal_end: int) -> None:
-        """All that is done above the low watermark is said again, in the journal at or behind an end of it."""
+        """Advance all pointers: the done offsets were journalled again, at or behind this end of the journal."""
         del self._positions[1:]
         self._ends = [max(journal_end, *self._ends)]
 
     def at(self, low: int) -> int:
-        """The pointer that goes with a low watermark."""
+        """Return the pointer for a low watermark."""
         return self._ends[max(bisect_right(self._positions, low) - 1, 0)]
 
     def trim(self, low: int) -> None:
-        """Forget pairs that no watermark from `low` on can need."""
+        """Forget pairs that no watermark from `low` on needs."""
         drop = bisect_right(self._positions, low) - 1
         if drop > 0:
             del self._positions[:drop]

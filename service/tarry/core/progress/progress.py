@@ -1,9 +1,9 @@
-"""What is done of a partition, of its intake and of its slots; and what a commit says of it.
+"""How far a partition is done, in the intake and in its slots, and what a commit writes about it.
 
-mark      what a transaction completes counts as done, tentatively
-settle    low watermark, checkpoint and journal record that it commits
-trim      it committed: done for good
-unmark    it aborted
+mark      mark the offsets that a transaction completes as done, tentatively
+settle    mark them, and return the low watermark, the checkpoint and the journal record to commit
+trim      the transaction committed: the marks are final
+unmark    the transaction aborted: the marks are removed
 """
 
 from dataclasses import replace
@@ -17,18 +17,19 @@ from tarry.core.progress.source import INTAKE, Offsets
 from tarry.core.wheel.overflow import Overflow
 
 RANGES_A_RECORD = 10_000
+"""The most ranges in one record of a summary."""
 
 MOST_BYTES = 1 << 20
-"""Of a summary: with more, a recovery reads the journal from where it did."""
+"""The largest size of a summary. A larger one is not written, and the journal pointers do not advance."""
 
 
 class Progress:
     """How far one partition is done.
 
     Args:
-        base: the checkpoint of its take-over.
-        intake: how far the intake is done.
-        overflow: how far the slots are done.
+        base: the checkpoint of the take-over.
+        intake: the progress of the intake.
+        overflow: the progress of the slots.
     """
 
     __slots__ = ("_base", "_intake", "_is_noted", "_journal_end", "_overflow", "_summed_up_at")
@@ -40,32 +41,32 @@ class Progress:
         self._is_noted = overflow.done.noted()
         self._journal_end = 0
         self._summed_up_at: int | None = None
-        """The pointer of the last settlement, if it sums up."""
+        """The journal end from which a recovery reads after the last settlement, if that has a summary; else None."""
 
     @property
     def behind(self) -> int:
-        """How many records of the journal a recovery would read, as far as its end is known."""
+        """How many journal records a recovery would read, up to the last known end."""
         return max(0, self._journal_end - self.pointer)
 
     @property
     def origin(self) -> Origin:
-        """What the offsets of its checkpoint are of."""
+        """The cluster and the topics that the offsets of the checkpoint belong to."""
         return self._base.origin
 
     @property
     def pointer(self) -> int:
-        """Where a recovery would begin to read the journal: of the intake, and of what is closed."""
+        """The journal offset from which a recovery would read, for the intake and the slots."""
         own, of_buckets = self._intake.pointer_at(self._intake.low), self._overflow.pointer
         return own if of_buckets is None else min(own, of_buckets)
 
     def note_journal_end(self, end: int) -> None:
-        """Note an end of the journal that was asked for earlier, for the recovery pointers."""
+        """Note an end of the journal that was requested earlier, for the journal pointers."""
         self._journal_end = max(self._journal_end, end)
         self._intake.note_journal_end(end)
         self._overflow.note_journal_end(end)
 
     def settle(self, offsets: Offsets) -> Settlement:
-        """Mark what a transaction completes, and say what it commits."""
+        """Mark the offsets that a transaction completes, and return what it must commit."""
         self.mark(offsets)
         low = self._intake.low
         self._summed_up_at = None
@@ -73,12 +74,12 @@ class Progress:
         return Settlement(low, self._checkpoint(low).encode(), encode_done(offsets))
 
     def rest(self, *, released: bool, sums_up: bool) -> Settlement:
-        """What is committed where nothing fires; the journal's record is a copy of the checkpoint.
+        """Return what to commit without a batch; the journal record is a copy of the checkpoint.
 
         Args:
-            released: whether the partition is given up with it.
-            sums_up: whether to say again what is done above the watermarks, so that a recovery needs nothing of the
-                journal that stands before its end as last known. For when no transaction is open.
+            released: whether this commit releases the partition.
+            sums_up: whether to write a summary, so that a recovery does not need the journal before its last known end.
+                Allowed only while no transaction of the partition is open.
         """
         low = self._intake.low
         summary = self._summary() if sums_up else None
@@ -88,11 +89,11 @@ class Progress:
         return Settlement(low, text, encode_copy(low, text), summary or ())
 
     def sign(self, writer: tuple[str, ...]) -> None:
-        """From now on the process writes under these transactional ids."""
+        """Put these transactional ids into the checkpoint."""
         self._base = replace(self._base, writer=writer)
 
     def confirm(self) -> None:
-        """The checkpoint of the last settlement is committed."""
+        """Note that the checkpoint of the last settlement is committed."""
         self._is_noted()
         if self._summed_up_at is not None:
             self._intake.sum_up(self._summed_up_at)
@@ -100,7 +101,7 @@ class Progress:
             self._summed_up_at = None
 
     def _summary(self) -> tuple[bytes, ...] | None:
-        """Records of the journal, none where nothing is done above the watermarks; None where they are too large."""
+        """Return the records of a summary, empty if nothing is done above the watermarks; None if it is too large."""
         ranges = {INTAKE: self._intake.ledger.ranges(), **self._overflow.done_ranges()}
         records: list[bytes] = []
         size = 0
@@ -127,7 +128,7 @@ class Progress:
         )
 
     def mark(self, offsets: Offsets) -> None:
-        """Count offsets as done, tentatively."""
+        """Mark offsets as done, tentatively."""
         for source, of in offsets.items():
             if source == INTAKE:
                 self._intake.ledger.mark(of)
@@ -135,7 +136,7 @@ class Progress:
                 self._overflow.mark(source, of)
 
     def unmark(self, offsets: Offsets) -> None:
-        """Take marks back."""
+        """Remove marks: their transaction aborted."""
         for source, of in offsets.items():
             if source == INTAKE:
                 self._intake.ledger.unmark(of)
@@ -143,6 +144,6 @@ class Progress:
                 self._overflow.unmark(source, of)
 
     def trim(self) -> None:
-        """All marks are committed."""
+        """Make all marks final, because they are committed."""
         self._intake.trim()
         self._overflow.trim()

@@ -1,4 +1,4 @@
-"""What a take-over finds of a partition: in its committed offset, its journal, and its slots of the overflow wheel."""
+"""What a take-over finds about a partition: in its committed offset, its journal, and its slots."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from tarry.core.progress.source import Source
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """What a take-over found in a partition's slots.
+    """What a take-over found about a partition's slots.
 
     Attributes:
         spans: for each slot the first offset that its log holds, and its end.
-        done: what the journal says is done of each.
+        done: for each slot the offsets that the journal says are done.
         journal_end: the journal's end when the take-over began.
     """
 
@@ -25,15 +25,16 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a take-over read before the first record of the intake.
+    """What a take-over found before it reads the intake.
 
     Attributes:
         low: the committed offset, which is the low watermark.
-        checkpoint: committed with it, and already in the name of this process.
-        done: what the journal says is done above `low`.
+        checkpoint: the committed checkpoint, already in the name of this process.
+        done: the offsets above `low` that the journal says are done.
         replay_end: the intake's end when the take-over began.
-        buckets: what was found of its overflow wheel.
-        is_uncopied: whether perhaps no copy of it names all that its offsets are of: one comes before all else.
+        buckets: what was found about the overflow wheel.
+        is_uncopied: whether the journal may have no copy with the checkpoint's full origin. Then a copy must be written
+            before anything else.
     """
 
     low: int

@@ -1,13 +1,13 @@
-"""Unsigned LEB128: small whole numbers in few bytes, the journal's alphabet."""
+"""Unsigned LEB128 varints, in which the journal's numbers are encoded."""
 
 from collections.abc import Sequence
 
 
 def pack(numbers: Sequence[int]) -> bytes:
-    """Write whole numbers >= 0 one behind the other, seven bits a byte, lowest first."""
+    """Encode integers >= 0 one after the other, with seven bits per byte, the lowest bits first."""
     if not numbers:
         return b""
-    if max(numbers) < 128:  # the common case, at the speed of C: one byte a number
+    if max(numbers) < 128:  # the common case, at the speed of C: one byte per number
         return bytes(numbers)
     out = bytearray()
     for number in numbers:
@@ -20,10 +20,10 @@ def pack(numbers: Sequence[int]) -> bytes:
 
 
 def unpack(data: bytes) -> list[int]:
-    """Read what `pack` wrote.
+    """Decode the output of `pack`.
 
     Raises:
-        ValueError: the last number is cut off.
+        ValueError: the last number is truncated.
     """
     if data.isascii():
         return list(data)
