@@ -90,7 +90,7 @@ class Loop:
         """
         try:
             self._membership.poll()
-            self._take_over_what_waits()
+            self._take_over_assigned()
             records, reached = self._reader.read(self._batch, READ_WAIT_S)
             self._take_in(records, reached)
         except RejoinError as error:
@@ -146,7 +146,7 @@ class Loop:
         self._retry_at_ms = self._clock.monotonic_ms() + self._retry_ms
         self._retry_ms = min(2 * self._retry_ms, RETRY_MOST_MS)
 
-    def _take_over_what_waits(self) -> None:
+    def _take_over_assigned(self) -> None:
         """Take partitions over that are assigned and not owned.
 
         1. Learn where they begin, if nothing is stored of them.

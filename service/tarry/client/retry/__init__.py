@@ -1,4 +1,4 @@
-"""Ordered retry: a consumer whose messages are tried again later, and do not overtake each other."""
+"""Ordered retry: a consumer that retries failed messages later and keeps the order of each key."""
 
 from tarry.client.retry.consumer import RetryingConsumer
 from tarry.client.retry.core.message import RetryMessage

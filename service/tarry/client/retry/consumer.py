@@ -1,7 +1,7 @@
-"""A consumer that tries again later what its handler could not do, and keeps the order of each key.
+"""A consumer that retries failed messages later, and keeps the order of each key.
 
-Nothing but topics lies between it and the service: a message whose handler failed is sent to an intake, to come back to
-a topic that this consumer reads as well.
+It talks to the service through topics only. When the handler fails at a message, the consumer sends the message to an
+intake, and the service delivers it to the retry topic, which the consumer reads too.
 """
 
 import random
@@ -30,23 +30,25 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class Order(StrEnum):
-    """What waits for a message that failed."""
+    """Which messages wait for a failed message."""
 
     KEY = "key"
-    """All that follows of its key, and nothing else."""
+    """The later messages of its key, and no others."""
     NONE = "none"
-    """Nothing."""
+    """No messages."""
 
 
 class RetryingConsumer:
-    """Consumes a topic as a member of a group; `run` does it all.
+    """Consumes a topic as a member of a consumer group; `run` joins, consumes and leaves.
 
-    A message whose handler returns is done. One whose handler raises comes back as the policy says, and with
-    `order="key"` no later message of its key is handled before it is done, or given up. What is given up is in
-    `<topic>.<group>.dead`, with its attempts, its first and its last error.
+    A message is done when the handler returns. If the handler raises, the message comes back as the policy says. With
+    `order="key"` the handler gets no later message of the same key until the failed message is done or given up. The
+    consumer writes a message that it gives up to `<topic>.<group>.dead`, with the number of attempts, the first and the
+    last error.
 
-    A handler that sends what it makes through the transaction it is handed works exactly once, for read_committed
-    readers. Whatever else it does, it does at least once: it is called again for a message whose transaction was lost.
+    Records that the handler sends through its `HandlerTransaction` are written exactly once, for read_committed
+    readers. Other effects of the handler happen at least once: if the transaction of a message is lost, the handler is
+    called again for the message.
 
     Example:
         def handle(message, transaction):
@@ -55,26 +57,28 @@ class RetryingConsumer:
         RetryingConsumer("localhost:9092", "orders", "billing", handle).run()
 
     Args:
-        bootstrap_servers: Kafka's, `HOST:PORT`, several with commas.
-        topic: whose messages are handled.
-        group: the consumer group; the topics beside are named after both.
+        bootstrap_servers: `HOST:PORT`, several separated by commas.
+        topic: the topic to consume.
+        group: the consumer group. The retry, state and dead-letter topics are named after topic and group.
         handler: a function or a coroutine function of a `RetryMessage` and a `HandlerTransaction`. It runs in one
-            thread, one message at a time, and may take as long as it likes.
-        policy: how often and how long it is tried again.
-        intake: of the service, with a target list that allows `<topic>.<group>.retry` and a `max_delay` that is not
-            shorter than the policy's `longest_ms`; `run` refuses one that the service says is another.
-        order: `"key"` or `"none"`.
-        begin: where a new group begins, `"earliest"` or `"latest"`.
-        max_key_queue: messages of one key that may wait behind one that failed; with more, their partition waits.
-        missing_after: a message that is to come back and is so late is looked for: the intake may have cancelled it.
-        replication: copies of the topics that are made.
+            thread, for one message at a time, with no time limit.
+        policy: how often and how long to retry.
+        intake: an intake of the service whose target list allows `<topic>.<group>.retry` and whose `max_delay` is at
+            least the policy's `longest_ms`. `run` refuses an intake if the service says that it does not fit.
+        order: `"key"` or `"none"`; see `Order`.
+        begin: where a new group begins to read, `"earliest"` or `"latest"`.
+        max_key_queue: how many messages of one key may wait behind a failed one; if there are more, the consumer
+            pauses their partition.
+        missing_after: how late a message may come back before the consumer looks for it in the intake's results: the
+            intake may have cancelled it.
+        replication: the replication factor of the topics that the consumer creates.
         group_protocol: `"classic"`, or `"consumer"` (KIP-848).
-        options: librdkafka's properties, for security and the like.
-        on_event: takes an event's name and fields; None: the logger `tarry.retry`.
+        options: librdkafka properties, for example for security.
+        on_event: called with the name of an event and its fields; None: log to the logger `tarry.retry`.
         clock: wall and monotonic time.
 
     Raises:
-        ConfigError: a value makes no sense.
+        ConfigError: an argument has an invalid value.
     """
 
     def __init__(
@@ -97,13 +101,13 @@ class RetryingConsumer:
         clock: Clock | None = None,
     ) -> None:
         if max_key_queue < 1:
-            raise ConfigError(f"max_key_queue: at least 1: {max_key_queue}")
+            raise ConfigError(f"max_key_queue: must be at least 1: {max_key_queue}")
         if not isinstance(missing_after, timedelta):
-            raise ConfigError(f"missing_after: a timedelta: {missing_after!r}")
+            raise ConfigError(f"missing_after: must be a timedelta: {missing_after!r}")
         if not isinstance(policy, RetryPolicy | None):
-            raise ConfigError(f"policy: a RetryPolicy: {policy!r}")
+            raise ConfigError(f"policy: must be a RetryPolicy: {policy!r}")
         if not callable(handler):
-            raise ConfigError(f"handler: a function of a message and a transaction: {handler!r}")
+            raise ConfigError(f"handler: must be a function of a message and a transaction: {handler!r}")
         self.names = Names(topic, group, intake)
         self._cluster = Cluster(bootstrap_servers, options, reads_as=group)
         self.handler = handler
@@ -122,20 +126,21 @@ class RetryingConsumer:
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """Have `run` return after the message that is being handled; from any thread, or a signal's handler."""
+        """Make `run` return after the current message. Callable from any thread and from a signal handler."""
         self._stop.set()
 
     def run(self) -> None:
-        """Consume until `stop`, and give all up in order. Ctrl-C ends it too: what is not written then is done again.
+        """Consume until `stop`, then commit, release the partitions and leave the group.
 
-        A handler ends it with SystemExit or KeyboardInterrupt: what was handled before is written, and the handler's
-        message is the next owner's.
+        Ctrl-C ends `run` at once: messages that are not committed yet are handled again. A handler can end `run` with
+        SystemExit or KeyboardInterrupt: `run` then commits the messages before the current one, and the next owner of
+        the partition handles the current one.
 
         Raises:
-            SystemExit: a handler has raised it.
-            UsageError: a topic is missing or is not as it must be; what fails would not come back from the intake; or
-                a partition can be served by nobody.
-            MembershipLostError: this member is out of its group for good.
+            SystemExit: a handler raised it.
+            UsageError: a topic is missing or has a wrong configuration; failed messages would not come back from the
+                intake; or a partition is in a state that no consumer can continue from.
+            MembershipLostError: this member has lost its place in the group permanently.
             RetriableError: the brokers do not answer at the start.
         """
         session = self.join()
@@ -155,14 +160,14 @@ class RetryingConsumer:
         choose: random.Random | None = None,
         pace: Pace = REAL_TIME,
     ) -> Session:
-        """Join the group; `run` is this, and turns until it is over. For who has other clients, and another clock.
+        """Join the group, and return the session that `run` would drive; for tests with other clients or clocks.
 
         Args:
-            clients: who makes them.
+            clients: creates the Kafka clients.
             clock: wall and monotonic time; None: the consumer's own.
             handling: runs the handler; None: in a thread.
-            choose: for the jitter; None: by chance.
-            pace: how long it may wait.
+            choose: the random source of the jitter; None: a new one.
+            pace: the limits of its waits.
 
         Raises:
             UsageError: as `run`.
@@ -184,4 +189,4 @@ def _chosen(choices: type[Choice], name: str, value: str) -> Choice:
     try:
         return choices(value)
     except ValueError as error:
-        raise ConfigError(f"{name}: {' or '.join(choices)}: {value!r}") from error
+        raise ConfigError(f"{name}: must be {' or '.join(choices)}: {value!r}") from error

@@ -1,4 +1,4 @@
-"""The application's handler, in a thread of its own: it may take its time while the consumer stays in its group."""
+"""Runs the application's handler in a separate thread, so that a slow handler does not cost the group membership."""
 
 import asyncio
 import inspect
@@ -12,18 +12,18 @@ from tarry.client.record import to_bytes, to_headers, to_partition, to_topic
 from tarry.client.retry.core.message import Record, RetryMessage
 
 Handler = Callable[[RetryMessage, "HandlerTransaction"], Any]
-"""A function, or a coroutine function; what it returns is not looked at."""
+"""A function or a coroutine function; its result is ignored."""
 
 Submit = Callable[..., "Future[None]"]
-"""Runs a function, with its arguments."""
+"""Runs a function with its arguments, as `Executor.submit`."""
 
 
 class HandlerTransaction:
-    """What a handler sends belongs to the transaction in which its message is done: all of it or nothing."""
+    """Takes the records that a handler sends; they are part of the transaction that commits the handled message."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        """What was given so far."""
+        """The records so far."""
 
     def produce(
         self,
@@ -34,17 +34,17 @@ class HandlerTransaction:
         *,
         partition: int = -1,
     ) -> None:
-        """Send a record when the message is done. A handler that raises has sent nothing.
+        """Send a record when the message is done. If the handler raises, the record is not sent.
 
         Args:
-            topic: where to.
+            topic: the topic to write to.
             value: the payload; text is sent as UTF-8, None as Kafka's null.
-            key: the key, likewise.
-            headers: of the record; values likewise.
-            partition: which; -1: by key, as Java's clients have it.
+            key: encoded like `value`.
+            headers: the record's headers; their values are encoded like `value`.
+            partition: the partition; -1: chosen by the key, as Java clients choose it.
 
         Raises:
-            HeaderError: something of it cannot be sent.
+            HeaderError: an argument cannot be sent.
         """
         to = partition if partition == -1 else to_partition(partition)
         key, value = to_bytes(key, "key"), to_bytes(value, "value")
@@ -52,7 +52,7 @@ class HandlerTransaction:
 
 
 class Running:
-    """A handler that works on a message."""
+    """A call of the handler for one message."""
 
     def __init__(self, message: RetryMessage, transaction: HandlerTransaction, future: "Future[None]") -> None:
         self.message = message
@@ -60,26 +60,26 @@ class Running:
         self._future = future
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until it is done, so long at most; whether it is."""
+        """Wait until the handler has ended, at most `timeout_s`; return whether it has."""
         return bool(wait_for([self._future], timeout_s).done)
 
     def abandon(self) -> None:
-        """Its result does not count; if it has not begun, it does not."""
+        """Ignore the result; if the handler has not begun yet, it will not."""
         self._future.cancel()
 
     @property
     def error(self) -> BaseException | None:
-        """What it raised; only once it is done."""
+        """The exception that the handler raised, or None; blocks until the handler has ended."""
         return self._future.exception()
 
     @property
     def exit(self) -> BaseException | None:
-        """What it raised to end the program; only once it is done."""
+        """The handler's SystemExit or KeyboardInterrupt, or None; blocks until the handler has ended."""
         return self.error if isinstance(self.error, SystemExit | KeyboardInterrupt) else None
 
     @property
     def produced(self) -> list[Record]:
-        """What it wants sent."""
+        """The records that the handler sends."""
         return self._transaction.records
 
 
@@ -87,7 +87,7 @@ class Handling:
     """Runs the handler, one message at a time.
 
     Args:
-        handler: the application's.
+        handler: the application's function.
     """
 
     def __init__(self, handler: Handler) -> None:
@@ -97,16 +97,16 @@ class Handling:
         self._runner: asyncio.Runner | None = None
 
     def start(self, message: RetryMessage) -> Running:
-        """Begin to handle a message."""
+        """Start the handler for a message, in the handler's thread."""
         return self.running(message, self._pool.submit)
 
     def running(self, message: RetryMessage, submit: Submit) -> Running:
-        """A handler that `submit` has begun to run."""
+        """Start the handler for a message through `submit`."""
         transaction = HandlerTransaction()
         return Running(message, transaction, submit(self._run, message, transaction))
 
     def close(self) -> None:
-        """Wait for the handler that runs, and end the thread."""
+        """Wait for the running handler, and end the thread."""
         self._pool.submit(self._end).result()
         self._pool.shutdown()
 

@@ -1,10 +1,10 @@
-"""The loop of a consumer: serves its group, reads, has messages handled one after the other, and commits.
+"""The loop of a consumer: polls the group, reads, runs the handler for one message after the other, and commits.
 
-A message is settled in memory first: it is done, or goes off, or to the dead letters. What was settled is written by
-one transaction, with the offsets that it has come to; nothing of it is seen before. A handler works in a thread of its
-own while this one goes on serving the group, so that it may take as long as it likes.
+The loop settles a message in memory first: the message is done, or goes to the intake for a retry, or to the dead
+letters. One transaction then writes the records of all settled messages and the new offsets. The handler works in its
+own thread while this thread keeps polling the group, so the handler has no time limit.
 
-Whatever becomes of a transaction that failed, all partitions are taken over anew: from what is written.
+After a failed transaction the consumer takes over all its partitions again, from their committed state.
 """
 
 import random
@@ -37,41 +37,49 @@ from tarry.kafka.transaction import Transactor
 from tarry.kafka.types import OffsetMetadata, Place
 
 READ_MOST = 500
+"""The most records that a turn reads."""
+
 READ_WAIT_S = 0.05
+"""How long a turn waits for records, in seconds."""
+
 SERVE_EVERY_S = 0.05
-"""How long a handler is waited for between two looks at the group."""
+"""How long to wait for the handler between two polls of the group, in seconds."""
 
 COMMIT_AFTER_MS = 200
-"""What was settled is written so long after, at the latest; sooner where nothing more is to be read."""
+"""The longest time from settling a message to its transaction; the loop commits sooner if there is nothing to read."""
 
 COMMIT_MOST = 1_000
+"""The most settled messages of one transaction."""
+
 RETRY_MS = 100
+"""How long to wait before the next take-over or rejoin."""
+
 HAND_OVER_S = 20.0
-"""How long a handler may go on with a message whose partition is to be given up; then its work is done twice."""
+"""How long a revoke waits for the handler, in seconds; if it takes longer, the next owner handles the message again."""
 
 
 class UnsendableError(AbortableError):
-    """What a handler wanted sent, or what goes out for its message, was refused for good."""
+    """The brokers permanently refuse a record that the handler sends, or that goes out for its message."""
 
 
 class Loop:
-    """The loop.
+    """One consumer's loop; not thread-safe.
 
     Args:
-        names: of the topics.
-        membership: of this process.
-        reader: of messages.
-        transactor: writes.
+        names: the names of the topics.
+        membership: of this process in the group.
+        reader: reads messages.
+        transactor: writes transactions.
         take_over: takes partitions over.
         handling: runs the handler.
-        missing: looks for what does not come back.
-        trimming: deletes what came back and is settled.
-        max_key_queue: messages of a key that are on their way at most; then its partition waits.
+        missing: looks for messages that do not come back.
+        trimming: deletes settled records of the retry topic.
+        max_key_queue: how many messages of a key may be on their way back before the loop pauses the partition.
         clock: wall and monotonic time.
-        choose: for the jitter.
-        stopping: whether to look at no more messages.
-        on_event: takes an event's name and fields, for the log.
-        read_wait_s: how long a turn waits for messages.
+        choose: the random source of the jitter.
+        stopping: tells whether to handle no more messages.
+        on_event: called with the name of an event and its fields.
+        read_wait_s: how long a turn waits for messages, in seconds.
     """
 
     def __init__(
@@ -92,9 +100,9 @@ class Loop:
         read_wait_s: float = READ_WAIT_S,
     ) -> None:
         self.owned: dict[int, RetryPartition] = {}
-        """The partitions that are taken over, by number."""
+        """The partitions that were taken over, by number."""
         self.exit: BaseException | None = None
-        """What a handler raised to end the program: its message is not settled, and no other one is looked at."""
+        """The handler's SystemExit or KeyboardInterrupt; its message is not settled, and no more are handled."""
         self._names = names
         self._membership = membership
         self._reader = reader
@@ -119,22 +127,22 @@ class Loop:
         self._refused: dict[Place, dict[int, UnsendableError]] = {}
 
     def turn(self) -> None:
-        """Go once around the loop.
+        """Run one turn.
 
         Raises:
-            UsageError: a partition can be served by nobody.
-            MembershipLostError: this member is out for good.
+            UsageError: a partition is in a state that no consumer can continue from.
+            MembershipLostError: this member has lost its place in the group permanently.
         """
         try:
             self._membership.poll()
-            self._take_over_what_waits()
+            self._take_over_assigned()
             records, reached = self._reader.read(READ_MOST, self._read_wait_s)
             for record in records:
                 if self._stopping() or self.exit is not None:
                     return
                 self._look_at(record)
             if self.exit is not None:
-                return  # its message is not settled: what was reached lies behind it
+                return  # its message is not settled, and the reached ends are beyond its offset
             self._reach(reached)
             self._missing.turn(self.owned.values(), self._membership.poll)
             self._trimming.turn()
@@ -152,22 +160,22 @@ class Loop:
             self._begin_anew()
 
     def hand_over(self) -> None:
-        """Commit all that is settled, as released, and give all up."""
+        """Commit all settled messages, mark the partitions as released, and drop them."""
         self.revoked(sorted(self._assigned))
 
     def abandon(self) -> None:
-        """Give all up as it is: what is not written does not count, and who comes next sees to what is open."""
+        """Drop all partitions without a commit; the next owner aborts the open transaction."""
         self._begin_anew()
         self._assigned.clear()
 
     # -- the group ----------------------------------------------------------------------------------------------------
 
     def assigned(self, places: Sequence[Place]) -> None:
-        """These are ours; they are taken over once both halves of a partition are."""
+        """Note an assignment; the loop takes a partition over when it has both the topic's and the retry topic's."""
         self._assigned.update(places)
 
     def revoked(self, places: Sequence[Place]) -> None:
-        """Commit what is settled of these, as released, and drop them."""
+        """Commit the settled messages of these partitions, mark them as released, and drop them."""
         numbers = self._numbers(places)
         running = self._running
         if running is not None and running.message.partition in numbers:
@@ -181,12 +189,12 @@ class Loop:
                 self._write(numbers)
         except BrokerError as error:
             self._on_event("not_released", reason=str(error))
-            self._begin_anew()  # what stays ours, too: the producer may be lost
+            self._begin_anew()  # also for the partitions that stay assigned: the producer may be lost
         self._assigned.difference_update(places)
         self._drop(self._numbers(places))
 
     def lost(self, places: Sequence[Place]) -> None:
-        """These are somebody else's."""
+        """Drop partitions without a commit: another member may own them already."""
         numbers = self._numbers(places)
         if self._running is not None and self._running.message.partition in numbers:
             self._forget_running()
@@ -207,7 +215,7 @@ class Loop:
             self._blocked.discard(number)
 
     def _begin_anew(self) -> None:
-        """Nothing that is not written counts: take all over again."""
+        """Drop all uncommitted state, and take all partitions over again."""
         self._forget_running()
         self._drop(list(self.owned))
         self._settled = 0
@@ -219,7 +227,7 @@ class Loop:
             self._running.abandon()
             self._running = None
 
-    def _take_over_what_waits(self) -> None:
+    def _take_over_assigned(self) -> None:
         names = self._names
         whole = {n for topic, n in self._assigned if topic == names.topic} & {
             n for topic, n in self._assigned if topic == names.retry
@@ -270,14 +278,14 @@ class Loop:
             self._count_settled()
 
     def _reach(self, reached: Mapping[Place, int]) -> None:
-        """Ends that were reached: markers are behind us too, or retention would take what comes next from under us."""
+        """Advance past control records at reached ends; otherwise retention could delete the next offset to read."""
         for (topic, number), position in reached.items():
             partition = self.owned.get(number)
             if partition is not None and not (topic == self._names.topic and number in self._blocked):
                 partition.reach(topic, position)
 
     def _handle(self, running: Running) -> None:
-        """Wait for a handler, and serve the group meanwhile."""
+        """Wait for the handler, and poll the group meanwhile."""
         self._running = running
         while self._running is running:
             if running.wait(SERVE_EVERY_S):
@@ -315,7 +323,7 @@ class Loop:
             self._commit()
 
     def _unblock(self) -> None:
-        """Partitions that waited for a long key queue go on where it has become shorter."""
+        """Resume paused partitions whose longest key queue has become short enough."""
         for number in sorted(self._blocked):
             partition = self.owned[number]
             if partition.key_queues.longest() < self._max_key_queue:
@@ -331,13 +339,13 @@ class Loop:
         self._settled = 0
 
     def _write(self, numbers: Sequence[int], metadata: str = "") -> None:
-        """Write what partitions have settled, in one transaction."""
+        """Write the outgoing records and offsets of these partitions in one transaction."""
         partitions = [self.owned[number] for number in numbers]
         transactor = self._transactor
         transactor.begin()
         refused = deliver(transactor, (record for partition in partitions for record in partition.outgoing()))
         if refused is not None:
-            self._give_back(partitions, refused)
+            self._isolate_refused(partitions, refused)
         offsets: dict[Place, OffsetMetadata] = {
             (topic, partition.partition): (position, metadata)
             for partition in partitions
@@ -354,8 +362,8 @@ class Loop:
             self._trimming.committed(partition.partition, partition.positions[self._names.retry])
         self._one_by_one = max(0, self._one_by_one - 1)
 
-    def _give_back(self, partitions: Sequence[RetryPartition], refused: Refused) -> None:
-        """A record was refused: find out whose, one message a transaction; that one counts as failed."""
+    def _isolate_refused(self, partitions: Sequence[RetryPartition], refused: Refused) -> None:
+        """Find the message of a refused record by committing one message at a time; that message counts as failed."""
         topic, error = refused
         self._transactor.abort()
         refusal = UnsendableError(f"could not send to {topic}: {error.str()}", error.name())

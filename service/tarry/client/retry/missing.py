@@ -1,9 +1,9 @@
-"""Looking for a head that does not come back: an intake may have cancelled it, or found that it can't be delivered.
+"""Looks for heads of key queues that do not come back: the intake may have cancelled one, or made it a dead letter.
 
-What became of it stands in the intake's results, and the record itself, with its ticket, in the intake. As long as
-heads are looked for, what is read of the results is read once: the first look begins when the heads can have been sent
-off at the earliest, the next ones read what is new. A head that stood further back in its key queue may have been lost
-long before that; so each look that does not find all goes back twice as far as the one before.
+The intake's results say what became of such a head; the intake still holds the record with its ticket. While heads are
+missing, each result is read only once: the first look begins at the earliest time at which the heads can have been
+sent, and the next looks read the new results. A head that was further back in its key queue may have been lost long
+before that time. So each look that does not find all heads goes back twice as far as the look before.
 """
 
 import re
@@ -30,17 +30,21 @@ from tarry.kafka.topics import RESULTS, TopicAdmin
 from tarry.kafka.types import Place
 
 LOOK_EVERY_MS = 10_000
+"""The time between two checks for overdue heads."""
+
 LOOK_AGAIN_MS = 60_000
+"""The time to the next check after a look: heads that it did not find are most likely only late."""
+
 SERVE_EVERY = 5_000
-"""Results."""
+"""How many results to read between two polls of the group."""
 
 SERVE_EVERY_SOURCE = 20
-"""Records of the intake: each is looked for by itself."""
+"""How many intake records to read between two polls of the group; each needs its own fetch."""
 
 _NEVER_COMES = frozenset({Outcome.DEAD, Outcome.CANCELLED})
 
 _NAMES_NO_TARGET = frozenset({ErrorCode.TARGET_NOT_ALLOWED, ErrorCode.INTERNAL_TARGET})
-"""Why what was sent to our topic is dead, and its result names none. Other records without one are not ours."""
+"""The reasons with which a result of ours names no target. Other results without a target are not ours."""
 
 _SOURCE = re.compile(r"(.+)/(\d{1,10})/(\d{1,19})", re.ASCII)
 
@@ -49,20 +53,24 @@ Head = tuple[bytes, Ticket]
 
 
 class Lost(NamedTuple):
-    """What will never come."""
+    """An intake record that will never be delivered."""
 
     place: Place
-    """The partition of the intake where it stands."""
+    """The partition of the intake that holds the record."""
     offset: int
+    """The offset in that partition."""
     why: str
+    """The outcome and the reason from its result."""
 
 
 def lost_by(value: bytes | None, names: Names) -> Lost | None:
-    """What a result says will never come, if it may be one of ours: its headers tell.
+    """Return the record that a result declares cancelled or dead; None if it cannot be one of ours.
+
+    The record may belong to another consumer: only its headers tell.
 
     Args:
-        value: the result's.
-        names: of our topics.
+        value: the value of the result.
+        names: the names of our topics.
     """
     result = parsed_result(value)
     outcome, reason, target, source = (
@@ -77,17 +85,17 @@ def lost_by(value: bytes | None, names: Names) -> Lost | None:
 
 
 class Missing:
-    """Looks for messages that were sent off and do not come back.
+    """Looks for messages that were sent to the intake and do not come back.
 
     Args:
-        cluster: where.
-        names: of the topics.
+        cluster: the Kafka cluster.
+        names: the names of the topics.
         topics: finds topics.
-        offsets: questions to the brokers.
+        offsets: sends requests about offsets to the brokers.
         clock: wall and monotonic time.
-        after_ms: how much later than it was to come back a head is looked for.
-        longest_ms: what is sent off is due after so long at most.
-        on_event: takes an event's name and fields, for the log.
+        after_ms: how late a head must be before it is looked for.
+        longest_ms: the longest delay of a message that is sent to the intake.
+        on_event: called with the name of an event and its fields.
     """
 
     def __init__(
@@ -113,17 +121,17 @@ class Missing:
         self._look_again_ms = 0
         self._results = names.intake + RESULTS
         self._read: dict[Place, tuple[int, int]] = {}
-        """The stretch of each partition of the results that was read."""
+        """The range of offsets that was read in each partition of the results."""
         self._lost: dict[Head, Lost] = {}
         self._back_ms = 0
-        """How far back the next look goes; 0: as far as it is told."""
+        """How far back the next look goes at least."""
 
     def turn(self, partitions: Collection[RetryPartition], serve: Callable[[], None]) -> None:
-        """Look now and then whether heads are long overdue, and what has become of them.
+        """Check from time to time whether heads are overdue, and look for their results.
 
         Args:
-            partitions: all that are taken over; they are told of what never comes.
-            serve: called again and again: there may be much to read.
+            partitions: all partitions that were taken over; `never_comes` is called on them.
+            serve: called repeatedly during the look, to poll the group.
 
         Raises:
             RetriableError: the brokers do not answer.
@@ -145,31 +153,31 @@ class Missing:
         for record, why in self.find(wanted, serve):
             for partition in partitions:
                 partition.never_comes(record, why)
-        # What was not found is most likely late: the service is behind, or away.
+        # Heads that were not found are most likely late: the service lags or is down.
         self._look_again_ms = self._clock.monotonic_ms() + LOOK_AGAIN_MS
 
     def forget(self) -> None:
-        """Nothing is looked for: what was read before need not be known."""
+        """Drop what earlier looks have read: no head is missing."""
         self._read.clear()
         self._lost.clear()
         self._back_ms = 0
 
     def find(self, wanted: Mapping[Head, int], serve: Callable[[], None]) -> Iterator[tuple[Incoming, str]]:
-        """Look for heads.
+        """Look for the results of heads.
 
         Args:
-            wanted: keys and tickets, and since when their results can be there, epoch milliseconds.
-            serve: called again and again: there may be much to read.
+            wanted: keys and tickets, each with the earliest time of its result, epoch milliseconds.
+            serve: called repeatedly during the look, to poll the group.
 
         Yields:
-            For each that never comes back its record in the intake, and what became of it.
+            For each head that will never come back: its record in the intake, and its outcome and reason.
 
         Raises:
             RetriableError: the brokers do not answer.
         """
         there = self._topics.find([self._results])
         if self._results not in there:
-            self._warn(f"{self._results} is not to be seen: what has become of late messages is not known")
+            self._warn(f"{self._results} does not exist or may not be described: cannot look for late messages")
             return
         places = [(self._results, number) for number in range(there[self._results].partitions)]
         now_ms = self._clock.now_ms()
@@ -188,7 +196,7 @@ class Missing:
             reader.close()
 
     def _look(self, reader: Reader, places: list[Place], since_ms: int, serve: Callable[[], None]) -> None:
-        """Read of the results what has not been read: what is new, and what is older but not older than a time."""
+        """Read the results since a time that were not read yet: older ones and new ones."""
         since = self._offsets.since(dict.fromkeys(places, since_ms))
         ends = self._offsets.ends(places, committed=True)
         begins = {place: at if 0 <= at < ends[place] else ends[place] for place, at in since.items()}
@@ -202,7 +210,7 @@ class Missing:
     def _take(
         self, reader: Reader, starts: Mapping[Place, int], ends: Mapping[Place, int], serve: Callable[[], None]
     ) -> None:
-        """Read stretches of the results, and remember what will never come to our consumer."""
+        """Read ranges of the results, and remember our records that will never be delivered."""
         found: list[Lost] = []
         for number, (_, record) in enumerate(read_to_ends(reader, starts, ends)):
             if number % SERVE_EVERY == 0:
@@ -221,7 +229,7 @@ class Missing:
         self._on_event("kafka_warning", reason=text)
 
     def _sent(self, reader: Reader, lost: Lost) -> Incoming | None:
-        """The intake's record that a result is about, if it is still there."""
+        """Return the intake record of a result, if the intake still holds it."""
         place, at = lost.place, lost.offset
         if self._offsets.starts([place])[place] > at:
             return None
@@ -231,7 +239,7 @@ class Missing:
         return None
 
     def _head(self, record: Incoming) -> Head | None:
-        """Key and ticket of what was sent off; None: it is not one of ours."""
+        """Return key and ticket of an intake record; None: it is not one of ours."""
         if (TARGET, self._names.retry.encode()) not in record.headers:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Sends dead letters again, each once: with a note beside it in the same transaction."""
+"""Redrives dead letters, each once: the same transaction holds the message and a marker in the dead-letter topic."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 MOST = 1_000
-"""Messages of one transaction."""
+"""The most messages of one transaction."""
 
 
 class Redrive:
-    """Dead letters of one topic.
+    """Redrives the dead letters of one topic.
 
-    Two at a time on one topic shut each other out: the later one goes on.
+    If two run on one topic at the same time, the later one fences the earlier one.
 
     Args:
-        cluster: where.
-        dead: the topic.
-        on_warning: takes the text of an error that a client gets over by itself.
-        on_progress: told how many records were read, or sent, and how many more are to be.
+        cluster: the Kafka cluster.
+        dead: the dead-letter topic.
+        on_warning: called with the text of an error from which a client recovers by itself, and for each dead letter
+            that cannot be sent again.
+        on_progress: called with the number of records just read or sent, and the number added to the total.
     """
 
     def __init__(
@@ -46,10 +47,10 @@ class Redrive:
         self._admin: AdminClient = cluster.clients.admin(cluster.admin())
 
     def look(self, conditions: Sequence[Condition]) -> list[DeadLetter]:
-        """The dead letters that all conditions hold for, and that were not sent again; all are held in memory.
+        """Return the dead letters that meet all conditions and were not redriven yet; all are held in memory.
 
         Raises:
-            UsageError: there is no such topic.
+            UsageError: the topic does not exist.
             RetriableError: the brokers do not answer.
         """
         found = TopicAdmin(self._admin).find([self._dead])
@@ -71,24 +72,24 @@ class Redrive:
         return selected(letters, conditions)
 
     def run(self, to: str, conditions: Sequence[Condition]) -> int:
-        """Send them again.
+        """Send the dead letters that meet all conditions and were not redriven yet.
 
         Args:
             to: the topic to send them to.
-            conditions: which.
+            conditions: the conditions; all must hold.
 
         Returns:
-            How many.
+            The number of messages sent.
 
         Raises:
-            UsageError: one of the topics does not exist, or a message is refused; those before it were sent.
-            FatalError: a later one goes on with the same topic.
+            UsageError: one of the topics does not exist, or a message is refused; earlier transactions are committed.
+            FatalError: a later redrive of the same topic has fenced this one.
             RetriableError: the brokers do not answer.
         """
         if to not in TopicAdmin(self._admin).find([to]):
             raise UsageError(f"there is no topic {to}")
         transactor = Transactor(self._cluster, f"tarry-redrive.{self._dead}")
-        transactor.renew()  # before the look: what an earlier one has written by now is seen, and no more comes
+        transactor.renew()  # before the look: it fences an earlier redrive, so all its markers are visible
         try:
             letters = self.look(conditions)
             self._on_progress(0, len(letters))
@@ -108,7 +109,7 @@ class Redrive:
         return len(letters)
 
     def _letter(self, partition: int, record: Message) -> list[DeadLetter]:
-        """The dead letter; none where it could not be sent as it came."""
+        """Return the dead letter; nothing if the record cannot be sent again unchanged."""
         offset = record.offset() or 0
         try:
             headers = read_headers(record) or []

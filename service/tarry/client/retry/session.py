@@ -1,4 +1,4 @@
-"""A consumer from when it joins its group until it has left it: its clients are made here, and closed here."""
+"""A consumer's time as a member of its group: a session creates the Kafka clients, and closes them."""
 
 import random
 import uuid
@@ -27,28 +27,29 @@ from tarry.kafka.topics import TopicAdmin
 from tarry.kafka.transaction import Transactor
 
 PATIENCE_S = 30.0
+"""How long to retry the topic check at the start while the brokers give retriable errors, in seconds."""
 
 LOOK_FOR_TOPICS_MS: Final = 5_000
-"""How often the member looks whether its topics are there: in five minutes the client library would look again.
+"""How often the member refreshes the metadata of its topics; librdkafka's default is five minutes.
 
-A broker may be asked for a topic that was just made and not know it yet. The classic group then gives nobody its
-partitions, and the consumer would stand still for so long (seen where two began at one time).
+A broker may not know a topic yet that was just created. The classic group then assigns its partitions to no member, and
+the consumer would not read until the next refresh (seen when two consumers started at the same time).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a consumer was told.
+    """The validated arguments of a consumer.
 
     Attributes:
-        names: of its topics.
-        policy: how often and how long it is tried again.
-        keeps_order: whether a key's messages wait for one that failed.
-        begin: where a new group begins.
-        max_key_queue: messages of one key that wait for one that failed.
-        missing_ms: so late a message is looked for.
-        replication: copies of the topics that are made.
-        protocol: of the group.
+        names: the names of its topics.
+        policy: how often and how long to retry.
+        keeps_order: whether later messages of a key wait for a failed one.
+        begin: where a new group begins to read.
+        max_key_queue: how many messages of one key may wait for a failed one.
+        missing_ms: how late a message may come back before the consumer looks for it.
+        replication: the replication factor of the topics that the consumer creates.
+        protocol: the group protocol.
     """
 
     names: Names
@@ -63,11 +64,11 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long a consumer may wait, and be waited for.
+    """The limits of a consumer's waits.
 
     Attributes:
-        read_wait_s: for messages, in a turn.
-        poll_interval_ms: how long it may not look at its group.
+        read_wait_s: how long a turn waits for messages, in seconds.
+        poll_interval_ms: librdkafka's `max.poll.interval.ms`.
     """
 
     read_wait_s: float = READ_WAIT_S
@@ -78,20 +79,20 @@ REAL_TIME: Final = Pace()
 
 
 class Session:
-    """A member of the group; one thread.
+    """A member of the consumer group; not thread-safe.
 
     Args:
-        cluster: where.
-        terms: what the consumer was told.
+        cluster: the Kafka cluster.
+        terms: the consumer's arguments.
         handling: runs the handler.
         clock: wall and monotonic time.
-        choose: for the jitter.
-        stopping: whether to look at no more messages.
-        on_event: takes an event's name and fields, for the log.
-        pace: how long it may wait.
+        choose: the random source of the jitter.
+        stopping: tells whether to handle no more messages.
+        on_event: called with the name of an event and its fields.
+        pace: the limits of its waits.
 
     Raises:
-        UsageError: a topic is missing or is not as it must be, or the intake is known to be unfit.
+        UsageError: a topic is missing or has a wrong configuration, or the service says that the intake does not fit.
         RetriableError: the brokers do not answer.
     """
 
@@ -165,7 +166,7 @@ class Session:
         self._membership.join(self.loop)
 
     def _refuse_unfit(self, cluster: Cluster, topics: TopicAdmin, terms: Terms, clock: Clock) -> None:
-        """Refuse an intake from which messages would not come back, where that is known."""
+        """Refuse an intake from which messages would not come back, as far as its published status tells."""
         try:
             statuses = statuses_of(terms.names.intake, cluster, topics, self._offsets, clock, self._warn)
         except BrokerError as error:
@@ -179,20 +180,20 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is to end: it was told to, or a handler ends the program."""
+        """Whether the session must end: `stop` was called, or a handler raised SystemExit or KeyboardInterrupt."""
         return self._stopping() or self.loop.exit is not None
 
     def turn(self) -> None:
-        """Go once around the loop.
+        """Run one turn of the loop.
 
         Raises:
-            UsageError: a partition can be served by nobody.
-            MembershipLostError: this member is out for good.
+            UsageError: a partition is in a state that no consumer can continue from.
+            MembershipLostError: this member has lost its place in the group permanently.
         """
         self.loop.turn()
 
     def leave(self) -> None:
-        """Give all up in order, and close; what a handler raised to end the program is raised behind that."""
+        """Commit, release the partitions and close; then raise the handler's SystemExit or KeyboardInterrupt."""
         try:
             self.loop.hand_over()
         except BaseException:
@@ -203,7 +204,7 @@ class Session:
             raise self.loop.exit
 
     def abandon(self) -> None:
-        """Give all up as it is, and close: what is not written is done again."""
+        """Drop all partitions without a commit, and close: uncommitted messages are handled again."""
         try:
             self.loop.abandon()
         finally:

@@ -1,9 +1,11 @@
-"""Taking partitions of a consumer over: the service's own steps (`tarry.kafka.takeover`), for less.
+"""Takes over partitions of a consumer, with a subset of the service's own steps (`tarry.kafka.takeover`).
 
-0. Prove membership by a commit: a zombie must not fence who is healthy.
-1. Fence whoever the offsets name as the writer, and has not released them: what it left open is aborted.
-2. Name this process as the writer.
-3. Read which keys are in trouble, up to the end that the log has now, whatever hides it.
+0. Prove membership by a commit: a zombie must not fence a healthy member.
+1. Fence each writer that the offset metadata names, i.e. that has not released its partition. This aborts its open
+   transaction.
+2. Write this process's name as the writer into the offset metadata.
+3. Read from the state topic which keys are in trouble, up to its current high watermark; if an open transaction hides
+   the end, wait for it.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,11 +25,11 @@ from tarry.kafka.transaction import fence
 from tarry.kafka.types import OffsetMetadata, Place
 
 WRITER = "tarry-retry:"
-"""What the metadata of an offset begins with while a process owns it; its transactional id stands behind."""
+"""The prefix of the offset metadata while a process owns the partition; its transactional id follows."""
 
 
 class Begin(StrEnum):
-    """Where a group begins that has committed nothing."""
+    """Where a group without committed offsets begins to read."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -37,15 +39,15 @@ class TakeOver:
     """Takes partitions over.
 
     Args:
-        cluster: where.
-        names: of the topics.
-        membership: of this process.
-        offsets: questions to the brokers.
+        cluster: the Kafka cluster.
+        names: the names of the topics.
+        membership: of this process in the group.
+        offsets: sends requests about offsets to the brokers.
         transactional_id: of this process.
         policy: decides after failures.
-        begin: where to, without offsets.
-        keeps_order: whether a key's messages wait for one that failed.
-        on_warning: takes the text of an error that a client gets over by itself.
+        begin: where to begin without committed offsets.
+        on_warning: called with the text of an error from which a client recovers by itself.
+        keeps_order: whether later messages of a key wait for a failed one.
     """
 
     def __init__(
@@ -72,11 +74,11 @@ class TakeOver:
         self._keeps_order = keeps_order
 
     def run(self, numbers: Sequence[int]) -> dict[int, RetryPartition]:
-        """Take partitions over, by number.
+        """Take over partitions, by number.
 
         Raises:
-            RetriableError: refused for now; try again.
-            UsageError: what the state topic holds is not this consumer's.
+            RetriableError: the brokers refuse for now; try again.
+            UsageError: the state topic holds a record that no consumer of this version has written.
         """
         names = self._names
         places = [(topic, number) for number in numbers for topic in (names.topic, names.retry)]
@@ -106,7 +108,7 @@ class TakeOver:
         begins = self._offsets.starts(missing)
         if self._begin is Begin.LATEST:
             ends = self._offsets.ends(missing, committed=True)
-            # What has come back was sent off by this group: none of it is to be left out.
+            # This group sent all records of the retry topic, so it must skip none of them.
             begins = {place: begins[place] if place[0] == self._names.retry else ends[place] for place in missing}
         return {**found, **begins}
 
@@ -137,6 +139,6 @@ class TakeOver:
 
 
 def writer_of(found: OffsetMetadata) -> str:
-    """The transactional id that an offset's metadata names; empty where it names none."""
+    """Return the transactional id that an offset's metadata names; empty if it names none."""
     _, metadata = found
     return metadata.removeprefix(WRITER) if metadata.startswith(WRITER) else ""

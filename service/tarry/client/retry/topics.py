@@ -1,4 +1,4 @@
-"""The topics of a consumer: made where they are missing, checked where they are not."""
+"""The topics of a consumer: creates the missing ones, and checks the others."""
 
 from confluent_kafka.admin import AdminClient
 
@@ -10,23 +10,24 @@ from tarry.kafka.topics import Topic, TopicAdmin
 
 
 def make_or_check(admin: AdminClient, names: Names, replication: int) -> int:
-    """Make what is missing beside the topic, with as many partitions as that has.
+    """Create the missing retry, state and dead-letter topics, with the topic's number of partitions; check the others.
 
     Args:
         admin: an admin client.
-        names: of the topics.
-        replication: copies of each that is made.
+        names: the names of the topics.
+        replication: the replication factor of the topics that it creates.
 
     Returns:
-        How many partitions they have.
+        The number of partitions.
 
     Raises:
-        UsageError: the topic or the intake does not exist, or one of the others is not as it must be.
-        RetriableError: the brokers do not answer, or do not know yet what was made.
+        UsageError: the topic or the intake does not exist, a name is too long, or an existing topic has another number
+            of partitions or another cleanup policy than it must have.
+        RetriableError: the brokers do not answer, or do not know the created topics yet.
     """
     for name in (names.retry, names.state, names.dead):
         if not is_legal_topic(name):
-            raise UsageError(f"{name} is no legal name for a topic: choose a shorter group")
+            raise UsageError(f"{name} is not a legal topic name: choose a shorter group")
     topics = TopicAdmin(admin)
     found = topics.find([names.topic, names.intake, names.retry, names.state, names.dead])
     for name in (names.topic, names.intake):
@@ -35,7 +36,7 @@ def make_or_check(admin: AdminClient, names: Names, replication: int) -> int:
     partitions = found[names.topic].partitions
     room = {"max.message.bytes": str(int(found[names.topic].config["max.message.bytes"]) + HEADROOM_BYTES)}
     wanted = [
-        # What is unread there stands nowhere else.
+        # Unlimited retention: an unread record of the retry topic exists nowhere else.
         Topic(names.retry, partitions, replication, {"cleanup.policy": "delete"}, {"retention.ms": "-1", **room}),
         Topic(names.state, partitions, replication, {"cleanup.policy": "compact"}),
         Topic(names.dead, partitions, replication, {"cleanup.policy": "delete"}, {"retention.ms": "-1", **room}),
@@ -49,7 +50,7 @@ def make_or_check(admin: AdminClient, names: Names, replication: int) -> int:
         if there.config.get("cleanup.policy") != topic.config["cleanup.policy"]:
             raise UsageError(f"{topic.name} must have cleanup.policy={topic.config['cleanup.policy']}")
     made = topics.make(topic for topic in wanted if topic.name not in found)
-    # A broker may be asked that has not heard of them yet; a group that is joined then leaves them out.
+    # A broker may not know the new topics yet; a group that is joined now would leave them out of the assignment.
     if hidden := set(made).difference(topics.find(made)):
-        raise RetriableError(f"topic {min(hidden)} was made, and is not to be seen yet")
+        raise RetriableError(f"topic {min(hidden)} was created, but a broker does not know it yet")
     return partitions

@@ -1,4 +1,4 @@
-"""What came back and is settled is deleted now and then: the retry topic keeps everything until then."""
+"""Deletes settled records of the retry topic, which has unlimited retention."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -10,18 +10,20 @@ if TYPE_CHECKING:
     from tarry.kafka.types import Place
 
 EVERY_MS = 60_000
+"""The time between two deletions."""
+
 AGAIN_MS = 3_600_000
-"""How long after a refusal: most likely the right to delete is missing."""
+"""The wait after a refused deletion; most likely the client has no right to delete records."""
 
 
 class Trimming:
     """Trims partitions of the retry topic.
 
     Args:
-        offsets: questions to the brokers.
-        topic: where messages come back.
+        offsets: sends the requests to the brokers.
+        topic: the retry topic.
         clock: monotonic time.
-        on_event: takes an event's name and fields, for the log.
+        on_event: called with the name of an event and its fields.
     """
 
     def __init__(self, offsets: Offsets, topic: str, clock: Clock, on_event: Callable[..., None]) -> None:
@@ -34,12 +36,12 @@ class Trimming:
         self._next_ms = clock.monotonic_ms() + EVERY_MS
 
     def committed(self, partition: int, position: int) -> None:
-        """All in front of an offset is settled, and that is committed: whoever owns the partition by now."""
+        """Note that all records below an offset are settled and committed; they may go, whoever owns the partition."""
         if position > 0:
             self._settled[self._topic, partition] = position
 
     def turn(self) -> None:
-        """Take the answers, or ask, if it is time to."""
+        """Check the answers to the last request, or send the next request if it is time."""
         if self._asked is not None:
             if self._asked.done:
                 failures = self._asked.failures()

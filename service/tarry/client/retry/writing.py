@@ -1,4 +1,4 @@
-"""Adding records to a transaction, and waiting until they are there, or one is refused."""
+"""Adds records to a transaction, and waits until all are acknowledged or one is refused."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -11,11 +11,11 @@ from tarry.kafka.transaction import Transactor
 
 
 class Refused(NamedTuple):
-    """A record was not taken.
+    """A record that Kafka or the producer refused.
 
     Attributes:
-        topic: where it was to go.
-        error: why not.
+        topic: the topic of the record.
+        error: the reason.
     """
 
     topic: str
@@ -23,13 +23,13 @@ class Refused(NamedTuple):
 
 
 def deliver(transactor: Transactor, records: Iterable[Record]) -> Refused | None:
-    """Add records to the open transaction, and wait for all of them.
+    """Add records to the open transaction, and wait until all are acknowledged.
 
     Returns:
-        The first that was refused: `abort` is the next call. None: all are there.
+        The first refused record; then the caller must abort. None: all are acknowledged.
 
     Raises:
-        AbortableError: no room for too long.
+        AbortableError: the producer's queue had no room in time.
         FatalError: the producer is lost.
     """
     refused: list[Refused] = []

@@ -1,1 +1,1 @@
-"""Ordered retry: what becomes of a message whose handler failed, and of those of its key behind it; pure."""
+"""Ordered retry: decides about failed messages and the later messages of their keys; pure."""

@@ -1,4 +1,4 @@
-"""Whether an intake does for a consumer that sends off what failed: by what the owners of its partitions say; pure."""
+"""Checks whether an intake fits a retrying consumer, by the status that the owners of its partitions publish; pure."""
 
 from collections.abc import Iterable
 
@@ -12,12 +12,12 @@ from tarry.units import format_instant
 
 
 def objection(statuses: Iterable[Status], names: Names, policy: RetryPolicy) -> str | None:
-    """Why messages that failed would not come back, in one line that says what to do; None: nothing is known against.
+    """Return why failed messages would not come back, in one line that says what to do; None: nothing is wrong.
 
     Args:
-        statuses: of the partitions of the intake.
-        names: of the consumer's topics.
-        policy: of the consumer.
+        statuses: the statuses of the intake's partitions.
+        names: the names of the consumer's topics.
+        policy: the consumer's retry policy.
     """
     for status in statuses:
         why = _objection(status, names, policy)

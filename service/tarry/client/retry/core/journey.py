@@ -1,4 +1,4 @@
-"""What a message on its way back carries about itself: headers on the records that the consumer sends off."""
+"""The journey of a retried message: headers that the consumer adds to the records that it sends to the intake."""
 
 import uuid
 from collections.abc import Iterable
@@ -18,13 +18,13 @@ RETRY_FIRST_ERROR = "tarry-retry-first-error"
 RETRY_LAST_ERROR = "tarry-retry-last-error"
 
 RETRY_REDRIVEN = "tarry-retry-redriven"
-"""On a dead letter that was sent again: the topic of dead letters, and the episode that it comes out of."""
+"""On a redriven message: its dead-letter topic and its episode."""
 
 ALONE = 0
-"""The number of a ticket that stands in no key queue: a message without a key, or where order does not matter."""
+"""The ticket number of a message in no key queue: it has no key, or the consumer does not keep the order."""
 
 MOST_OF_AN_ERROR = 500
-"""Characters of an error's text that are kept."""
+"""How many characters of an error the headers hold at most."""
 
 _OURS = frozenset(
     {
@@ -38,17 +38,17 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class Journey(NamedTuple):
-    """Where a message comes from, and what has become of it so far.
+    """The origin of a message, and its failed attempts so far.
 
     Attributes:
-        id: its id before it was sent off for the first time, 36 characters.
-        source: `topic/partition/offset`, where it was read first.
+        id: its original id, 36 characters.
+        source: `topic/partition/offset` of the original record.
         ticket: its place in a key queue.
-        hop: how often it was sent off.
-        attempts: how often it was handled, and failed.
-        first_failed_ms: when it failed first, epoch milliseconds; 0: never yet.
+        hop: how often it was sent to the intake.
+        attempts: the number of failed attempts.
+        first_failed_ms: when it failed first, epoch milliseconds; 0: not yet.
         first_error: class and text of the first error.
-        last_error: of the last one.
+        last_error: class and text of the last error.
     """
 
     id: str
@@ -62,31 +62,31 @@ class Journey(NamedTuple):
 
     @property
     def partition(self) -> int:
-        """Its partition in the topic."""
+        """The partition of the original record."""
         return int(self.source.split("/")[-2])
 
     @property
     def offset(self) -> int:
-        """Its offset in the topic."""
+        """The offset of the original record."""
         return int(self.source.rpartition("/")[2])
 
     def failed(self, error: BaseException, now_ms: int) -> Self:
-        """It was handled, and failed."""
+        """Return the journey after one more failed attempt."""
         text = described(error)
         first_ms, first = (self.first_failed_ms, self.first_error) if self.attempts else (now_ms, text)
         return self._replace(attempts=self.attempts + 1, first_failed_ms=first_ms, first_error=first, last_error=text)
 
     def sent_off(self, ticket: Ticket) -> Self:
-        """It is sent off once more."""
+        """Return the journey after one more hop."""
         return self._replace(ticket=ticket, hop=self.hop + 1)
 
     def hop_id(self, group: str) -> bytes:
-        """The id under which the service knows it on this hop."""
-        # With its place: an application may give several messages one id.
+        """Return the `tarry-id` of this hop."""
+        # It includes the source, because an application may give several messages the same id.
         return str(uuid.uuid5(uuid.UUID(self.id), f"{group}/{self.source}/{self.hop}")).encode()
 
     def headers(self) -> Headers:
-        """As headers."""
+        """Return the journey as headers."""
         headers: Headers = [
             (RETRY_ID, self.id.encode()),
             (RETRY_SOURCE, self.source.encode()),
@@ -104,10 +104,10 @@ class Journey(NamedTuple):
 
 
 def journey_of(headers: Iterable[tuple[str, bytes | None]]) -> Journey:
-    """Read back what `Journey.headers` has written.
+    """Read a journey from headers.
 
     Raises:
-        HeaderError: it is not there, or not whole: somebody else has written to the retry topic.
+        HeaderError: the headers are missing or incomplete: another producer has written to the retry topic.
     """
     found = {name: value.decode("utf-8", "replace") for name, value in headers if name in _OURS and value is not None}
     try:
@@ -129,7 +129,7 @@ def journey_of(headers: Iterable[tuple[str, bytes | None]]) -> Journey:
 
 
 def redriven_episode(headers: Iterable[tuple[str, bytes | None]], dead: str) -> int | None:
-    """The episode that a message was sent again out of, if it was, and if it was out of these dead letters."""
+    """Return the episode of a message that was redriven from this dead-letter topic; otherwise None."""
     for name, value in headers:
         if name == RETRY_REDRIVEN and value is not None:
             topic, _, episode = value.decode("utf-8", "replace").rpartition("/")
@@ -139,16 +139,16 @@ def redriven_episode(headers: Iterable[tuple[str, bytes | None]], dead: str) -> 
 
 
 def own_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
-    """The application's own, in their order."""
+    """Return the application's own headers, in their order."""
     return [(name, value) for name, value in headers if name not in _NOT_TO_TRAVEL]
 
 
 def described(error: BaseException) -> str:
-    """Class and text of an error, in one line that is not too long."""
+    """Return the class and the text of an error in one line of at most `MOST_OF_AN_ERROR` characters."""
     name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
     try:
         text = " ".join(str(error).split())
-    except Exception as own:  # noqa: BLE001 - an application's own error may fail at this, too
+    except Exception as own:  # noqa: BLE001 - the `__str__` of an application's exception may itself raise
         text = f"(no text: {type(own).__qualname__})"
     line = (f"{name}: {text}" if text else name)[:MOST_OF_AN_ERROR]
     return line.encode("utf-8", "backslashreplace").decode()

@@ -1,20 +1,20 @@
-"""The key queue: a key whose message failed, and all that follow it until it is well again; pure.
+"""The key queue: a failed message and the later messages of its key, until all are handled; pure.
 
-A message of key k fails. It is sent to come back after a wait, and k is *in trouble*: what follows of k does not
-overtake it, but is sent after it, to come back right behind. Such an *episode* begins at the message that failed first,
-whose offset names it, and numbers its messages 1, 2, 3, … in the order of the topic. The *head* is the number of the
-one whose turn it is, the *tail* the last number given away. Nothing but the head is handled. One that comes back before
-its turn is sent off again; one whose turn is over was done before, and is passed over. When the head is behind the
-tail, k is healthy.
+When a message of key k fails, the consumer sends it to the intake, to come back after a wait, and k is *in trouble*.
+Later messages of k must not overtake it: the consumer sends them to the intake too, to come back right after it. Such
+an *episode* is named by the offset of the message that failed first. It numbers its messages 1, 2, 3, … in the order of
+the topic. The *head* is the number of the message that may be handled now; the *tail* is the last number assigned. The
+handler gets only the head. A message that comes back before its turn is sent again. A message that comes back after its
+turn was already handled, and is skipped. When the head is greater than the tail, k is healthy.
 
-    offset 17 of k fails                17 goes off as 1, due in 1 s      head 1  tail 1
-    offset 18 of k is read              18 goes off as 2, due with it     head 1  tail 2
+    offset 17 of k fails                17 is sent as 1, due in 1 s       head 1  tail 1
+    offset 18 of k is read              18 is sent as 2, same due time    head 1  tail 2
     1 comes back and is done                                              head 2  tail 2
     2 comes back and is done            healthy                           head 3  tail 2
 
-No message of a key queue is due earlier than those sent off before it, and messages that are due at the same time come
-back in the order in which they were sent. So the queue mostly comes back in order; where it does not, the numbers
-restore the order.
+No message of a key queue is due earlier than the ones sent before it, and messages with equal due times come back in
+the order in which they were sent. So the queue mostly comes back in order. If it does not, the numbers restore the
+order.
 
 Cost: a message of the key queue makes one hop for each failure of a head in front of it.
 """
@@ -30,7 +30,7 @@ class Ticket(NamedTuple):
 
     Attributes:
         episode: the offset of the first message of its key that failed.
-        number: 1 for that one, and so on.
+        number: its number in the episode, from 1.
     """
 
     episode: int
@@ -39,15 +39,16 @@ class Ticket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A key that is in trouble.
+    """The state of a key in trouble.
 
     Attributes:
-        episode: the offset of its first message that failed.
-        head: the number whose turn it is.
-        tail: the last number that was given away.
-        due_ms: no message of the key queue that is on its way comes back later, epoch milliseconds.
-        head_due_ms: the head does not, which those behind it may have to do again and again.
-        stopped: nothing of it is handled any more.
+        episode: the offset of its first failed message.
+        head: the number of the message that may be handled now.
+        tail: the last number assigned.
+        due_ms: the latest due time of the key queue's messages in flight, epoch milliseconds.
+        head_due_ms: an upper bound of the head's due time; unlike `due_ms` it does not grow when messages behind the
+            head are sent again.
+        stopped: whether the messages of the key go to the dead letters, without being handled.
     """
 
     episode: int
@@ -59,26 +60,26 @@ class Trouble:
 
 
 class Handle(NamedTuple):
-    """It is this message's turn; without a ticket where its key is healthy."""
+    """Handle the message now; the ticket is None if the key is healthy."""
 
     ticket: Ticket | None
 
 
 class SendOff(NamedTuple):
-    """It is to come back at a time, under this ticket."""
+    """Send the message to the intake with this due time and ticket."""
 
     ticket: Ticket
     due_ms: int
 
 
 class Bury(NamedTuple):
-    """Its key has stopped: it goes to the dead letters; without a ticket where it never was on its way."""
+    """Write the message to the dead letters: its key has stopped."""
 
     ticket: Ticket
 
 
 class PassOver(NamedTuple):
-    """It was done before."""
+    """Skip the message: it was handled before."""
 
 
 Decision = Handle | SendOff | Bury | PassOver
@@ -88,11 +89,11 @@ PASS_OVER = PassOver()
 class KeyQueues:
     """The keys in trouble of one partition.
 
-    What changes is tentative until `commit`; `abort` takes it back.
+    Changes are tentative until `commit`; `abort` undoes them.
 
     Args:
-        least_ms: the shortest wait that anything is sent off for.
-        troubles: as they were committed last, by key.
+        least_ms: the shortest delay of a message that is sent to the intake.
+        troubles: the last committed states, by key.
     """
 
     def __init__(self, least_ms: int, troubles: Mapping[bytes, Trouble] | None = None) -> None:
@@ -101,32 +102,32 @@ class KeyQueues:
         self._before: dict[bytes, Trouble | None] = {}
 
     def __len__(self) -> int:
-        """How many keys are in trouble."""
+        """Return the number of keys in trouble."""
         return len(self._troubles)
 
     def of(self, key: bytes) -> Trouble | None:
-        """What is known of a key; None: it is healthy."""
+        """Return the state of a key; None: it is healthy."""
         return self._troubles.get(key)
 
     def length(self, key: bytes) -> int:
-        """How many messages of a key are on their way."""
+        """Return the number of a key's messages on their way back."""
         trouble = self._troubles.get(key)
         return trouble.tail - trouble.head + 1 if trouble and not trouble.stopped else 0
 
     def longest(self) -> int:
-        """How many messages of one key are on their way, at most."""
+        """Return the length of the longest key queue."""
         return max((self.length(key) for key in self._troubles), default=0)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def read(self, key: bytes, now_ms: int, *, releases: int | None = None) -> Decision:
-        """Decide on a message that is read from the topic.
+        """Decide about a message read from the topic.
 
         Args:
             key: its key.
-            now_ms: the time.
-            releases: the episode that it is sent again out of, where it was among the dead letters: a key that
-                stopped in that one goes on.
+            now_ms: the current time.
+            releases: the episode of a redriven dead letter; a key that stopped in this episode or an earlier one
+                continues. None: not redriven.
         """
         trouble = self._troubles.get(key)
         if trouble is not None and trouble.stopped and releases is not None and releases >= trouble.episode:
@@ -143,10 +144,10 @@ class KeyQueues:
         return SendOff(ticket, due_ms)
 
     def came_back(self, key: bytes, ticket: Ticket, now_ms: int) -> Decision:
-        """Decide on a message that has come back."""
+        """Decide about a message that has come back."""
         trouble = self._troubles.get(key)
         if trouble is None or ticket.episode != trouble.episode:
-            return Bury(ticket)  # its key had stopped, and was let go on while this was on its way
+            return Bury(ticket)  # its key stopped, and a redrive released the key before this message came back
         if trouble.stopped:
             return Bury(ticket)
         if ticket.number < trouble.head:
@@ -158,7 +159,7 @@ class KeyQueues:
         return SendOff(ticket, due_ms)
 
     def done(self, key: bytes, ticket: Ticket | None) -> None:
-        """A message was handled, or is given up: it is the next one's turn."""
+        """Note that a message was handled or given up; the next one may be handled."""
         if ticket is None:
             return
         trouble = self._troubles[key]
@@ -166,13 +167,13 @@ class KeyQueues:
         self._set(key, None if is_last else replace(trouble, head=ticket.number + 1, head_due_ms=trouble.due_ms))
 
     def again(self, key: bytes, offset: int, ticket: Ticket | None, due_ms: int) -> SendOff:
-        """A message failed, and comes back.
+        """Note that a message failed and will be retried.
 
         Args:
             key: its key.
-            offset: its offset in the topic, where it has no ticket.
-            ticket: its ticket; None: its key was healthy so far.
-            due_ms: when it comes back.
+            offset: its offset in the topic; used only without a ticket.
+            ticket: its ticket; None: its key was healthy.
+            due_ms: the due time of the next attempt.
         """
         if ticket is None:
             self._set(key, Trouble(offset, 1, 1, due_ms, due_ms))
@@ -183,7 +184,7 @@ class KeyQueues:
         return SendOff(ticket, due_ms)
 
     def stop(self, key: bytes, offset: int, ticket: Ticket | None) -> Ticket:
-        """A message failed for good, and nothing behind it is to be handled either; returns its ticket."""
+        """Note that a message failed permanently and that its key stops; return the message's ticket."""
         if ticket is None:
             ticket = Ticket(offset, 1)
             self._set(key, Trouble(offset, 2, 1, 0, 0, stopped=True))
@@ -192,23 +193,23 @@ class KeyQueues:
         return ticket
 
     def overdue(self, before_ms: int) -> Iterable[tuple[bytes, Trouble]]:
-        """Keys whose head should have come back before a time."""
+        """Return the keys whose head was due before a time."""
         return [(key, t) for key, t in self._troubles.items() if not t.stopped and t.head_due_ms < before_ms]
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
     def changed(self) -> dict[bytes, Trouble | None]:
-        """What a transaction has to write: keys and how they are; None: healthy."""
+        """Return the keys that a transaction must write, with their states; None: healthy."""
         return {
             key: self._troubles.get(key) for key, before in self._before.items() if self._troubles.get(key) != before
         }
 
     def commit(self) -> None:
-        """What changed is written."""
+        """Note that the changes are written."""
         self._before.clear()
 
     def abort(self) -> None:
-        """What changed is not written: it is as it was."""
+        """Undo the changes since the last commit."""
         for key, before in self._before.items():
             if before is None:
                 self._troubles.pop(key, None)
@@ -225,16 +226,16 @@ class KeyQueues:
 
 
 def encode(trouble: Trouble) -> bytes:
-    """As the value of a record that keeps it."""
+    """Return the value of the state record."""
     fields = {"v": 1, **asdict(trouble)}
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def decode(value: bytes) -> Trouble:
-    """Read back what `encode` has written.
+    """Read a value of `encode`.
 
     Raises:
-        ValueError: it is something else, or of a version that is not known here.
+        ValueError: it has another form or an unknown version.
     """
     fields = json.loads(value)
     if not isinstance(fields, dict) or fields.pop("v", None) != 1:

@@ -1,4 +1,4 @@
-"""What is read, what a handler is given, and what goes out for it."""
+"""The records that a consumer reads and writes, and the message that a handler gets."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from tarry.client.retry.core.journey import Headers, Journey
 
 
 class Incoming(NamedTuple):
-    """A record that was read, of the topic or of the retry topic."""
+    """A record read from the topic or the retry topic."""
 
     topic: str
     offset: int
@@ -17,14 +17,14 @@ class Incoming(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record that goes out: to a topic, in the consumer's transaction.
+    """A record to write in the consumer's transaction.
 
     Attributes:
-        topic: where to.
-        partition: which; -1: by key.
-        key: of the record.
-        value: of the record.
-        headers: of the record.
+        topic: the topic.
+        partition: the partition; -1: chosen by the key.
+        key: the key.
+        value: the value.
+        headers: the headers.
     """
 
     topic: str
@@ -35,20 +35,21 @@ class Record(NamedTuple):
 
 
 class RetryMessage(NamedTuple):
-    """A message, as a handler sees it: the same on each attempt.
+    """A message as the handler gets it. Place, key, value, headers and id are the same on each attempt.
 
     Attributes:
-        topic: where it was read first.
-        partition: of that topic.
-        offset: in that partition.
-        timestamp_ms: of the record that was read, epoch milliseconds; on a later attempt, when it came back.
-        key: its key.
-        value: its value.
-        headers: the application's own.
-        id: its `tarry-id`, or one made from its place: 36 characters, the same on each attempt.
-        attempt: 1 for the first.
-        journey: what it carries on its way.
-        returned: whether it has come back.
+        topic: the topic of the original record.
+        partition: the partition of the original record.
+        offset: the offset of the original record.
+        timestamp_ms: the timestamp of the record read, epoch milliseconds; on a later attempt, when it came back.
+        key: the key.
+        value: the value.
+        headers: the application's own headers.
+        id: the `tarry-id`; without one the `ce_id`, if that is a UUID as text; else an id derived from the original
+            topic, partition and offset. 36 characters.
+        attempt: the number of the attempt, from 1.
+        journey: what the message carries about its attempts so far.
+        returned: whether it has come back through the retry topic.
     """
 
     topic: str

@@ -1,9 +1,9 @@
-"""What the topics of a consumer that tries again are called."""
+"""The names of a retrying consumer's topics."""
 
 from dataclasses import dataclass
 
 RETRY, STATE, DEAD = ".retry", ".retry-state", ".dead"
-"""What the names of topics beside a topic and a group end with."""
+"""The suffixes of the topics that belong to a topic and a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,9 +11,9 @@ class Names:
     """The topics of a consumer.
 
     Attributes:
-        topic: whose messages are handled.
-        group: who handles them.
-        intake: where they are sent off to.
+        topic: the topic that the group consumes.
+        group: the consumer group.
+        intake: the intake that failed messages are sent to.
     """
 
     topic: str
@@ -22,15 +22,15 @@ class Names:
 
     @property
     def retry(self) -> str:
-        """Where they come back."""
+        """The topic through which messages come back."""
         return f"{self.topic}.{self.group}{RETRY}"
 
     @property
     def state(self) -> str:
-        """Which keys are in trouble."""
+        """The compacted topic with the keys in trouble."""
         return f"{self.topic}.{self.group}{STATE}"
 
     @property
     def dead(self) -> str:
-        """What was given up."""
+        """The topic of dead letters: messages that were given up."""
         return f"{self.topic}.{self.group}{DEAD}"

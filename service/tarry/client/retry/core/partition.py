@@ -1,7 +1,7 @@
-"""One partition of a topic whose handler may fail: what is to be handled, and what goes out for the rest; pure.
+"""One partition of a retrying consumer: decides about each record, and collects the records to write; pure.
 
-Records of the topic and of those that came back are looked at one after the other. Each is handled, or sent off, or
-goes to the dead letters. What goes out collects until a transaction takes it, with the offsets that it has come to.
+It takes the records of the topic and of the retry topic one after the other. Each goes to the handler, to the intake,
+or to the dead letters. The records to write collect until a transaction writes them together with the new offsets.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,19 +26,19 @@ from tarry.headers import (
 )
 
 FOREIGN = "not-on-its-way-back"
-"""Why a record of the retry topic is a dead letter that this consumer never sent off."""
+"""The error code of a retry-topic record that this consumer did not send; it becomes a dead letter."""
 
 
 class RetryPartition:
-    """One partition.
+    """One partition of the topic, with the same partition of the retry, state and dead-letter topics.
 
     Args:
-        names: of the topics.
-        partition: its number, in all of them.
+        names: the names of the topics.
+        partition: the partition number, the same in all topics.
         policy: decides after failures.
         key_queues: the keys in trouble.
-        keeps_order: whether a key's messages wait for one that failed.
-        positions: for the topic and the retry topic, the offset that comes next.
+        positions: the next offset of the topic and of the retry topic.
+        keeps_order: whether later messages of a key wait for a failed one.
     """
 
     def __init__(
@@ -59,19 +59,20 @@ class RetryPartition:
         self._keeps_order = keeps_order
         self._out: list[Record] = []
         self.looked_at: tuple[tuple[str, int], int] | None = None
-        """The topic, the partition and the offset of what was looked at last."""
+        """Topic, partition and offset of the last record that was taken."""
         self.is_dirty = False
-        """Whether there is anything for a transaction to write."""
+        """Whether a transaction has something to write."""
 
     def look(self, record: Incoming, now_ms: int) -> RetryMessage | None:
-        """Look at the record that comes next.
+        """Take the next record.
 
         Args:
-            record: of the topic or the retry topic; one below the position was looked at before.
-            now_ms: the time.
+            record: of the topic or the retry topic; one below the position is ignored.
+            now_ms: the current time.
 
         Returns:
-            The message, if it is its turn to be handled: `succeeded` or `failed` is the next call. None: it is settled.
+            The message, if the handler must get it now; then the caller calls `succeeded` or `failed` next. None: the
+            record is settled.
         """
         if not self._comes_next(record):
             return None
@@ -84,7 +85,7 @@ class RetryPartition:
         return message
 
     def is_full(self, record: Incoming, most: int) -> bool:
-        """Whether the key queue that a record of the topic would join is so long already."""
+        """Whether the key queue that a record of the topic would join already has `most` messages."""
         return self._would_follow(record) and self.key_queues.length(record.key or b"") >= most
 
     def _would_follow(self, record: Incoming) -> bool:
@@ -92,34 +93,34 @@ class RetryPartition:
         return is_new and record.key is not None and self.key_queues.of(record.key) is not None
 
     def refused(self, record: Incoming, error: BaseException, now_ms: int) -> None:
-        """A record for which nothing can go out: what would, was refused for good."""
+        """Give up a record whose outgoing records the brokers permanently refuse."""
         if self._would_follow(record):
             self.refuse(record, GaveUp.UNSENDABLE, str(error))
         elif (message := self.look(record, now_ms)) is not None:
             self.give_up(message, error, now_ms)
 
     def refuse(self, record: Incoming, code: str, detail: str) -> None:
-        """A record that nobody can handle: to the dead letters, as it is."""
+        """Write a record that cannot be handled to the dead letters, unchanged."""
         if self._comes_next(record):
             self._bury(record, record.headers, code, detail)
             self._settle()
 
     def _comes_next(self, record: Incoming) -> bool:
-        """Whether a record was not looked at before; then it is what is looked at."""
+        """Whether a record was not taken before; if so, remember it as the last one."""
         if record.offset < self.positions[record.topic]:
             return False
         self.looked_at = (record.topic, self.partition), record.offset
         return True
 
     def _settle(self) -> None:
-        """What was looked at last is behind us."""
+        """Advance the position past the last record."""
         if self.looked_at is not None:
             (topic, _), offset = self.looked_at
             self.positions[topic] = offset + 1
         self.is_dirty = True
 
     def _key_in_order(self, message: RetryMessage) -> bytes | None:
-        """The key that a message has to wait for; None: there is none, or order does not matter."""
+        """Return the message's key if the order of keys is kept; otherwise None."""
         return message.key if self._keeps_order else None
 
     def _look_at_new(self, record: Incoming, now_ms: int) -> RetryMessage | None:
@@ -150,7 +151,7 @@ class RetryPartition:
         )
         if (key := self._key_in_order(message)) is None:
             return message
-        if journey.ticket.number == ALONE:  # sent off when order did not matter
+        if journey.ticket.number == ALONE:  # sent when the consumer did not keep the order
             return self._decided(message, self.key_queues.read(key, now_ms))
         return self._decided(message, self.key_queues.came_back(key, journey.ticket, now_ms))
 
@@ -186,23 +187,23 @@ class RetryPartition:
         return None
 
     def heads_overdue(self, before_ms: int) -> dict[tuple[bytes, Ticket], int]:
-        """Heads that should have come back before a time: their keys and tickets, and when they were to come back."""
+        """Return the heads that were due before a time: keys and tickets, each with its due time."""
         return {
             (key, Ticket(trouble.episode, trouble.head)): trouble.head_due_ms
             for key, trouble in self.key_queues.overdue(before_ms)
         }
 
     def never_comes(self, record: Incoming, why: str) -> None:
-        """A head is known never to come back: to the dead letters, and it is the next one's turn.
+        """Write a head that will never come back to the dead letters; the next message may be handled.
 
         Args:
-            record: of the intake, as it was sent off.
-            why: what became of it.
+            record: its record in the intake.
+            why: its outcome and reason.
         """
         journey = journey_of(record.headers)
         trouble = self.key_queues.of(record.key or b"") if journey.partition == self.partition else None
         if trouble is None or trouble.stopped or journey.ticket != (trouble.episode, trouble.head):
-            return  # another partition's, or it has come back after all
+            return  # it belongs to another partition, or it has come back after all
         self._bury(record, _with(journey, own_headers(record.headers)), GaveUp.NEVER_CAME, why)
         self.key_queues.done(record.key or b"", journey.ticket)
         self.is_dirty = True
@@ -210,27 +211,27 @@ class RetryPartition:
     # -- after the handler --------------------------------------------------------------------------------------------
 
     def succeeded(self, message: RetryMessage, produced: Iterable[Record]) -> None:
-        """It was handled.
+        """Note that the handler returned.
 
         Args:
             message: from `look`.
-            produced: what the handler wants sent with it.
+            produced: the records that the handler sends.
         """
         self._out.extend(produced)
         self._next_one(message)
         self._settle()
 
     def failed(self, message: RetryMessage, error: BaseException, now_ms: int, chance: float) -> GaveUp | None:
-        """Its handler raised.
+        """Note that the handler raised.
 
         Args:
             message: from `look`.
-            error: what was raised.
-            now_ms: the time.
+            error: the exception.
+            now_ms: the current time.
             chance: a random number from 0 up to 1, for the jitter.
 
         Returns:
-            Why it was given up; None: it comes back.
+            Why the message is given up; None: it will be retried.
         """
         journey = message.journey.failed(error, now_ms)
         decision = self._policy.decide(error, journey.attempts, journey.first_failed_ms, now_ms, chance)
@@ -240,7 +241,7 @@ class RetryPartition:
             if key is not None:
                 sent = self.key_queues.again(key, message.offset, ticket, due_ms)
             else:
-                self._next_one(message)  # it may stand in a key queue of when order mattered
+                self._next_one(message)  # it may be in a key queue of a time when the consumer kept the order
                 sent = SendOff(Ticket(message.offset, ALONE), due_ms)
             self._send_off(message, journey, sent)
             self._settle()
@@ -254,19 +255,19 @@ class RetryPartition:
         return decision.gave_up
 
     def give_up(self, message: RetryMessage, error: BaseException, now_ms: int) -> None:
-        """What was to go out for it is refused for good: a dead letter, whatever the policy says."""
+        """Make a message a dead letter, whatever the policy says: the brokers permanently refuse its records."""
         self._next_one(message)
         self._give_up(message, message.journey.failed(error, now_ms), GaveUp.UNSENDABLE)
         self._settle()
 
     def reach(self, topic: str, position: int) -> None:
-        """Take note of the reader's position: what lies below it and was not looked at are markers."""
+        """Note the reader's position: offsets below it that were not taken are control or aborted records."""
         if position > self.positions[topic]:
             self.positions[topic] = position
             self.is_dirty = True
 
     def _ticket(self, message: RetryMessage) -> Ticket | None:
-        """Its place in a key queue, if it stands in one."""
+        """Return its place in a key queue; None: it is in no key queue."""
         ticket = message.journey.ticket
         return ticket if message.returned and ticket.number != ALONE else None
 
@@ -299,7 +300,7 @@ class RetryPartition:
     # -- transactions -------------------------------------------------------------------------------------------------
 
     def outgoing(self) -> list[Record]:
-        """What a transaction has to write, the changes of keys in trouble at last."""
+        """Return the records that a transaction must write; the changed states of keys come last."""
         state = [
             Record(self._names.state, self.partition, key, encode(trouble) if trouble else None, [])
             for key, trouble in self.key_queues.changed().items()
@@ -307,14 +308,14 @@ class RetryPartition:
         return [*self._out, *state]
 
     def commit(self) -> None:
-        """It is written."""
+        """Note that the transaction is committed."""
         self._out = []
         self.is_dirty = False
         self.key_queues.commit()
 
 
 def _with(journey: Journey, headers: Headers) -> Headers:
-    """A message's own headers, and what it carries about itself, as a dead letter has them."""
+    """Return the headers of a dead letter: the message's own, its id and its journey."""
     return [*headers, (ID, journey.id.encode()), *journey.headers()]
 
 

@@ -1,7 +1,7 @@
-"""How often and how long a handler is tried again: a policy's values, and what it decides after a failure.
+"""The retry policy: how often and how long to retry, and its decision after a failure.
 
-The wait after the n-th failure is `first_ms * factor ** (n - 1)`, at most `longest_ms`; of that, a random part of up to
-`jitter` is left out, so that messages that failed together do not come back together (AWS Architecture Blog,
+The wait after the n-th failure is `first_ms * factor ** (n - 1)`, at most `longest_ms`. A random share of it, up to
+`jitter`, is subtracted, so that messages that failed together do not come back together (AWS Architecture Blog,
 "Exponential Backoff And Jitter", 2015).
 """
 
@@ -13,18 +13,18 @@ from tarry.errors import ConfigError
 
 
 class OnError(StrEnum):
-    """What an error of the handler asks for."""
+    """How to treat an exception of the handler."""
 
     RETRY = "retry"
-    """Again later, as long as the policy allows."""
+    """Retry later, as long as the policy allows."""
     DEAD = "dead"
-    """Again would not help: to the dead letters, and on with the next of the key."""
+    """Write the message to the dead letters, and continue with the next message of the key."""
     STOP = "stop"
-    """To the dead letters, and all that follows of the key with it, until somebody sends them again."""
+    """Write the message and all later messages of its key to the dead letters, until they are redriven."""
 
 
 class GaveUp(StrEnum):
-    """Why a message is not tried again."""
+    """Why a message is not retried."""
 
     FINAL = "final-error"
     ATTEMPTS = "out-of-attempts"
@@ -36,12 +36,12 @@ class GaveUp(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
-    """What becomes of a message whose handler failed.
+    """The policy's decision about a failed message.
 
     Attributes:
-        delay_ms: it is tried again so much later; None: it is not.
-        gave_up: why it is not.
-        stops_key: whether what follows of its key goes to the dead letters as well.
+        delay_ms: how long until the next attempt; None: no next attempt.
+        gave_up: why there is no next attempt.
+        stops_key: whether the later messages of its key go to the dead letters, too.
     """
 
     delay_ms: int | None
@@ -51,20 +51,20 @@ class RetryDecision:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How a consumer tries again.
+    """How often and how long a consumer retries.
 
     Attributes:
         first_ms: the wait after the first failure.
-        factor: by which each wait is longer than the one before.
-        longest_ms: no wait is longer.
-        jitter: the share of a wait that is left to chance, 0 to 1.
-        attempts: how often a message is handled at most, the first time included; None: no limit.
-        total_ms: from its first failure on, when a message is given up; None: no limit.
-        on_error: what errors ask for, by class; the most specific class that fits decides, `RETRY` where none does.
-        when_exhausted: what becomes of a key whose message is out of attempts or time: `DEAD` or `STOP`.
+        factor: the ratio of each wait to the one before.
+        longest_ms: the longest wait.
+        jitter: the random share of a wait, 0 to 1.
+        attempts: the most attempts of a message, including the first; None: no limit.
+        total_ms: the longest time from the first failure to the last attempt; None: no limit.
+        on_error: how to treat exceptions, by class. The most specific matching class decides; without one, `RETRY`.
+        when_exhausted: what to do when a message is out of attempts or time: `DEAD` or `STOP`.
 
     Raises:
-        ConfigError: a value makes no sense.
+        ConfigError: a value is invalid.
     """
 
     first_ms: int = 1_000
@@ -79,49 +79,49 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         self._refuse_other_types()
         for holds, text in (
-            (self.first_ms >= 1, "first_ms: at least 1"),
-            (self.factor >= 1, "factor: at least 1"),
-            (self.longest_ms >= self.first_ms, "longest_ms: at least first_ms"),
-            (0 <= self.jitter <= 1, "jitter: 0 to 1"),
-            (self.attempts is None or self.attempts >= 1, "attempts: at least 1, or None"),
-            (self.total_ms is None or self.total_ms >= 0, "total_ms: at least 0, or None"),
+            (self.first_ms >= 1, "first_ms: must be at least 1"),
+            (self.factor >= 1, "factor: must be at least 1"),
+            (self.longest_ms >= self.first_ms, "longest_ms: must be at least first_ms"),
+            (0 <= self.jitter <= 1, "jitter: must be from 0 to 1"),
+            (self.attempts is None or self.attempts >= 1, "attempts: must be at least 1, or None"),
+            (self.total_ms is None or self.total_ms >= 0, "total_ms: must be at least 0, or None"),
             (
                 all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.on_error),
-                "on_error: classes of exceptions, not their names",
+                "on_error: the keys must be exception classes, not their names",
             ),
             (
                 all(isinstance(asked, OnError) for asked in self.on_error.values()),
-                "on_error: for each class OnError.RETRY, DEAD or STOP",
+                "on_error: the values must be OnError.RETRY, DEAD or STOP",
             ),
-            (self.when_exhausted is not OnError.RETRY, "when_exhausted: DEAD or STOP"),
+            (self.when_exhausted is not OnError.RETRY, "when_exhausted: must be DEAD or STOP"),
         ):
             if not holds:
                 raise ConfigError(f"retry policy: {text}")
 
     def _refuse_other_types(self) -> None:
-        """Refuse what is not a number where one belongs, before it is compared."""
+        """Refuse values of a wrong type, before they are compared."""
         for name, what, kinds, may_be_none in (
-            ("first_ms", "milliseconds, a whole number", (int,), False),
+            ("first_ms", "a whole number of milliseconds", (int,), False),
             ("factor", "a number", (int, float), False),
-            ("longest_ms", "milliseconds, a whole number", (int,), False),
+            ("longest_ms", "a whole number of milliseconds", (int,), False),
             ("jitter", "a number", (int, float), False),
             ("attempts", "a whole number, or None", (int,), True),
-            ("total_ms", "milliseconds, a whole number, or None", (int,), True),
-            ("on_error", "a mapping from classes of exceptions", (Mapping,), False),
+            ("total_ms", "a whole number of milliseconds, or None", (int,), True),
+            ("on_error", "a mapping from exception classes", (Mapping,), False),
             ("when_exhausted", "OnError.DEAD or OnError.STOP", (OnError,), False),
         ):
             given = getattr(self, name)
             is_right = isinstance(given, kinds) and not isinstance(given, bool)
             if not is_right and not (may_be_none and given is None):
-                raise ConfigError(f"retry policy: {name}: {what}, not {given!r}")
+                raise ConfigError(f"retry policy: {name}: must be {what}, not {given!r}")
 
     @property
     def least_ms(self) -> int:
-        """The shortest wait that it can decide on."""
+        """The shortest wait that the policy can choose."""
         return max(1, int(self.first_ms * (1 - self.jitter)))
 
     def asks(self, error: BaseException) -> OnError:
-        """What an error asks for, by the first of its classes that the policy knows."""
+        """Return how to treat an exception, by the first class of its MRO that the policy names."""
         for kind in type(error).__mro__:
             if kind in self.on_error:
                 return self.on_error[kind]
@@ -133,11 +133,11 @@ class RetryPolicy:
         """Decide after a failure.
 
         Args:
-            error: what the handler raised.
-            attempt: how often the message was handled, this time included: 1 or more.
-            first_failed_ms: when it failed for the first time, epoch milliseconds.
-            now_ms: the time.
-            chance: a random number from 0 up to 1.
+            error: the exception of the handler.
+            attempt: the number of attempts so far, including this one.
+            first_failed_ms: when the message failed first, epoch milliseconds.
+            now_ms: the current time.
+            chance: a random number from 0 up to 1, for the jitter.
         """
         asked = self.asks(error)
         if asked is not OnError.RETRY:

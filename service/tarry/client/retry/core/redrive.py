@@ -1,4 +1,4 @@
-"""Sending dead letters again: which, in which order, and as what; pure."""
+"""Redriving dead letters: which ones, in which order, and as which records; pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from tarry.errors import ConfigError, HeaderError
 from tarry.headers import ERROR, ERROR_DETAIL, ID, TARGET
 
 REDRIVEN_OFFSET = "tarry-redriven-offset"
-"""On a record without key and value beside the dead letters: the one at this offset was sent again."""
+"""On a marker, a record of the dead-letter topic without key and value: the dead letter at this offset was redriven."""
 
 _OFFSET = re.compile("[0-9]{1,19}")
 
@@ -26,18 +26,18 @@ class DeadLetter(NamedTuple):
     headers: Headers
 
     def text(self, name: str) -> list[str]:
-        """What `key`, `value` or a header of this name says; nothing where there is none."""
+        """Return the text of `key`, `value` or all headers of this name; empty if there is none."""
         found = {"key": [self.key], "value": [self.value]}.get(name)
         values = found if found is not None else [value for header, value in self.headers if header == name]
         return [value.decode("utf-8", "replace") for value in values if value is not None]
 
 
 class Condition(NamedTuple):
-    """What a dead letter must say.
+    """A condition on a dead letter.
 
     Attributes:
-        name: `key`, `value`, or a header's name.
-        pattern: a shell's, with `*`, `?` and `[...]`.
+        name: `key`, `value`, or the name of a header.
+        pattern: a shell pattern with `*`, `?` and `[...]`.
     """
 
     name: str
@@ -45,27 +45,29 @@ class Condition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Condition":
-        """From `name=pattern`.
+        """Parse `name=pattern`.
 
         Raises:
-            ConfigError: it is something else.
+            ConfigError: the text has another form.
         """
         name, equals, pattern = text.partition("=")
         if not (name and equals):
-            raise ConfigError(f"--where: NAME=PATTERN, such as tarry-error=out-of-attempts or key=order-*: {text!r}")
+            raise ConfigError(
+                f"--where: must be NAME=PATTERN, such as tarry-error=out-of-attempts or key=order-*: {text!r}"
+            )
         return cls(name, pattern)
 
     def holds(self, letter: DeadLetter) -> bool:
-        """Whether it does."""
+        """Return whether a dead letter meets the condition."""
         return any(fnmatchcase(text, self.pattern) for text in letter.text(self.name))
 
 
 def selected(letters: Iterable[DeadLetter], conditions: Sequence[Condition]) -> list[DeadLetter]:
-    """Those that all conditions hold for and that were not sent again: of each key in the order of its topic.
+    """Return the dead letters that meet all conditions and were not redriven; those of a key in the topic's order.
 
     Args:
-        letters: all that the topic holds, of each partition in the order of its offsets.
-        conditions: all must hold.
+        letters: all records of the dead-letter topic, those of a partition in the order of their offsets.
+        conditions: the conditions; all must hold.
     """
     again: set[tuple[int, int]] = set()
     found: list[DeadLetter] = []
@@ -80,7 +82,7 @@ def selected(letters: Iterable[DeadLetter], conditions: Sequence[Condition]) -> 
 
 
 def _place(letter: DeadLetter) -> tuple[int, int, int]:
-    """A key queue's messages by their numbers; all others as they came."""
+    """Return the sort key: the number in the key queue, for other messages the offset."""
     try:
         ticket = journey_of(letter.headers).ticket
     except HeaderError:
@@ -89,22 +91,22 @@ def _place(letter: DeadLetter) -> tuple[int, int, int]:
 
 
 def sent_again(letter: DeadLetter, dead: str, to: str) -> tuple[Record, Record]:
-    """What goes out for a dead letter.
+    """Return the records to write for a dead letter.
 
     Args:
-        letter: which.
-        dead: the topic that it is in.
-        to: the topic that it is sent to.
+        letter: the dead letter.
+        dead: its dead-letter topic.
+        to: the topic to send it to.
 
     Returns:
-        The message as it was, and the note beside the dead letter.
+        The original message, and the marker for the dead-letter topic.
     """
     note = Record(dead, letter.partition, None, None, [(REDRIVEN_OFFSET, b"%d" % letter.offset)])
     try:
         journey = journey_of(letter.headers)
     except HeaderError:
         journey = None
-    if journey is None or letter.text(TARGET):  # of an intake, request and all
+    if journey is None or letter.text(TARGET):  # an intake's dead letter: keep the request headers
         headers = [one for one in letter.headers if one[0] not in {ERROR, ERROR_DETAIL}]
         return Record(to, -1, letter.key, letter.value, headers), note
     headers = [
@@ -112,6 +114,6 @@ def sent_again(letter: DeadLetter, dead: str, to: str) -> tuple[Record, Record]:
         (ID, journey.id.encode()),
         (RETRY_REDRIVEN, f"{dead}/{journey.ticket.episode}".encode()),
     ]
-    # Its own partition, whatever partitioner had put it there.
+    # Back to its original partition, whatever partitioner its producer used.
     at_home = any(source.rsplit("/", 2)[0] == to for source in letter.text(RETRY_SOURCE))
     return Record(to, journey.partition if at_home else -1, letter.key, letter.value, headers), note
