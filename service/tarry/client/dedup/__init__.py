@@ -1,4 +1,4 @@
-"""Readers that handle each message once: a window in memory, and a sink that is exact."""
+"""Deduplication for readers: a best-effort window in memory, and an exactly-once sink."""
 
 from tarry.client.dedup.deduplicator import Deduplicator
 from tarry.client.dedup.delivered import DeliveredMessage

@@ -1,4 +1,4 @@
-"""Duplicates told apart in memory, for a reader whose work is best effort or idempotent anyway."""
+"""Deduplication in memory, for a reader whose work is best effort or idempotent."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -9,14 +9,15 @@ from tarry.clock import Clock, SystemClock
 
 
 class Deduplicator:
-    """Tells a reader which messages it has handled already, by `tarry-id`, in a window of its own for each topic.
+    """Tells a reader which messages it has already handled, by `tarry-id`, with one window for each topic.
 
-    It is asked first and told afterwards, so that what a handler failed at counts as new when it is read again.
+    Call `is_new` before handling and `done` afterwards, so that a message whose handling failed is new when it is read
+    again.
 
-    It is a best effort: it knows what *this process* has handled, within its bounds. After a restart or a rebalance the
-    next owner of a partition knows nothing of what was handled before. `PostgresSink` does.
+    It is best effort: it knows what *this process* has handled, within its bounds. After a restart or a rebalance the
+    next owner of a partition does not know which messages were handled before. For exactly-once use `PostgresSink`.
 
-    A message without a `tarry-id` is always new. For one thread.
+    A message without a `tarry-id` is always new. Not thread-safe.
 
     Example:
         deduplicator = Deduplicator()
@@ -31,12 +32,12 @@ class Deduplicator:
             consumer.store_offsets(record)
 
     Args:
-        most: ids of each topic; a million take about 150 MB (see `DedupWindow`).
-        keep: how long each is remembered.
+        most: the most ids to remember for each topic; a million take about 150 MB (see `DedupWindow`).
+        keep: how long to remember each.
         clock: monotonic time.
 
     Raises:
-        ValueError: a bound is too small.
+        ValueError: `most` is less than 1, or `keep` is less than a millisecond.
     """
 
     def __init__(
@@ -47,16 +48,16 @@ class Deduplicator:
         self._clock = clock or SystemClock()
         self._windows: dict[str, DedupWindow[int]] = {}
         if most < 1 or self._keep_ms < 1:
-            raise ValueError(f"most and keep: at least 1, and a millisecond: {most}, {keep}")
+            raise ValueError(f"most must be at least 1 and keep at least 1 ms: {most}, {keep}")
 
     def is_new(self, message: DeliveredMessage) -> bool:
-        """Tell whether no message of this topic and id is known to be done."""
+        """Return whether no message with this topic and id is known to be done."""
         return message.id is None or not self._window_of(message.topic).knows(
             UUID(message.id).int, self._clock.monotonic_ms()
         )
 
     def done(self, message: DeliveredMessage) -> None:
-        """Remember a message that was handled."""
+        """Remember that a message was handled."""
         if message.id is not None:
             self._window_of(message.topic).add(UUID(message.id).int, self._clock.monotonic_ms())
 

@@ -1,4 +1,4 @@
-"""A delivered message: a record of a target, with what the service says of it."""
+"""A delivered message: a record of a target topic, with the service's headers parsed."""
 
 import re
 from typing import NamedTuple, Self
@@ -15,16 +15,16 @@ class DeliveredMessage(NamedTuple):
     """A message as a reader gets it.
 
     Attributes:
-        topic: where it was read.
-        partition: of that topic.
-        offset: in that partition.
-        timestamp_ms: of the record, epoch milliseconds: when it was delivered.
-        key: its key.
-        value: its value.
-        headers: all of them.
-        id: its `tarry-id`, 36 characters in lower case; None where it has none that is a UUID.
-        due_ms: when it was due, epoch milliseconds; None where nothing says so.
-        source: `topic/partition/offset` of the intake's record; None where nothing says so.
+        topic: the target topic.
+        partition: the partition in the target topic.
+        offset: the offset in that partition.
+        timestamp_ms: the record's timestamp, epoch milliseconds: when it was delivered.
+        key: the key.
+        value: the value.
+        headers: all headers.
+        id: the `tarry-id`, 36 characters in lower case; None: there is none, or it is not a UUID.
+        due_ms: the due time (`tarry-due-ms`), epoch milliseconds; None: the header is missing or malformed.
+        source: `topic/partition/offset` of the intake's record (`tarry-source`); None: the header is missing.
     """
 
     topic: str
@@ -40,9 +40,9 @@ class DeliveredMessage(NamedTuple):
 
     @classmethod
     def of(cls, record: Message) -> Self:
-        """Read a record, which must not be an error.
+        """Convert a record, which must not be an error event.
 
-        A header whose name is not UTF-8 has a stand-in for it: the client library cannot give such names out.
+        A header whose name is not UTF-8 gets a substitute name: the client library cannot return such names.
         """
         topic, partition, offset = record.topic() or "", record.partition() or 0, record.offset() or 0
         headers = headers_of(record)

@@ -1,6 +1,6 @@
-"""The loop of a sink: serves its group, takes partitions over, reads a batch, and writes it in one SQL transaction.
+"""The loop of a sink: polls the group, takes partitions over, reads a batch, and writes it in one SQL transaction.
 
-Whatever fails on the way, nothing in memory counts: all partitions are taken over anew, from what is stored.
+After any failure it drops its state in memory, and takes over all its partitions again from the stored offsets.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,11 +19,16 @@ from tarry.kafka.reader import Reader
 from tarry.kafka.types import Place
 
 READ_WAIT_S = 0.05
+"""How long a turn waits for messages, in seconds."""
+
 RETRY_MS = 100
+"""The wait after the first failure; it doubles with each further failure."""
+
 RETRY_MOST_MS = 5_000
+"""The longest wait after a failure."""
 
 STORE_ENDS_MS = 30_000
-"""How seldom an offset is stored that has moved past markers and aborted records only."""
+"""The least time between two stores of offsets that moved past control and aborted records only."""
 
 
 @dataclass(slots=True)
@@ -31,9 +36,9 @@ class Owned:
     """A partition that was taken over.
 
     Attributes:
-        generation: under which it may be written.
-        stored: the next offset, in the database.
-        position: the next offset, here: `stored` and what was read since.
+        generation: the generation that this process writes with.
+        stored: the next offset in the database.
+        position: the next offset to read: `stored` plus the records read since.
     """
 
     generation: int
@@ -42,17 +47,17 @@ class Owned:
 
 
 class Loop:
-    """The loop.
+    """One sink's loop; not thread-safe.
 
     Args:
-        membership: of this process.
-        reader: of messages.
-        offsets: questions to the brokers.
+        membership: of this process in the group.
+        reader: reads messages.
+        offsets: sends requests about offsets to the brokers.
         store: the database.
-        begin: where a partition without an offset begins.
-        batch: how many messages one transaction holds at most.
+        begin: where to begin in a partition without a stored offset.
+        batch: the most messages of one transaction.
         clock: monotonic time.
-        on_event: takes an event's name and fields, for the log.
+        on_event: called with the name of an event and its fields.
     """
 
     def __init__(
@@ -81,12 +86,12 @@ class Loop:
         self._store_ends_at_ms = 0
 
     def turn(self) -> None:
-        """Go once around the loop.
+        """Run one turn.
 
         Raises:
-            UsageError: a partition no longer holds what comes next.
-            MembershipLostError: this member is out for good.
-            Exception: what the application raised.
+            UsageError: a partition no longer holds the next offset.
+            MembershipLostError: this member has lost its place in the group permanently.
+            Exception: the exception of the application's function.
         """
         try:
             self._membership.poll()
@@ -108,27 +113,27 @@ class Loop:
             self._begin_anew()
 
     def abandon(self) -> None:
-        """Give all up as it is: what is not written does not count."""
+        """Drop all partitions; messages that are not written will be read again."""
         self._drop(list(self._owned))
         self._assigned.clear()
 
     # -- the group ----------------------------------------------------------------------------------------------------
 
     def assigned(self, places: Sequence[Place]) -> None:
-        """These are ours, to be taken over."""
+        """Note an assignment; the next turn takes these partitions over."""
         self._assigned.update(places)
 
     def revoked(self, places: Sequence[Place]) -> None:
-        """All that was read of these is written: store where their logs end, and drop them."""
+        """Store the positions of these partitions, and drop them; all messages read from them are written."""
         try:
             self._store_ends(self._owned.keys() & places)
         except (AwayError, TakenOverError) as error:
             self._on_event("ends_not_stored", reason=str(error))
-            self._begin_anew()  # what stays ours, too: the connection may be lost
+            self._begin_anew()  # also for the partitions that stay assigned: the connection may be lost
         self.lost(places)
 
     def lost(self, places: Sequence[Place]) -> None:
-        """These are somebody else's."""
+        """Drop partitions: another member may own them already."""
         self._assigned.difference_update(places)
         self._drop([place for place in places if place in self._owned])
 
@@ -147,11 +152,11 @@ class Loop:
         self._retry_ms = min(2 * self._retry_ms, RETRY_MOST_MS)
 
     def _take_over_assigned(self) -> None:
-        """Take partitions over that are assigned and not owned.
+        """Take over the partitions that are assigned but not owned yet.
 
-        1. Learn where they begin, if nothing is stored of them.
-        2. Prove membership by a commit: a zombie must not fence who is healthy.
-        3. Raise their generations, and read their offsets: who had them before can write no more.
+        1. Find where to begin in partitions without a stored offset.
+        2. Prove membership by a commit: a zombie must not fence a healthy member.
+        3. Raise their generations, which fences the previous owners, and read their offsets.
         """
         waiting = self._assigned.difference(self._owned)
         if not waiting or self._clock.monotonic_ms() < self._retry_at_ms:
@@ -195,7 +200,7 @@ class Loop:
             if owned is not None and (record.offset() or 0) >= owned.position:
                 messages.append(DeliveredMessage.of(record))
                 owned.position = messages[-1].offset + 1
-        # Markers are behind us too, or retention would take what comes next from under us.
+        # Also advance past control records; otherwise retention could delete the next offset to read.
         for place, end in reached.items():
             if (owned := self._owned.get(place)) is not None:
                 owned.position = max(end, owned.position)

@@ -1,7 +1,7 @@
-"""A sink: the messages of topics become rows of PostgreSQL, each once.
+"""A sink that writes the messages of topics to PostgreSQL, each exactly once.
 
-The rows, the ids that were seen and the offsets are one SQL transaction. Kafka's group says who reads which partition,
-and nothing else: where to read on stands in the database.
+One SQL transaction holds the rows, the ids that were seen and the offsets. The consumer group only assigns the
+partitions; the offset to continue from is stored in the database.
 """
 
 import threading
@@ -25,18 +25,20 @@ from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
 
 PATIENCE_S = 30.0
+"""How long to retry the topic check at the start while the brokers give retriable errors, in seconds."""
 
 _NO_OPTIONS: Mapping[str, str | int | float | bool] = MappingProxyType({})
 _log = logging_to("tarry.sink", {"taken_over"})
 
 
 class PostgresSink:
-    """Reads topics as a member of a group, and has each message written to PostgreSQL once; `run` does it all.
+    """Reads topics as a member of a consumer group, and writes each message to PostgreSQL exactly once.
 
-    `write` is given a cursor and messages, in the order of their partitions, and writes what rows it likes by that
-    cursor. It must not commit, and whatever it does elsewhere may be done twice. Messages whose `tarry-id` was seen in
-    their topic before are left out. What it raises ends `run`, and nothing of that batch is written; errors of the
-    connection do not: the batch is read again.
+    `run` calls `write` with a cursor and a batch of messages, those of a partition in their order. `write` writes any
+    rows through that cursor. It must not commit, and its effects elsewhere may happen twice. The sink leaves out
+    messages whose `tarry-id` was seen in their topic before. If `write` raises, nothing of the batch is written and
+    `run` ends with that exception. After an error of the database connection `run` continues, and reads the batch
+    again.
 
     Example:
         def write(cursor, messages):
@@ -45,26 +47,27 @@ class PostgresSink:
         PostgresSink("localhost:9092", ["orders"], "billing", "postgresql://localhost/shop", write).run()
 
     Args:
-        bootstrap_servers: Kafka's, `HOST:PORT`, several with commas.
-        topics: to read; they exist.
+        bootstrap_servers: `HOST:PORT`, several separated by commas.
+        topics: the topics to read; they must exist.
         group: the consumer group.
-        conninfo: psycopg's: a URL or `name=value` pairs.
+        conninfo: psycopg's connection string: a URL or `name=value` pairs.
         write: the application's function of a `psycopg.Cursor` and a list of `DeliveredMessage`.
-        name: of the rows in both tables; None: the group. Two sinks never share a name and a database.
-        begin: where to begin in a partition that has no stored offset, `"earliest"` or `"latest"`.
-        batch: how many messages one transaction holds at most.
+        name: identifies the sink's rows in both tables; None: the group. Two different sinks must not share a name in
+            one database.
+        begin: where to begin in a partition without a stored offset, `"earliest"` or `"latest"`.
+        batch: the most messages of one transaction.
         keep_ids: how long ids are kept at least.
-        offsets_table: `NAME` or `SCHEMA.NAME`; made where it is missing.
-        ids_table: likewise.
-        idle_limit_s: how long `write` may stay away from the database before the server ends its transaction. So long
-            can a process that is stopped in mid-transaction hold up who takes over.
+        offsets_table: `NAME` or `SCHEMA.NAME`; created if it is missing.
+        ids_table: `NAME` or `SCHEMA.NAME`; created if it is missing.
+        idle_limit_s: how long `write` may leave the transaction idle before the server ends it, in seconds. A process
+            that hangs in mid-transaction can delay a take-over by this time.
         group_protocol: `"classic"`, or `"consumer"` (KIP-848).
-        options: librdkafka's properties, for security and the like.
-        on_event: takes an event's name and fields; None: the logger `tarry.sink`.
+        options: librdkafka properties, for example for security.
+        on_event: called with the name of an event and its fields; None: log to the logger `tarry.sink`.
         clock: monotonic time.
 
     Raises:
-        ConfigError: psycopg is not installed, or a value makes no sense.
+        ConfigError: psycopg is not installed, or an argument has an invalid value.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class PostgresSink:
             "group_protocol": group_protocol in {"classic", "consumer"},
         }.items():
             if not is_good:
-                raise ConfigError(f"{what}: makes no sense: {locals()[what]!r}")
+                raise ConfigError(f"{what}: invalid value: {locals()[what]!r}")
         self._topics = list(topics)
         self._group = group
         self._cluster = Cluster(bootstrap_servers, options)
@@ -112,17 +115,17 @@ class PostgresSink:
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """Have `run` return after the batch that is being written; from any thread, or a signal's handler."""
+        """Make `run` return after the current batch. Callable from any thread and from a signal handler."""
         self._stop.set()
 
     def run(self) -> None:
-        """Read and write until `stop`; where the database does not let it in, wait and say so, from the start on.
+        """Read and write until `stop`. While the database refuses connections, report events and try again.
 
         Raises:
-            UsageError: a topic does not exist, or a partition no longer holds what comes next.
-            MembershipLostError: this member is out of its group for good.
+            UsageError: a topic does not exist, or a partition no longer holds the next offset.
+            MembershipLostError: this member has lost its place in the group permanently.
             RetriableError: the brokers do not answer at the start.
-            Exception: what `write` raised.
+            Exception: the exception of `write`.
         """
         cluster = self._cluster
         admin = cluster.clients.admin(cluster.admin())

@@ -1,4 +1,4 @@
-"""The transactions of a sink, over a connection that is made anew when it is lost."""
+"""The SQL transactions of a sink, over a connection that is reopened when it is lost."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from psycopg import Connection, Cursor
 
 Write = Callable[["Cursor[Any]", Sequence[DeliveredMessage]], object]
-"""The application's: writes the rows of messages by a cursor whose transaction is open; its result is not looked at."""
+"""The application's function: writes the rows of messages through a cursor of an open transaction. Its result is
+ignored."""
 
 TAKE_WAIT_MS = 200
-"""How long a take-over waits for the open transaction of an old owner, before the group is served again."""
+"""How long a take-over waits for an open transaction of the old owner, before the loop polls the group again."""
 
 PRUNE_LEAST = 100
+"""How many old ids each write may delete, in addition to twice the number of ids that it adds."""
 
 _WAIT_MOST = "SELECT set_config('lock_timeout', %s, true)"
 
-# Without these a server that vanished is waited for as long as the kernel sends again: a quarter of an hour.
+# Without these, the client waits for a vanished server until the kernel gives up its retransmissions: 15 minutes.
 _PATIENCE: Mapping[str, Any] = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
@@ -35,25 +37,25 @@ _PATIENCE: Mapping[str, Any] = {
 
 
 class AwayError(TarryError):
-    """The database is away, or has given a transaction up: what was asked goes through later, or has gone through."""
+    """The database is unreachable or has aborted a transaction; a commit may or may not have succeeded. Try again."""
 
 
 class TakenOverError(TarryError):
-    """Another process has taken over a partition that this one wanted to write for; nothing was written."""
+    """Another process has taken over a partition of this write; nothing was written."""
 
 
 class Store:
     """Writes rows, ids and offsets.
 
     Args:
-        conninfo: of psycopg.
-        tables: the sink's.
-        write: the application's.
-        keep_ids_ms: how long ids are kept, at least.
-        idle_limit_s: how long an open transaction may do nothing before the server ends it.
+        conninfo: psycopg's connection string.
+        tables: the sink's tables.
+        write: the application's function.
+        keep_ids_ms: how long ids are kept at least.
+        idle_limit_s: how long a transaction may be idle before the server ends it, in seconds.
 
     Raises:
-        ConfigError: psycopg is not installed, or does not understand `conninfo`.
+        ConfigError: psycopg cannot parse `conninfo`.
     """
 
     def __init__(self, conninfo: str, tables: Tables, write: Write, keep_ids_ms: int, idle_limit_s: float) -> None:
@@ -71,55 +73,55 @@ class Store:
         self._connection: Connection[Any] | None = None
 
     def open(self) -> None:
-        """Connect, and make the tables where they are missing; nothing where it is connected.
+        """Connect, and create the missing tables; do nothing if the connection is open.
 
         Raises:
             AwayError: the server does not answer, or refuses.
         """
         if self._connection is not None and not self._connection.closed:
             return
-        with self._passing():
+        with self._translated():
             self._connection = connection = self._psycopg.connect(autocommit=True, **self._conninfo)
-            # What the row locks promise rests on it: a waiter reads what the other has committed.
+            # The row locks depend on it: a session that waited for a lock must read what the other one committed.
             connection.isolation_level = self._psycopg.IsolationLevel.READ_COMMITTED
-            # A process that is stopped in mid-transaction keeps its connection, and with it all its locks.
+            # A process that hangs in mid-transaction keeps its connection, and with it all its locks.
             limit = "SELECT set_config('idle_in_transaction_session_timeout', %s, false)"
             connection.execute(limit, [str(self._idle_limit_ms)])
             connection.execute("SELECT set_config('application_name', %s, false)", [self._tables.session_name])
             self._tables.make(connection)
 
     def close(self) -> None:
-        """Disconnect; an open transaction is rolled back."""
+        """Close the connection; an open transaction is rolled back."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def known(self) -> set[Place]:
-        """The partitions that have an offset.
+        """Return the partitions that have a stored offset.
 
         Raises:
-            AwayError: the database is away.
+            AwayError: the database is unreachable.
         """
-        with self._passing(), self._transaction() as cursor:
+        with self._translated(), self._transaction() as cursor:
             return self._tables.known(cursor)
 
     def take_over(self, begins: Mapping[Place, int]) -> dict[Place, Held]:
-        """Take partitions over: from here on no earlier owner can write for them.
+        """Take partitions over; afterwards no earlier owner can write for them.
 
         Args:
-            begins: the partitions, with their next offsets where they have none.
+            begins: the partitions, each with the next offset to use if none is stored.
 
         Returns:
-            Those taken; an old owner's transaction is open at the others.
+            The partitions that were taken over; at the others a transaction of the old owner is open.
 
         Raises:
-            AwayError: the database is away.
+            AwayError: the database is unreachable.
         """
         taken: dict[Place, Held] = {}
-        with self._passing():
+        with self._translated():
             for place, begin in sorted(begins.items()):
                 try:
-                    with self._ending_who_is_in_the_way(), self._transaction() as cursor:
+                    with self._ending_idle_sessions(), self._transaction() as cursor:
                         cursor.execute(_WAIT_MOST, [str(TAKE_WAIT_MS)])
                         taken[place] = self._tables.take(cursor, place, begin)
                 except self._psycopg.errors.LockNotAvailable:
@@ -135,33 +137,33 @@ class Store:
         """Write messages and offsets in one transaction.
 
         1. Lock the partitions' rows, and compare their generations.
-        2. Remember the ids; those that were known leave their messages out.
-        3. Have the application write its rows.
+        2. Store the ids, and leave out messages whose id was known.
+        3. Call the application's function to write its rows.
         4. Store the offsets.
-        5. Forget twice as many ids as were added, where so many are too old: the table is bounded, and no transaction
-           has much to delete.
+        5. Delete expired ids, at most about twice as many as were added: the table stays bounded, and no transaction
+           deletes much.
 
         Args:
-            generations: of each partition, as taken over.
-            positions: the next offset of each.
-            messages: of these partitions.
+            generations: the generation of each partition, from its take-over.
+            positions: the next offset of each partition.
+            messages: the messages of these partitions.
 
         Returns:
-            How many messages were written.
+            The number of messages passed to the application's function.
 
         Raises:
-            TakenOverError: a partition was taken over by another process.
-            AwayError: the database is away; it may have been written or not: take over anew.
-            Exception: what the application's function raised; nothing is written.
+            TakenOverError: another process has taken over a partition; nothing was written.
+            AwayError: the database is unreachable; the write may or may not be committed, so take over again.
+            Exception: the exception of the application's function; nothing was written.
         """
-        with self._passing(), self._ending_who_is_in_the_way(), self._transaction() as cursor:
+        with self._translated(), self._ending_idle_sessions(), self._transaction() as cursor:
             cursor.execute(_WAIT_MOST, [str(self._idle_limit_ms)])
             self._compare(generations, self._tables.lock(cursor, sorted(generations)))
             new = self._new(cursor, messages)
             if new:
                 self._write(cursor, new)
                 if cursor.connection.info.transaction_status != self._psycopg.pq.TransactionStatus.INTRANS:
-                    raise TarryError("the function that writes ended the transaction, or hid an error of it")
+                    raise TarryError("the write function ended the transaction, or suppressed one of its errors")
             self._tables.advance(cursor, positions)
             if new:
                 self._tables.prune(cursor, self._keep_ids_ms, 2 * len(new) + PRUNE_LEAST)
@@ -177,7 +179,7 @@ class Store:
                 )
 
     def _new(self, cursor: "Cursor[Any]", messages: Sequence[DeliveredMessage]) -> list[DeliveredMessage]:
-        """Those whose ids were not known, of equal ones the first; and those without an id."""
+        """Return the messages without an id, and for each new id its first message."""
         unknown = self._tables.add(cursor, sorted({(one.topic, one.id) for one in messages if one.id is not None}))
         new = []
         for one in messages:
@@ -196,19 +198,19 @@ class Store:
             yield cursor
 
     @contextmanager
-    def _ending_who_is_in_the_way(self) -> "Iterator[None]":
-        """Where a lock was waited for in vain: end sessions of this sink that hold one and do nothing."""
+    def _ending_idle_sessions(self) -> "Iterator[None]":
+        """After a lock time-out: terminate this sink's sessions that are idle in a transaction."""
         try:
             yield
         except self._psycopg.errors.LockNotAvailable:
-            # The server's own limit was seen to be missed behind a pipeline, as `executemany` is one.
+            # The server's own limit was seen to fail after a pipeline, such as `executemany`.
             with self._transaction() as cursor:
                 self._tables.end_idle(cursor, self._idle_limit_ms)
             raise
 
     @contextmanager
-    def _passing(self) -> "Iterator[None]":
-        """Raise what another try, over another connection, may get over as `AwayError`, and anything else as it is."""
+    def _translated(self) -> "Iterator[None]":
+        """Translate errors that a retry over a new connection may resolve into `AwayError`; let others through."""
         psycopg = self._psycopg
         errors = psycopg.errors
         passing = (psycopg.OperationalError, errors.ReadOnlySqlTransaction, errors.IdleInTransactionSessionTimeout)

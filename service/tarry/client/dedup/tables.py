@@ -1,8 +1,8 @@
-"""The two tables of a sink, and every statement that touches them. `docs/readers.md` gives the schema.
+"""The two tables of a sink, and all statements on them. `docs/readers.md` gives the schema.
 
-A partition's row says where its next message is and which *generation* owns it: a number that is the sink's own, raised
-by whoever takes the partition over, in a transaction that locks the row. Every write locks the row too and compares. So
-of an old owner and a new one the old either writes before the new one reads the offset, or not at all.
+A partition's row holds its next offset and its *generation*, a number that identifies the owner. A new owner raises the
+generation, in a transaction that locks the row. Each write locks the row too, and compares the generation. So an old
+owner writes either before the new owner reads the offset, or not at all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from psycopg.sql import Composed
 
 NAME_BYTES = 64
+"""PostgreSQL's limit on a name, its terminating zero byte included."""
 
-# Tells makers of tables apart from all else that takes advisory locks.
+# The advisory lock for creating the tables; the value distinguishes it from other applications' advisory locks.
 _MAKING = 0x7461727279
 
 _MAKE_OFFSETS = """
@@ -48,7 +49,7 @@ _LOCK = """
 SELECT topic, partition, generation FROM {offsets}
 WHERE sink = %s AND (topic, partition) IN (SELECT * FROM unnest(%s::text[], %s::integer[]))
 ORDER BY topic, partition FOR UPDATE"""
-# In the order of the index, so that two owners that meet the same ids wait for each other one way only.
+# In the order of the index: two owners that insert the same ids then cannot deadlock.
 _ADD = """
 INSERT INTO {ids} (sink, topic, id)
 SELECT %s, topic, id FROM unnest(%s::text[], %s::uuid[]) AS found (topic, id) ORDER BY topic, id
@@ -70,11 +71,11 @@ WHERE pid <> pg_backend_pid() AND datname = current_database() AND application_n
 
 
 class Held(NamedTuple):
-    """What a take-over finds, and makes.
+    """The result of a take-over.
 
     Attributes:
-        next_offset: where to read on.
-        generation: under which this process may write.
+        next_offset: the next offset to read.
+        generation: the generation that this process writes with.
     """
 
     next_offset: int
@@ -82,35 +83,35 @@ class Held(NamedTuple):
 
 
 class Tables:
-    """The statements, for one sink's rows in both tables. All but `make` run in a transaction of the caller's.
+    """The SQL statements on one sink's rows in both tables. All except `make` run in the caller's transaction.
 
     Args:
         sink: the sink's name.
         offsets: the table of offsets, `NAME` or `SCHEMA.NAME`.
-        ids: the table of ids, likewise.
+        ids: the table of ids, `NAME` or `SCHEMA.NAME`.
     """
 
     def __init__(self, sink: str, offsets: str, ids: str) -> None:
         from psycopg.sql import SQL, Identifier  # noqa: PLC0415 (psycopg is an extra)
 
         self._sink = sink
-        # PostgreSQL cuts names off after 63 bytes, and so that no two sinks have one name.
+        # PostgreSQL truncates names to 63 bytes, so a long name is hashed: two sinks must not have the same one.
         whole = f"tarry-sink {sink}"
         short = f"tarry-sink {sha256(sink.encode()).hexdigest()[:32]}"
         self.session_name = whole if whole.isascii() and len(whole) < NAME_BYTES else short
-        """What its sessions are called (`application_name`)."""
+        """The `application_name` of the sink's sessions."""
         self._names = {"offsets": Identifier(*offsets.split(".")), "ids": Identifier(*ids.split("."))}
         self._sql = SQL
         self._statements: dict[str, Composed] = {}
 
     def make(self, connection: "Connection[Any]") -> None:
-        """Make what is not there; needs no right to make anything where both tables are."""
+        """Create the missing tables; if both exist, this needs no right to create tables."""
         with connection.transaction(), connection.cursor() as cursor:
             names = [name.as_string(connection) for name in self._names.values()]
             present = "SELECT to_regclass(%s) IS NOT NULL AND to_regclass(%s) IS NOT NULL"
             if cursor.execute(present, names).fetchone() == (True,):
                 return
-            # Two that make a table at the same moment: the second fails, in spite of IF NOT EXISTS.
+            # If two sessions create a table at the same time, the second one fails in spite of IF NOT EXISTS.
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_MAKING])
             had_ids = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", names[1:]).fetchone() == (True,)
             cursor.execute(self._made(_MAKE_OFFSETS))
@@ -119,34 +120,34 @@ class Tables:
                 cursor.execute(self._made(_MAKE_INDEX))
 
     def known(self, cursor: "Cursor[Any]") -> set[Place]:
-        """The partitions that have an offset."""
+        """Return the partitions that have a stored offset."""
         return {(topic, partition) for topic, partition in cursor.execute(self._made(_KNOWN), [self._sink])}
 
     def take(self, cursor: "Cursor[Any]", place: Place, begin: int) -> Held:
-        """Raise a partition's generation; waits while an old owner's transaction is open.
+        """Raise a partition's generation; this waits while a transaction of the old owner is open.
 
         Args:
             cursor: of an open transaction.
-            place: the partition; take several in their order.
-            begin: its next offset, where it has none.
+            place: the partition; take several in sorted order.
+            begin: the next offset, if none is stored.
         """
         row = cursor.execute(self._made(_TAKE), [self._sink, *place, begin]).fetchone()
-        return Held(*row)  # type: ignore[misc]  # RETURNING gives a row: it is inserted or updated
+        return Held(*row)  # type: ignore[misc]  # RETURNING always gives a row, inserted or updated
 
     def lock(self, cursor: "Cursor[Any]", places: Sequence[Place]) -> dict[Place, int]:
-        """Lock partitions' rows until the transaction ends; their generations."""
+        """Lock the partitions' rows until the transaction ends, and return their generations."""
         found = cursor.execute(self._made(_LOCK), [self._sink, *map(list, zip(*places, strict=True))])
         return {(topic, partition): generation for topic, partition, generation in found}
 
     def end_idle(self, cursor: "Cursor[Any]", limit_ms: int) -> None:
-        """End this sink's sessions that have done nothing in mid-transaction for so long.
+        """Terminate this sink's sessions that have been idle in a transaction for longer than `limit_ms`.
 
-        It needs their role, or `pg_signal_backend`.
+        This needs the role of those sessions, or `pg_signal_backend`.
         """
         cursor.execute(_END_IDLE, [self.session_name, limit_ms])
 
     def add(self, cursor: "Cursor[Any]", ids: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Remember ids, each with its topic; those that were not known."""
+        """Store pairs of topic and id, and return the pairs that were new."""
         if not ids:
             return set()
         return set(cursor.execute(self._made(_ADD), [self._sink, *map(list, zip(*ids, strict=True))]).fetchall())
@@ -157,7 +158,7 @@ class Tables:
         cursor.execute(self._made(_ADVANCE), [topics, partitions, list(positions.values()), self._sink])
 
     def prune(self, cursor: "Cursor[Any]", keep_ms: int, most: int) -> None:
-        """Forget some of the ids that were seen longer ago than `keep_ms`, the oldest first."""
+        """Delete up to `most` of the ids that were seen longer than `keep_ms` ago, the oldest first."""
         cursor.execute(self._made(_PRUNE), [self._sink, keep_ms, most])
 
     def _made(self, text: str) -> "Composed":

@@ -1,4 +1,4 @@
-"""A window of ids, bounded in number and in time: has this one been handled already?"""
+"""A window of known keys, bounded in number and in time."""
 
 from collections import deque
 from collections.abc import Hashable
@@ -8,26 +8,26 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class DedupWindow(Generic[Key]):
-    """Remembers keys, the last `most` of them, each for `keep_ms`.
+    """Remembers the last `most` keys, each for `keep_ms`.
 
-    A key counts from when it was added first: adding it again while it is known does nothing. What is beyond either
-    bound is forgotten, oldest first. Each call costs O(1), over all calls.
+    The time of a key runs from its first `add`; adding it again while it is known does nothing. Keys beyond either
+    bound are forgotten, oldest first. Each call costs amortised O(1).
 
-    Memory: about 150 bytes a key where keys are UUIDs as 128-bit integers (measured with CPython 3.11 on x86-64: 130 to
-    150), so 150 MB for a million; for a moment a fifth more, while the table grows.
+    Memory: about 150 bytes for a key that is a UUID as a 128-bit integer (130 to 150, measured with CPython 3.11 on
+    x86-64), so 150 MB for a million keys; briefly a fifth more while the table grows.
 
-    It reads no clock. For one thread.
+    It reads no clock. Not thread-safe.
 
     Example:
         window = DedupWindow(most=2, keep_ms=1_000)
         window.add("a", 0), window.add("b", 10), window.add("c", 20)
-        window.knows("a", 20)     # False: there was room for two
+        window.knows("a", 20)     # False: the window has room for two keys
         window.knows("b", 1_009)  # True
-        window.knows("b", 1_010)  # False: its second is over
+        window.knows("b", 1_010)  # False: 1,000 ms have passed
 
     Args:
-        most: how many keys, at least 1.
-        keep_ms: how long each is remembered, at least 1.
+        most: the most keys to remember, at least 1.
+        keep_ms: how long to remember each, at least 1.
 
     Raises:
         ValueError: a bound is less than 1.
@@ -35,11 +35,11 @@ class DedupWindow(Generic[Key]):
 
     def __init__(self, most: int, keep_ms: int) -> None:
         if most < 1 or keep_ms < 1:
-            raise ValueError(f"most and keep_ms: at least 1: {most}, {keep_ms}")
+            raise ValueError(f"most and keep_ms: must be at least 1: {most}, {keep_ms}")
         self._most = most
         self._keep_ms = keep_ms
         self._added_ms: dict[Key, int] = {}
-        # Beside the dict: to take the oldest key from a dict means to step over all that were deleted before it.
+        # Not only the dict: finding the oldest key of a dict steps over all keys deleted before it.
         self._oldest: deque[Key] = deque()
         self._now_ms = 0
 
@@ -47,11 +47,11 @@ class DedupWindow(Generic[Key]):
         return len(self._oldest)
 
     def knows(self, key: Key, now_ms: int) -> bool:
-        """Tell whether a key was added, and is not forgotten.
+        """Return whether a key was added and is not forgotten.
 
         Args:
-            key: to look for.
-            now_ms: from any start; a time before that of an earlier call counts as that.
+            key: the key.
+            now_ms: the time, from any origin; a time before that of an earlier call counts as the earlier call's.
         """
         self._forget(now_ms)
         return key in self._added_ms
@@ -60,11 +60,11 @@ class DedupWindow(Generic[Key]):
         """Remember a key.
 
         Args:
-            key: to remember.
+            key: the key.
             now_ms: as in `knows`.
 
         Returns:
-            Whether it was not known.
+            Whether the key was new.
         """
         self._forget(now_ms)
         if key in self._added_ms:
