@@ -199,7 +199,7 @@ def test_what_cannot_be_known_yet_is_undecided_until_the_brokers_are_back(
             writer.write(rows(2))
         silencing.result(20)
     lab.proxy.resume()
-    with pytest.raises(UsageError, match="resume comes first"):
+    with pytest.raises(UsageError, match="call resume first"):
         writer.write(rows(3))
     wait_until(lambda: is_resumed(writer), "it has taken over again", 60.0)
     last = writer.last()
@@ -392,7 +392,7 @@ def test_writers_of_two_partitions_do_not_meet_unless_told_to(lab: Lab) -> None:
 
 def test_wrong_use_is_refused_before_anything_is_sent(lab: Lab) -> None:
     writer = lab.writer()
-    with pytest.raises(UsageError, match="resume comes first"):
+    with pytest.raises(UsageError, match="call resume first"):
         writer.write(rows(1))
     writer.resume()
     with pytest.raises(UsageError, match="at least one record"):

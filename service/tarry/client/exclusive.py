@@ -1,17 +1,17 @@
-"""The one writer of a partition: it knows of each write whether it succeeded, and where its source is to go on.
+"""The exclusive writer of a partition: it knows whether each write succeeded, and where its source must continue.
 
-A producer that loses the answer to a write cannot tell whether it is in the log. Here each record says where the source
-stood, each write is one transaction, and the partition has one writer at a time: so its last record tells. What a dead
-or hanging predecessor left open is aborted or completed, and the predecessor shut out, by Kafka's own fencing: all
-writers of a partition have one transactional id.
+A producer that loses the response to a write cannot tell whether the records are in the log. Here each record holds the
+position of the source, each write is one transaction, and the partition has one writer at a time. So the last record of
+the partition tells. All writers of a partition use the same transactional id: registering a new one fences a dead or
+hanging predecessor, and the coordinator aborts or completes its open transaction.
 
 A write ends in one of three ways:
 
-1. The commit is answered: it succeeded.
-2. It is aborted, and the abort is answered: nothing of it is there.
-3. Neither within the time. Then the producer is built anew under the same id, which settles what is open on the
-   brokers' side, and the last record of the partition is either of this write, or the one from before it. One that is
-   neither comes from another writer.
+1. The coordinator confirms the commit: the write succeeded.
+2. The coordinator confirms the abort: none of its records are in the log.
+3. It confirms neither in time. Then the writer registers a new producer under the same id, which ends the open
+   transaction. Now the last record of the partition is either from this write or the one before it. If it is neither,
+   another writer wrote it.
 """
 
 import uuid
@@ -44,9 +44,9 @@ _FENCED = frozenset(
 
 
 class ExclusiveWriter:
-    """Writes to one partition, as the only one that does.
+    """Writes to one partition, as its only writer.
 
-    A context manager, for one thread. `resume` comes first: it shuts out whoever wrote before, and says where to go on.
+    A context manager; not thread-safe. Call `resume` first: it fences earlier writers, and returns where to continue.
 
     Example:
         with ExclusiveWriter("localhost:9092", "binlog") as writer:
@@ -55,20 +55,20 @@ class ExclusiveWriter:
                 writer.write([SourceRecord(position, row)])
 
     Args:
-        bootstrap_servers: Kafka's, `HOST:PORT`, several with commas.
-        topic: which exists.
-        partition: of the topic.
-        options: librdkafka's properties, for security and the like.
-        transactional_id: the name under which writers of this partition shut each other out; None:
-            `tarry-writer-<topic>-<partition>`. All writers of a partition must have the same.
-        timeout_s: how long a write may take, and how long it is then tried to find out what became of it; less than the
-            30 s after which the brokers end a transaction.
-        clients: who makes the clients.
-        clock: for bounds.
+        bootstrap_servers: `HOST:PORT`, several separated by commas.
+        topic: an existing topic.
+        partition: the partition.
+        options: librdkafka properties, for example for security.
+        transactional_id: the id with which writers of this partition fence each other, the same for all of them; None:
+            `tarry-writer-<topic>-<partition>`.
+        timeout_s: how long a write may take, in seconds, and how long the writer then tries to find out whether it
+            succeeded; less than the 30 s after which the coordinator aborts a transaction.
+        clients: creates the Kafka clients.
+        clock: measures the time-outs.
 
     Raises:
-        HeaderError: the topic's name is no topic name.
-        ConfigError: a value makes no sense.
+        HeaderError: `topic` is not a legal topic name.
+        ConfigError: an argument has an invalid value.
     """
 
     def __init__(
@@ -86,11 +86,12 @@ class ExclusiveWriter:
         if not is_legal_topic(topic):
             raise HeaderError(f"topic: not a legal topic name: {shown(topic)}")
         if partition < 0:
-            raise ConfigError(f"partition: not negative: {partition}")
+            raise ConfigError(f"partition: must not be negative: {partition}")
         if not 0 < timeout_s * 1_000 < TRANSACTION_TIMEOUT_MS:
-            raise ConfigError(f"timeout_s: more than 0 and less than {TRANSACTION_TIMEOUT_MS // 1_000}: {timeout_s:g}")
+            limit_s = TRANSACTION_TIMEOUT_MS // 1_000
+            raise ConfigError(f"timeout_s: must be greater than 0 and less than {limit_s}: {timeout_s:g}")
         if transactional_id == "":
-            raise ConfigError("transactional_id: not empty")
+            raise ConfigError("transactional_id: must not be empty")
         self._topic = topic
         self._partition = partition
         self._timeout_s = timeout_s
@@ -102,81 +103,82 @@ class ExclusiveWriter:
         self._name = uuid.uuid4().hex[:16]
         self._writes = 0
         self._known: LogEnd | None = None
-        """What the partition holds; None before it was taken over, and while the fate of a write is open."""
-        self._shut_out = ""
+        """The end of the partition's log; None before `resume`, and while it is unknown whether a write succeeded."""
+        self._fenced_by = ""
         """Why this writer may not write any more; empty while it may."""
         self._closed = False
         self._origin = Origin()
         keep_in_children(self)
 
     def clients(self) -> list[object]:
-        """Those that a forked process inherits."""
+        """Return the librdkafka clients, which a forked process inherits."""
         return [*([self._transactor.producer] if self._transactor.started else []), *self._log.clients()]
 
     @property
     def transactional_id(self) -> str:
-        """Under which the brokers know this writer, and the next one."""
+        """The transactional id of all writers of this partition."""
         return self._transactor.transactional_id
 
     def resume(self) -> LastRecord | None:
-        """Take the partition over: shut out whoever wrote before, and say where the source is to go on.
+        """Take the partition over: fence earlier writers, and return the record after which the source must continue.
 
-        Also after `UndecidedError`: what it returns tells whether that write succeeded.
+        Call it after `UndecidedError`, too: the record that it returns tells whether that write succeeded.
 
         Returns:
-            The last committed record; None where the partition holds none.
+            The last committed record; None if the partition holds none.
 
         Raises:
-            FencedError: another writer took over from this one.
-            UsageError: there is no such partition.
+            FencedError: another writer has taken over from this one.
+            UsageError: the partition does not exist.
             RetriableError: the brokers do not answer.
-            BrokerError: they refuse.
+            BrokerError: the brokers refuse.
         """
         return self._seize().last
 
     def last(self) -> LastRecord | None:
-        """Look at the last committed record, and shut nobody out.
+        """Return the last committed record, without fencing other writers.
 
-        What was written a moment ago may not show yet: brokers say that a transaction is committed before its records
-        can be read. After `resume` all shows.
+        Records that were written a moment ago may be missing: the coordinator confirms a commit before read_committed
+        readers see the records. `resume` does not have this limit.
 
         Returns:
-            The record; None where the partition holds none.
+            The record; None if the partition holds none.
 
         Raises:
-            UsageError: there is no such partition, or the writer is closed.
+            UsageError: the partition does not exist, or the writer is closed.
             RetriableError: the brokers do not answer.
         """
         self._check_open()
         return patiently(self._look, self._clock, self._timeout_s).last
 
     def write(self, records: Iterable[SourceRecord]) -> LastRecord:
-        """Write records in one transaction: all of them or none, next to each other, in this order.
+        """Write records in one transaction: all or none of them, adjacent, in this order.
 
         Args:
-            records: at least one; the position of the last one is where the source goes on.
+            records: at least one; the source continues after the position of the last one.
 
         Returns:
-            The last of them, with its offset: they are all there.
+            The last record, with its offset. All records are committed.
 
         Raises:
-            HeaderError: a record cannot be sent; nothing was.
-            RetriableError: nothing of it is there; the same call may go through.
-            UndecidedError: whether it is there is not known yet; call `resume`, and go on behind what that returns.
-            FencedError: another writer took over from this one; this one writes nothing more.
-            UsageError: there are no records, or `resume` has to come first; or the partition was emptied so soon that
-                nobody can say whether they had been there.
-            BrokerError: nothing of it is there, and the brokers will not take it.
+            HeaderError: a record cannot be sent; nothing was written.
+            RetriableError: nothing was written; the same call may succeed later.
+            UndecidedError: it is not known yet whether the records were written; call `resume`, and continue after the
+                record that it returns.
+            FencedError: another writer has taken over from this one, which can no longer write.
+            UsageError: there are no records, or `resume` must be called first; or the partition was emptied since, so
+                that it cannot be known whether the records had been written.
+            BrokerError: nothing was written, and the brokers would refuse the same records again.
         """
         self._check_alive()
         if self._known is None:
-            raise UsageError("resume comes first: it says where to go on")
+            raise UsageError("call resume first: it returns where to continue")
         tag = f"{self._name}/{self._writes + 1}"
         ready = [to_wire(record, tag) for record in records]
         if not ready:
-            raise UsageError("nothing to write: a write has at least one record")
+            raise UsageError("nothing to write: a write needs at least one record")
         self._writes += 1
-        # Not known while it is written: if this is interrupted, `resume` has to come first.
+        # Unknown during the write: if it is interrupted, the caller must `resume` first.
         before, self._known = self._known, None
         try:
             outcome = self._transactor.write(ready)
@@ -184,7 +186,7 @@ class ExclusiveWriter:
             self._check_fenced(error)
             return self._settle(before, tag, error)
         if isinstance(outcome, BrokerError):
-            # Where nothing had reached the brokers, the client aborts by itself, and does not hear that it is fenced.
+            # If no record reached the brokers, librdkafka aborts locally, and does not notice that it is fenced.
             self._find_out(before, tag, outcome)
             raise outcome
         last = LastRecord(ready[-1].position, outcome, tag)
@@ -192,7 +194,7 @@ class ExclusiveWriter:
         return last
 
     def close(self) -> None:
-        """End. A second call does nothing."""
+        """Close the writer. A second call does nothing."""
         if not self._closed and not self._origin.is_elsewhere:
             self._closed = True
             self._transactor.close()
@@ -210,16 +212,16 @@ class ExclusiveWriter:
         self.close()
 
     def _settle(self, before: LogEnd, tag: str, cause: BrokerError) -> LastRecord:
-        """Find out what became of a write that was neither committed nor aborted for sure.
+        """Find out whether a write succeeded whose commit and abort are both unconfirmed.
 
         Returns:
-            The last record, of that write: it succeeded.
+            The last record of that write: it succeeded.
 
         Raises:
-            RetriableError: nothing of it is there.
+            RetriableError: nothing was written.
             UndecidedError: the brokers do not answer.
             FencedError: there is another writer.
-            UsageError: what would tell is gone.
+            UsageError: the partition was emptied, so that it cannot be known.
         """
         last = self._find_out(before, tag, cause)
         if last is None:
@@ -227,41 +229,41 @@ class ExclusiveWriter:
         return last
 
     def _find_out(self, before: LogEnd, tag: str, cause: BrokerError) -> LastRecord | None:
-        """Take over anew after a write that failed, and see whether it is there.
+        """Take over again after a failed write, and check whether its records are in the log.
 
-        1. Look at the log: where another writer has written since, it is not to be shut out by this one.
-        2. Take over anew: what is open on the brokers' side is settled then, one way or the other.
-        3. The last record tells.
+        1. Look at the log: if another writer has written since, this one must not fence it.
+        2. Take over again: this ends the open transaction, committed or aborted.
+        3. Look at the last record.
 
         Returns:
-            The last record, if it is of that write.
+            The last record, if it is from that write.
 
         Raises:
             UndecidedError: the brokers do not answer.
             FencedError: there is another writer.
-            UsageError: what would tell is gone.
+            UsageError: the partition was emptied, so that it cannot be known.
         """
         try:
-            self._judge(patiently(self._look, self._clock, self._timeout_s), before, tag)
+            self._written(patiently(self._look, self._clock, self._timeout_s), before, tag)
             now = self._seize()
         except FencedError:
             raise
         except BrokerError as error:
             raise UndecidedError(f"{cause}; and whether it succeeded is not known: {error}", error.code) from cause
-        return self._judge(now, before, tag)
+        return self._written(now, before, tag)
 
-    def _judge(self, now: LogEnd, before: LogEnd, tag: str) -> LastRecord | None:
-        """The last record, if it is of the write of this tag.
+    def _written(self, now: LogEnd, before: LogEnd, tag: str) -> LastRecord | None:
+        """Return the last record if the write with this tag wrote it; otherwise None.
 
         Raises:
-            FencedError: the last record is neither of this write nor the one from before it.
-            UsageError: nothing is left, and more was deleted than was there before.
+            FencedError: the last record is neither from this write nor the one before it.
+            UsageError: the log is empty, and more was deleted than it held before the write.
         """
         place = f"{self._topic}/{self._partition}"
         if now.last is None:
             if now.start > before.end:
-                self._known = None  # it is not to be taken for an empty one that all can be written to
-                raise UsageError(f"{place} was emptied: whether the last write had succeeded cannot be said")
+                self._known = None  # so that the next write does not take it for a log that was always empty
+                raise UsageError(f"{place} was emptied: it cannot be known whether the last write had succeeded")
             return None
         if now.last.writer == tag:
             return now.last
@@ -293,19 +295,19 @@ class ExclusiveWriter:
 
     def _check_alive(self) -> None:
         self._check_open()
-        if self._shut_out:
-            raise FencedError(self._shut_out)
+        if self._fenced_by:
+            raise FencedError(self._fenced_by)
 
     def _check_fenced(self, error: BrokerError) -> None:
         if error.code in _FENCED:
             self._be_fenced(
-                f"{error}: another writer has registered as {self.transactional_id}, or the brokers have ended a "
+                f"{error}: another writer has registered as {self.transactional_id}, or the coordinator has aborted a "
                 f"transaction that was open for {TRANSACTION_TIMEOUT_MS // 1_000} s",
                 error,
             )
 
     def _be_fenced(self, text: str, cause: BrokerError | None = None) -> NoReturn:
         self._known = None
-        self._shut_out = text
+        self._fenced_by = text
         self._transactor.close()
         raise FencedError(text, "" if cause is None else cause.code) from cause

@@ -1,10 +1,9 @@
-"""The last committed record of a partition, whatever lies behind it.
+"""Finds the last committed record of a partition.
 
-A log does not end in its last record: behind it may be the markers of transactions and any number of aborted records,
-and where the log is compacted offsets are missing anywhere. A reader never sees those, so going back one offset at a
-time finds nothing. The log is read from ever further in front of its end until a record comes: 64 offsets, 256 more,
-and so on. Usually the first read finds it; with n offsets of aborted records behind it, 4/3 n are passed over, a few
-times each.
+It need not be at the end of the log: control records and any number of aborted records may follow it, and a compacted
+log has gaps anywhere. A reader never gets those offsets, so stepping back one offset at a time finds nothing. Instead
+the log is read from further and further before its end until a record arrives: 64 offsets, 256 more, and so on. Usually
+the first read finds it. With n offsets of aborted records after it, about 4/3 n offsets are read, a few times each.
 """
 
 from dataclasses import dataclass
@@ -26,12 +25,12 @@ _READER_KBYTES = 4_096
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """What a look at a partition found.
+    """The end of a partition's log.
 
     Args:
-        last: the last committed record; None where there is none.
-        start: the first offset that the log held.
-        end: the offset behind all that was seen.
+        last: the last committed record; None if there is none.
+        start: the first offset of the log.
+        end: the offset after all records that were seen.
     """
 
     last: LastRecord | None
@@ -40,12 +39,12 @@ class LogEnd:
 
 
 class PartitionLog:
-    """Looks at the end of a partition.
+    """Looks at the end of a partition's log.
 
     Args:
-        cluster: where.
+        cluster: the Kafka cluster.
         place: the partition.
-        clock: for bounds.
+        clock: measures the time-outs.
     """
 
     def __init__(self, cluster: Cluster, place: Place, clock: Clock) -> None:
@@ -58,17 +57,18 @@ class PartitionLog:
         """Find the last committed record.
 
         Args:
-            stable: only of what no open transaction hides; else what is hidden is waited for.
+            stable: True: look below the last stable offset only. False: look below the high watermark, and wait until
+                no open transaction hides records.
 
         Raises:
-            UsageError: there is no such partition.
-            RetriableError: the brokers do not answer, or another's transaction stays open for a minute.
+            UsageError: the partition does not exist.
+            RetriableError: the brokers do not answer, or another producer's transaction stays open for a minute.
         """
         place = self._place
         if not self._offsets.existing([place]):
             raise UsageError(f"there is no partition {place[0]}/{place[1]}")
         end = self._offsets.ends([place], committed=stable)[place]
-        # Asked for later, so it may lie behind the end where the log was trimmed in between.
+        # Fetched after the end, so it may be beyond the end if the log was trimmed in between.
         start = self._offsets.starts([place])[place]
         if start >= end:
             return LogEnd(None, start, max(start, end))
@@ -80,7 +80,7 @@ class PartitionLog:
         return LogEnd(last, start, end if last is None else max(end, last.offset + 1))
 
     def clients(self) -> list[object]:
-        """Those that it asks."""
+        """Return its librdkafka clients."""
         return self._offsets.clients()
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class PartitionLog:
 
 
 def _last(reader: Reader, place: Place, start: int, end: int) -> LastRecord | None:
-    """The last record that a read_committed reader gets between two offsets, or behind."""
+    """Return the last record that a read_committed reader gets between two offsets, or after them."""
     width = _FIRST_WIDTH
     while start < end:
         begin = max(start, end - width)

@@ -1,10 +1,11 @@
-"""What an exclusive writer writes, and what it reads back: records that say where their source stood.
+"""The records of an exclusive writer, which hold the position of their source.
 
-Each has two headers beside the application's own:
+Each has two headers besides the application's own:
 
-- `tarry-position`: where the source stands behind this record, as the application put it. Nobody else compares it.
-- `tarry-writer`: which writer wrote it, and in which of its writes: `<16 hex digits>/<number>`. By this, and not by the
-  position, a write is known again: several records may have one position.
+- `tarry-position`: the position of the source after this record, in the application's own form. The writer never
+  compares it.
+- `tarry-writer`: identifies the writer and the write: `<16 hex digits>/<number>`. A write is recognised by this header,
+  not by the position, because several records may have the same position.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,13 +27,13 @@ SourceHeaders = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | byt
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """A record to be written.
+    """A record to write.
 
     Args:
-        position: where the source goes on once this is written; text is sent as UTF-8.
+        position: where the source continues after this record; text is sent as UTF-8.
         value: the payload; text is sent as UTF-8, None as Kafka's null.
-        key: the key, likewise.
-        headers: the application's own: a mapping, or pairs where a name stands more than once.
+        key: encoded like `value`.
+        headers: the application's own headers: a mapping, or pairs if a name occurs more than once.
     """
 
     position: str | bytes
@@ -46,9 +47,9 @@ class LastRecord:
     """The last committed record of a partition.
 
     Args:
-        position: its `tarry-position`; None where an exclusive writer did not write it.
-        offset: its place in the partition.
-        writer: its `tarry-writer`; empty where an exclusive writer did not write it.
+        position: its `tarry-position`; None if no exclusive writer wrote it.
+        offset: its offset in the partition.
+        writer: its `tarry-writer`; empty if no exclusive writer wrote it.
     """
 
     position: bytes | None
@@ -56,13 +57,13 @@ class LastRecord:
     writer: str = ""
 
     def is_same(self, other: "LastRecord") -> bool:
-        """Whether the two are of one write, or, where no exclusive writer wrote them, one record."""
+        """Return whether both are from one write; for records of other producers, whether they are the same record."""
         return self.writer == other.writer and (self.writer != "" or self.offset == other.offset)
 
 
 @dataclass(frozen=True, slots=True)
 class WireRecord:
-    """A record as the client library takes it."""
+    """A record in the form that the producer takes."""
 
     position: bytes
     key: bytes | None
@@ -71,26 +72,26 @@ class WireRecord:
 
 
 def to_wire(record: SourceRecord, writer: str) -> WireRecord:
-    """Check a record, and add what is read back.
+    """Check a record, and add the writer's two headers.
 
     Raises:
         HeaderError: it cannot be sent.
     """
     position = to_bytes(record.position, "position")
     if position is None:
-        raise HeaderError("position: needs text or bytes")
+        raise HeaderError("position: must be text or bytes")
     own = list(record.headers.items() if isinstance(record.headers, Mapping) else record.headers)
     headers: list[tuple[str, str | bytes | None]] = []
     for name, value in own:
         if name in {POSITION, WRITER}:
-            raise HeaderError(f"headers: {name} is the writer's own")
+            raise HeaderError(f"headers: {name} is reserved for the writer")
         headers.append((name, to_bytes(value, f"headers: {shown(name)}")))
     headers += [(POSITION, position), (WRITER, writer.encode())]
     return WireRecord(position, to_bytes(record.key, "key"), to_bytes(record.value, "value"), headers)
 
 
 def last_record(message: Message) -> LastRecord:
-    """Read back a record of the partition."""
+    """Convert a record of the partition."""
     headers = dict(headers_of(message))
     position, writer = headers.get(POSITION), headers.get(WRITER)
     return LastRecord(

@@ -1,4 +1,4 @@
-"""One write of an exclusive writer: a transaction with an end to every wait, and what is known of it then."""
+"""One write of an exclusive writer: a transaction whose waits are all bounded, and its result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from tarry.kafka.transaction import Transactor
 from tarry.kafka.types import Place
 
 LEAST_S = 0.1
-"""What a step is given also where the time of the whole is over."""
+"""The least time for a step, in seconds, even if the write's time is over."""
 
-# What a second try of the same records will not change.
+# Errors that the same records would get again.
 _FINAL = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -33,14 +33,14 @@ _FINAL = frozenset(
 
 @dataclass(slots=True)
 class _Reports:
-    """What the brokers said of a write's records."""
+    """The delivery reports of a write's records."""
 
     error: KafkaError | None = None
     count: int = 0
     offset: int = -1
 
     def note(self, error: KafkaError | None, record: Any) -> None:
-        """Take a delivery report."""
+        """Note a delivery report."""
         if error is not None:
             self.error = self.error or error
             return
@@ -49,18 +49,18 @@ class _Reports:
 
 
 class WriteTransactor(Transactor):
-    """A transactional producer that writes to one partition, and stops waiting in time.
+    """A transactional producer that writes to one partition, with a time limit for each write.
 
     Args:
-        cluster: where.
-        transactional_id: the name under which Kafka knows it, and fences it.
+        cluster: the Kafka cluster.
+        transactional_id: the producer's transactional id.
         place: the partition.
-        timeout_s: how long a write may take.
-        clock: for that.
+        timeout_s: how long a write may take, in seconds.
+        clock: measures the time limit.
     """
 
     def __init__(self, cluster: Cluster, transactional_id: str, place: Place, timeout_s: float, clock: Clock) -> None:
-        # Reports of success tell where records were written.
+        # The offsets come from the delivery reports of successes.
         super().__init__(cluster, transactional_id, properties={"delivery.report.only.error": False})
         self._place = place
         self._timeout_s = timeout_s
@@ -70,11 +70,11 @@ class WriteTransactor(Transactor):
         """Write records in a transaction.
 
         Returns:
-            The offset of the last of them, once they are committed; or why they are not, once they are aborted:
-            a `RetriableError` where another try may go through.
+            The offset of the last record, if they are committed; the reason, if they are aborted: a `RetriableError` if
+            another try may succeed.
 
         Raises:
-            BrokerError: neither is sure.
+            BrokerError: neither the commit nor the abort is confirmed.
         """
         deadline_ms = self._clock.monotonic_ms() + int(self._timeout_s * 1_000)
 
@@ -91,13 +91,13 @@ class WriteTransactor(Transactor):
                 refusal = not_there(error)
             else:
                 return reports.offset
-        # The next write needs a new producer: behind a batch that a broker refused, the client purges the first records
-        # of the next transaction as well (librdkafka 2.16).
+        # The next write needs a new producer: after a batch that a broker refused, librdkafka also purges the first
+        # records of the next transaction (2.16).
         self.abort(left_s())
         return refusal
 
     def _fill(self, records: Sequence[WireRecord], reports: _Reports, deadline_ms: int) -> BrokerError | None:
-        """Put records into the open transaction; return why it is to be aborted.
+        """Put records into the open transaction; return why it must be aborted, or None.
 
         Raises:
             FatalError: the producer is lost.
@@ -121,5 +121,5 @@ class WriteTransactor(Transactor):
 
 
 def not_there(cause: BrokerError, kind: type[BrokerError] = RetriableError) -> BrokerError:
-    """What tells the application that nothing of a write is in the log."""
+    """Return the error that says that none of a write's records are in the log."""
     return kind(f"{cause}; nothing of it is there", cause.code)
