@@ -1,4 +1,4 @@
-"""What became of messages and of cancels: waiting for it, however many wait in one process."""
+"""Waiting for the outcomes of messages and cancels, with one reader for any number of waiting callers."""
 
 from tarry.client.outcome.metrics import OutcomeMetrics
 from tarry.client.outcome.reader import OutcomeReader

@@ -1,8 +1,8 @@
-"""Follows an intake's results: reads each partition from where it ended at the start, and knows where to look back.
+"""Follows an intake's results from their end at the start, and knows where the results of an intake record begin.
 
-A result stands behind all that the partition of results held when its message was not yet in the intake. So from
-time to time a *mark* is made: how far the results are read, then where the intake ends. Whatever stands at or behind
-that end of the intake has its results at or behind that place of the results.
+A message's result always has a higher offset than every result that was written before the message was produced. So
+the follower makes a *mark* from time to time: it notes its position in the results, then the end offset of the intake.
+A record at or after that intake offset has its results at or after that position.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,15 +20,20 @@ from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS
 
 CONNECT_WITHIN_S = 30.0
+"""How long to wait for the metadata of the results topic at the start, in seconds."""
 PATIENCE_S = 10.0
+"""How long to retry at the start while a new topic has no leaders, in seconds."""
 LOOK_WITHIN_S = 5.0
-"""How long who follows may stand still for a question."""
+"""How long a request for offsets may block the follower, in seconds."""
 READ_MOST = 1_000
+"""The most records of one read."""
 QUEUE_KBYTES = 16_384
+"""How much librdkafka prefetches, in kB."""
 _MARKS = 256
+"""How many marks are kept, besides the first and the last; a search without a mark begins further back."""
 
-_NOBODY_GETS_OVER_IT = frozenset(
-    {  # not GROUP_AUTHORIZATION_FAILED: the library looks for its group's coordinator, and has no use for it
+_PERMANENT = frozenset(
+    {  # not GROUP_AUTHORIZATION_FAILED: librdkafka looks up the group's coordinator, but the follower never uses it
         KafkaError._AUTO_OFFSET_RESET,
         KafkaError.OFFSET_OUT_OF_RANGE,
         KafkaError._UNKNOWN_TOPIC,
@@ -40,27 +45,27 @@ _NOBODY_GETS_OVER_IT = frozenset(
 )
 
 OnRecord = Callable[[int, int, bytes | None, bytes | None], None]
-"""Takes partition, offset, key and value."""
+"""Called with partition, offset, key and value."""
 
 
 class _Mark(NamedTuple):
-    """How far results were read, by partition, before the intake ended there."""
+    """The positions in the results, and the end offsets of the intake a moment later, by partition."""
 
     results: dict[int, int]
     intake: dict[int, int]
 
 
 class Follower:
-    """Reads the results of an intake; for one thread, but for `begin_of`.
+    """Reads the results of an intake. Not thread-safe, except `begin_of`.
 
     Args:
-        cluster: where.
-        intake: whose.
-        clock: for the patience with brokers that are not ready.
+        cluster: the Kafka cluster.
+        intake: the intake.
+        clock: measures the time-outs at the start.
 
     Raises:
-        UsageError: there is no topic of results.
-        BrokerError: no answer.
+        UsageError: the results topic does not exist.
+        BrokerError: the brokers do not answer.
     """
 
     def __init__(self, cluster: Cluster, intake: str, clock: Clock) -> None:
@@ -68,42 +73,42 @@ class Follower:
         self._intake = intake
         self._contact = Contact(cluster.bootstrap_servers, clock)
         self._consumer = cluster.clients.consumer({**cluster.reader(QUEUE_KBYTES), "error_cb": self._contact.note})
-        # Its clients fetch nothing: a question behind a fetch that waits for records would wait as long.
+        # Separate clients: on the consumer's connection a request would wait behind a long fetch.
         self._offsets = Offsets(cluster.clients.admin(cluster.admin()), cluster.reads_as, cluster)
         self.positions: dict[int, int] = {}
         self._marks: tuple[_Mark, ...] = ()
         try:
             self._reach()
-            # Topics that were just made have no leaders for a moment.
+            # New topics have no leaders for a moment.
             patiently(self._begin, clock, PATIENCE_S)
         except BaseException:
             self.close()
             raise
 
     def begin_of(self, partition: int, offset: int) -> int | None:
-        """Where the results of what stands at an offset of the intake begin; None: it may be before any mark."""
+        """Return the offset at which the results of an intake record begin; None: it may be before the first mark."""
         for mark in reversed(self._marks):
             if mark.intake[partition] <= offset:
                 return mark.results[partition]
         return None
 
     def mark(self) -> None:
-        """Remember how far the results are read, in front of where the intake ends."""
+        """Make a mark; skip it if the brokers do not answer."""
         try:
             with group_errors(f"read {self._intake}"):
                 mark = self._mark()
         except RetriableError:
-            return  # the mark before does as well: there is more to look back to, that is all
+            return  # the last mark is still valid; a search begins a little further back
         self._marks = (self._marks[0], *self._marks[1:][-_MARKS:], mark)
 
     def read(self, wait_s: float, on_record: OnRecord) -> int:
-        """Read what has come, or comes within some seconds.
+        """Read the results that have arrived, or arrive within `wait_s` seconds.
 
         Returns:
-            How many records.
+            The number of records.
 
         Raises:
-            BrokerError: it can't be read, and will not be.
+            BrokerError: the results cannot be read, permanently.
         """
         count = 0
         for record in consume(self._consumer, wait_s, self.topic):
@@ -116,7 +121,7 @@ class Follower:
         return count
 
     def clients(self) -> list[object]:
-        """Those that it reads and asks by."""
+        """Return its librdkafka clients."""
         return [self._consumer, *self._offsets.clients()]
 
     def close(self) -> None:
@@ -145,19 +150,19 @@ class Follower:
         return _Mark(results, self._ends(self._intake, results))
 
     def _ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-        """Where partitions end, for a read_committed reader."""
+        """Return the last stable offsets of partitions."""
         places = [(topic, number) for number in partitions]
         return {number: end for (_, number), end in self._offsets.ends(places, committed=True).items()}
 
 
 def consume(consumer: Consumer, wait_s: float, topic: str) -> list[Message]:
-    """Wait for a record or the end of a partition, and take what else is there.
+    """Wait for a record or an end-of-partition event, and take all others that are already there.
 
     Returns:
-        Records, and ends: those have an error.
+        Records, and end-of-partition events, which have an error.
 
     Raises:
-        BrokerError: the topic can't be read, and will not be.
+        BrokerError: the topic cannot be read, permanently.
     """
     with group_errors(f"read {topic}"):
         first = consumer.poll(wait_s)
@@ -167,7 +172,7 @@ def consume(consumer: Consumer, wait_s: float, topic: str) -> list[Message]:
         error = event.error()
         if error is None or error.code() == KafkaError._PARTITION_EOF:
             taken.append(event)
-        elif error.fatal() or error.code() in _NOBODY_GETS_OVER_IT:
+        elif error.fatal() or error.code() in _PERMANENT:
             raise translate_group(error, f"read {topic}")
-        # The client gets over anything else by itself.
+        # librdkafka recovers from all other errors by itself.
     return taken

@@ -1,8 +1,9 @@
-"""Looks for results that were written before somebody began to wait for them, and are not among the recent ones.
+"""Searches results that were written before a caller began to wait and are no longer remembered.
 
-All who ask at one time are served by one pass over their partitions, from the first place where any of their results
-can stand up to where the follower is: from there on it sees everything itself. Who knows a time only gets two passes:
-from the due time on, where mostly it is, then from the beginning, for what was cancelled or dead before it was due.
+One pass over the partitions serves all searches that are queued at that time. It reads from the first offset at which
+one of their results can be up to the follower's position; the follower sees all later results. A search that has only a
+time makes two passes: first from the due time on, where the result most likely is; then from the beginning, for
+messages that were cancelled or became dead letters before they were due.
 """
 
 from collections import defaultdict, deque
@@ -21,18 +22,18 @@ if TYPE_CHECKING:
     from tarry.client.outcome.result import Key
 
 _READ_S = 0.02
-"""How long the follower stands still while nothing comes of the past."""
+"""How long one read may block the follower if no record arrives, in seconds."""
 
 
 @dataclass(slots=True)
 class Search:
-    """Somebody's results to be looked for.
+    """A search for the results of one waiting operation.
 
     Attributes:
-        operation: who waits.
-        offset: where they begin; None: by time.
-        times_ms: where they begin by the records' timestamps, the most likely first; 0: with the first record.
-        end: where the follower sees them itself; None: where it is.
+        operation: the waiting operation.
+        offset: where to begin; None: by time.
+        times_ms: the record timestamps at which to begin, one for each pass; 0: at the first record.
+        end: the offset at which to end; None: the follower's position.
     """
 
     operation: AwaitedOutcome
@@ -42,16 +43,16 @@ class Search:
 
     @property
     def partition(self) -> int:
-        """Of the results."""
+        """The partition of the results."""
         return self.operation.wanted.handle.partition
 
 
 class LookingBack:
-    """Searches the past of a topic of results. `ask` is for any thread, all else for the follower's.
+    """Searches the older results of a topic. Any thread may call `ask`; only the follower's thread calls the rest.
 
     Args:
-        cluster: where.
-        topic: of results.
+        cluster: the Kafka cluster.
+        topic: the results topic.
     """
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
@@ -66,21 +67,21 @@ class LookingBack:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is something to look for."""
+        """Whether searches are queued or running."""
         return bool(self._asked or self._running)
 
     def ask(self, search: Search) -> None:
-        """Look for somebody's results."""
+        """Queue a search."""
         self._asked.append(search)
 
     def step(self, positions: dict[int, int]) -> None:
-        """Do a part of it: some records, or the beginning of a pass.
+        """Do a part of the work: read some records, or begin a pass.
 
         Args:
-            positions: how far the follower is.
+            positions: the follower's position in each partition.
 
         Raises:
-            BrokerError: the results can't be read.
+            BrokerError: the results cannot be read.
         """
         if self._running:
             self._read()
@@ -88,11 +89,11 @@ class LookingBack:
             self._begin(positions)
 
     def clients(self) -> list[object]:
-        """The one that it reads by, once there is one."""
+        """Return its consumer, if it exists."""
         return [] if self._consumer is None else [self._consumer]
 
     def close(self) -> None:
-        """Close the client."""
+        """Close the consumer."""
         if self._consumer is not None:
             self._consumer.close()
 
@@ -120,7 +121,7 @@ class LookingBack:
             self._end_pass()
 
     def _find_starts(self, consumer: Consumer, searches: list[Search], positions: dict[int, int]) -> dict[int, int]:
-        """The first offset of each partition at which any of the results can stand."""
+        """Return, for each partition, the first offset at which one of the results can be."""
         starts: dict[int, int] = {}
         times_ms: dict[int, int] = {}
         for search in searches:
@@ -140,7 +141,7 @@ class LookingBack:
             with group_errors(f"read {self._topic}"):
                 found = consumer.offsets_for_times(asked, timeout=LOOK_WITHIN_S)
             for place in found:
-                if place.offset >= 0:  # else there is nothing of that time yet
+                if place.offset >= 0:  # otherwise there is no record of that time or later
                     starts[place.partition] = min(starts[place.partition], place.offset)
         return starts
 
@@ -158,7 +159,7 @@ class LookingBack:
             self._end_pass()
 
     def _end_pass(self) -> None:
-        """Let go of the partitions, and look further back for those who can be there."""
+        """Unassign the partitions, and queue the second pass of searches that have one."""
         if self._consumer is not None:
             with group_errors(f"read {self._topic}"):
                 self._consumer.unassign()
@@ -171,7 +172,7 @@ class LookingBack:
 
     def _open(self) -> Consumer:
         if self._consumer is None:
-            # What is deleted meanwhile is nobody's fault: it goes on with what is left.
+            # If retention deletes records meanwhile, the search continues with the remaining ones.
             properties = {**self._cluster.reader(QUEUE_KBYTES), "auto.offset.reset": "earliest"}
             self._consumer = self._cluster.clients.consumer(properties)
         return self._consumer

@@ -1,4 +1,4 @@
-"""The sizes of what waits for outcomes, for an application's own metrics."""
+"""Prometheus metrics of outcome readers, for an application's own registry."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -8,36 +8,36 @@ from prometheus_client.registry import Collector
 
 
 class Sizes(Protocol):
-    """What an `OutcomeReader` says of itself."""
+    """The sizes of an `OutcomeReader`."""
 
     @property
     def intake(self) -> str:
-        """Whose outcomes."""
+        """The intake whose outcomes it reads."""
         ...
 
     @property
     def waiting(self) -> int:
-        """Operations that wait."""
+        """The number of waiting operations."""
         ...
 
     @property
     def delayed(self) -> int:
-        """Those in the timing wheel."""
+        """The number of operations in the timing wheel."""
         ...
 
     @property
     def watched(self) -> int:
-        """Entries under keys."""
+        """The number of entries in the purgatory's watch lists."""
         ...
 
     @property
     def remembered(self) -> int:
-        """Results."""
+        """The number of remembered results."""
         ...
 
 
 class OutcomeMetrics(Collector):
-    """Shows the sizes of readers of outcomes, by intake.
+    """Exports the sizes of outcome readers, with the intake as the label.
 
     Example:
         prometheus_client.REGISTRY.register(OutcomeMetrics(outcomes))
@@ -50,7 +50,7 @@ class OutcomeMetrics(Collector):
         self._readers = readers
 
     def collect(self) -> Iterator[Metric]:
-        """What Prometheus asks for."""
+        """Return the metrics; Prometheus calls it at each scrape."""
         gauges = {
             name: GaugeMetricFamily(f"tarry_outcomes_{name}", text, labels=["intake"])
             for name, text in (

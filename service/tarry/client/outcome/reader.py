@@ -1,7 +1,7 @@
-"""Waiting for what became of a message, or of a cancel, with one reader for all who wait.
+"""Waits for the outcomes of messages and cancels, with one consumer for all waiting callers.
 
-One thread reads all partitions of the intake's results, from where they ended at the start, and completes the
-operations that wait in a purgatory, by partition and message id. See `waiting` for why no result is missed.
+One thread reads all partitions of the intake's results topic, from the end at the start, and completes the operations
+that wait in a purgatory, by partition and message id. The module `waiting` explains why no result is missed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 REMEMBERED = 20_000
-"""How many results are remembered, about 0.7 kB each."""
+"""How many results are remembered by default, about 0.7 kB each."""
 _POLL_S = 0.1
+"""The longest wait for results, in seconds; a new search for older results begins after it."""
 _MARK_EVERY_MS = 1_000
-"""The least time between two marks: each is a question for every partition."""
+"""The least time between two marks: each mark requests the end offset of every partition."""
 
 Subject = Receipt | CancelReceipt | Handle | str
 
@@ -41,24 +42,24 @@ Subject = Receipt | CancelReceipt | Handle | str
 class OutcomeReader:
     """Waits for the outcomes of messages and cancels of one intake.
 
-    A context manager, for any number of threads and any number of waiting operations. In a process that is forked while
-    there is one, it refuses: make one there.
+    A context manager. Thread-safe; any number of calls may wait at the same time. In a forked process it raises
+    `UsageError`: create a new one there.
 
     Example:
         with DelayedProducer(servers) as producer, OutcomeReader(servers) as outcomes:
             receipt = producer.send("orders", b"...", delay=timedelta(seconds=5))
             outcomes.await_outcome(receipt, timeout_s=30)["outcome"]
 
-    What is sent after the reader was made is known best: its result is among the recent ones, or still to come, or it
-    is looked for from a place near by. What was sent before, or whose receipt is elsewhere, is looked for in all that
-    the partition of results still holds: from the message's due time on, then the older ones.
+    Create the reader before you send: the result of a later message is remembered, still to come, or found by reading
+    on from a nearby offset. For an earlier message, or a handle without its receipt, the reader searches the whole
+    partition of the results: first from the message's due time on, then the older results.
 
     Args:
-        bootstrap_servers: Kafka's.
-        intake: where the messages are sent.
-        options: librdkafka's properties, for security and the like.
-        remembered: how many results are remembered for those who wait for them later; at least 1.
-        clock: for time-outs.
+        bootstrap_servers: `HOST:PORT`, several separated by commas.
+        intake: the intake that the messages are sent to.
+        options: librdkafka properties, for example for security.
+        remembered: how many results to remember for callers that wait for them later; at least 1.
+        clock: measures the time-outs.
 
     Raises:
         UsageError: the intake has no results topic: the service has never served it.
@@ -91,69 +92,69 @@ class OutcomeReader:
         self._thread.start()
 
     def clients(self) -> list[object]:
-        """Those that a forked process inherits."""
+        """Return the librdkafka clients, which a forked process inherits."""
         return [*self._follower.clients(), *self._looking_back.clients()]
 
     def await_outcome(
         self, subject: Subject, timeout_s: float | None = None, *, since: datetime | None = None
     ) -> Result:
-        """Wait until the message was delivered, cancelled, found to be a duplicate, or is dead.
+        """Wait until the message is delivered, cancelled, recognised as a duplicate, or a dead letter.
 
         Args:
-            subject: the message's receipt or its handle, or the receipt of a cancel, whose outcome is `cancelled`,
-                `cancel-too-late`, or `dead` where its handle is none of the intake's.
-            timeout_s: how long to wait; None: as long as it takes, and a message for a target that is away takes
-                as long as that.
-            since: of what was sent before this reader was made, or elsewhere: a time before which no result of it can
-                have been written, when it was sent for example. It spares reading all that is older.
+            subject: the message's receipt or handle, or the receipt of a cancel. The outcome of a cancel is
+                `cancelled`, `cancel-too-late`, or `dead` if its handle does not belong to the intake.
+            timeout_s: how long to wait, in seconds; None: no limit. A message for an unavailable target has no outcome
+                until the target is available again.
+            since: for a message that was sent before this reader was created, or by another process: a time before
+                which its result cannot have been written, for example when it was sent. The reader then skips older
+                results.
 
         Returns:
             The result, as the service wrote it.
 
         Raises:
-            TimeoutError: the time is over. The message is still on its way, or what became of it was written longer
-                ago than results are kept.
-            HeaderError: no handle.
-            UsageError: it is not of this intake.
-            BrokerError: the results can't be read, or the reader was closed.
+            TimeoutError: the time is over. Either there is no outcome yet, or its result has expired.
+            HeaderError: the text is not a handle.
+            UsageError: the message does not belong to this intake.
+            BrokerError: the results cannot be read, or the reader was closed.
         """
         return self.outcome(subject, timeout_s, since=since).result()
 
     def outcome(
         self, subject: Subject, timeout_s: float | None = None, *, since: datetime | None = None
     ) -> Future[Result]:
-        """Wait without blocking; otherwise as `await_outcome`.
+        """Return a future of the outcome; the arguments are those of `await_outcome`.
 
         Returns:
-            A future of the result, which fails as `await_outcome` does. Its callbacks run in a thread of the reader:
-            they should be short, and may not close it. In a coroutine: `await asyncio.wrap_future(...)`. When it is
-            cancelled nobody waits any more.
+            A future of the result, with the exceptions of `await_outcome`. Its callbacks run in a thread of the reader:
+            they should be short, and must not close the reader. In a coroutine: `await asyncio.wrap_future(...)`.
+            Cancelling the future ends the wait.
 
         Raises:
-            HeaderError: no handle.
-            UsageError: it is not of this intake.
-            BrokerError: the results can't be read, or the reader was closed.
+            HeaderError: the text is not a handle.
+            UsageError: the message does not belong to this intake.
+            BrokerError: the results cannot be read, or the reader was closed.
         """
         wanted = Wanted(Handle.parse(subject) if isinstance(subject, str) else subject)
         return self._begin(wanted, timeout_s, since).future
 
     def of_cancel(self, receipt: CancelReceipt, timeout_s: float) -> Iterator[Result]:
-        """Wait for what comes of a cancel.
+        """Wait for the results of a cancel.
 
         Args:
-            receipt: of the cancel.
-            timeout_s: how long to wait in all.
+            receipt: the receipt of the cancel.
+            timeout_s: how long to wait for all results together, in seconds.
 
         Yields:
-            Its results, as the service wrote them: `cancel-filed`, where the message is still beyond the hot window;
-            then the definite one: `cancelled`, `cancel-too-late`, or `dead` where the handle is none of the intake's.
-            Nothing more once the time is over.
+            The results, as the service wrote them: first `cancel-filed`, if the message is still beyond the hot window;
+            then the definite one: `cancelled`, `cancel-too-late`, or `dead` if the handle does not belong to the
+            intake. The iterator ends early when the time is over.
 
         Raises:
-            UsageError: it is not of this intake.
-            BrokerError: the results can't be read, or the reader was closed.
+            UsageError: the cancel does not belong to this intake.
+            BrokerError: the results cannot be read, or the reader was closed.
         """
-        # Both wait from the beginning, so that the time is that of both.
+        # Both waits begin here, so that they share one time-out.
         definite = self._begin(Wanted(receipt), timeout_s).future
         first = self._begin(Wanted(receipt, interim=True), timeout_s).future
         try:
@@ -168,26 +169,26 @@ class OutcomeReader:
 
     @property
     def waiting(self) -> int:
-        """How many operations wait."""
+        """The number of waiting operations."""
         return self._room.waiting
 
     @property
     def watched(self) -> int:
-        """How many entries the purgatory's lists hold: of those that wait, and of settled ones until a purge."""
+        """The number of entries in the purgatory's watch lists; settled operations count until a purge."""
         return self._room.watched()
 
     @property
     def delayed(self) -> int:
-        """How many operations stand in the purgatory's timing wheel."""
+        """The number of operations in the purgatory's timing wheel."""
         return self._room.delayed()
 
     @property
     def remembered(self) -> int:
-        """How many results are remembered."""
+        """The number of remembered results."""
         return len(self._recent)
 
     def close(self) -> None:
-        """End; what still waits fails. A second call does nothing. Not from a future's callback."""
+        """Close the reader; waiting calls fail. A second call does nothing. Do not call it in a future's callback."""
         if self._closed or self._origin.is_elsewhere:
             return
         self._closed = True
@@ -210,9 +211,9 @@ class OutcomeReader:
         self._origin.check("reader")
         handle = wanted.handle
         if handle.topic != self.intake or handle.partition not in self._follower.positions:
-            raise UsageError(f"not of {self.intake}, or a partition that it did not have at the start: {handle}")
+            raise UsageError(f"not of {self.intake}, or of a partition added after this reader's start: {handle}")
         operation = self._room.watch(wanted, timeout_s)
-        # Only from here on: what was forgotten before it was watched must count.
+        # Only after `watch`: a result that was forgotten before must lead to a search.
         if not operation.is_settled:
             search = self._search(operation, since)
             if search is not None:
@@ -220,7 +221,7 @@ class OutcomeReader:
         return operation
 
     def _search(self, operation: AwaitedOutcome, since: datetime | None) -> Search | None:
-        """What is to be looked for in the past; None: nothing of it can be there that is not remembered."""
+        """Return the search that an operation needs; None: all its results are remembered or still to come."""
         wanted = operation.wanted
         partition = wanted.handle.partition
         begin = None if wanted.offset is None else self._follower.begin_of(partition, wanted.offset)
@@ -231,7 +232,7 @@ class OutcomeReader:
         return Search(operation, times_ms=[max(1, wanted.handle.due_ms), 0])
 
     def _read(self) -> None:
-        """The thread: follow, and look back in between."""
+        """Run the reader's thread: follow the results, and search older ones in between."""
         unmarked = mark_at_ms = 0
         try:
             while not self._stopping.is_set():

@@ -1,4 +1,4 @@
-"""The results that were read last, for those who begin to wait when theirs is there already."""
+"""The results that were read last, for callers that begin to wait when their result is already there."""
 
 import threading
 from collections import deque
@@ -8,13 +8,13 @@ from tarry.client.outcome.result import Key
 
 
 class RecentResults:
-    """The last results of all partitions, by key, and from which offset on none is missing.
+    """The last results of all partitions by key, and for each partition the offset from which all are remembered.
 
-    One thread puts, any may look.
+    One thread calls `put`; any thread may read.
 
     Args:
-        most: how many are kept.
-        starts: for each partition the offset from which on results are put.
+        most: the most results to remember.
+        starts: for each partition of the results, the offset of the first `put`.
     """
 
     def __init__(self, most: int, starts: Mapping[int, int]) -> None:
@@ -25,7 +25,7 @@ class RecentResults:
         self._by_key: dict[Key, deque[bytes | None]] = {}
 
     def put(self, key: Key, offset: int, value: bytes | None) -> None:
-        """Keep a result, and forget the oldest where there are too many."""
+        """Remember a result, and forget the oldest if there are too many."""
         with self._lock:
             self._by_age.append((key, offset))
             self._by_key.setdefault(key, deque()).append(value)
@@ -38,12 +38,12 @@ class RecentResults:
                     del self._by_key[oldest]
 
     def of(self, keys: Iterable[Key]) -> list[bytes | None]:
-        """The values under some keys, key by key as they came."""
+        """Return the values under some keys, those of a key in the order of arrival."""
         with self._lock:
             return [value for key in keys for value in self._by_key.get(key, ())]
 
     def begin(self, partition: int) -> int:
-        """The offset from which on nothing of a partition was forgotten."""
+        """Return the offset of a partition from which no result was forgotten."""
         return self._begins[partition]
 
     def __len__(self) -> int:

@@ -1,8 +1,9 @@
-"""Results as the service writes them, and which of them is the answer for whom.
+"""Results as the service writes them, and the rules that match a result to a waiting caller.
 
-Several results can have one id: a second message may have brought it, a cancel of it may be filed, another come too
-late. A receipt names the record that is meant, so its answer is the definite result of that very record. A handle
-names a message by its id and due time only: a `duplicate` of that is somebody else's, and is passed over.
+Several results can have the same id: a second message may have the id, one cancel of it may be filed, another may come
+too late. A receipt identifies one intake record, so its answer is the definite result of that record. A handle
+identifies a message by its id and due time only; a result `duplicate` with that id belongs to another record, and is
+skipped.
 """
 
 import json
@@ -15,7 +16,7 @@ from tarry.headers import Outcome, derived_id
 
 Result = dict[str, Any]
 Key = tuple[int, bytes]
-"""A partition of the results, and a record's key there: a message's id."""
+"""A partition of the results topic, and the key of a result: a message's id."""
 
 _OF_A_HANDLE = (Outcome.FIRED, Outcome.CANCELLED, Outcome.DEAD)
 _DEFINITE = (*_OF_A_HANDLE, Outcome.DUPLICATE)
@@ -23,11 +24,11 @@ _DEFINITE = (*_OF_A_HANDLE, Outcome.DUPLICATE)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is waited for.
+    """The message or cancel whose result a caller waits for.
 
     Attributes:
-        subject: a receipt, a cancel's receipt, or the handle of a message whose receipt is elsewhere.
-        interim: whether `cancel-filed` is an answer, too.
+        subject: a message's receipt, a cancel's receipt, or a message's handle.
+        interim: whether `cancel-filed` counts as an answer.
     """
 
     subject: Receipt | CancelReceipt | Handle
@@ -35,16 +36,19 @@ class Wanted:
 
     @property
     def handle(self) -> Handle:
-        """Of the message."""
+        """The message's handle."""
         return self.subject if isinstance(self.subject, Handle) else self.subject.handle
 
     @property
     def offset(self) -> int | None:
-        """Where its record is in the intake, where that is known: no result of it was written before it was there."""
+        """The offset of its record in the intake, if known; its result was written after that record."""
         return None if isinstance(self.subject, Handle) else self.subject.offset
 
     def result_keys(self) -> tuple[Key, ...]:
-        """What its results can have as key: a cancel that is dead is a message of its own, which brought no id."""
+        """Return the keys that its results can have.
+
+        A cancel that becomes a dead letter has a result under its own derived id: its record has no `tarry-id`.
+        """
         handle = self.handle
         key = (handle.partition, handle.id.encode())
         if not isinstance(self.subject, CancelReceipt):
@@ -52,7 +56,7 @@ class Wanted:
         return key, (handle.partition, derived_id(handle.topic, handle.partition, self.subject.offset))
 
     def answer(self, value: bytes | None) -> Result | None:
-        """A record's result, if it is what is waited for."""
+        """Return the result in a record's value, if it is the awaited one; otherwise None."""
         subject = self.subject
         if isinstance(subject, CancelReceipt):
             result = cancel_result_of(value, subject.source)
@@ -66,7 +70,7 @@ class Wanted:
 
 
 def parsed_result(value: bytes | None) -> Result:
-    """A result's fields; none where it is no result."""
+    """Return the fields of a result; empty if the value is not a JSON object."""
     try:
         result = json.loads(value or b"null")
     except (ValueError, RecursionError):
@@ -75,7 +79,7 @@ def parsed_result(value: bytes | None) -> Result:
 
 
 def cancel_result_of(value: bytes | None, source: str) -> Result | None:
-    """A record's result, if it is one of the cancel from `source`; one that is dead is its own source."""
+    """Return the result in a record's value if it belongs to the cancel at `source`, dead cancels included."""
     if value is None or source.encode() not in value:
         return None
     result = parsed_result(value)
@@ -84,6 +88,6 @@ def cancel_result_of(value: bytes | None, source: str) -> Result | None:
 
 
 def _result_of(value: bytes | None, source: str) -> Result | None:
-    """A record's result, if it is the definite one of the message from `source`."""
+    """Return the result in a record's value if it is the definite one of the message at `source`."""
     result = parsed_result(value)
     return result if result.get("source") == source and result.get("outcome") in _DEFINITE else None

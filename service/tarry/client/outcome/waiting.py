@@ -1,15 +1,15 @@
-"""Those who wait for results: operations in Kafka's purgatory, each with a future.
+"""The waiting calls: operations in a purgatory, each with a future.
 
     caller                                      reader of results
     watch(wanted) -> future                     arrive(key, offset, value)
-      1. looks among the recent results           1. keeps it among the recent results
-      2. is watched under its keys                2. checks its key: who waits under it looks again
-      3. looks again
-      4. what was forgotten before 3 is to be
-         searched for in the log
+      1. checks the recent results                1. adds the result to the recent results
+      2. is watched under its keys                2. completes the operations watched under its key
+      3. checks the recent results again
+      4. searches the log for results that
+         were forgotten before step 3
 
-Whatever is written after the message is thus seen by one of these: by 2 on the right, where it comes after 2 on the
-left; by 3 on the left, where it came before and is still remembered; by 4 where it is not.
+So one of these steps sees each result that is written after the message: step 2 on the right, if the result arrives
+after step 2 on the left; step 3 on the left, if it arrived earlier and is still remembered; step 4 otherwise.
 """
 
 import math
@@ -22,20 +22,21 @@ from tarry.clock import Clock
 from tarry.errors import FatalError, TarryError
 from tarry.timer import DelayedOperation, DelayedOperationPurgatory, SystemTimer
 
-_FOR_EVER_MS = 100 * 365 * 86_400_000
+_NO_LIMIT_MS = 100 * 365 * 86_400_000
+"""The delay of an operation without a time-out: 100 years."""
 
 
 class AwaitedOutcome(DelayedOperation):
-    """One who waits.
+    """One waiting call.
 
     Args:
-        wanted: for what.
-        recent: where its answer would be found.
-        timeout_s: how long; None: without an end.
+        wanted: the awaited message or cancel.
+        recent: the recent results.
+        timeout_s: how long to wait, in seconds; None: no limit.
     """
 
     def __init__(self, wanted: Wanted, recent: RecentResults, timeout_s: float | None) -> None:
-        super().__init__(_FOR_EVER_MS if timeout_s is None else math.ceil(max(0.0, timeout_s) * 1_000))
+        super().__init__(_NO_LIMIT_MS if timeout_s is None else math.ceil(max(0.0, timeout_s) * 1_000))
         self.wanted = wanted
         self.future: Future[Result] = Future()
         self._recent = recent
@@ -43,11 +44,11 @@ class AwaitedOutcome(DelayedOperation):
         self._error: TarryError | None = None
 
     def try_complete(self) -> bool:
-        """Complete it with its answer, if that is among the recent results."""
+        """Complete the operation if its answer is among the recent results."""
         return any(map(self.offer, self._recent.of(self.wanted.result_keys())))
 
     def offer(self, value: bytes | None) -> bool:
-        """Complete it with a result, if that is its answer."""
+        """Complete the operation if this result is its answer."""
         result = self.wanted.answer(value)
         if result is None:
             return False
@@ -55,12 +56,12 @@ class AwaitedOutcome(DelayedOperation):
         return self.force_complete()
 
     def fail(self, error: TarryError) -> None:
-        """Complete it with an error."""
+        """Complete the operation with an error."""
         self._error = error
         self.force_complete()
 
     def on_complete(self) -> None:
-        """Answer the future; a completion without a result or an error is that of the delay."""
+        """Resolve the future; without a result or an error the operation has timed out."""
         if not self.future.set_running_or_notify_cancel():
             return
         if self._result is not None:
@@ -72,12 +73,12 @@ class AwaitedOutcome(DelayedOperation):
 
 
 class WaitingRoom:
-    """All who wait for results of one intake. Safe for any number of threads; results arrive in one.
+    """All waiting calls of one intake. Thread-safe; `arrive` is called in one thread.
 
     Args:
-        name: of its threads.
-        recent: keeps the results that arrive.
-        clock: for time-outs.
+        name: the name of its threads.
+        recent: remembers the results that arrive.
+        clock: measures the time-outs.
     """
 
     def __init__(self, name: str, recent: RecentResults, clock: Clock) -> None:
@@ -86,18 +87,18 @@ class WaitingRoom:
         self._lock = threading.Lock()
         self._waiting: dict[Future[Result], AwaitedOutcome] = {}
         self._failure: TarryError | None = None
-        # One for all, which knows none of them: no operation is part of a cycle, so each is freed when it is over.
+        # One callback for all futures, so that no operation is part of a reference cycle.
         self._on_done = self._leave
 
     def start(self) -> None:
-        """Begin to let time-outs come."""
+        """Start the threads that expire operations."""
         self._purgatory.start()
 
     def watch(self, wanted: Wanted, timeout_s: float | None) -> AwaitedOutcome:
-        """Begin to wait.
+        """Begin to wait for a result.
 
         Raises:
-            TarryError: nothing arrives any more, for this reason.
+            TarryError: the reader has failed or was closed.
         """
         operation = AwaitedOutcome(wanted, self._recent, timeout_s)
         with self._lock:
@@ -107,7 +108,7 @@ class WaitingRoom:
         try:
             self._purgatory.try_complete_else_watch(operation, *wanted.result_keys())
         except RuntimeError:
-            # Shut down meanwhile, and withdrawn.
+            # The purgatory was shut down meanwhile, and has withdrawn the operation.
             with self._lock:
                 self._waiting.pop(operation.future, None)
                 self._refuse_after_failure()
@@ -115,12 +116,12 @@ class WaitingRoom:
         return operation
 
     def arrive(self, key: Key, offset: int, value: bytes | None) -> None:
-        """Take a result."""
+        """Remember a result, and complete the operations that wait for it."""
         self._recent.put(key, offset, value)
         self._purgatory.check_and_complete(key)
 
     def fail(self, error: TarryError) -> None:
-        """Let all fail who wait, and who would wait from now on. The first error stays."""
+        """Fail all waiting calls and all future ones; of several errors the first one counts."""
         with self._lock:
             if self._failure is None:
                 self._failure = error
@@ -129,7 +130,7 @@ class WaitingRoom:
             operation.fail(_lost(error))
 
     def shutdown(self) -> None:
-        """End the threads; after `fail`."""
+        """End the threads; call `fail` first."""
         self._purgatory.shutdown()
 
     def _leave(self, future: Future[Result]) -> None:
@@ -144,18 +145,18 @@ class WaitingRoom:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of waiting operations."""
         return len(self._waiting)
 
     def watched(self) -> int:
-        """How many entries stand under keys, settled ones until they are purged."""
+        """Return the number of entries in the watch lists; settled operations count until a purge."""
         return self._purgatory.watched()
 
     def delayed(self) -> int:
-        """How many stand in the timing wheel."""
+        """Return the number of operations in the timing wheel."""
         return self._purgatory.delayed()
 
 
 def _lost(error: TarryError) -> FatalError:
-    """That the reader is lost, whatever may be done again: one of its own each time, for raising adds to its trace."""
+    """Return a new FatalError for each caller, because raising an exception adds to its traceback."""
     return FatalError(str(error), getattr(error, "code", ""))
