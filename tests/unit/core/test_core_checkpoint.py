@@ -109,7 +109,7 @@ def test_a_text_of_one_character_more_than_kafka_takes_is_refused() -> None:
 
 
 def test_escapes_count_towards_the_limit() -> None:
-    with pytest.raises(CheckpointError, match="Kafka takes 4095"):
+    with pytest.raises(CheckpointError, match="Kafka accepts at most 4095"):
         replace(PLAIN, writer=("|" * 1_400,)).encode()
 
 
@@ -143,7 +143,7 @@ def test_what_is_no_checkpoint_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(CheckpointError) as refusal:
         decode(text)
     assert "\n" not in str(refusal.value)
-    assert "not a checkpoint" in str(refusal.value)
+    assert "not a readable checkpoint" in str(refusal.value)
 
 
 def test_a_newer_version_is_refused_by_name() -> None:
