@@ -1,6 +1,6 @@
-"""The composition root: from a configuration to a running service.
+"""The composition root: it turns a configuration into a running service.
 
-What the supervisor and the loop need is built here by hand and passed down as plain values.
+It builds all that the supervisor and the loop need, and passes it down as plain values.
 """
 
 import gc
@@ -40,25 +40,31 @@ from tarry.service.worker import Plan, Worker
 from tarry.service.worker.plan import IntakePlan, producers_of
 
 SWITCH_INTERVAL_S = 1e-4
-"""How often Python lets another thread run: the client library's own must not wait behind the loop."""
+"""How often Python switches threads: the threads of the client library must not wait long for the loop."""
 
 GC_THRESHOLDS = (50_000, 20, 1_000_000)
-"""Held messages are acyclic and live long: full collections would walk all of them and stop the loop for nothing."""
+"""Thresholds that avoid full garbage collections: they would visit all held messages and free none of them.
+
+Held messages live long and are in no reference cycles.
+"""
 
 LONGEST_RENAMING = "-999"
-"""As a producer may be named that has given up hundreds of ids (docs/adr/0018)."""
+"""The longest suffix of a producer's transactional id, after it has given up hundreds of ids (docs/adr/0018)."""
 
 Log = Callable[..., None]
 
 
 def cluster_of(config: Config) -> Cluster:
-    """The cluster, with the user's options."""
+    """Return the cluster, with the client properties of the configuration."""
     properties = dict(config.kafka.properties())
     return Cluster(str(properties.pop("bootstrap.servers")), properties, reads_as=config.service.group)
 
 
 def geometry_of(config: Config, intake: Intake) -> Geometry:
-    """The shape of an intake's overflow wheel: no levels where memory holds whatever its delays allow."""
+    """Return the shape of an intake's overflow wheel; it has no levels if the longest delay is at most `overflow.from`.
+
+    Then all messages of the intake wait in memory.
+    """
     overflow, longest_ms = config.overflow, intake.longest_delay_ms
     fits = longest_ms <= overflow.from_ms
     levels = 0 if fits else levels_for(overflow.width_ms, overflow.size, longest_ms)
@@ -66,10 +72,10 @@ def geometry_of(config: Config, intake: Intake) -> Geometry:
 
 
 def refuse_long_checkpoints(config: Config) -> None:
-    """See that every checkpoint of the service has room where Kafka keeps it, also the longest that there may be.
+    """Check that Kafka will accept every checkpoint of the service, even the longest possible one.
 
     Raises:
-        ConfigError: it has not; one line says what to change.
+        ConfigError: it would not; one line says what to change.
     """
     service = config.service
     writer = [name + LONGEST_RENAMING for name in producers_of(_name_of(service, MOST_PROCESSES - 1))]
@@ -89,15 +95,15 @@ def refuse_long_checkpoints(config: Config) -> None:
 
 
 def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
-    """Make the topics that are missing, check those that are there, and give new partitions their first checkpoint.
+    """Create missing topics, check existing ones, and write the first checkpoint of new partitions.
 
     Args:
-        config: the whole of it.
-        adopt: begin anew with partitions that could not be taken over.
+        config: the whole configuration.
+        adopt: whether to adopt partitions that cannot be taken over.
         on_event: takes an event's name and fields, for the log.
 
     Raises:
-        UsageError: a topic is not as it must be, or a right is missing; one line says how.
+        UsageError: a topic is not as it must be, or an ACL is missing; one line says what to change.
         ConfigError: a checkpoint would be too long.
     """
     refuse_long_checkpoints(config)
@@ -113,7 +119,7 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
     patiently(partial(check_rights, admin, config.service.group, needed), clock, PATIENCE_S)
     for intake in config.intakes:
         _make_for_status(topics, intake, clock, on_event)
-    # Before a new partition's first checkpoint says where its buckets begin.
+    # Before the first checkpoint of a new partition, which contains where its buckets begin.
     refuse_a_clock_that_is_ahead(cluster, list(geometries), clock, on_event)
     for intake in config.intakes:
         geometry = geometries[intake.topic]
@@ -128,7 +134,7 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
             before_intake=partial(birth.give, intake.topic, intake.partitions, geometry),
         )
         patiently(make, clock, PATIENCE_S)
-    # Once more: now all of them are there, and none may be hidden.
+    # Check again: now all topics exist, so one that is not visible is a missing right.
     patiently(partial(check_rights, admin, config.service.group, needed, all_there=True), clock, PATIENCE_S)
     if adopt:
         with closing(Adoption(cluster, config.service.group, clock)) as adoption:
@@ -137,7 +143,7 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
 
 
 def _make_for_status(topics: TopicAdmin, intake: Intake, clock: SystemClock, on_event: Log) -> None:
-    """Make the topic of an intake's status, or check it; the service does without where it cannot be."""
+    """Create or check the status topic of an intake. The service also runs without it."""
     try:
         patiently(partial(make_or_check_status, topics, intake.topic, intake.replication), clock, PATIENCE_S)
     except TarryError as error:
@@ -145,7 +151,7 @@ def _make_for_status(topics: TopicAdmin, intake: Intake, clock: SystemClock, on_
 
 
 def policy_of(config: Config, intake: Intake) -> IntakePolicy:
-    """What an intake accepts."""
+    """Return the policy of an intake."""
     return IntakePolicy(
         topic=intake.topic,
         targets=intake.targets,
@@ -163,16 +169,16 @@ def _instance_of(service: Service, index: int) -> str | None:
 
 
 def _name_of(service: Service, index: int) -> str:
-    """The first part of a process's transactional ids; where it has no instance another one each time."""
+    """Return the first part of a process's transactional ids; without `service.instance` it is random."""
     return f"{service.group}.{_instance_of(service, index) or uuid.uuid4().hex[:12]}"
 
 
 def plan_of(config: Config, index: int) -> Plan:
-    """What one process of the service does.
+    """Return the plan of one worker process.
 
     Args:
-        config: the whole of it.
-        index: which of the processes of this `serve`, from 0.
+        config: the whole configuration.
+        index: the number of the process within this `serve`, from 0.
     """
     service = config.service
     instance = _instance_of(service, index)
@@ -200,18 +206,18 @@ def plan_of(config: Config, index: int) -> Plan:
 
 
 def serve(config: Config, *, adopt: bool, processes: int, log_level: Level, on_event: Log) -> None:
-    """Serve until SIGTERM or Ctrl-C, then hand the partitions over.
+    """Run the service until SIGTERM or Ctrl-C, then release the partitions. This process is the supervisor.
 
     Args:
-        config: the whole of it.
-        adopt: begin anew with partitions that could not be taken over.
-        processes: how many of them work; this one watches them.
-        log_level: of the processes.
+        config: the whole configuration.
+        adopt: whether to adopt partitions that cannot be taken over.
+        processes: the number of worker processes.
+        log_level: the log level of the worker processes.
         on_event: takes an event's name and fields, for the log.
 
     Raises:
-        UsageError: it cannot serve; one line says why.
-        ConfigError: the same, where the configuration is to blame.
+        UsageError: the service cannot run; one line says why.
+        ConfigError: the same, if the configuration is wrong.
     """
     clock = SystemClock()
     with listen(config.http.host, config.http.port) as door:
@@ -236,12 +242,14 @@ def serve(config: Config, *, adopt: bool, processes: int, log_level: Level, on_e
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What the supervisor tells a process: the configuration as it was read once, not as the file may be by now.
+    """The supervisor's orders to a worker process.
+
+    They contain the configuration as the supervisor has read it, because the file may have changed since.
 
     Attributes:
-        config: the whole of it.
-        index: which of the processes.
-        log_level: what it logs.
+        config: the whole configuration.
+        index: the number of the process.
+        log_level: the log level of the process.
     """
 
     config: Config
@@ -250,23 +258,23 @@ class Orders:
 
 
 def work_command() -> list[str]:
-    """The command of one process; it imports the package from where we have it."""
-    # Without -P any file named like a module of ours, in the directory where we were started, would be imported.
+    """Return the command of a worker process, which imports the same package as this process."""
+    # Without -P, a file in the working directory that is named like one of our modules would be imported instead.
     installed = Path(__file__).parents[2] != Path.cwd()
     return [sys.executable, *(["-P"] if installed else []), "-m", "tarry.cli.work"]
 
 
 def work(orders: Orders, channel: Channel, on_event: Log) -> None:
-    """Be one of the processes, until SIGTERM.
+    """Run one worker process until SIGTERM, or until the supervisor has ended.
 
     Args:
-        orders: from the supervisor.
-        channel: to it.
+        orders: the supervisor's orders.
+        channel: the channel to the supervisor.
         on_event: takes an event's name and fields, for the log.
 
     Raises:
-        UsageError: it cannot serve; one line says why.
-        FatalError: this process was shut out for good.
+        UsageError: the process cannot serve; one line says why.
+        FatalError: the process was fenced permanently.
     """
     stop = StopSignals(interrupt=False)
     gc.collect()

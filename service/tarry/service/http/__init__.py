@@ -1,4 +1,4 @@
-"""A very small HTTP server, for health and metrics."""
+"""A minimal HTTP server, for health checks and metrics."""
 
 from tarry.service.http.answer import Answer, Page
 from tarry.service.http.server import HttpServer, listen

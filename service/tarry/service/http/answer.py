@@ -1,7 +1,7 @@
-"""From the head of a request to the bytes of an answer: pure, and only what a probe and a scrape need.
+"""HTTP responses to probes and scrapes. Pure.
 
-GET and HEAD of a fixed set of paths. Each connection gets one answer and is closed. Nothing of a request but its first
-line is looked at.
+The server knows GET and HEAD of a fixed set of paths. Each connection gets one response and is closed. Only the first
+line of a request is read.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 HEAD_LIMIT_BYTES = 8_192
-"""A longer head is refused: no probe and no scraper sends one."""
+"""The longest head of a request that is accepted. Probes and scrapers send less."""
 
 TEXT = "text/plain; charset=utf-8"
+"""The content type of a plain text."""
 
 _END = b"\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a page says."""
+    """The response of a page."""
 
     body: bytes
     status: HTTPStatus = HTTPStatus.OK
@@ -29,14 +30,14 @@ Page = Callable[[], Answer]
 
 
 def answer_to(received: bytes, pages: Mapping[str, Page]) -> bytes | None:
-    """Answer a request.
+    """Return the response to a request.
 
     Args:
-        received: what has come of it so far.
-        pages: by path.
+        received: the bytes of the request so far.
+        pages: the pages by path.
 
     Returns:
-        The whole answer; None where the head of the request is not complete.
+        The whole response; None if the head of the request is not complete.
     """
     if _END not in received:
         if len(received) < HEAD_LIMIT_BYTES:

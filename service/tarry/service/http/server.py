@@ -1,7 +1,7 @@
-"""The server's sockets: none of them ever waits, so it lives in its owner's loop and needs no thread.
+"""The HTTP server. Its sockets never block, so it runs in its owner's event loop and needs no thread.
 
-A connection has five seconds for all of it. When there are too many the oldest one is dropped, so that clients who
-are slow, or mean, cannot keep a probe out.
+A connection may last five seconds. When there are too many, the oldest is dropped, so that slow or malicious clients
+cannot keep a probe out.
 """
 
 import socket
@@ -14,19 +14,23 @@ from tarry.errors import UsageError
 from tarry.service.http.answer import Page, answer_to
 
 CONNECTION_MS = 5_000
+"""The longest life of a connection."""
+
 CONNECTIONS = 32
+"""The most connections at the same time."""
+
 _CHUNK_BYTES = 65_536
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the server's door.
+    """Open the listening socket of the server.
 
     Args:
-        host: a name or an address.
-        port: 0 for a free one.
+        host: a host name or an address of this machine.
+        port: the port, or 0 for any free one.
 
     Raises:
-        UsageError: the port is taken, or the host is not this machine's; one line.
+        UsageError: the port is taken, or the host is not an address of this machine; one line.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -48,13 +52,14 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class HttpServer:
-    """Answers what comes through a door.
+    """Serves pages on a listening socket.
 
     Args:
-        door: from `listen`; closed by `close`.
-        pages: by path.
-        selector: of the loop that this lives in; its keys' data are functions to call with the event's mask.
-        clock: for the bound on connections.
+        door: the listening socket, from `listen`; `close` closes it.
+        pages: the pages by path.
+        selector: the selector of the owner's loop. The data of its keys are functions, which the loop calls with the
+            event's mask.
+        clock: for the life of connections.
     """
 
     def __init__(self, door: socket.socket, pages: Mapping[str, Page], selector: BaseSelector, clock: Clock) -> None:
@@ -67,17 +72,17 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         return int(self._door.getsockname()[1])
 
     def expire(self) -> None:
-        """Drop connections whose time is over: called now and then by the loop."""
+        """Drop connections whose time is over. The loop calls this regularly."""
         now_ms = self._clock.monotonic_ms()
         for connection in [one for one in self._connections if one.ends_ms <= now_ms]:
             self._drop(connection)
 
     def close(self) -> None:
-        """Close the door and all connections."""
+        """Close the listening socket and all connections."""
         for connection in list(self._connections):
             self._drop(connection)
         self._selector.unregister(self._door)
@@ -86,7 +91,7 @@ class HttpServer:
     def _accept(self, _mask: int) -> None:
         try:
             client, _address = self._door.accept()
-        except OSError:  # it went away before it was let in, or no more files may be open: the next one may do
+        except OSError:  # the client has gone, or too many files are open: a later one may succeed
             return
         client.setblocking(False)
         if len(self._connections) >= CONNECTIONS:
@@ -96,7 +101,7 @@ class HttpServer:
         self._selector.register(client, EVENT_READ, lambda mask: self._serve(connection, mask))
 
     def _serve(self, connection: "_Connection", mask: int) -> None:
-        if connection not in self._connections:  # dropped by an event of the same turn
+        if connection not in self._connections:  # dropped by an earlier event of the same turn
             return
         try:
             goes_on = self._read(connection) if mask & EVENT_READ else self._write(connection)
@@ -112,7 +117,7 @@ class HttpServer:
         if not chunk:
             return False
         if connection.answered:
-            return True  # what it still has to say; closing now would take the answer from under its eyes
+            return True  # ignored, but read: closing with unread bytes would reset the connection and lose the response
         connection.received += chunk
         answer = answer_to(bytes(connection.received), self._pages)
         if answer is None:

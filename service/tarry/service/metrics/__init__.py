@@ -1,4 +1,4 @@
-"""Numbers about the service: workers count them, the supervisor adds them up and shows them."""
+"""Metrics of the service: worker processes count, the supervisor adds up and exposes."""
 
 from tarry.service.metrics.exposition import Exposition
 from tarry.service.metrics.tally import Snapshot, Tally

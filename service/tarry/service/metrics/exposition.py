@@ -1,6 +1,6 @@
-"""The totals as Prometheus reads them.
+"""The totals in Prometheus's text format.
 
-The registry is this object's own, never the library's global one, so nothing else gets in.
+Each `Exposition` has its own registry, and does not use the library's global one, so it holds no other metrics.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,8 +23,8 @@ class Exposition:
     """The text of `/metrics`.
 
     Args:
-        look: what there is to show, asked at each scrape.
-        version: of the service.
+        look: returns the metrics; called at each scrape.
+        version: the version of the service.
     """
 
     def __init__(self, look: Callable[[], Snapshot], version: str) -> None:
@@ -32,19 +32,19 @@ class Exposition:
         self._registry.register(_Shown(look, version))
 
     def text(self) -> bytes:
-        """All metrics, in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)
 
 
 class _Shown(Collector):
-    """The table of families, filled with numbers."""
+    """Collects the values of all families."""
 
     def __init__(self, look: Callable[[], Snapshot], version: str) -> None:
         self._look = look
         self._version = version
 
     def collect(self) -> Iterable[Metric]:
-        """Called by the registry at each scrape."""
+        """Yield all metrics; the registry calls this at each scrape."""
         yield _build_info(self._version)
         snapshot = self._look()
         for family in FAMILIES:
@@ -79,5 +79,5 @@ def _histogram(family: Family, snapshot: Snapshot) -> Metric:
 
 
 def _of(family: Family, items: Iterable[tuple[Key, Value]]) -> list[tuple[list[str], Value]]:
-    """The values of one family, by their labels, in a fixed order."""
+    """Return the values of one family with their labels, sorted by labels."""
     return sorted(((list(key[1:]), value) for key, value in items if key[0] == family.name), key=lambda found: found[0])

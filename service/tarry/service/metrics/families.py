@@ -1,7 +1,8 @@
-"""Every metric that there is: its name, what it means, its labels and its buckets.
+"""All metrics: name, meaning, labels and histogram buckets.
 
-Names and units follow Prometheus's conventions: base units, `_total` for what only grows. No label takes a value that
-a sender may choose freely: no key, no id; a target only of a topic that exists, while messages for it are parked.
+Names and units follow Prometheus's conventions: base units, and `_total` for counters. No label has values that a
+sender can choose freely, such as a key or an id. The label `target` only has names of topics that exist, while messages
+for them are parked.
 """
 
 from dataclasses import dataclass
@@ -13,14 +14,15 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric with all its labels' values.
+    """A metric with all its label values.
 
     Attributes:
-        name: as Prometheus sees it, but for a counter's `_total`.
-        help: what it means, for people.
-        kind: counters and histograms are added up over processes and their lives, gauges over those that live.
-        labels: names of its labels. `process` is put there by the supervisor, at gauges alone.
-        bounds: a histogram's buckets: the largest value of each, ascending, without the last one's infinity.
+        name: the name in Prometheus, without the `_total` of a counter.
+        help: its meaning, for people.
+        kind: counters and histograms are added up over all processes, including those that have ended; gauges only over
+            those that run.
+        labels: the names of its labels. The supervisor adds the value of `process`, which only gauges have.
+        bounds: the upper bounds of a histogram's buckets, ascending, without infinity.
     """
 
     name: str
@@ -31,7 +33,7 @@ class Family:
 
     def __post_init__(self) -> None:
         if (self.kind == "histogram") != bool(self.bounds) or any(a >= b for a, b in pairwise(self.bounds)):
-            raise ValueError(f"{self.name}: a histogram, and nothing else, has ascending bounds")
+            raise ValueError(f"{self.name}: a histogram needs ascending bounds, and no other kind may have bounds")
 
 
 RECEIVED: Final = Family(

@@ -1,10 +1,10 @@
-"""What one process counts: plain numbers in dictionaries, and snapshots of them that go over a pipe.
+"""The metrics that one process counts: plain numbers in dictionaries, with snapshots for the supervisor.
 
-Counting happens once a batch, never once a message: a batch's lateness is counted by looking for each bucket's bound in
-its sorted due times, so it costs a sort of what is nearly sorted and a few bisections.
+Counting is done per batch, never per message. The lateness of a batch is counted by a bisection for each bucket's bound
+in the sorted due times, so it costs a few bisections, and a sort of due times that are nearly sorted.
 
-Counters and histograms hold all that was counted since the process began. So a snapshot that never arrives loses
-nothing as long as a later one does.
+Counters and histograms hold everything since the start of the process. So a lost snapshot loses nothing, as long as a
+later one arrives.
 """
 
 from bisect import bisect_left
@@ -15,19 +15,20 @@ from typing import Any
 from tarry.service.metrics.families import LATENESS, Family
 
 Key = tuple[str, ...]
-"""A family's name, and the values of its labels in their order."""
+"""A family's name and its label values, in order."""
 
 _LATENESS_BOUNDS_MS = [round(bound * 1000) for bound in LATENESS.bounds]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The numbers of one process at one time.
+    """The metrics of one process at one time.
 
     Attributes:
-        counters: what only grows.
-        histograms: for each bucket the count of it alone, the infinite one's included; then the sum of all values.
-        gauges: what goes up and down.
+        counters: the values of counters.
+        histograms: for each histogram the count of each bucket alone (not cumulative), the infinite bucket included;
+            then the sum of all values.
+        gauges: the values of gauges.
     """
 
     counters: Mapping[Key, float] = field(default_factory=dict)
@@ -35,7 +36,7 @@ class Snapshot:
     gauges: Mapping[Key, float] = field(default_factory=dict)
 
     def encode(self) -> dict[str, Any]:
-        """As JSON can take it."""
+        """Return the snapshot as a value for JSON."""
         return {
             "counters": [[*key, value] for key, value in self.counters.items()],
             "histograms": [[list(key), list(values)] for key, values in self.histograms.items()],
@@ -44,10 +45,10 @@ class Snapshot:
 
     @classmethod
     def decode(cls, encoded: Mapping[str, Any]) -> "Snapshot":
-        """From what `encode` made.
+        """Read the value that `encode` returned.
 
         Raises:
-            KeyError, TypeError, ValueError: it was not made by that.
+            KeyError, TypeError, ValueError: the value is not one that `encode` returns.
         """
         return cls(
             {tuple(key): float(value) for *key, value in encoded["counters"]},
@@ -57,7 +58,7 @@ class Snapshot:
 
 
 class Tally:
-    """Counts. Not safe between threads."""
+    """The metrics of one process, while it counts. Not thread-safe."""
 
     def __init__(self) -> None:
         self._counters: dict[Key, float] = {}
@@ -71,7 +72,7 @@ class Tally:
             self._counters[key] = self._counters.get(key, 0) + amount
 
     def declare(self, family: Family, *labels: str) -> None:
-        """Show a counter as 0 before anything is counted: a rate does not see the first of what was not there."""
+        """Set a counter to 0 if it has no value yet: otherwise a rate would not see its first increase."""
         self._counters.setdefault((family.name, *labels), 0)
 
     def observe(self, family: Family, value: float, *labels: str) -> None:
@@ -85,13 +86,13 @@ class Tally:
 
         Args:
             intake: the topic.
-            due_ms: due times of all its messages, ascending; none after `now_ms`.
-            now_ms: when their delivery was committed, wall time.
+            due_ms: the due times of its messages, ascending; none is after `now_ms`.
+            now_ms: when the delivery was committed, wall time.
         """
         values = self._histogram(LATENESS, (intake,))
         later = len(due_ms)
         for place, bound_ms in enumerate(_LATENESS_BOUNDS_MS):
-            # Those before this index are later than the bound.
+            # The messages before this index were later than the bound.
             beyond = bisect_left(due_ms, now_ms - bound_ms, 0, later)
             values[place] += later - beyond
             later = beyond
@@ -101,11 +102,11 @@ class Tally:
         values[-1] += (now_ms * len(due_ms) - sum(due_ms)) / 1000
 
     def replace_gauges(self, gauges: Mapping[Key, float]) -> None:
-        """Forget all gauges, and take these: what is not among them is gone, as a partition given up is."""
+        """Replace all gauges. One that is not among these is removed, for example that of a released partition."""
         self._gauges = dict(gauges)
 
     def snapshot(self) -> Snapshot:
-        """All numbers as they are now."""
+        """Return all metrics as they are now."""
         return Snapshot(
             dict(self._counters),
             {key: tuple(values) for key, values in self._histograms.items()},
@@ -121,5 +122,5 @@ class Tally:
 
 
 def empty(family: Family) -> list[float]:
-    """A histogram of nothing."""
+    """Return the values of an empty histogram."""
     return [0] * (len(family.bounds) + 2)

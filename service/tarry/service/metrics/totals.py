@@ -1,10 +1,11 @@
-"""The numbers of all processes together, over all lives of each.
+"""The metrics of all processes together, including processes that have ended.
 
-A process that is started anew counts from nothing. So what its last life had counted is kept and added: a counter of
-the service never goes back while the supervisor lives. What a process counted after its last snapshot, at most a
-second before a kill -9, is not known.
+A restarted process counts from 0. So the counts of its predecessor are kept and added, and a counter of the service
+never decreases while the supervisor runs. The counts of a process after its last snapshot, at most the last second
+before a kill -9, are lost.
 
-Gauges are those of the processes that live; the ones with the label `process` are shown for each, the others added up.
+Gauges are those of the running processes. A gauge with the label `process` is shown for each process; the others are
+added up.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,16 +18,16 @@ _PER_PROCESS = frozenset(family.name for family in FAMILIES if "process" in fami
 
 
 class Totals:
-    """Adds up. Not safe between threads.
+    """Adds up the metrics of all processes. Not thread-safe.
 
     Args:
-        labels: all values of labels that are known from the start: counters begin at 0 for each of them, so that the
-            first event already is an increase. A family with a label that is not among them begins empty.
+        labels: the label values that are known at the start, by label. Counters begin at 0 for each of them, so that
+            the first event is an increase. A family with another label begins empty.
     """
 
     def __init__(self, labels: Mapping[str, Sequence[str]]) -> None:
         self.own = Tally()
-        """What the supervisor counts itself."""
+        """The metrics that the supervisor counts itself."""
         self._live: dict[int, Snapshot] = {}
         self._counters: dict[Key, float] = {}
         self._histograms: dict[Key, list[float]] = {}
@@ -38,16 +39,16 @@ class Totals:
                     self._histograms[key] = empty(family)
 
     def update(self, process: int, snapshot: Snapshot) -> None:
-        """Take the newest snapshot of a process; it replaces the last one of the same life."""
+        """Take the newest snapshot of a process; it replaces the previous one of the same process."""
         self._live[process] = snapshot
 
     def end(self, process: int) -> None:
-        """A process's life is over: keep what it counted, forget its gauges."""
+        """Note that a process has ended: keep its counts, drop its gauges."""
         if (snapshot := self._live.pop(process, None)) is not None:
             _add(self._counters, self._histograms, snapshot)
 
     def sum(self) -> Snapshot:
-        """All numbers as they are now."""
+        """Return all metrics as they are now."""
         counters = dict(self._counters)
         histograms = {key: list(values) for key, values in self._histograms.items()}
         own = self.own.snapshot()

@@ -1,4 +1,4 @@
-"""Processes under a supervisor: started, watched, started anew, ended together."""
+"""The supervisor, which starts the worker processes, watches and restarts them, and stops them together."""
 
 from tarry.service.supervisor.channel import Beat, Channel, Refused
 from tarry.service.supervisor.child import ChildProcess

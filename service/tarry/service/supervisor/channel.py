@@ -1,14 +1,14 @@
-"""What a process and its supervisor say to each other, over one socket.
+"""The protocol between a worker process and its supervisor, over one socket.
 
-The supervisor speaks once, at the start: the orders, as bytes behind their length. Then the process says a line of
-JSON a second: that it lives, whether it is ready, and all its numbers (`Beat`); and perhaps, as its last words, why
-starting it anew would be of no use (`Refused`).
+The supervisor writes once, at the start: the orders, as bytes after their length. Then the process writes a line of
+JSON per second, its heartbeat: whether it is ready, and all its metrics (`Beat`). If a restart would be useless, its
+last line says why (`Refused`).
 
-The process never waits here: what does not go out now is kept, and the next beat is left out until it has gone. Beats
-hold totals, so none is missed.
+A heartbeat never blocks the process: bytes that cannot be sent now are kept, and no other heartbeat is sent before
+them. Heartbeats hold totals, so a skipped one loses nothing.
 
-The socket is also a leash. When the supervisor is gone, however that happened, the process ends: on Linux at once, by
-the kernel; elsewhere with the next beat.
+The process also ends when the supervisor has ended, for whatever reason: on Linux the kernel kills it at once;
+elsewhere it notices at its next heartbeat.
 """
 
 import json
@@ -25,7 +25,7 @@ from typing import Any, Final
 from tarry.service.metrics import Snapshot
 
 LINE_LIMIT_BYTES: Final = 16 * 1024 * 1024
-"""No process has so much to say; whoever does is ill."""
+"""The most bytes that the supervisor reads from a process at once. A process that writes more is faulty: killed."""
 
 _LENGTH: Final = struct.Struct(">I")
 _PR_SET_PDEATHSIG: Final = 1
@@ -34,12 +34,12 @@ _LAST_WORDS_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One sign of life.
+    """One heartbeat.
 
     Attributes:
-        ready: whether all that the group gave it is taken over and replayed.
-        why: if not, why not; else what it does not serve, a line each.
-        snapshot: its numbers.
+        ready: whether all partitions that were assigned and can be served are taken over and replayed.
+        why: if not ready, the reason; if ready, the partitions that are not served, one line each.
+        snapshot: the metrics of the process.
     """
 
     ready: bool
@@ -49,11 +49,11 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The process ends on purpose.
+    """The last message of a process that ends on purpose, because a restart would be useless.
 
     Attributes:
-        text: one line for people.
-        configuration: whether the configuration is to blame, which is exit code 2.
+        text: the reason, one line for people.
+        configuration: whether the configuration is wrong, which gives exit code 2.
     """
 
     text: str
@@ -61,10 +61,10 @@ class Refused:
 
 
 def decode(line: bytes) -> Beat | Refused:
-    """Read a line of the channel.
+    """Parse a line of the channel.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a line that `Channel` writes.
     """
     try:
         said: Mapping[str, Any] = json.loads(line)
@@ -76,10 +76,10 @@ def decode(line: bytes) -> Beat | Refused:
 
 
 class Channel:
-    """The process's end.
+    """The worker process's end of the socket.
 
     Args:
-        descriptor: of the socket, inherited.
+        descriptor: the inherited file descriptor of the socket.
         supervisor: the process id of the supervisor.
     """
 
@@ -89,13 +89,13 @@ class Channel:
         self._socket.setblocking(False)
         self._unsent = b""
         self.orphaned = False
-        """Whether the supervisor is gone."""
+        """Whether the supervisor has ended."""
 
     def orders(self) -> bytes:
-        """Wait for what the supervisor wants.
+        """Wait for the orders of the supervisor, and return them.
 
         Raises:
-            EOFError: it is gone.
+            EOFError: the supervisor has ended.
         """
         self._socket.setblocking(True)
         orders = self._receive(_LENGTH.unpack(self._receive(_LENGTH.size))[0])
@@ -103,18 +103,18 @@ class Channel:
         return orders
 
     def beat(self, beat: Beat) -> None:
-        """Say that we live; never waits, and leaves this one out if the last has not gone yet."""
+        """Send a heartbeat. Never blocks; skips this one if the previous one is not sent completely."""
         self._flush()
         if not self._unsent:
             self._say({"ready": beat.ready, "why": beat.why, **beat.snapshot.encode()})
 
     def refuse(self, refused: Refused) -> None:
-        """Say the last words; waits a little if need be."""
+        """Send the reason why the process ends; waits up to 2 s for the socket."""
         self._socket.settimeout(_LAST_WORDS_S)
         self._say({"refused": refused.text, "configuration": refused.configuration})
 
     def close(self) -> None:
-        """Say no more."""
+        """Close the socket."""
         self._socket.close()
 
     def _say(self, words: Mapping[str, Any]) -> None:
@@ -136,22 +136,22 @@ class Channel:
         while len(received) < length:
             chunk = self._socket.recv(length - len(received))
             if not chunk:
-                raise EOFError("the supervisor is gone")
+                raise EOFError("the supervisor has ended")
             received += chunk
         return received
 
 
 def put_orders(to: socket.socket, orders: bytes) -> None:
-    """Give a process its orders: the supervisor's side of `Channel.orders`."""
+    """Send a process its orders, for `Channel.orders`."""
     to.sendall(_LENGTH.pack(len(orders)) + orders)
 
 
 def _die_with(supervisor: int) -> None:
-    """Be killed when the supervisor ends. A process that hangs cannot notice it by itself."""
+    """Let the kernel kill this process when the supervisor ends: a process that hangs could not notice it by itself."""
     if sys.platform == "linux":
         with suppress(ImportError, AttributeError, OSError):
             import ctypes  # noqa: PLC0415 (a Python may be built without it)
 
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != supervisor:  # it was gone before we asked
+    if os.getppid() != supervisor:  # it ended before the call above
         os._exit(1)

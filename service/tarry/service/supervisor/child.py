@@ -1,4 +1,4 @@
-"""One life of one process, as its supervisor sees it: started with orders, heard, told to end, reaped."""
+"""One child process of the supervisor: it gets orders, sends heartbeats, is told to end, and is reaped."""
 
 import os
 import signal
@@ -14,17 +14,22 @@ _ORDERS_S = 10.0
 
 
 class ChildProcess:
-    """A child that was just started. It shares standard error with us.
+    """A child process, which the constructor starts. It shares the supervisor's standard error.
 
     Args:
-        command: the program and its arguments; two more are added: the channel's descriptor and our process id.
-        orders: what it is told first.
+        command: the program and its arguments. Two more are added: the channel's file descriptor, and the process id of
+            the supervisor.
+        orders: the first message to the process.
+
+    Raises:
+        OSError: the process could not be started.
     """
 
     def __init__(self, command: Sequence[str], orders: bytes) -> None:
         self._socket, theirs = socket.socketpair()
         try:
-            # A child inherits what is blocked. Ctrl-C reaches all of a terminal's processes, and is for us alone.
+            # The child inherits the blocked SIGINT. A terminal sends Ctrl-C to all its processes, but only the
+            # supervisor is to handle it.
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 self._process = subprocess.Popen(  # noqa: S603 (our own program)
@@ -38,30 +43,30 @@ class ChildProcess:
             self._socket.close()
             raise
         finally:
-            # The child alone holds that end, so that ours tells of its death.
+            # Only the child may hold that end, so that our end is closed when the child dies.
             theirs.close()
         self._received = b""
-        self._socket.settimeout(_ORDERS_S)  # they fit into the socket's buffer, however long the child takes to start
+        self._socket.settimeout(_ORDERS_S)  # orders fit into the socket's buffer, so a slow start does not matter
         self.silent = False
-        """Whether nothing more will be heard: its end of the channel is closed, as it is when it dies."""
-        with suppress(OSError):  # dead already: its end of the channel will tell
+        """Whether the child has closed its end of the channel, which also happens when it dies."""
+        with suppress(OSError):  # the child has died already, which `hear` will notice
             put_orders(self._socket, orders)
         self._socket.setblocking(False)
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id of the child."""
         return self._process.pid
 
     def fileno(self) -> int:
-        """Readable when something was said, or it died."""
+        """A descriptor that is readable when the child has written, or has died."""
         return self._socket.fileno()
 
     def hear(self) -> list[Beat | Refused]:
-        """What it has said since the last time; never waits.
+        """Return the messages since the last call. Never blocks.
 
         Raises:
-            ValueError: no sense can be made of it.
+            ValueError: the child has written something that is not a message.
         """
         while True:
             try:
@@ -75,20 +80,20 @@ class ChildProcess:
                 break
             self._received += chunk
             if len(self._received) > LINE_LIMIT_BYTES:
-                raise ValueError("it does not stop talking")
+                raise ValueError(f"more than {LINE_LIMIT_BYTES} bytes at once")
         *lines, self._received = self._received.split(b"\n")
         return [decode(line) for line in lines]
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self._process.kill()
 
     def ended(self) -> str | None:
-        """How it ended, in words; None while it runs. Reaps it."""
+        """Return how the child ended, in words, and reap it; None while it runs."""
         code = self._process.poll()
         if code is None:
             return None
@@ -100,9 +105,9 @@ class ChildProcess:
             return f"signal {-code}"
 
     def wait(self) -> None:
-        """Wait for its end, which must be certain: after a kill."""
+        """Wait until the child has ended. Call this only after `kill`."""
         self._process.wait()
 
     def close(self) -> None:
-        """Close the channel."""
+        """Close the supervisor's end of the channel."""
         self._socket.close()

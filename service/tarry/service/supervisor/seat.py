@@ -1,4 +1,4 @@
-"""A place for one process: who sits on it, how long it has been silent, and when the next one may come."""
+"""A seat for one worker process: its current child, the time of its last heartbeat, and the time of its next start."""
 
 from dataclasses import dataclass, field
 
@@ -9,16 +9,17 @@ from tarry.service.supervisor.child import ChildProcess
 
 @dataclass(slots=True)
 class Seat:
-    """One of the processes, over all its lives. All times are monotonic.
+    """One worker process, over all its restarts. All times are monotonic.
 
     Attributes:
-        index: its number, which is part of its identity.
-        child: the one that lives, or is still to be reaped.
-        started_ms: when it was started.
-        heard_ms: its last sign of life; its start is the first.
-        beat: what it said last, in this life.
-        condemned: whether it was killed by us.
-        start_at_ms: where there is no child: when to start one.
+        index: the number of the process, which is part of its identity in the group.
+        child: the child that runs, or is still to be reaped; None if there is none.
+        started_ms: when the child was started.
+        heard_ms: when its last heartbeat came, or when it was started.
+        beat: the last heartbeat of this child, if there was one.
+        condemned: whether the supervisor has killed the child.
+        start_at_ms: if there is no child, when to start the next one.
+        lives: how many children were started.
     """
 
     index: int
@@ -32,7 +33,7 @@ class Seat:
     _backoff: Backoff = field(default_factory=Backoff)
 
     def sit(self, child: ChildProcess, now_ms: int) -> None:
-        """A new life begins."""
+        """Note that a new child was started."""
         self.child = child
         self.started_ms = self.heard_ms = now_ms
         self.beat = None
@@ -40,19 +41,19 @@ class Seat:
         self.lives += 1
 
     def hear(self, beat: Beat, now_ms: int) -> None:
-        """It lives."""
+        """Note a heartbeat."""
         self.beat = beat
         self.heard_ms = now_ms
 
     def silent_ms(self, now_ms: int) -> int:
-        """For how long nothing was heard of it; 0 where nobody is."""
+        """Return the milliseconds since the last heartbeat; 0 if there is no child."""
         return now_ms - self.heard_ms if self.child is not None else 0
 
     def leave(self, now_ms: int) -> int:
-        """Its life is over.
+        """Note that the child has ended.
 
         Returns:
-            In how many milliseconds the next one begins.
+            The delay until the next start, in milliseconds.
         """
         self.child = None
         self.beat = None
@@ -61,11 +62,11 @@ class Seat:
         return delay_ms
 
     def note(self) -> str:
-        """What it does not serve though it is ready, for people; empty where that is nothing."""
+        """Return the partitions that a ready process does not serve, for people; empty if there are none."""
         return self.beat.why if self.beat is not None and self.beat.ready else ""
 
     def not_ready(self) -> str:
-        """Why it is not ready, in one line; empty where it is."""
+        """Return the reason why the process is not ready, in one line; empty if it is ready."""
         if self.child is None:
             return f"process {self.index} is to be started again"
         if self.beat is None:

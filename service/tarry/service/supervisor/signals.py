@@ -1,4 +1,4 @@
-"""Being asked to stop, by SIGTERM or SIGINT: a flag, and a file that wakes whoever waits in a selector."""
+"""Handling of SIGTERM and SIGINT: a flag for the loop, and a descriptor that wakes a selector."""
 
 import os
 import signal
@@ -11,18 +11,18 @@ from typing import NoReturn
 
 
 class StopSignals:
-    """Whether SIGTERM or SIGINT has come; a second SIGINT ends the process at once.
+    """Records whether SIGTERM or SIGINT was received (`asked`). A SIGINT after that raises KeyboardInterrupt.
 
-    At most one a process, made on its main thread.
+    At most one instance per process, created on its main thread.
 
     Args:
-        interrupt: whether SIGINT counts. A terminal sends Ctrl-C to a supervisor and to its processes alike, and these
-            leave it to the supervisor.
+        interrupt: whether to handle SIGINT; otherwise it is ignored. A terminal sends Ctrl-C to a supervisor and to its
+            processes, and only the supervisor is to handle it.
     """
 
     def __init__(self, *, interrupt: bool = True) -> None:
         self.asked = False
-        # Python's handlers run between bytecodes: without this pair a wait would not notice until it ends.
+        # Python runs handlers between bytecodes: without this pair, a wait in a selector would not be interrupted.
         self._reading, self._writing = socket.socketpair()
         self._reading.setblocking(False)
         self._writing.setblocking(False)
@@ -33,16 +33,16 @@ class StopSignals:
         }
 
     def fileno(self) -> int:
-        """Readable when a signal has come."""
+        """A descriptor that is readable when a signal was received."""
         return self._reading.fileno()
 
     def drain(self) -> None:
-        """Make it unreadable again."""
+        """Make the descriptor unreadable again."""
         with suppress(BlockingIOError):
             self._reading.recv(4096)
 
     def close(self) -> None:
-        """Handle signals as before."""
+        """Restore the previous signal handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(-1)
@@ -57,11 +57,11 @@ class StopSignals:
 
 @contextmanager
 def handled(handler: Callable[[int, FrameType | None], object], *, once: bool = False) -> Iterator[None]:
-    """Inside the block SIGTERM and SIGINT call a handler, also where a shell that started this had SIGINT ignored.
+    """Call a handler on SIGTERM and SIGINT inside the block, even if a shell started this process with SIGINT ignored.
 
     Args:
-        handler: called with the signal.
-        once: the first of them alone; what comes after it is handled as before.
+        handler: called with the signal's number and the stack frame.
+        once: whether to handle only the first signal; later ones are handled as before the block.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
@@ -83,17 +83,18 @@ def handled(handler: Callable[[int, FrameType | None], object], *, once: bool = 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Inside the block SIGTERM and SIGINT raise KeyboardInterrupt."""
+    """Raise KeyboardInterrupt on SIGTERM and SIGINT inside the block."""
     with handled(_interrupt):
         yield
 
 
 @contextmanager
 def ended_at_once() -> Iterator[None]:
-    """Inside the block SIGTERM and SIGINT end the process where it stands, with 128 and the signal's number.
+    """End the process at once on SIGTERM and SIGINT inside the block, with exit code 128 plus the signal's number.
 
-    For what waits for brokers in the client library, where no handler of Python's runs, and has nothing to hand over.
-    On the main thread alone. Not by the signals' default: the first process of a container has none.
+    For code that waits for brokers in the client library, where Python runs no signal handlers, and that has no
+    partitions to hand over. Only on the main thread. The default actions of these signals would not do: they do not
+    apply to the first process of a container.
     """
     told, telling = socket.socketpair()
     telling.setblocking(False)
@@ -119,7 +120,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _heard(_number: int, _frame: FrameType | None) -> None:
-    """Python needs a handler, or nothing is written to the descriptor."""
+    """Do nothing: without a Python handler, nothing would be written to the wakeup descriptor."""
 
 
 def _end_when_told(told: socket.socket) -> None:

@@ -1,11 +1,11 @@
-"""The supervisor: keeps N processes alive, ends them together, and speaks for all of them over HTTP.
+"""The supervisor: keeps N worker processes running, stops them together, and serves HTTP for all of them.
 
-One thread, one selector, nothing that waits: signals, the processes' channels and HTTP all arrive in the same loop. So
-an answer of `/livez` is itself a proof that the loop goes round.
+It has one thread and one selector, and never blocks elsewhere: signals, the processes' channels and HTTP are handled in
+the same loop. So a response of `/livez` proves that the loop is running.
 
-A process that dies is started anew, the first time at once, then with growing delays. One that is silent for longer
-than its budget hangs, in a broker's call or otherwise: it is killed, and its partitions move. One that ends on purpose,
-because starting it anew would be of no use, ends the service.
+A process that dies is restarted, the first time at once, then after growing delays. A process without a heartbeat for
+longer than its budget hangs, in a call to a broker or elsewhere: it is killed, and its partitions are assigned to other
+processes. A process that ends on purpose, because a restart would be useless, ends the whole service.
 """
 
 from collections.abc import Callable
@@ -27,19 +27,21 @@ from tarry.service.supervisor.seat import Seat
 from tarry.service.supervisor.signals import StopSignals
 
 TURN_S: Final = 1.0
+"""The longest wait of the loop: restarts and missing heartbeats are checked at least that often."""
+
 REAP_S: Final = 0.02
-"""How often to look for the end of a process whose channel is closed already: it is a matter of microseconds."""
+"""How often to check whether a process has ended whose channel is closed: it usually ends within microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long things may take.
+    """Time limits of the supervisor.
 
     Attributes:
-        silence_ms: the heartbeat's budget, above every time-out of a call. A commit waits for its answer without one,
-            and so does librdkafka for a coordinator that went away (#5456), at times long after it is back: whoever
-            waits so long is better off starting anew.
-        hand_over_ms: from SIGTERM to SIGKILL. A little less than the 10 s that we promise for all of it.
+        silence_ms: the longest time without a heartbeat. It is longer than every timeout of a call. A commit has no
+            timeout, and librdkafka has none when it waits for a coordinator that went away (#5456), sometimes long
+            after the coordinator is back. A process that waits for longer than this is better restarted.
+        hand_over_ms: the time from SIGTERM to SIGKILL; a little less than the 10 s that are documented for a stop.
     """
 
     silence_ms: int = 20_000
@@ -47,18 +49,18 @@ class Limits:
 
 
 class Supervisor:
-    """Keeps processes alive.
+    """Keeps worker processes running.
 
     Args:
-        spawn: starts the process of an index.
-        processes: how many.
-        door: where to answer HTTP; from `tarry.service.http.listen`, closed at the end.
-        totals: takes the processes' numbers.
-        version: of the service, for its metrics.
+        spawn: starts the process with an index.
+        processes: the number of processes.
+        door: the listening socket for HTTP, from `tarry.service.http.listen`; closed at the end.
+        totals: adds up the processes' metrics.
+        version: the service's version, for the metrics.
         clock: monotonic time.
-        stop: says when to end.
+        stop: says when to stop.
         on_event: takes an event's name and fields, for the log.
-        limits: how long things may take.
+        limits: the time limits.
     """
 
     def __init__(
@@ -93,11 +95,11 @@ class Supervisor:
         )
 
     def run(self) -> None:
-        """Keep the processes alive until asked to stop; then end them.
+        """Keep the processes running until asked to stop; then stop them.
 
         Raises:
-            UsageError: a process ended on purpose; its one line.
-            ConfigError: the same, where the configuration is to blame.
+            UsageError: a process ended on purpose; the text is its reason, one line.
+            ConfigError: the same, if the configuration is wrong.
         """
         self._on_event("http_listening", port=self._http.port)
         try:
@@ -111,7 +113,7 @@ class Supervisor:
             raise (ConfigError if self._refused.configuration else UsageError)(self._refused.text)
 
     def _turn(self) -> bool:
-        """Go once around; False when all is over."""
+        """Run one turn of the loop; return False when all processes have ended after a stop."""
         if self._ends_ms is None and (self._stop.asked or self._refused is not None):
             self._terminate_all()
         self._start_those_due()
@@ -123,7 +125,7 @@ class Supervisor:
         return self._ends_ms is None or any(seat.child is not None for seat in self._seats)
 
     def _patience_s(self) -> float:
-        """How long to wait for something to happen: a second, less if a process is to be reaped or started."""
+        """Return how long to wait for events: a second; less if a process is to be reaped or started, or in a stop."""
         if any(seat.child is not None and seat.child.silent for seat in self._seats):
             return REAP_S
         if self._ends_ms is not None:
@@ -145,7 +147,7 @@ class Supervisor:
     def _start(self, seat: Seat) -> None:
         try:
             child = self._spawn(seat.index)
-        except OSError as error:  # no memory, no more processes: tried again as if it had died
+        except OSError as error:  # no memory, or too many processes: try again as if it had died
             now_ms = self._clock.monotonic_ms()
             seat.started_ms = seat.heard_ms = now_ms
             delay_ms = max(seat.leave(now_ms), 1)
@@ -194,14 +196,14 @@ class Supervisor:
             self._condemn(seat, child)
 
     def _condemn(self, seat: Seat, child: ChildProcess) -> None:
-        """Kill it; it is buried when it is gone, for only then may another one take its identity."""
+        """Kill a child. Its seat is free only when it has ended: before that, no other may use its identity."""
         seat.condemned = True
         child.kill()
 
     def _bury(self, seat: Seat, child: ChildProcess, how: str, now_ms: int) -> None:
         if not child.silent:
-            self._hear(seat)  # its last words
-        if not child.silent:  # they made no sense
+            self._hear(seat)  # its last message
+        if not child.silent:  # the message could not be parsed
             self._selector.unregister(child)
         child.close()
         self._totals.end(seat.index)
@@ -218,17 +220,17 @@ class Supervisor:
                 seat.child.terminate()
 
     def _kill_all(self) -> None:
-        """Whatever happened, nobody is left behind."""
+        """Kill all children that are left, whatever happened."""
         for seat in self._seats:
             if seat.child is not None:
                 seat.child.kill()
                 seat.child.wait()
                 seat.child.close()
 
-    # -- what HTTP says --------------------------------------------------------------------------------------------
+    # -- HTTP pages ------------------------------------------------------------------------------------------------
 
     def livez(self) -> Answer:
-        """Whether no process is silent beyond its budget."""
+        """Return 200 if no process is without a heartbeat for too long, else 503."""
         now_ms = self._clock.monotonic_ms()
         for seat in self._seats:
             if (silent_ms := seat.silent_ms(now_ms)) > self._limits.silence_ms:
@@ -236,7 +238,10 @@ class Supervisor:
         return Answer(b"ok\n")
 
     def readyz(self) -> Answer:
-        """Whether each process has taken over all that it can serve; what it can't does not hold up a rollout."""
+        """Return 200 if each process has taken over all partitions that it can serve, else 503.
+
+        Partitions that cannot be served are listed, but do not make the service unready: they must not stop a rollout.
+        """
         if self._ends_ms is not None or self._stop.asked:
             return _unavailable("ending")
         for seat in self._seats:
@@ -246,7 +251,7 @@ class Supervisor:
         return Answer(f"ok\n{notes}".encode())
 
     def metrics(self) -> Answer:
-        """All numbers."""
+        """Return all metrics."""
         now_ms = self._clock.monotonic_ms()
         self._totals.own.replace_gauges(
             {
