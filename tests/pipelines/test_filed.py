@@ -65,5 +65,5 @@ def test_what_the_service_has_not_filed_is_left_out(spark: SparkSession, headers
 def test_a_version_that_is_not_known_here_fails_the_job(spark: SparkSession) -> None:
     packed = filed_headers(MESSAGES[0])[-1][1]
     assert isinstance(packed, bytes)
-    with pytest.raises(PySparkException, match="a record of a bucket is of version 2"):
+    with pytest.raises(PySparkException, match="a record of a bucket has the unknown version 2"):
         read(spark, [(b"k", b"v", [(FILED, b"\x02" + packed[1:])])])

@@ -28,7 +28,7 @@ def filed(records: DataFrame, slots: int) -> DataFrame:
     last = f.try_element_at(f.col("headers"), f.lit(-1))
     packed = f.when(last["key"] == FILED, last["value"])
     version = f.conv(f.hex(f.substring("packed", 1, 1)), 16, 10).cast("int")
-    unknown = f.raise_error(f.concat(f.lit("a record of a bucket is of version "), version.cast("string")))
+    unknown = f.raise_error(f.concat(f.lit("a record of a bucket has the unknown version "), version.cast("string")))
     flags = _number(_FLAGS).cast("int")
     text = f.expr(f"substring(packed, {_TEXT})").cast("string")
     is_translated = flags.bitwiseAND(_TRANSLATED) != 0
