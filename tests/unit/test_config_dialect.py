@@ -59,18 +59,21 @@ def test_a_dialect_without_a_header_for_the_target_may_come_with_a_target(tmp_pa
         (['dialect = "rocketmq"'], "intake[0].dialect: should be 'etf1', 'karafka', 'timebridge' or 'rabbitmq'"),
         (['dialect = "ETF1"'], "intake[0].dialect: should be 'etf1'"),
         (['dialect = ""'], "intake[0].dialect: should be 'etf1'"),
-        (['dialect = "etf1"', 'delay = "5s"', 'target = "videos"'], "intake[0].dialect: may not be set beside delay"),
-        (['dialect = "rabbitmq"', 'delay = "5s"'], "intake[0].dialect: may not be set beside delay"),
+        (
+            ['dialect = "etf1"', 'delay = "5s"', 'target = "videos"'],
+            "intake[0].dialect: may not be set together with delay",
+        ),
+        (['dialect = "rabbitmq"', 'delay = "5s"'], "intake[0].dialect: may not be set together with delay"),
         (
             ['dialect = "etf1"', 'target = "videos"'],
-            "intake[0].target: may not be set beside dialect etf1: scheduler-target-topic says where to",
+            "intake[0].target: may not be set together with dialect etf1: its header scheduler-target-topic ",
         ),
         (
             ['dialect = "rabbitmq"', 'target = "videos"', 'targets = ["videos"]'],
-            "intake[0].targets: may not be set beside target",
+            "intake[0].targets: may not be set together with target",
         ),
         (['dialect = "rabbitmq"', 'target = "schedules"'], "intake[0].target: leads back to schedules"),
-        (['dialect = "rabbitmq"', 'target = "schedules.dead"'], "intake[0].target: is a topic of intake schedules's"),
+        (['dialect = "rabbitmq"', 'target = "schedules.dead"'], "intake[0].target: is an internal topic of intake schedules"),
     ],
 )
 def test_nonsense_is_one_line(tmp_path: Path, lines: list[str], says: str) -> None:

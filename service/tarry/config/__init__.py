@@ -1,4 +1,4 @@
-"""The configuration: one frozen tree, built once, whose values are passed down."""
+"""The configuration: one frozen tree of values. A process loads it once and passes the values on."""
 
 from tarry.config.sources import DEFAULT_PATH, is_configured, load
 from tarry.config.tree import Config, Http, Intake, Kafka, Overflow, Service, Wheel

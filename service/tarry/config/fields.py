@@ -1,6 +1,6 @@
-"""What a field may hold: durations, sizes, names, counts, and librdkafka's properties.
+"""The types of the fields: durations, sizes, names, counts, and librdkafka's properties.
 
-Each is a type for the tree in `tarry.config.tree`; what is wrong is a `ValueError` of one line.
+The tree in `tarry.config.tree` uses these types. A wrong value raises a `ValueError` with one line of text.
 """
 
 import re
@@ -14,16 +14,17 @@ from tarry.units import format_duration, format_size, parse_duration_ms, parse_s
 
 Location = tuple[str | int, ...]
 
-#: `.wheel-12` is the longest ending of an intake's own topics.
+#: `.wheel-12` is the longest suffix of an intake's internal topics.
 _MAX_INTAKE_LENGTH = MAX_TOPIC_LENGTH - len(".wheel-12")
 
-# A value of these would break a promise, or is the service's own to choose. Both spellings of what has two.
+# The service must set these properties itself: it has its own field for them, or its guarantees depend on them. Where
+# librdkafka has two names for a property, both are here.
 _REFUSED_OPTIONS = {
-    "bootstrap.servers": "say kafka.bootstrap_servers",
-    "metadata.broker.list": "say kafka.bootstrap_servers",
-    "group.id": "say service.group",
-    "group.instance.id": "say service.instance",
-    "group.protocol": "say service.group_protocol",
+    "bootstrap.servers": "set kafka.bootstrap_servers instead",
+    "metadata.broker.list": "set kafka.bootstrap_servers instead",
+    "group.id": "set service.group instead",
+    "group.instance.id": "set service.instance instead",
+    "group.protocol": "set service.group_protocol instead",
     **dict.fromkeys(
         (
             "acks",
@@ -50,21 +51,21 @@ _REFUSED_OPTIONS = {
             "transaction.timeout.ms",
             "transactional.id",
         ),
-        "its value is part of what is promised, and not for choosing",
+        "the service's guarantees depend on its value",
     ),
 }
-# The broker sets them for members of a KIP-848 group; librdkafka refuses to start with them.
+# For members of a KIP-848 group the broker sets these; librdkafka refuses to start with them.
 CLASSIC_ONLY_OPTIONS = ("session.timeout.ms", "heartbeat.interval.ms", "group.protocol.type")
 _SECRET_OPTION = re.compile(r"password|passphrase|secret|jaas|token|private|key\.pem|oauthbearer\.config")
-# librdkafka's only property with an underscore: it stays one in a variable's name.
+# librdkafka's only property with an underscore, which must not become a dot when it is read from a variable's name.
 _UNDERSCORED_OPTIONS = frozenset({"log_level"})
 
 
 class FieldError(ValueError):
-    """A rule over several fields is broken; says which field is to blame.
+    """A value breaks a rule that pydantic cannot assign to a field by itself, such as a rule about several fields.
 
     Args:
-        field: its path, from where the rule was checked.
+        field: the field to name in the error; its path starts at the table in which the rule was checked.
         text: what is wrong.
     """
 
@@ -74,7 +75,12 @@ class FieldError(ValueError):
 
 
 def duration(least: str, most: str) -> BeforeValidator:
-    """A field that is a duration in text, within bounds."""
+    """Return a validator for a duration in text, such as `20s`; the field's value is milliseconds.
+
+    Args:
+        least: the smallest duration that is allowed.
+        most: the largest duration that is allowed.
+    """
     least_ms, most_ms = parse_duration_ms(least), parse_duration_ms(most)
 
     def read(value: object) -> int:
@@ -89,7 +95,12 @@ def duration(least: str, most: str) -> BeforeValidator:
 
 
 def size(least: str, most: str) -> BeforeValidator:
-    """A field that is a size in text, within bounds."""
+    """Return a validator for a size in text, such as `1GiB`; the field's value is bytes.
+
+    Args:
+        least: the smallest size that is allowed.
+        most: the largest size that is allowed.
+    """
     least_bytes, most_bytes = parse_size_bytes(least), parse_size_bytes(most)
 
     def read(value: object) -> int:
@@ -104,7 +115,7 @@ def size(least: str, most: str) -> BeforeValidator:
 
 
 def _refuse_bool_and_float(value: object) -> object:
-    """`true` is no 1, and 1.5 no number of anything counted here."""
+    """Refuse `true` and `1.0`, which pydantic would accept as the integer 1."""
     if isinstance(value, bool | float):
         raise ValueError("should be a whole number")  # noqa: TRY004 - pydantic's way
     return value
@@ -114,20 +125,23 @@ def _legal_topic(name: str) -> str:
     if not is_legal_topic(name):
         raise ValueError("not a legal topic name (letters, digits, dot, underscore, hyphen; at most 249)")
     if name.startswith("__"):
-        raise ValueError("names that start with __ are Kafka's own")
+        raise ValueError("names that start with __ are reserved for Kafka's internal topics")
     return name
 
 
 def _intake_topic(name: str) -> str:
     if len(name) > _MAX_INTAKE_LENGTH:
-        raise ValueError(f"longer than {_MAX_INTAKE_LENGTH} characters: .results and the like must fit behind it")
+        raise ValueError(
+            f"longer than {_MAX_INTAKE_LENGTH} characters: the names of its internal topics, such as .results, "
+            "must not be longer than a topic name may be"
+        )
     return name
 
 
 Count = Annotated[int, BeforeValidator(_refuse_bool_and_float)]
 Topic = Annotated[str, AfterValidator(_legal_topic)]
 IntakeTopic = Annotated[Topic, AfterValidator(_intake_topic)]
-# Both go into transactional ids, and those into a checkpoint of at most 4,095 characters.
+# Both are part of transactional ids, which are part of a checkpoint of at most 4,095 characters.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{1,128}$")]
 NameOrEmpty = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{0,128}$")]
 OptionValue = str | int | float | bool | SecretStr
@@ -136,27 +150,27 @@ OptionValue = str | int | float | bool | SecretStr
 def read_options(value: Mapping[str, object]) -> dict[str, OptionValue]:
     """Check librdkafka's properties.
 
-    TOML reads `sasl.password = "x"` as a table in a table: that is put back into one name.
+    TOML reads `sasl.password = "x"` as a nested table; this function joins the names with a dot again.
 
     Returns:
-        Name to value; what may be a secret is a `SecretStr`.
+        Name to value; a value that may be a secret is a `SecretStr`.
 
     Raises:
-        FieldError: a property that is not for choosing, or no scalar.
+        FieldError: the service must set a property itself, or a value is not a scalar.
     """
     options: dict[str, OptionValue] = {}
     for name, option in flattened(value).items():
         if name in _REFUSED_OPTIONS:
             raise FieldError(name, f"may not be set: {_REFUSED_OPTIONS[name]}")
         if not isinstance(option, str | int | float | bool | SecretStr):
-            raise FieldError(name, "should be text, a number, true or false")
+            raise FieldError(name, "should be a string, a number, true or false")
         is_open = isinstance(option, SecretStr) or not _SECRET_OPTION.search(name)
         options[name] = option if is_open else SecretStr(str(option))
     return options
 
 
 def flattened(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Tables in tables as one, with dots between the names."""
+    """Turn nested tables into one table, with dots between the names."""
     flat: dict[str, object] = {}
     for name, value in table.items():
         if isinstance(value, Mapping):
@@ -167,5 +181,5 @@ def flattened(table: Mapping[str, object], prefix: str = "") -> dict[str, object
 
 
 def option_name(variable: str) -> str:
-    """The property that a part of a variable's name stands for: `sasl_password` is `sasl.password`."""
+    """Return the librdkafka property for a part of a variable's name: `sasl.password` for `sasl_password`."""
     return variable if variable in _UNDERSCORED_OPTIONS else variable.replace("_", ".")

@@ -1,13 +1,12 @@
-"""Where the configuration comes from: `tarry.toml`, and over it the environment.
+"""The sources of the configuration: the file `tarry.toml`, and environment variables, which override the file.
 
-What is wrong is one line that names the field as the file does (`service.processes: ...`) and, where the
-value came from there, the variable.
+An error is one line. It names the field as the file does (`service.processes: ...`), and the variable if the value came
+from a variable.
 
-Environment: prefix `TARRY_`, `__` between levels, any scalar. An intake is named by its place
-(`TARRY_INTAKE__0__PARTITIONS`), a property of librdkafka with `_` for its dots
-(`TARRY_KAFKA__OPTIONS__SASL_PASSWORD`). A variable wins over the file. `TARRY_CONFIG` names the file where no
-path is given, and `TARRY_TEST_...` belongs to the tests. Any other `TARRY_` variable is an error, so that a
-misspelt one is noticed.
+A variable sets one scalar. Its name has the prefix `TARRY_`, and `__` between the levels. An intake has its index in
+the name (`TARRY_INTAKE__0__PARTITIONS`); a property of librdkafka has `_` instead of dots
+(`TARRY_KAFKA__OPTIONS__SASL_PASSWORD`). `TARRY_CONFIG` names the file if no path is given, and `TARRY_TEST_...` is
+for the tests. Any other `TARRY_` variable is an error, so that a misspelt name is noticed.
 """
 
 import tomllib
@@ -27,12 +26,12 @@ PATH_VARIABLE = "TARRY_CONFIG"
 TEST_PREFIX = "TARRY_TEST_"
 _ADDRESS_VARIABLE = "TARRY_KAFKA__BOOTSTRAP_SERVERS"
 
-#: Part of a variable's name by level, for what it stands.
+#: The location of a field, and the name of the variable that set it.
 _Variables = dict[Location, str]
 
 
 def is_configured(env: Mapping[str, str]) -> bool:
-    """Whether there is a file, or a variable, that says where Kafka is."""
+    """Return whether there is a configuration file, or a variable with the address of Kafka."""
     return bool(env.get(PATH_VARIABLE)) or DEFAULT_PATH.exists() or _ADDRESS_VARIABLE in env
 
 
@@ -40,15 +39,15 @@ def load(path: Path | None, env: Mapping[str, str]) -> Config:
     """Read the configuration.
 
     Args:
-        path: the file, which must be there; None: what `TARRY_CONFIG` names, else `./tarry.toml` where there
-            is one, else the defaults.
+        path: the file, which must exist. None: the file that `TARRY_CONFIG` names, else `./tarry.toml` if it exists,
+            else the defaults.
         env: the environment.
 
     Returns:
-        The whole tree, checked.
+        The whole tree, validated.
 
     Raises:
-        ConfigError: one line that names what is wrong first, and how many things more are.
+        ConfigError: the configuration is wrong; one line describes the first error and gives the number of others.
     """
     if path is None and env.get(PATH_VARIABLE):
         path = Path(env[PATH_VARIABLE])
@@ -60,12 +59,12 @@ def load(path: Path | None, env: Mapping[str, str]) -> Config:
     try:
         return Config(**data)
     except ValidationError as error:
-        # Not chained: pydantic's own text shows inputs, and one may be a password.
+        # Not chained: pydantic's text shows the inputs, and one of them may be a password.
         raise ConfigError(_one_line(error, variables)) from None
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    """The file as TOML reads it."""
+    """Parse the file as TOML."""
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
@@ -78,30 +77,30 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _lay_over(data: dict[str, Any], env: Mapping[str, str]) -> _Variables:
-    """Put the environment's values over the file's.
+    """Override the values of the file with those of the environment.
 
     Returns:
-        Which variable stands for which location.
+        The variable that set each location.
     """
     variables: _Variables = {}
     for variable in env:
         is_ours = variable.startswith(PREFIX) and not variable.startswith(TEST_PREFIX)
         if is_ours and variable != PATH_VARIABLE:
             variables[_location(variable)] = variable
-    # The default intake can be changed by a variable, too.
+    # A variable can also change the default intake, which the file does not have.
     if any(location[0] == "intake" for location in variables):
         data.setdefault("intake", [{"topic": Config().intakes[0].topic}])
     kafka = data.get("kafka")
     if isinstance(kafka, dict) and isinstance(kafka.get("options"), dict):
         kafka["options"] = flattened(kafka["options"])
-    # By place in the list, so that a variable may add intake 10 after intake 9.
+    # Sort the indexes as numbers, so that a variable can add intake 10 after intake 9.
     for location in sorted(variables, key=lambda parts: [(isinstance(part, str), part) for part in parts]):
         _put(data, location, env[variables[location]], variables[location])
     return variables
 
 
 def _location(variable: str) -> Location:
-    """The field that a variable stands for."""
+    """Return the location of the field that a variable sets."""
     parts = variable.removeprefix(PREFIX).lower().split("__")
     if parts[:2] == ["kafka", "options"] and len(parts) > 2:
         return ("kafka", "options", option_name("__".join(parts[2:])))
@@ -109,7 +108,7 @@ def _location(variable: str) -> Location:
 
 
 def _put(data: dict[str, Any], location: Location, value: str, variable: str) -> None:
-    """Set one field, making the tables on the way."""
+    """Set one field, and create the tables above it."""
     node: Any = data
     for depth, part in enumerate(location):
         is_last = depth == len(location) - 1
@@ -127,7 +126,7 @@ def _put(data: dict[str, Any], location: Location, value: str, variable: str) ->
 
 
 def _check_root(data: dict[str, Any], variables: _Variables) -> None:
-    """Refuse unknown tables before the settings class sees them: it takes some names as its own arguments."""
+    """Refuse unknown tables before the settings class gets them: it would take some names as its own arguments."""
     known = _known_fields(())
     for name in data:
         if name not in known:
@@ -135,7 +134,7 @@ def _check_root(data: dict[str, Any], variables: _Variables) -> None:
 
 
 def _one_line(error: ValidationError, variables: _Variables) -> str:
-    """The first error as a line for people."""
+    """Return the first error as one line for people."""
     errors = error.errors(include_url=False, include_input=False)
     first = errors[0]
     location: Location = first["loc"]
@@ -147,26 +146,26 @@ def _one_line(error: ValidationError, variables: _Variables) -> str:
         case "extra_forbidden":
             text = f"unknown field (known: {', '.join(_known_fields(location[:-1]))})"
         case "missing":
-            text = "needed"
+            text = "missing"
         case "model_type" | "model_attributes_type" | "dict_type":
             text = "should be a table"
         case "tuple_type" if location == ("intake",):
             text = "should be a list of tables: [[intake]]"
         case "string_pattern_mismatch":
-            text = "should be letters, digits, dots, underscores and hyphens, at most 128 of them"
+            text = "should be letters, digits, dots, underscores and hyphens, at most 128 characters"
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"{_named(location, variables)}: {text.removeprefix('Input ')}{more}"
 
 
 def _named(location: Location, variables: _Variables) -> str:
-    """A field's name: `intake[0].topic`, and the variable that set it."""
+    """Return a field's name, such as `intake[0].topic`, with the variable that set it."""
     name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
     setter = next((variables[place] for place in variables if place[: len(location)] == location), None)
     return f"{name} (set by {setter})" if setter else name
 
 
 def _known_fields(location: Location) -> list[str]:
-    """The fields of the table at a location, by their names in the file."""
+    """Return the fields of the table at a location, by their names in the file."""
     table: type[BaseModel] = Config
     for part in location:
         if isinstance(part, str):

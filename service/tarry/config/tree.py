@@ -1,7 +1,7 @@
-"""The tree of the configuration: sections, defaults, bounds, and the rules over several fields.
+"""The tree of the configuration: sections, defaults, bounds, and the rules about several fields.
 
-Fields are named as the file names them, plus the unit that they have inside the program: `width = "20s"` is
-`width_ms`, 20000. Everything is frozen.
+A field has its name in the file plus the unit of its value inside the program: `width = "20s"` is `width_ms` with the
+value 20000. All sections are frozen.
 """
 
 import re
@@ -34,16 +34,16 @@ _SERVERS = re.compile(r"[^\s,]+(?:\s*,\s*[^\s,]+)*")
 class _Section(BaseModel):
     """A table of the file."""
 
-    # No inputs in errors: one of them may be a password.
+    # Errors must not show inputs, because one of them may be a password.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class Kafka(_Section):
-    """`[kafka]`: where the cluster is, and any property of librdkafka.
+    """`[kafka]`: the address of the cluster, and properties of librdkafka.
 
     Args:
-        bootstrap_servers: `HOST:PORT`, several with commas.
-        options: librdkafka's properties; secrets are masked in every text made of this.
+        bootstrap_servers: `HOST:PORT`, or several separated by commas.
+        options: librdkafka's properties. Secrets are masked when this object is turned into text.
     """
 
     bootstrap_servers: str = "127.0.0.1:9092"
@@ -53,7 +53,7 @@ class Kafka(_Section):
     @classmethod
     def _check_servers(cls, value: str) -> str:
         if not _SERVERS.fullmatch(value.strip()):
-            raise ValueError("should be HOST:PORT, several with commas")
+            raise ValueError("should be HOST:PORT, or several separated by commas")
         return value.strip()
 
     @field_validator("options", mode="before")
@@ -62,7 +62,7 @@ class Kafka(_Section):
         return read_options(value) if isinstance(value, Mapping) else value
 
     def properties(self) -> dict[str, str | int | float]:
-        """What a client of librdkafka is configured with: servers and options, secrets in the clear."""
+        """Return the properties for a librdkafka client: servers and options, with secrets in plain text."""
         plain: dict[str, str | int | float] = {"bootstrap.servers": self.bootstrap_servers}
         for name, option in self.options.items():
             if isinstance(option, SecretStr):
@@ -73,19 +73,20 @@ class Kafka(_Section):
 
 
 MOST_PROCESSES = 64
+"""The largest number of worker processes. A checkpoint must have room for the transactional id of the last one."""
 
 
 class Service(_Section):
-    """`[service]`: one `tarry serve`.
+    """`[service]`: settings of one `tarry serve`.
 
     Args:
         group: the consumer group, and the first part of all transactional ids.
         group_protocol: `classic`, or `consumer` (KIP-848).
-        instance: a name unique per serve for static membership, or empty: dynamic.
-        processes: how many workers.
-        memory_budget_bytes: for messages held, per process.
-        transaction_interval_ms: how long a transaction collects.
-        transaction_max_messages: at most so many in one.
+        instance: a name for static membership, unique for each `tarry serve`; empty: dynamic membership.
+        processes: the number of worker processes.
+        memory_budget_bytes: the memory for messages, per process.
+        transaction_interval_ms: how long a transaction collects messages before it commits.
+        transaction_max_messages: the largest number of messages in a transaction.
     """
 
     group: Name = "tarry"
@@ -101,8 +102,8 @@ class Wheel(_Section):
     """`[wheel]`: the timing wheel in memory.
 
     Args:
-        tick_ms: its resolution: due times round up to its multiples.
-        size: buckets of one level.
+        tick_ms: the resolution: due times are rounded up to a multiple of it.
+        size: the number of buckets of a level.
     """
 
     tick_ms: Count = Field(default=1, ge=1, le=60_000)
@@ -113,21 +114,21 @@ class Overflow(_Section):
     """`[overflow]`: the timing wheel on Kafka.
 
     Args:
-        from_ms: an intake whose longest delay is at most this has no overflow.
-        width_ms: of a level-1 bucket.
-        size: buckets of one level that make one of the next.
+        from_ms: an intake whose longest delay is at most this has no overflow wheel.
+        width_ms: the width of a level-1 bucket.
+        size: how many times wider a bucket of one level is than a bucket of the level below.
     """
 
     from_ms: Annotated[int, duration("1s", "1d")] = Field(default=60_000, alias="from")
     width_ms: Annotated[int, duration("1s", "1h")] = Field(default=20_000, alias="width")
-    # Each level has 2 * size + 2 partitions for one of the intake, and the checkpoint names buckets of each.
+    # Each level has 2 * size + 2 partitions per partition of the intake, and a checkpoint names buckets of each level.
     size: Count = Field(default=10, ge=2, le=32)
 
     @model_validator(mode="after")
     def _check_hot_window(self) -> Self:
         if self.from_ms < self.width_ms:
             width = format_duration(self.width_ms)
-            raise FieldError("from", f"less than overflow.width ({width}): memory must hold one bucket at least")
+            raise FieldError("from", f"less than overflow.width ({width}): memory must hold at least one bucket")
         return self
 
 
@@ -136,22 +137,23 @@ SAYS_WHERE_TO = {
     "karafka": "schedule_target_topic",
     "timebridge": "X-Timebridge-Where",
 }
-"""The dialects with a header for the target."""
+"""The dialects that have a header for the target, and that header."""
 
 
 class Intake(_Section):
     """`[[intake]]`: a topic whose messages wait.
 
     Args:
-        topic: its name; its own other topics are named after it.
-        partitions: of the intake and, with their factor, of its other topics.
-        replication: copies of each.
-        max_delay_ms: the longest delay by headers.
-        targets: globs; a message for any other topic is dead.
+        topic: the intake's name, and the prefix of the names of its internal topics.
+        partitions: the number of partitions of the intake. Its internal topics have a multiple of it.
+        replication: the replication factor of all of these topics.
+        max_delay_ms: the longest delay that a header may ask for.
+        targets: globs over topic names; a message for any other topic is dead.
         keep_ms: how long done records stay in the intake.
-        delay_ms: a fixed delay for every record, without headers; None: headers say.
-        target: where they all go; set together with `delay_ms`, or beside a dialect without a header for it.
-        dialect: another scheduler's headers, which count instead of ours.
+        delay_ms: a fixed delay for every record; None: the headers give the delay.
+        target: the target of every record. Set it together with `delay_ms`, or with a dialect that has no header for
+            the target.
+        dialect: another scheduler, whose headers the service reads instead of its own.
     """
 
     topic: IntakeTopic
@@ -168,7 +170,7 @@ class Intake(_Section):
     @classmethod
     def _check_globs(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not value:
-            raise ValueError("needs one glob at least")
+            raise ValueError("needs at least one glob")
         for place, glob in enumerate(value):
             if not _GLOB.fullmatch(glob):
                 raise FieldError((place,), "not a glob over topic names, such as orders.*")
@@ -180,33 +182,35 @@ class Intake(_Section):
             self._check_target_without_delay()
             return self
         if self.dialect is not None:
-            raise FieldError("dialect", "may not be set beside delay: a fixed delay needs no headers")
+            raise FieldError("dialect", "may not be set together with delay: a fixed delay needs no headers")
         if self.target is None:
-            raise FieldError("target", "needed where delay is set: a fixed delay comes with a fixed target")
+            raise FieldError("target", "missing: an intake with a fixed delay needs a fixed target")
         if "targets" in self.model_fields_set:
-            raise FieldError("targets", "may not be set beside target")
+            raise FieldError("targets", "may not be set together with target")
         if "max_delay_ms" in self.model_fields_set:
-            raise FieldError("max_delay", "may not be set beside delay")
+            raise FieldError("max_delay", "may not be set together with delay")
         return self
 
     def _check_target_without_delay(self) -> None:
         if self.target is None:
             return
         if self.dialect is None:
-            raise FieldError("delay", "needed where target is set: a fixed target comes with a fixed delay")
+            raise FieldError("delay", "missing: an intake with a fixed target needs a fixed delay")
         if name := SAYS_WHERE_TO.get(self.dialect):
-            raise FieldError("target", f"may not be set beside dialect {self.dialect}: {name} says where to")
+            raise FieldError(
+                "target", f"may not be set together with dialect {self.dialect}: its header {name} gives the target"
+            )
         if "targets" in self.model_fields_set:
-            raise FieldError("targets", "may not be set beside target")
+            raise FieldError("targets", "may not be set together with target")
 
     @property
     def is_fixed(self) -> bool:
-        """Whether every record waits the same time for the same target."""
+        """Whether every record has the same delay and the same target."""
         return self.delay_ms is not None
 
     @property
     def longest_delay_ms(self) -> int:
-        """The longest any of its messages waits: what its overflow must reach."""
+        """The longest delay of a message, which the overflow wheel must cover."""
         return self.max_delay_ms if self.delay_ms is None else self.delay_ms
 
 
@@ -214,8 +218,8 @@ class Http(_Section):
     """`[http]`: health and metrics.
 
     Args:
-        host: address to listen on.
-        port: 0: a free one, printed.
+        host: the address to listen on.
+        port: the port; 0: a free one, which the service logs.
     """
 
     host: str = Field(default="127.0.0.1", min_length=1)
@@ -223,7 +227,7 @@ class Http(_Section):
 
 
 class Config(_Section):
-    """The whole tree. Build it by `load`."""
+    """The whole tree. `load` builds it."""
 
     kafka: Kafka = Kafka()
     service: Service = Service()
@@ -236,13 +240,15 @@ class Config(_Section):
     @classmethod
     def _check_intakes(cls, value: tuple[Intake, ...]) -> tuple[Intake, ...]:
         if not value:
-            raise ValueError("needs one intake at least")
+            raise ValueError("needs at least one intake")
         return value
 
     @model_validator(mode="after")
     def _check_ticks(self) -> Self:
         if self.overflow.width_ms % self.wheel.tick_ms:
-            raise FieldError(("wheel", "tick_ms"), "should divide overflow.width: no tick lies in two buckets")
+            raise FieldError(
+                ("wheel", "tick_ms"), "should divide overflow.width: a tick must not belong to two buckets"
+            )
         return self
 
     @model_validator(mode="after")
@@ -250,7 +256,7 @@ class Config(_Section):
         if self.service.group_protocol == "consumer":
             for name in CLASSIC_ONLY_OPTIONS:
                 if name in self.kafka.options:
-                    text = 'may not be set with service.group_protocol = "consumer": the broker decides'
+                    text = 'may not be set with service.group_protocol = "consumer": the broker sets it'
                     raise FieldError(("kafka", "options", name), text)
         return self
 
@@ -259,30 +265,33 @@ class Config(_Section):
         places = {intake.topic: place for place, intake in enumerate(self.intakes)}
         for first, second in combinations(range(len(self.intakes)), 2):
             one, other = self.intakes[first].topic, self.intakes[second].topic
-            # Kafka names its metrics with _ for dots, so it takes only one of a.b and a_b.
+            # Kafka replaces dots with _ in metric names, so it accepts only one of the topics a.b and a_b.
             if one.replace(".", "_") == other.replace(".", "_"):
                 raise FieldError(("intake", second, "topic"), f"the same name as intake[{first}].topic: {one}")
         for place, intake in enumerate(self.intakes):
             owner = owner_of_internal_topic(intake.topic)
             if owner in places:
-                raise FieldError(("intake", place, "topic"), f"would be a topic of intake {owner}'s own")
+                raise FieldError(("intake", place, "topic"), f"is the name of an internal topic of intake {owner}")
             if intake.target is not None:
                 self._check_fixed_target(place, intake.target)
         return self
 
     def _check_fixed_target(self, place: int, target: str) -> None:
-        """A fixed target may be another fixed-delay intake, but a message must get out in the end."""
+        """Check that a chain of intakes with fixed delays ends at a topic that is not an intake."""
         location = ("intake", place, "target")
         by_topic = {intake.topic: intake for intake in self.intakes}
         owner = owner_of_internal_topic(target)
         if owner in by_topic:
-            raise FieldError(location, f"is a topic of intake {owner}'s own")
+            raise FieldError(location, f"is an internal topic of intake {owner}")
         seen = {self.intakes[place].topic}
         following: str | None = target
         while following in by_topic:
             if following in seen:
-                raise FieldError(location, f"leads back to {following}: its messages would go round for ever")
+                raise FieldError(location, f"leads back to {following}: its messages would circulate permanently")
             if not by_topic[following].is_fixed:
-                raise FieldError(location, f"intake {following} needs headers, which are gone when it gets there")
+                raise FieldError(
+                    location,
+                    f"intake {following} needs headers, but a message from an intake with a fixed delay has none",
+                )
             seen.add(following)
             following = by_topic[following].target
