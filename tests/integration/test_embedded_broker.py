@@ -190,7 +190,9 @@ def test_it_listens_on_the_loopback_address_alone(shared: EmbeddedBroker) -> Non
 
 def test_a_port_that_is_taken_is_refused_in_one_line(shared: EmbeddedBroker) -> None:
     port = int(shared.bootstrap_servers.rpartition(":")[2])
-    with pytest.raises(UsageError, match=f"^port {port} of 127.0.0.1 is taken: stop what listens there") as refused:
+    with pytest.raises(
+        UsageError, match=f"^port {port} of 127.0.0.1 is in use: stop the process that uses it"
+    ) as refused:
         EmbeddedBroker(port=port).start()
     assert "\n" not in str(refused.value)
 

@@ -73,7 +73,7 @@ def test_a_dialect_without_a_header_for_the_target_may_come_with_a_target(tmp_pa
             "intake[0].targets: may not be set together with target",
         ),
         (['dialect = "rabbitmq"', 'target = "schedules"'], "intake[0].target: leads back to schedules"),
-        (['dialect = "rabbitmq"', 'target = "schedules.dead"'], "intake[0].target: is an internal topic of intake schedules"),
+        (['dialect = "rabbitmq"', 'target = "schedules.dead"'], "intake[0].target: is an internal topic"),
     ],
 )
 def test_nonsense_is_one_line(tmp_path: Path, lines: list[str], says: str) -> None:

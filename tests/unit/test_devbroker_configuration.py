@@ -72,15 +72,15 @@ def test_values_are_written_as_java_reads_them(value: str, line: str) -> None:
         (
             'Exception in thread "main" org.apache.kafka.ConfigException: Invalid value x\n\tat a.b\n',
             "",
-            "the broker ended at its start: org.apache.kafka.ConfigException: Invalid value x",
+            "the broker ended during its start: org.apache.kafka.ConfigException: Invalid value x",
         ),
         (
             "Invalid heap: -Xmx1\nError: Could not create the JVM.\n",
             "",
             "Error: Could not create the JVM.",
         ),
-        ("it just\nwent away\n", "", "the broker ended at its start: went away"),
-        ("", "", "it said nothing"),
+        ("it just\nwent away\n", "", "the broker ended during its start: went away"),
+        ("", "", "its logs are empty"),
     ],
 )
 def test_a_failed_start_says_the_cause_in_one_line(tmp_path: Path, console: str, log: str, line: str) -> None:

@@ -1,4 +1,4 @@
-"""The embedded broker: a real Kafka that needs nothing but Python and a package registry."""
+"""The embedded broker: a real Kafka broker that needs only Python and access to a package registry."""
 
 from tarry.devbroker.broker import EmbeddedBroker
 

@@ -1,8 +1,12 @@
-"""A real Kafka of one node on this machine, for demos, development and tests.
+"""A real single-node Kafka broker on this machine, for demos, development and tests.
 
-A start: find Java, get the jars, format the data directory unless that was done before, run Kafka under a
-watchdog, and ask it for its cluster id until it gives the one in our data directory. Only then is it ready,
-and surely ours.
+A start has these steps:
+
+1. Find Java, and get the jars.
+2. Format the data directory, unless an earlier start has done it.
+3. Run Kafka under a watchdog.
+4. Ask the broker for its cluster id until it answers with the one in the data directory. Then the broker is ready, and
+   it is certainly this one and not another process on the same port.
 """
 
 import base64
@@ -36,7 +40,7 @@ KAFKA: Final = Jars(
     f"Kafka {KAFKA_VERSION} (43 MB, once)",
     (
         Artefact("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-        # Kafka's own artefact leaves its logger out; this binds it to the log4j that comes along.
+        # Kafka's artefact brings log4j, but nothing that connects its logger to it; this artefact does.
         Artefact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
     ),
 )
@@ -44,7 +48,7 @@ KAFKA: Final = Jars(
 DEFAULT_JVM_OPTIONS: Final = (
     "-Xmx512m",
     "-XX:+ExitOnOutOfMemoryError",
-    # A broker for a test or a demo runs for a short time: without the optimizing compiler it is up with 40 % less CPU.
+    # A broker for a test or a demo runs only a short time: without the optimizing compiler, the start uses 40 % less CPU.
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
 )
@@ -56,20 +60,20 @@ _DRAWS_OF_PORTS: Final = 3
 
 
 class EmbeddedBroker:
-    """One Kafka broker, which ends when this process does.
+    """One Kafka broker, which ends when this process ends.
 
-    A context manager: starts on entry, stops on exit. Not safe between threads.
+    A context manager: it starts the broker on entry and stops it on exit. Not thread-safe.
 
     Args:
-        port: where clients connect, on the loopback address alone; 0 draws a free one at the first start and
-            keeps it for later ones.
-        data: the directory that keeps topics, configuration and logs, made if absent. A later start on it
-            goes on with what it holds. None: a temporary one, removed by `stop`.
-        properties: Kafka's properties to set or override; listeners are added to the plain one, see
+        port: the port for clients, on the loopback address only. 0: the first start chooses a free port, and later
+            starts use the same one.
+        data: the directory for topics, configuration and logs; created if it does not exist. A later start with the
+            same directory finds the topics again. None: a temporary directory, which `stop` deletes.
+        properties: Kafka properties to set or override. Listeners are added to the plaintext listener, see
             `server_properties`.
-        jvm_options: options of the Java that runs the broker.
-        start_within_s: seconds that Kafka may take until it answers (fetching the jars is not counted).
-        on_progress: told, in one line, of steps that take a while.
+        jvm_options: options of the Java process that runs the broker.
+        start_within_s: the seconds that Kafka may take until it answers; the download of the jars is not included.
+        on_progress: called with one line of text before a step that takes a while.
         clock: for the deadline of a start.
     """
 
@@ -99,12 +103,12 @@ class EmbeddedBroker:
     def bootstrap_servers(self) -> str:
         """`HOST:PORT` of the plain listener; stays the same over `kill` and `restart`."""
         if not self._port:
-            raise UsageError("the broker has no port before its first start")
+            raise UsageError("the broker has no port yet: start it first")
         return f"{HOST}:{self._port}"
 
     @property
     def pid(self) -> int:
-        """The process id of the Java that runs the broker."""
+        """The process id of the broker's Java process."""
         return self._running_process().pid
 
     @property
@@ -116,17 +120,17 @@ class EmbeddedBroker:
     def data(self) -> Path:
         """The directory that holds topics, configuration and logs."""
         if self._data is None:
-            raise UsageError("the broker has no data directory before its start and after its stop")
+            raise UsageError("the broker has no data directory: it is not started, or it was stopped")
         return self._data
 
     def start(self) -> None:
-        """Start, and return when the broker answers; after `kill`, or with `data` of old, on what it had.
+        """Start the broker, and return when it answers. After `kill`, or with existing `data`, it keeps its topics.
 
         Raises:
-            UsageError: it cannot start; one line that says what to do, with the log's last lines as a note.
+            UsageError: the broker cannot start; one line says what to do, and a note has the last lines of its log.
         """
         if self.running:
-            raise UsageError("the broker runs already")
+            raise UsageError("the broker is already running")
         java = find_java()
         jars = KAFKA.get(java, self._on_progress)
         data = self._data or self._make_data()
@@ -139,7 +143,7 @@ class EmbeddedBroker:
                 raise
 
     def stop(self) -> None:
-        """Shut down in order (a kill if that takes too long), and remove the data if it was temporary."""
+        """Stop the broker gracefully, or kill it if that takes too long; delete its data directory if temporary."""
         if self._process is not None:
             self._process.stop()
             self._process = None
@@ -148,12 +152,12 @@ class EmbeddedBroker:
         self._data = None
 
     def kill(self) -> None:
-        """End it as a crash does (SIGKILL); port and data stay for `restart`."""
+        """Kill the broker (SIGKILL), as a crash would. Port and data stay for `restart`."""
         self._running_process().kill()
         self._process = None
 
     def restart(self) -> None:
-        """Stop in order if it runs, and start again on the same port and data."""
+        """Stop the broker gracefully if it runs, and start it again on the same port and data."""
         if self._process is not None:
             self._process.stop()
             self._process = None
@@ -162,8 +166,11 @@ class EmbeddedBroker:
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait until the broker's process ends by itself.
 
+        Args:
+            timeout_s: the longest time to wait, in seconds; None: no limit.
+
         Returns:
-            Its exit code, 128 + n for signal n; None if `timeout_s` seconds passed first.
+            Its exit code, or 128 + n for signal n; None after the timeout.
         """
         return self._running_process().wait(timeout_s)
 
@@ -178,7 +185,7 @@ class EmbeddedBroker:
 
     def _running_process(self) -> LeashedProcess:
         if self._process is None:
-            raise UsageError("the broker is not started")
+            raise UsageError("the broker is not running: start it first")
         return self._process
 
     def _make_data(self) -> Path:
@@ -187,7 +194,7 @@ class EmbeddedBroker:
         try:
             self._asked_data.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"the data directory {self._asked_data} cannot be made: {error.strerror}") from error
+            raise UsageError(f"the data directory {self._asked_data} cannot be created: {error.strerror}") from error
         return self._asked_data.resolve()
 
     def _start(self, java: Java, jars: Sequence[Path], lock: int) -> None:
@@ -196,7 +203,7 @@ class EmbeddedBroker:
         for draw in range(1, _DRAWS_OF_PORTS + 1):
             if keeps_port and not is_free(self._port):
                 raise UsageError(
-                    f"port {self._port} of {HOST} is taken: stop what listens there, or choose another port"
+                    f"port {self._port} of {HOST} is in use: stop the process that uses it, or choose another port"
                 )
             self._port = self._port or free_port(*self._other_ports())
             configuration = self._configure()
@@ -213,18 +220,18 @@ class EmbeddedBroker:
             lost_port = diagnosis.lost_a_port(self.data)
             if not lost_port or draw == _DRAWS_OF_PORTS:
                 break
-            self._process.kill()  # another process was quicker: draw again
+            self._process.kill()  # another process has taken the port first: choose another one
             self._port = self._port if keeps_port else 0
             self._controller_port = 0
         raise diagnosis.failed_start(self.data, self._start_within_s, still_runs=self.running)
 
     def _configure(self) -> Path:
-        """Write what Kafka reads at its start; returns the file to give it."""
+        """Write the configuration files of Kafka; return the path of its `server.properties`."""
         (self.data / "log4j2.properties").write_text(LOG4J.format(file=self.data / diagnosis.LOG), encoding="utf-8")
-        for log in diagnosis.LOGS:  # what an earlier start said would be taken for this one's
+        for log in diagnosis.LOGS:  # the diagnosis of this start must not read the logs of an earlier one
             (self.data / log).unlink(missing_ok=True)
         configuration = self.data / "server.properties"
-        # Where a further broker found its controller, it looks for it after a restart.
+        # A second broker of the cluster, if any, looks for the controller on the old port after a restart: keep it.
         if not self._controller_port or not is_free(self._controller_port):
             self._controller_port = free_port(self._port, *self._other_ports())
         wanted = server_properties(self._port, self._controller_port, self.data / "topics", self._properties)
@@ -232,13 +239,13 @@ class EmbeddedBroker:
         return configuration
 
     def _other_ports(self) -> list[int]:
-        """Those of the listeners that were added."""
+        """Return the ports of the listeners that the caller has added."""
         return [int(port) for port in re.findall(r":(\d+)", self._properties.get("listeners", ""))]
 
     def _format(self, java: Java, jars: Sequence[Path], configuration: Path, lock: int) -> str:
-        """Give the data directory a cluster id unless it has one; returns it."""
+        """Format the data directory unless that was done before; return its cluster id."""
         formatted = self.data / "topics" / "meta.properties"
-        if not formatted.exists():  # Kafka writes this file last, and at once
+        if not formatted.exists():  # Kafka writes this file last, and atomically
             tool = self._java_command(java, jars, "kafka.tools.StorageTool", "format")
             process = LeashedProcess(
                 [*tool, "-t", _new_cluster_id(), "-c", str(configuration)],
@@ -255,7 +262,7 @@ class EmbeddedBroker:
             name, _, value = line.partition("=")
             if name == "cluster.id":
                 return value
-        raise UsageError(f"{formatted} names no cluster: remove the data directory to begin anew")
+        raise UsageError(f"{formatted} has no cluster.id: delete the data directory to start with an empty one")
 
     def _java_command(self, java: Java, jars: Sequence[Path], main: str, *arguments: str) -> list[str]:
         return [
@@ -267,12 +274,16 @@ class EmbeddedBroker:
         ]
 
     def _answers(self, cluster_id: str, deadline_ms: int) -> bool:
-        """Ask until the broker of this cluster answers; False if it ended or the deadline has come."""
+        """Ask until the broker of this cluster answers.
+
+        Returns:
+            True if it answers; False if it has ended or the deadline has passed.
+        """
         admin = AdminClient(
             {
                 "bootstrap.servers": self.bootstrap_servers,
                 "reconnect.backoff.max.ms": 100,
-                "log_level": 0,  # it would print each refused connection
+                "log_level": 0,  # librdkafka would print each refused connection
             }
         )
         while self.running and self._clock.monotonic_ms() < deadline_ms:
@@ -287,7 +298,7 @@ class EmbeddedBroker:
 
 
 def _new_cluster_id() -> str:
-    """A random id in Kafka's form: 22 signs; not a dash first, or its tools would take it for an option."""
+    """Return a random cluster id of 22 characters. It has no leading dash: Kafka's tools would read it as an option."""
     while True:
         name = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         if not name.startswith("-"):

@@ -1,4 +1,4 @@
-"""Says in one line why a broker did not start, from what it wrote to its logs."""
+"""Finds the reason in a broker's logs why it did not start, and turns it into one line."""
 
 import re
 from pathlib import Path
@@ -13,34 +13,34 @@ _TELLING = re.compile(r"\b(?:[\w.]*(?:Exception|Error): .+|(?:ERROR|FATAL) .+|Er
 
 
 def lost_a_port(data: Path) -> bool:
-    """Whether the broker ended because somebody else had one of its ports."""
+    """Return whether the broker ended because another process used one of its ports."""
     return "Address already in use" in _said(data)
 
 
 def failed_start(data: Path, within_s: float, *, still_runs: bool) -> UsageError:
-    """The error to raise: one line that says what to do; the logs' last lines are its note.
+    """Return the error for a failed start: one line with the reason, and a note with the last lines of the logs.
 
     Args:
         data: the broker's data directory.
-        within_s: seconds that the start was given.
-        still_runs: the broker did not end but did not answer either.
+        within_s: the seconds that the start was allowed to take.
+        still_runs: whether the broker still runs, but did not answer in time.
     """
     said = _said(data)
     if still_runs:
-        error = UsageError(f"the broker did not answer within {within_s:g} s: is the machine too busy? {_reason(said)}")
+        error = UsageError(f"the broker did not answer within {within_s:g} s; the machine may be busy: {_reason(said)}")
     else:
-        error = UsageError(f"the broker ended at its start: {_reason(said)}")
+        error = UsageError(f"the broker ended during its start: {_reason(said)}")
     error.add_note("\n".join(said.splitlines()[-_LINES_SHOWN:]))
     return error
 
 
 def _reason(said: str) -> str:
-    """The first line that looks like the cause: what follows it in a log are its consequences."""
+    """Return the first line that looks like the cause; later lines of a log are mostly consequences."""
     telling = _TELLING.search(said)
     if telling:
         return telling.group(0).strip()
     lines = said.split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "its logs are empty")
 
 
 def _said(data: Path) -> str:

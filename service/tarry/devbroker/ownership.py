@@ -1,8 +1,9 @@
-"""One broker to a data directory.
+"""A lock that lets only one broker use a data directory.
 
-Kafka locks its directory too, but only after it has begun to read and write the metadata log: a second broker that
-comes that far damages the first. So our lock is taken before anything is touched. Java inherits it, and the kernel
-frees it when the last process that has it ends: not when we end, but when the broker does.
+Kafka locks its directory too, but only after it has started to read and write the metadata log. A second broker that
+gets so far damages the data of the first. So this process takes its own lock before it touches anything. The Java
+process inherits the lock's file descriptor, and the kernel frees the lock when the last process that has the descriptor
+ends. So the broker holds the lock until it ends, even if this process ends first.
 """
 
 import fcntl
@@ -15,13 +16,13 @@ from tarry.errors import UsageError
 
 @contextmanager
 def owned(data: Path) -> Iterator[int]:
-    """Own `data` inside the block, and for as long after it as a process lives that inherited the descriptor.
+    """Lock `data` inside the block. After the block, a process that has inherited the descriptor still holds the lock.
 
     Yields:
         The file descriptor that holds the lock.
 
     Raises:
-        UsageError: another broker runs on it, or it cannot be written.
+        UsageError: another broker uses the directory, or this user cannot write to it.
     """
     try:
         with (data / "owner.lock").open("w") as lock:

@@ -1,9 +1,9 @@
-"""Free ports on the loopback address, for listeners that must come back on the same one.
+"""Chooses free ports on the loopback address, for listeners that must return on the same port after a restart.
 
-A port that the kernel hands out (bind to 0) lies in the range from which it also numbers outgoing
-connections. While a broker on such a port is down, a client that keeps trying to reach it may be given that
-very port as its own, is then connected to itself, and the broker cannot come back. So ports are drawn from
-below that range.
+If a program binds to port 0, the kernel chooses a port from its ephemeral range, which it also uses for the source
+ports of outgoing connections. While a broker on such a port is down, a client that tries to reconnect may get this port
+as its source port. The client is then connected to itself, and the broker cannot use its port again. So this module
+chooses ports below the ephemeral range.
 """
 
 import random
@@ -15,14 +15,14 @@ _LOWEST = 10_240
 _KERNEL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUAL_KERNEL_LOW = 32_768
 _DRAWS = 200
-# Not the seeded one that a program may have: two that began alike would draw alike.
+# The system's random source: two programs that seed `random` with the same number would choose the same ports.
 _CHANCE = random.SystemRandom()
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on `port` of the loopback address now."""
+    """Return whether a server could listen on `port` of the loopback address now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As Java's server sockets do: what only lingers in TIME_WAIT is not in the way.
+        # As Java's server sockets do, so that old connections in TIME_WAIT do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -32,10 +32,10 @@ def is_free(port: int) -> bool:
 
 
 def free_port(*besides: int) -> int:
-    """A port on which nothing listens; another process may still take it before the caller does.
+    """Return a port on which no process listens. Another process may still take it before the caller does.
 
     Args:
-        *besides: none of these, on which something will listen.
+        *besides: ports that must not be chosen.
     """
     below = _kernel_low()
     if below > _LOWEST:

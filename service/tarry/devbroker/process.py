@@ -1,4 +1,4 @@
-"""A Java process on a leash: it ends when it is told to, and when we end, however that happens."""
+"""A child process under a watchdog: it ends when it is told to, and when this process ends, even by kill -9."""
 
 import contextlib
 import os
@@ -12,16 +12,14 @@ _WATCHDOG = Path(__file__).with_name("watchdog.py")
 
 
 class LeashedProcess:
-    """One running command under a watchdog (see `watchdog.py`).
-
-    Not safe between threads.
+    """One running command under a watchdog (see `watchdog.py`). Not thread-safe.
 
     Args:
         command: the program and its arguments.
-        output: the file that takes what it says; replaced.
-        grace_s: seconds that a stop may take before it becomes a kill.
-        remove: a directory to remove if this process is gone first.
-        inherit: a file descriptor that the command keeps open as long as it lives.
+        output: the file for the command's output; an existing file is replaced.
+        grace_s: the seconds between SIGTERM and SIGKILL in a stop.
+        remove: a directory that the watchdog deletes if this process ends before the command.
+        inherit: a file descriptor that the command inherits and keeps open while it runs.
 
     Raises:
         UsageError: the command could not be started.
@@ -34,14 +32,14 @@ class LeashedProcess:
         leash = [str(os.getpid()), str(grace_s), str(remove or ""), *command]
         with output.open("wb") as log:
             self._watchdog = subprocess.Popen(  # noqa: S603 (our own script)
-                # -I and -S: nothing of the user's environment or site-packages, so it starts in milliseconds.
+                # -I and -S ignore the user's environment and site-packages, so that it starts in milliseconds.
                 [sys.executable, "-I", "-S", str(_WATCHDOG), *leash],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 bufsize=0,
                 pass_fds=() if inherit is None else (inherit,),
-                start_new_session=True,  # Ctrl-C in a terminal is for us; we stop the command in order
+                start_new_session=True,  # Ctrl-C must reach only this process, which then stops the command gracefully
             )
         if self._watchdog.stdin is None or self._watchdog.stdout is None:
             raise RuntimeError("both were asked for as pipes")
@@ -61,8 +59,11 @@ class LeashedProcess:
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait until the command ends by itself.
 
+        Args:
+            timeout_s: the longest time to wait, in seconds; None: no limit.
+
         Returns:
-            Its exit code, 128 + n for signal n; None if `timeout_s` seconds passed first.
+            Its exit code, or 128 + n for signal n; None after the timeout.
         """
         try:
             return self._watchdog.wait(timeout_s)
@@ -70,11 +71,11 @@ class LeashedProcess:
             return None
 
     def stop(self) -> None:
-        """SIGTERM, after the grace SIGKILL; returns when the process is gone."""
+        """Send SIGTERM, and SIGKILL after the grace time; return when the process has ended."""
         self._order(b"S")
 
     def kill(self) -> None:
-        """SIGKILL; returns when the process is gone."""
+        """Send SIGKILL; return when the process has ended."""
         self._order(b"K")
 
     def _order(self, order: bytes) -> None:
@@ -87,6 +88,6 @@ class LeashedProcess:
         try:
             self._watchdog.wait(self._grace_s + 5.0)
         except subprocess.TimeoutExpired:
-            self._watchdog.kill()  # takes the command with it where the kernel can do that
+            self._watchdog.kill()  # on Linux, this also kills the command
             self._watchdog.wait()
         self._leash.close()

@@ -1,8 +1,8 @@
-"""The configuration of the one node, which is broker and controller in one.
+"""The configuration of the single node, which is broker and controller.
 
-One node can hold one replica, so every internal topic has one. The rest makes it quick: few partitions to
-create and load, groups that begin at once and notice a dead member in 6 s, and timed-out transactions
-aborted within a second.
+A single node can hold only one replica, so every internal topic has one. The other properties make the broker fast:
+internal topics have few partitions to create and load, groups start without a delay and notice a dead member after 6 s,
+and timed-out transactions are aborted within a second.
 """
 
 from collections.abc import Mapping
@@ -29,19 +29,20 @@ _FIXED = {
     "offsets.topic.num.partitions": "8",
     "transaction.state.log.num.partitions": "8",
     "share.coordinator.state.topic.num.partitions": "8",
-    # Groups, of both protocols. The heartbeat is also how long a member takes to hear of its new partitions.
+    # Groups of both protocols. With KIP-848 a member learns its new partitions only at its next heartbeat.
     "group.coordinator.rebalance.protocols": "classic,consumer",
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "1000",
-    # A dead producer's transaction holds readers back until aborted: look every second, not every ten.
+    # The open transaction of a dead producer blocks read_committed readers until it is aborted: check every second
+    # instead of every ten.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-    # After a kill the controller takes the old broker for alive, and refuses a new one, for so long.
+    # After a kill, the controller refuses the restarted broker until the session of the old one has expired.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # The log cleaner takes its buffer from the heap at the start: a quarter of a small heap, by default.
+    # The log cleaner allocates this buffer at the start; the default is a quarter of a small heap.
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
 }
 
@@ -61,18 +62,18 @@ appender.file.strategy.max = 1
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
 """
-"""Warnings and errors to one small file; what a test or a demo does wrong should not fill a disk."""
+"""Logs warnings and errors to one small file, so that a faulty test or demo does not fill the disk."""
 
 
 def server_properties(port: int, controller_port: int, log_dir: Path, extra: Mapping[str, str]) -> dict[str, str]:
-    """What `server.properties` is to say.
+    """Return the content of `server.properties`.
 
     Args:
-        port: where clients connect, in plain text, on the loopback address.
-        controller_port: where the broker reaches its controller.
-        log_dir: where the topics are.
-        extra: Kafka's properties to set or override. `listeners`, `advertised.listeners` and
-            `listener.security.protocol.map` are added to the plain listener, which stays.
+        port: the port of the plaintext listener for clients, on the loopback address.
+        controller_port: the port of the controller's listener.
+        log_dir: the directory for the topics.
+        extra: Kafka properties to set or override. The values of `listeners`, `advertised.listeners` and
+            `listener.security.protocol.map` are appended to those of the plaintext listener.
     """
     properties = _FIXED | {
         "controller.quorum.voters": f"1@{HOST}:{controller_port}",
@@ -87,18 +88,18 @@ def server_properties(port: int, controller_port: int, log_dir: Path, extra: Map
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """`properties` in Java's format, one a line."""
+    """Return the properties in Java's format, one per line."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
 
 
 def _escaped(value: str) -> str:
-    # A leading blank would be dropped; a backslash and a line's end mean something to Java.
+    # Java would drop a leading space, and interpret a backslash or a line break.
     value = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     value = f"\\{value}" if value[:1] == " " else value
-    return "".join(sign if sign.isascii() else _java_escape(sign) for sign in value)
+    return "".join(character if character.isascii() else _java_escape(character) for character in value)
 
 
-def _java_escape(sign: str) -> str:
-    r"""One sign as Java's `\uXXXX`, two of them where UTF-16 needs two."""
-    units = sign.encode("utf-16-be")
+def _java_escape(character: str) -> str:
+    r"""Return a character as Java's `\uXXXX`, or two of them for a surrogate pair."""
+    units = character.encode("utf-16-be")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

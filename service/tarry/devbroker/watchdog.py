@@ -1,17 +1,17 @@
-"""Runs one command and ends it when the process that asked for it is gone, even by kill -9.
+"""Runs one command, and ends it when the process that asked for it has ended, even by kill -9.
 
-A script of its own, run as `python -I watchdog.py PARENT GRACE_S REMOVE COMMAND…`, that imports nothing of
-tarry. It stands between the parent and Java because only a parent hears of its child's end without
-mistaking a reused process id for it, and because Java cannot be told to watch anybody.
+This is a separate script that imports nothing of tarry. Run it as
+`python -I watchdog.py PARENT GRACE_S REMOVE COMMAND…`. It runs between the parent process and Java for two reasons.
+Only a parent learns of its child's end reliably; a process id may be reused. And Java has no option to watch a process.
 
-- Standard input is the leash. `S` stops the command (SIGTERM, after `GRACE_S` seconds SIGKILL), `K` kills
-  it. The end of the input means that the parent is gone: as `S`, and then the directory `REMOVE` is
-  removed, if one is named. A fork of the parent may hold the input open, so the parent's id is watched as
-  well.
-- Standard output says the command's process id, in one line.
-- The command's output goes to standard error. Its exit code becomes this one's, 128 + n for signal n.
+- Standard input carries the parent's orders. `S` stops the command: SIGTERM, and SIGKILL after `GRACE_S` seconds. `K`
+  kills it. The end of the input means that the parent has ended: the watchdog stops the command, and then deletes the
+  directory `REMOVE`, if it is not empty text. A fork of the parent may keep the input open, so the watchdog also checks
+  its parent's process id.
+- On standard output the watchdog writes the command's process id, in one line.
+- The command's output goes to standard error. The watchdog ends with the command's exit code, or 128 + n for signal n.
 
-On Linux the command is also killed if this process dies first.
+On Linux, the command is also killed if the watchdog ends first.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class _Asked:
-    """Whether a signal asked this process to end."""
+    """Remembers whether a signal has asked this process to end."""
 
     def __init__(self) -> None:
         self.to_end = False
@@ -56,7 +56,7 @@ def _spawn(command: list[str]) -> subprocess.Popen[bytes]:
         command,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno(),
-        close_fds=False,  # what our parent gave us to inherit goes on to the command
+        close_fds=False,  # the command inherits the descriptors that the parent has passed to this process
         preexec_fn=die_with_me,  # noqa: PLW1509 (this process has one thread)
     )
 
@@ -70,12 +70,12 @@ def _end(child: subprocess.Popen[bytes], grace_s: float) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command, keep watch, return its exit code."""
+    """Run the command, watch the parent, and return the command's exit code."""
     parent, grace_s, remove, *command = arguments
     asked = _Asked()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, asked)
-    # The child alone holds the writing end, so that the reading end tells of its death at once.
+    # Only the child holds the write end of this pipe, so the read end becomes ready as soon as the child has ended.
     life_read, life_write = os.pipe()
     os.set_inheritable(life_write, True)
     child = _spawn(command)
