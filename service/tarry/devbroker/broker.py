@@ -48,7 +48,7 @@ KAFKA: Final = Jars(
 DEFAULT_JVM_OPTIONS: Final = (
     "-Xmx512m",
     "-XX:+ExitOnOutOfMemoryError",
-    # A broker for a test or a demo runs only a short time: without the optimizing compiler, the start uses 40 % less CPU.
+    # A broker for a test or a demo runs for a short time: without the optimizing compiler the start uses 40 % less CPU.
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
 )

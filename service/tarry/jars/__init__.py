@@ -1,4 +1,4 @@
-"""Jars of Maven Central for whatever runs on Java: fetched once, checked, kept."""
+"""Jars from Maven Central for programs that run on Java: downloaded once, verified and kept in a cache."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,9 @@ class Jars:
     """A set of jars.
 
     Attributes:
-        name: of its directory in the cache: another set has another name.
-        title: what it is, and how large, for people.
-        artefacts: of Maven Central.
+        name: the name of its directory in the cache; each set needs its own name.
+        title: a description with the size, for people.
+        artefacts: the artefacts on Maven Central.
     """
 
     name: str
@@ -25,14 +25,14 @@ class Jars:
     artefacts: tuple[Artefact, ...]
 
     def get(self, java: Java, on_progress: Progress) -> tuple[Path, ...]:
-        """The jars, fetched where they are not there yet, in 10 to 60 s.
+        """Return the paths of the jars. If the cache does not have them, download them first, which takes 10 to 60 s.
 
         Args:
-            java: that fetches them.
-            on_progress: told before anything that takes a while.
+            java: the Java that runs the download.
+            on_progress: called with one line of text before a step that takes a while.
 
         Raises:
-            UsageError: they can't be fetched or kept.
+            UsageError: the jars cannot be downloaded or written to the cache.
         """
 
         def fetch(into: Path) -> None:

@@ -1,9 +1,9 @@
-"""Jars, fetched once and kept in the user's cache directory.
+"""Keeps jars in the user's cache directory, so that they are downloaded only once.
 
-The cache of a set is a directory of jars and a file of their checksums, in the form that `sha256sum -c` reads. It is
-made under another name and renamed when complete, so it is whole or absent, and a lock lets one process at
-a time make it. Checksums are compared at every start (0.1 s for 43 MB): a damaged cache is fetched anew
-instead of failing inside Java.
+The cache of a set of jars is a directory with the jars and a file of their checksums in the format of `sha256sum -c`.
+It is created under a temporary name and renamed when it is complete, so that it is either complete or absent. A lock
+lets only one process create it at a time. Each use verifies the checksums (0.1 s for 43 MB), so that a damaged cache is
+downloaded again instead of failing inside Java.
 """
 
 import fcntl
@@ -20,40 +20,40 @@ from tarry.errors import UsageError
 SUMS = "SHA256SUMS"
 
 Fetch = Callable[[Path], None]
-"""Puts all jars into the empty directory that it is given."""
+"""Downloads all jars into an empty directory, its argument."""
 
 Progress = Callable[[str], None]
-"""Is told, in one line, of a step that takes a while."""
+"""Called with one line of text before a step that takes a while."""
 
 
 def cache_directory(name: str, environ: Mapping[str, str] | None = None) -> Path:
-    """Where a set of jars is kept: `tarry/NAME` under `$XDG_CACHE_HOME`, else under `~/.cache`.
+    """Return the directory for a set of jars: `tarry/NAME` under `$XDG_CACHE_HOME`, else under `~/.cache`.
 
     Raises:
         UsageError: the user has no home directory.
     """
     chosen = Path((os.environ if environ is None else environ).get("XDG_CACHE_HOME", ""))
-    if not chosen.is_absolute():  # the XDG specification: what is not absolute is to be ignored
+    if not chosen.is_absolute():  # the XDG specification says to ignore relative paths
         try:
             chosen = Path.home() / ".cache"
         except RuntimeError as error:
-            raise UsageError("there is no home directory to keep jars in: set XDG_CACHE_HOME") from error
+            raise UsageError("no home directory for the cache of jars: set XDG_CACHE_HOME") from error
     return chosen / "tarry" / name
 
 
 def cached_jars(cache: Path, fetch: Fetch, on_progress: Progress, what: str) -> tuple[Path, ...]:
-    """The jars in `cache`, fetched first if it is absent, incomplete or damaged.
+    """Return the jars in `cache`. If it is absent, incomplete or damaged, download them first.
 
-    Safe between processes: the second waits for the first and then uses what it made.
+    Safe between processes: a second process waits for the first one and then uses its jars.
 
     Args:
-        cache: the directory; its parent is made.
-        fetch: called at most once.
-        on_progress: told before anything that takes a while.
-        what: whose jars they are, and how large, for people.
+        cache: the directory; its parent is created.
+        fetch: downloads the jars; called at most once.
+        on_progress: called with one line of text before a step that takes a while.
+        what: a description of the jars with their size, for people.
 
     Raises:
-        UsageError: the directory cannot be written, or what `fetch` raises.
+        UsageError: the directory cannot be written. Errors of `fetch` are raised as they are.
     """
     if jars := _whole(cache):
         return jars
@@ -62,13 +62,12 @@ def cached_jars(cache: Path, fetch: Fetch, on_progress: Progress, what: str) -> 
             return _whole(cache) or _make(cache, fetch, on_progress, what)
     except OSError as error:
         raise UsageError(
-            f"jars cannot be kept in {cache}: {error.strerror or error}; "
-            "set XDG_CACHE_HOME to a directory that can be written"
+            f"cannot write jars to {cache}: {error.strerror or error}; set XDG_CACHE_HOME to a writable directory"
         ) from error
 
 
 def _whole(cache: Path) -> tuple[Path, ...]:
-    """The jars if each is as its checksum says, else nothing."""
+    """Return the jars if all checksums match, else an empty tuple."""
     try:
         lines = (cache / SUMS).read_text(encoding="utf-8").splitlines()
         jars = []
@@ -84,7 +83,7 @@ def _whole(cache: Path) -> tuple[Path, ...]:
 
 def _make(cache: Path, fetch: Fetch, on_progress: Progress, what: str) -> tuple[Path, ...]:
     prefix = f".{cache.name}."
-    for abandoned in cache.parent.glob(f"{prefix}*"):  # whoever made it held our lock, and died
+    for abandoned in cache.parent.glob(f"{prefix}*"):  # left by a process that died while it held this lock
         shutil.rmtree(abandoned)
     on_progress(f"{'repairing' if cache.exists() else 'fetching'} {what} in {cache}")
     with tempfile.TemporaryDirectory(prefix=prefix, dir=cache.parent) as work:
@@ -93,7 +92,7 @@ def _make(cache: Path, fetch: Fetch, on_progress: Progress, what: str) -> tuple[
         fetch(fresh)
         jars = sorted(fresh.glob("*.jar"))
         if not jars:
-            raise UsageError("Ivy fetched no jars: remove the cache directory and try again")
+            raise UsageError(f"Ivy downloaded no jars: delete {cache} and try again")
         sums = "".join(f"{_sha256(jar)}  {jar.name}\n" for jar in jars)
         (fresh / SUMS).write_text(sums, encoding="utf-8")
         if cache.exists():
@@ -110,7 +109,7 @@ def _locked(cache: Path, on_progress: Progress, what: str) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             on_progress(f"waiting for another process that fetches {what}")
-            fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the kernel when its holder ends, however it ends
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel frees the lock when its holder ends, even after a kill
         yield
 
 

@@ -1,6 +1,6 @@
-"""Fetches jars from Maven Central with the Ivy that PySpark bundles.
+"""Downloads jars from Maven Central with the Ivy that PySpark bundles.
 
-So a machine with nothing but Python gets what runs on Java from two package registries, and no build tool.
+So a machine that has only Python needs no build tool for Java: PyPI and Maven Central are enough.
 """
 
 import importlib.util
@@ -29,13 +29,13 @@ _MODULE = """\
 
 
 class Artefact(NamedTuple):
-    """A jar of Maven Central.
+    """A jar on Maven Central.
 
     Attributes:
-        organisation: whose.
-        name: of it.
-        version: of it.
-        alone: without the jars that it needs.
+        organisation: its group id.
+        name: its artefact id.
+        version: its version.
+        alone: whether to leave out the jars that it depends on.
     """
 
     organisation: str
@@ -45,7 +45,7 @@ class Artefact(NamedTuple):
 
     @property
     def dependency(self) -> str:
-        """As Ivy reads it."""
+        """The dependency as an element of Ivy's XML."""
         given = {"org": self.organisation, "name": self.name, "rev": self.version}
         given["transitive"] = "false" if self.alone else "true"
         attributes = " ".join(f'{name}="{value}"' for name, value in given.items())
@@ -53,16 +53,17 @@ class Artefact(NamedTuple):
 
 
 def fetch_jars(java: Java, into: Path, artefacts: Sequence[Artefact], what: str) -> None:
-    """Put jars, and those that they need, into a directory.
+    """Download jars and their dependencies into a directory.
 
     Args:
-        java: that runs Ivy.
+        java: the Java that runs Ivy.
         into: the directory.
         artefacts: the jars.
-        what: whose they are, for errors.
+        what: a description of the jars, for errors.
 
     Raises:
-        UsageError: no Ivy, or it could not fetch: no network, or a proxy that this Java does not trust.
+        UsageError: Ivy is not installed, or could not download the jars: for example, there is no network, or this Java
+            does not trust the certificate of a proxy.
     """
     ivy = _ivy_jar()
     with tempfile.TemporaryDirectory(prefix="ivy-", dir=into.parent) as scratch:
@@ -72,7 +73,7 @@ def fetch_jars(java: Java, into: Path, artefacts: Sequence[Artefact], what: str)
         command = [
             str(java.path),
             *proxy_options(os.environ),
-            # Ivy's own defaults would look for artefacts in, and write to, the user's home.
+            # By default, Ivy would search for artefacts in the user's home directory and write to it.
             f"-Divy.default.ivy.user.dir={scratch}/home",
             *("-jar", str(ivy), "-warn", "-ivy", str(module), "-cache", f"{scratch}/cache"),
             *("-retrieve", f"{into}/[artifact]-[revision].[ext]"),
@@ -90,18 +91,16 @@ def fetch_jars(java: Java, into: Path, artefacts: Sequence[Artefact], what: str)
             )
         except subprocess.TimeoutExpired as error:
             raise UsageError(
-                f"fetching the jars of {what} from Maven Central took more than {FETCH_WITHIN_S:.0f} s: try again"
+                f"the download of {what} from Maven Central took more than {FETCH_WITHIN_S:.0f} s: try again"
             ) from error
     if done.returncode != 0:
-        refusal = UsageError(
-            f"the jars of {what} could not be fetched from Maven Central: {_reason(done.stdout, java)}"
-        )
+        refusal = UsageError(f"the download of {what} from Maven Central failed: {_reason(done.stdout, java)}")
         refusal.add_note(done.stdout)
         raise refusal
 
 
 def proxy_options(environ: Mapping[str, str]) -> Iterator[str]:
-    """Java's options for what `https_proxy`, `http_proxy` and `no_proxy` say: Java reads none of them."""
+    """Return Java options for the variables `https_proxy`, `http_proxy` and `no_proxy`, which Java itself ignores."""
     for scheme in ("https", "http"):
         name = f"{scheme}_proxy"
         if proxy := environ.get(name) or environ.get(name.upper()):
@@ -120,18 +119,18 @@ def _ivy_jar() -> Path:
         if jars := sorted(Path(package, "jars").glob("ivy-*.jar")):
             return jars[-1]
     raise UsageError(
-        "jars are fetched by the Ivy that PySpark bundles, and PySpark is not installed: "
-        "`pip install 'tarry[pipelines]'`"
+        "jars are downloaded with the Ivy that PySpark bundles, but PySpark is not installed: "
+        "run `pip install 'tarry[pipelines]'`"
     )
 
 
 def _reason(output: str, java: Java) -> str:
     if "PKIX" in output or "SSLHandshakeException" in output:
         return (
-            f"{java.path} does not trust the certificate it was shown (a proxy that opens TLS?): "
-            "set JAVA_HOME to a Java that does"
+            f"{java.path} does not trust the server's certificate (perhaps from a proxy that intercepts TLS): "
+            "set JAVA_HOME to a Java that trusts it"
         )
     if any(sign in output for sign in ("UnknownHostException", "ConnectException", "unknown host", "timed out")):
-        return "the network does not answer; check it, or set https_proxy"
+        return "no connection: check the network, or set https_proxy"
     said = [line.strip() for line in output.splitlines() if line.strip(" :\t-")]
-    return said[-1] if said else "Ivy did not say why"
+    return said[-1] if said else "Ivy gave no reason"

