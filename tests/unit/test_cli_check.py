@@ -36,7 +36,7 @@ def test_names_that_leave_no_room_in_a_checkpoint_are_one_failing_line_that_says
     result = _check("--config", str(path))
     assert result.exit_code == 2
     shorter = re.fullmatch(
-        r"FAIL  configuration: checkpoints of tarry.delayed may come to [\d,]+ characters, and Kafka takes 4,095: "
+        r"FAIL  configuration: checkpoints of tarry.delayed may reach [\d,]+ characters, but Kafka accepts only 4,095: "
         r"make service.group or service.instance shorter, by (\d+) characters together\n",
         result.output,
     )

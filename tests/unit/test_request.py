@@ -356,7 +356,7 @@ def test_a_record_with_a_header_that_cannot_be_read_is_dead_under_its_own_id_whe
 
 
 def test_a_policy_of_nonsense_is_refused() -> None:
-    with pytest.raises(ValueError, match="come together"):
+    with pytest.raises(ValueError, match="must be set together"):
         IntakePolicy(_TOPIC, fixed_delay_ms=1)
     with pytest.raises(ValueError, match="at least 1"):
         IntakePolicy(_TOPIC, tick_ms=0)

@@ -14,11 +14,11 @@ def test_an_empty_seat_is_not_ready_and_never_silent() -> None:
 def test_the_delay_goes_by_the_last_sign_of_life_not_by_how_long_it_hung() -> None:
     seat = Seat(0)
     seat.started_ms = seat.heard_ms = 0
-    assert seat.leave(10) == 0
+    assert seat.end(10) == 0
     seat.started_ms = 10
     seat.hear(Beat(ready=True, why="", snapshot=Snapshot()), 20)
-    assert seat.leave(500_000) == 1_000
+    assert seat.end(500_000) == 1_000
     assert seat.start_at_ms == 501_000
     seat.started_ms = 501_000
     seat.hear(Beat(ready=True, why="", snapshot=Snapshot()), 561_000)
-    assert seat.leave(700_000) == 0
+    assert seat.end(700_000) == 0

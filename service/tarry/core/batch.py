@@ -138,7 +138,7 @@ class Filing:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What a transaction commits for one partition.
+    """The values that a transaction commits for one partition.
 
     Attributes:
         low: the low watermark, which is the offset to commit.

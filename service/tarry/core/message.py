@@ -106,7 +106,7 @@ class HeldMessage(TimerTaskEntry):
         """The headers that are delivered to the target, in their order."""
         return [header for header in self.original_headers if header[0] not in TAKEN_OFF] if self.carries else []
 
-    def empty(self) -> int:
+    def drop_content(self) -> int:
         """Drop key, value and headers, because the message will not be delivered.
 
         Returns:

@@ -299,7 +299,7 @@ class PartitionState:
         """
         if self.replaying or not self.overflow.close(ends, room_bytes // self._memory.typical_bytes, now_ms):
             return False
-        self.placing.look_again(now_ms)
+        self.placing.place_again(now_ms)
         return True
 
     # -- the checkpoint ---------------------------------------------------------------------------------------------

@@ -90,7 +90,8 @@ def refuse_long_checkpoints(config: Config) -> None:
         else:
             remedy = f"make overflow.size or overflow.width larger, for fewer levels than {geometry.levels}"
         raise ConfigError(
-            f"checkpoints of {intake.topic} may come to {longest:,} characters, and Kafka takes {LIMIT:,}: {remedy}"
+            f"checkpoints of {intake.topic} may reach {longest:,} characters, but Kafka accepts only {LIMIT:,}:"
+            f" {remedy}"
         )
 
 

@@ -330,6 +330,6 @@ def test_an_offset_that_was_trimmed_is_not_marked_in_anothers_place() -> None:
         ledger.read(offset)
     ledger.mark(range(5))
     ledger.trim()
-    with pytest.raises(ValueError, match="below the watermark"):
+    with pytest.raises(ValueError, match="below the committed watermark"):
         ledger.mark([3])
     assert ledger.low == 5

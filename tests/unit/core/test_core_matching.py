@@ -20,11 +20,11 @@ def test_what_is_known_is_known_by_id_and_due_time() -> None:
     known = Matching(20_000)
     first, later, other = message(5_000), message(5_001, 1), message(5_000, 2, OTHER)
     assert all(known.remember(one) for one in (first, later, other))
-    assert known.like(cancel(5_000)) is first
-    assert known.like(cancel(5_001)) is later
-    assert known.like(cancel(5_000, id_=OTHER)) is other
-    assert known.like(cancel(5_002)) is None
-    assert known.like(cancel(65_000)) is None
+    assert known.find(cancel(5_000)) is first
+    assert known.find(cancel(5_001)) is later
+    assert known.find(cancel(5_000, id_=OTHER)) is other
+    assert known.find(cancel(5_002)) is None
+    assert known.find(cancel(65_000)) is None
 
 
 def test_one_like_it_is_known_until_it_was_due_long_enough_ago() -> None:
@@ -34,7 +34,7 @@ def test_one_like_it_is_known_until_it_was_due_long_enough_ago() -> None:
     assert known.remember(twin)
     assert not known.remember(message(5_000, 2))
     known.done([first, twin])
-    assert isinstance(known.like(cancel(5_000)), int), "what is done cannot be cancelled"
+    assert isinstance(known.find(cancel(5_000)), int), "what is done cannot be cancelled"
     known.advance(25_000)
     assert not known.remember(message(5_000, 3))
     assert not known.remember(message(5_001, 4))
@@ -48,7 +48,7 @@ def test_one_like_a_message_that_was_cancelled_is_new() -> None:
     known.remember(first)
     known.remember(twin)
     known.forget(twin)
-    assert known.like(cancel(5_001)) is None
+    assert known.find(cancel(5_001)) is None
     assert known.remember(message(5_001, 2))
     known.forget(first)
     assert known.remember(message(5_000, 3))

@@ -104,7 +104,7 @@ class Ledger:
         """
         base, done = self._base, self._done
         if offsets and min(offsets) < base:
-            raise ValueError(f"offset {min(offsets)} lies below the watermark, {base}")
+            raise ValueError(f"offset {min(offsets)} is below the committed watermark {base}")
         for offset in offsets:
             done[offset - base] = 1
 

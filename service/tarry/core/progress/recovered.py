@@ -1,4 +1,4 @@
-"""What a take-over finds about a partition: in its committed offset, its journal, and its slots."""
+"""The state of a partition as a take-over finds it, in its committed offset, its journal, and its slots."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from tarry.core.progress.source import Source
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """What a take-over found about a partition's slots.
+    """The slots of a partition as a take-over found them.
 
     Attributes:
         spans: for each slot the first offset that its log holds, and its end.
@@ -25,7 +25,7 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a take-over found before it reads the intake.
+    """The state of a partition as a take-over found it, before the intake is read.
 
     Attributes:
         low: the committed offset, which is the low watermark.

@@ -23,7 +23,7 @@ _NEGATIVE = re.compile(rb"-[0-9]+")
 
 @final
 class Fault(NamedTuple):
-    """What is wrong with one part of a record."""
+    """A fault in one part of a record: the error code and a line for people."""
 
     code: ErrorCode
     detail: str

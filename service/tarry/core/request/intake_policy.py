@@ -31,8 +31,8 @@ class IntakePolicy:
 
     def __post_init__(self) -> None:
         if self.tick_ms < 1:
-            raise ValueError(f"tick_ms is at least 1: {self.tick_ms}")
+            raise ValueError(f"tick_ms must be at least 1: {self.tick_ms}")
         if self.dialect is None and (self.fixed_delay_ms is None) != (self.fixed_target is None):
-            raise ValueError("a fixed delay and a fixed target come together")
+            raise ValueError("a fixed delay and a fixed target must be set together")
         if self.dialect is not None and self.fixed_delay_ms is not None:
-            raise ValueError("a fixed delay needs no headers, in whatever dialect")
+            raise ValueError("an intake with a fixed delay cannot have a dialect, because it needs no headers")

@@ -67,7 +67,7 @@ class ClosedSlot:
         self.whole: list[HeldMessage] = []
         """The slot's messages in the hot window, while the slot is read whole."""
 
-    def go_by_passes(self) -> list[HeldMessage]:
+    def switch_to_passes(self) -> list[HeldMessage]:
         """Read the slot in passes from now on; the limit of the first pass is the size of what was read so far.
 
         Returns:

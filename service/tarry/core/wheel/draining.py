@@ -109,12 +109,12 @@ class DrainedRecords:
         slot.whole.append(message)
         self._room_bytes -= message.size_bytes
         if self._room_bytes < 0:
-            self._go_by_passes(slot)
+            self._switch_to_passes(slot)
 
-    def _go_by_passes(self, slot: ClosedSlot) -> None:
+    def _switch_to_passes(self, slot: ClosedSlot) -> None:
         """Read a slot in passes, because memory has no room for the whole: offer what was read to the first pass."""
-        whole = slot.go_by_passes()
-        assert slot.passes is not None, "go_by_passes has just made them"  # noqa: S101
+        whole = slot.switch_to_passes()
+        assert slot.passes is not None, "switch_to_passes has just made them"  # noqa: S101
         for message in whole:
             self._hot.take_back(message)
             self._memory.held_bytes += slot.passes.offer(message) - message.size_bytes

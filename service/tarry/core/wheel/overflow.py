@@ -72,7 +72,7 @@ class Overflow:
         }
         self._recovering = {source for source in self._closed if source.level == 1}
         for source in list(self._closed):
-            self._look_at(source)
+            self._advance(source)
 
     def _recover(self, entries: Iterable[DrainingSlot], spans: Mapping[Source, tuple[int, int]]) -> Iterator[Bucket]:
         """Restore the slots that a checkpoint lists as closed; yield their buckets."""
@@ -150,7 +150,7 @@ class Overflow:
         return len(self._closed) + len(self.done) >= MOST_ENTRIES
 
     @property
-    def _coming(self) -> int:
+    def _incoming(self) -> int:
         """The number of messages that closed slots of level 1 will still bring into memory."""
         hot = (slot for slot in self._closed.values() if slot.bucket.level == 1 and slot.passes is None)
         return sum(max(0, slot.unread) for slot in hot)
@@ -177,7 +177,7 @@ class Overflow:
             bounds.
         """
         some = False
-        room -= self._coming
+        room -= self._incoming
         while not self._is_full and (bucket := self.levels.next_to_close(now_ms)) is not None:
             source = self._source_of(bucket)
             if not self._open.holds_any(source):
@@ -208,7 +208,7 @@ class Overflow:
             self._closed[source] = self._new_slot(source, bucket, begin, end, pointer, bucket.start_ms)
         else:
             slot.close_again(bucket, end)
-        self._look_at(source)
+        self._advance(source)
 
     def _new_slot(
         self, source: Source, bucket: Bucket, begin: int, end: int, pointer: int, floor_ms: int
@@ -285,10 +285,10 @@ class Overflow:
         messages = slot.reach(position)
         if position >= slot.end:
             self._recovering.discard(source)
-        self._look_at(source)
+        self._advance(source)
         return messages
 
-    # -- what is done -----------------------------------------------------------------------------------------------
+    # -- done offsets -----------------------------------------------------------------------------------------------
 
     def mark(self, source: Source, offsets: Sequence[int]) -> None:
         """Mark offsets as done, tentatively."""
@@ -303,15 +303,15 @@ class Overflow:
         slot = self._closed.get(source)
         if slot is not None and source.level > 1:
             slot.staying.add(offset)
-            self._look_at(source)
+            self._advance(source)
 
     def trim(self) -> None:
         """Make the marks final, because they are committed; slots that are done are to be emptied."""
         for source in list(self._closed):
             self._closed[source].ledger.trim()
-            self._look_at(source)
+            self._advance(source)
 
-    def _look_at(self, source: Source) -> None:
+    def _advance(self, source: Source) -> None:
         slot = self._closed[source]
         if slot.is_read:
             self._recovering.discard(source)

@@ -22,7 +22,7 @@ class Passes:
         limit_bytes: the most memory of a pass; one message is kept even if it is larger.
     """
 
-    __slots__ = ("_bytes", "_kept", "_let_go", "_limit_bytes", "gate", "is_oversized", "is_scanning")
+    __slots__ = ("_bytes", "_first_dropped", "_kept", "_limit_bytes", "gate", "is_oversized", "is_scanning")
 
     def __init__(self, start_ms: int, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -32,7 +32,7 @@ class Passes:
         """Whether a pass is reading the bucket."""
         self.is_oversized = False
         """Whether one pass is not enough for the bucket."""
-        self._let_go: OrderKey | None = None
+        self._first_dropped: OrderKey | None = None
         self._bytes = 0
         self._kept: list[tuple[int, int, HeldMessage]] = []
 
@@ -43,7 +43,7 @@ class Passes:
 
     def begin(self, limit_bytes: int) -> None:
         """Begin the next pass."""
-        self.is_scanning, self._let_go, self._limit_bytes = True, None, limit_bytes
+        self.is_scanning, self._first_dropped, self._limit_bytes = True, None, limit_bytes
 
     def offer(self, message: HeldMessage) -> int:
         """Keep a message if it is among the first behind the previous pass.
@@ -53,7 +53,7 @@ class Passes:
         """
         key = (message.due_ms, message.sequence)
         # No message behind a dropped one is kept, even if it fits: it would overtake the dropped one.
-        if key < self.gate or (self._let_go is not None and key > self._let_go):
+        if key < self.gate or (self._first_dropped is not None and key > self._first_dropped):
             return 0
         before = self._bytes
         heappush(self._kept, (-message.due_ms, -message.sequence, message))
@@ -61,7 +61,7 @@ class Passes:
         while self._bytes > self._limit_bytes and len(self._kept) > 1:
             due_ms, sequence, last = heappop(self._kept)
             self._bytes -= last.size_bytes
-            self._let_go = (-due_ms, -sequence)
+            self._first_dropped = (-due_ms, -sequence)
             self.is_oversized = True
         return self._bytes - before
 
@@ -75,4 +75,4 @@ class Passes:
         self._kept, self._bytes, self.is_scanning = [], 0, False
         if messages:
             self.gate = (messages[-1].due_ms, messages[-1].sequence + 1)
-        return messages, self._let_go is None
+        return messages, self._first_dropped is None

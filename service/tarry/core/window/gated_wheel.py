@@ -25,7 +25,7 @@ class GatedWheel:
     Args:
         gate: returns the gate: messages at this key or behind it do not fire.
         new_wheel: makes an empty timing wheel that starts at a given time.
-        let_go: messages that are due and not taken yet, in order. They are held again if the clock steps back.
+        ready: messages that are due and not taken yet, in order. They are held again if the clock steps back.
         now_ms: wall time.
     """
 
@@ -33,7 +33,7 @@ class GatedWheel:
         self,
         gate: Callable[[], OrderKey],
         new_wheel: Callable[[int], TimingWheel],
-        let_go: deque[HeldMessage],
+        ready: deque[HeldMessage],
         now_ms: int,
     ) -> None:
         self._gate = gate
@@ -41,7 +41,7 @@ class GatedWheel:
         self._now_ms = now_ms
         self._wheel = new_wheel(self._gated(now_ms))
         self._late: dict[int, HeldMessage] = {}
-        self._let_go = let_go
+        self._ready = ready
 
     def __len__(self) -> int:
         return len(self._wheel) + len(self._late)
@@ -67,7 +67,7 @@ class GatedWheel:
     def next_due_ms(self) -> int | None:
         """When `collect` has something to do next: 0 for now; None if it has nothing before the gate moves."""
         gate = self._gate()
-        if self._let_go or (self._late and any(_key(message) < gate for message in self._late.values())):
+        if self._ready or (self._late and any(_key(message) < gate for message in self._late.values())):
             return 0
         due_ms = self._wheel.next_due_ms
         return due_ms if due_ms is not None and (due_ms, 0) < gate else None
@@ -99,9 +99,9 @@ class GatedWheel:
         """Hold again all messages that are not due by the new time: the clock stepped back."""
         self._now_ms = now_ms
         waiting = cast("list[HeldMessage]", self._wheel.advance(_NEVER_MS))
-        messages = [*self._let_go, *self._late.values(), *waiting]
+        messages = [*self._ready, *self._late.values(), *waiting]
         messages.sort(key=BY_DUE)
-        self._let_go.clear()
+        self._ready.clear()
         self._wheel.close()
         self._wheel = self._new_wheel(self._gated(now_ms))
         self._late = {message.sequence: message for message in messages if not self._wheel.add(message)}

@@ -64,7 +64,7 @@ class HotWindow:
         """Take in a message or a cancel that is due soon."""
         if type(message) is HeldCancel:
             self._undecided.add(message)
-            known = self._matching.like(message)
+            known = self._matching.find(message)
             if isinstance(known, HeldMessage) and known.sequence < message.sequence and self._wheel.cancel(known):
                 self._matching.forget(known)
                 self._withhold(known)
@@ -83,16 +83,16 @@ class HotWindow:
 
     def _was_handed_out(self, message: HeldMessage) -> bool:
         """Whether a message with the same id and due time was handed out to be delivered: a cancel is too late."""
-        known = self._matching.like(message)
+        known = self._matching.find(message)
         return known is not None and not (isinstance(known, HeldMessage) and known in self._wheel)
 
     def _withhold(self, message: HeldMessage) -> None:
         """Keep a message for its cancel. If no pass will read it again, drop its content."""
         if (message.due_ms, message.sequence) < self._gate():
-            if self._undecided.withholds_like(message):
+            if self._undecided.withholds_another(message):
                 self._ready.resolutions.append(Resolution(Outcome.DUPLICATE, message))
                 return
-            self._memory.held_bytes -= message.empty()
+            self._memory.held_bytes -= message.drop_content()
         self._undecided.withhold(message)
 
     def take_back(self, message: HeldMessage) -> None:

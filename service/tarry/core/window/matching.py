@@ -63,7 +63,7 @@ class Matching:
         known[id_, due_ms] = message
         return True
 
-    def like(self, record: HeldMessage) -> HeldMessage | int | None:
+    def find(self, record: HeldMessage) -> HeldMessage | int | None:
         """Return the known message with the id and due time of a message or cancel; a number if it is done."""
         known = self._slices.get(record.due_ms // SLICE_MS, {})
         for key in (record.id, (record.id, record.due_ms)):

@@ -102,7 +102,7 @@ class Placing:
         """Let messages wait to be filed again: the transaction that filed them aborted."""
         self._waiting[:0] = [message for message, _ in filing.records]
 
-    def look_again(self, now_ms: int) -> None:
+    def place_again(self, now_ms: int) -> None:
         """Place all waiting messages again: buckets were closed, and messages that are hot now must be held."""
         self.hot_below_ms = self._overflow.levels.hot_below_ms
         waiting, self._waiting, self._held_up = [*self._held_up, *self._waiting], [], []

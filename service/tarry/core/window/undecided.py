@@ -68,7 +68,7 @@ class Undecided:
                 del self._cancels[name]
         return record
 
-    # -- what cancels will take -------------------------------------------------------------------------------------
+    # -- withheld messages ------------------------------------------------------------------------------------------
 
     def is_cancelled(self, message: HeldMessage) -> bool:
         """Whether a waiting cancel will take a message: the message is in front of it."""
@@ -79,7 +79,7 @@ class Undecided:
         """Keep a message for its cancel."""
         self._withheld.setdefault((message.id, message.due_ms), []).append(message)
 
-    def withholds_like(self, message: HeldMessage) -> bool:
+    def withholds_another(self, message: HeldMessage) -> bool:
         """Whether the cancel that takes a message has another one already."""
         name = (message.id, message.due_ms)
         cancels = self._cancels[name]

@@ -17,7 +17,7 @@ class Seat:
         started_ms: when the child was started.
         heard_ms: when its last heartbeat came, or when it was started.
         beat: the last heartbeat of this child, if there was one.
-        condemned: whether the supervisor has killed the child.
+        is_killed: whether the supervisor has killed the child.
         start_at_ms: if there is no child, when to start the next one.
         lives: how many children were started.
     """
@@ -27,17 +27,17 @@ class Seat:
     started_ms: int = 0
     heard_ms: int = 0
     beat: Beat | None = None
-    condemned: bool = False
+    is_killed: bool = False
     start_at_ms: int = 0
     lives: int = 0
     _backoff: Backoff = field(default_factory=Backoff)
 
-    def sit(self, child: ChildProcess, now_ms: int) -> None:
+    def begin(self, child: ChildProcess, now_ms: int) -> None:
         """Note that a new child was started."""
         self.child = child
         self.started_ms = self.heard_ms = now_ms
         self.beat = None
-        self.condemned = False
+        self.is_killed = False
         self.lives += 1
 
     def hear(self, beat: Beat, now_ms: int) -> None:
@@ -49,7 +49,7 @@ class Seat:
         """Return the milliseconds since the last heartbeat; 0 if there is no child."""
         return now_ms - self.heard_ms if self.child is not None else 0
 
-    def leave(self, now_ms: int) -> int:
+    def end(self, now_ms: int) -> int:
         """Note that the child has ended.
 
         Returns:
@@ -61,7 +61,7 @@ class Seat:
         self.start_at_ms = now_ms + delay_ms
         return delay_ms
 
-    def note(self) -> str:
+    def unserved(self) -> str:
         """Return the partitions that a ready process does not serve, for people; empty if there are none."""
         return self.beat.why if self.beat is not None and self.beat.ready else ""
 

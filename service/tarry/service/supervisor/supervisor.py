@@ -150,10 +150,10 @@ class Supervisor:
         except OSError as error:  # no memory, or too many processes: try again as if it had died
             now_ms = self._clock.monotonic_ms()
             seat.started_ms = seat.heard_ms = now_ms
-            delay_ms = max(seat.leave(now_ms), 1)
+            delay_ms = max(seat.end(now_ms), 1)
             self._on_event("process_not_started", process=seat.index, reason=str(error), again_in_ms=delay_ms)
             return
-        seat.sit(child, self._clock.monotonic_ms())
+        seat.begin(child, self._clock.monotonic_ms())
         self._selector.register(child, EVENT_READ, lambda _mask: self._hear(seat))
         self._on_event("process_started", process=seat.index, pid=child.pid)
 
@@ -165,7 +165,7 @@ class Supervisor:
             said = child.hear()
         except ValueError as error:
             self._on_event("process_garbled", process=seat.index, pid=child.pid, reason=str(error))
-            self._condemn(seat, child)
+            self._kill(seat, child)
             return
         for word in said:
             if isinstance(word, Beat):
@@ -184,30 +184,30 @@ class Supervisor:
         how = child.ended()
         now_ms = self._clock.monotonic_ms()
         if how is not None:
-            self._bury(seat, child, how, now_ms)
-        elif seat.condemned:
+            self._reap(seat, child, how, now_ms)
+        elif seat.is_killed:
             return
         elif self._ends_ms is not None and now_ms >= self._ends_ms:
             self._on_event("process_killed", process=seat.index, pid=child.pid, reason="it did not end in time")
-            self._condemn(seat, child)
+            self._kill(seat, child)
         elif seat.silent_ms(now_ms) > self._limits.silence_ms:
             self._totals.own.count(HANGS)
             self._on_event("process_hung", process=seat.index, pid=child.pid, silent_ms=seat.silent_ms(now_ms))
-            self._condemn(seat, child)
+            self._kill(seat, child)
 
-    def _condemn(self, seat: Seat, child: ChildProcess) -> None:
+    def _kill(self, seat: Seat, child: ChildProcess) -> None:
         """Kill a child. Its seat is free only when it has ended: before that, no other may use its identity."""
-        seat.condemned = True
+        seat.is_killed = True
         child.kill()
 
-    def _bury(self, seat: Seat, child: ChildProcess, how: str, now_ms: int) -> None:
+    def _reap(self, seat: Seat, child: ChildProcess, how: str, now_ms: int) -> None:
         if not child.silent:
             self._hear(seat)  # its last message
         if not child.silent:  # the message could not be parsed
             self._selector.unregister(child)
         child.close()
         self._totals.end(seat.index)
-        delay_ms = seat.leave(now_ms)
+        delay_ms = seat.end(now_ms)
         if self._ends_ms is None and self._refused is None:
             self._on_event("process_ended", process=seat.index, pid=child.pid, how=how, again_in_ms=delay_ms)
 
@@ -247,7 +247,7 @@ class Supervisor:
         for seat in self._seats:
             if why := seat.not_ready():
                 return _unavailable(why)
-        notes = "".join(f"{note}\n" for seat in self._seats if (note := seat.note()))
+        notes = "".join(f"{note}\n" for seat in self._seats if (note := seat.unserved()))
         return Answer(f"ok\n{notes}".encode())
 
     def metrics(self) -> Answer:
