@@ -1,1 +1,1 @@
-"""The edge to Kafka: the only place that knows the client library."""
+"""The edge to Kafka: clients, transactions, the group, offsets, topics, and the translation of errors."""

@@ -1,14 +1,15 @@
-"""`tarry serve --adopt`: go on with what there is, where what is known of a partition is not of its logs.
+"""`tarry serve --adopt`: go on with a partition whose checkpoint does not belong to its logs.
 
-A partition that nobody can take over begins again at the first record that its intake holds: all of it is delivered,
-also what was delivered before. What waits in buckets stays there, and comes in its time, as far as the topics of the
-levels are still those that were filed to:
+A partition that no process can take over begins again at the first record that its intake holds. All its records are
+delivered, even those that were delivered before. Messages in buckets stay there and come down in their time, if the
+topics of the levels are still those that they were filed to:
 
-    known of this cluster     the new checkpoint keeps what is closed, and where the slots of unchanged levels are done
-    nothing of this cluster   all buckets begin anew, as in an intake just born
-    in any case               what the journal says so far counts no more: the pointers stand at its end
+    a checkpoint of this cluster   the new checkpoint keeps which buckets are closed, and how far the slots of unchanged
+                                   levels are done
+    no checkpoint of this cluster  all buckets begin anew, as in a new intake
+    in any case                    the journal's records so far do not count any more: the pointers move to its end
 
-So nothing is lost that a log still holds, and what is delivered once more has the same id.
+So no message is lost that a log still holds, and a message that is delivered again has the same id.
 """
 
 from collections.abc import Callable
@@ -30,16 +31,19 @@ from tarry.kafka.standing import Standing, Standings
 from tarry.kafka.types import Place
 
 PATIENCE_S = 30.0
+"""How long errors that pass are retried."""
+
 ANSWER_WITHIN_S = 10.0
+"""How long setting the group's offsets may take."""
 
 
 class Adoption:
     """Adopts partitions.
 
     Args:
-        cluster: where.
+        cluster: the Kafka cluster.
         group: the consumer group.
-        clock: wall time, and for the bound on waiting for brokers.
+        clock: wall time, and monotonic time for time-outs.
     """
 
     def __init__(self, cluster: Cluster, group: str, clock: Clock) -> None:
@@ -56,28 +60,28 @@ class Adoption:
     def adopt(
         self, intake: str, partitions: int, geometry: Geometry, on_event: Callable[..., None] = lambda *_, **__: None
     ) -> None:
-        """Give a new checkpoint to each partition that cannot be taken over; touch no other.
+        """Write a new checkpoint for each partition that cannot be taken over; do not touch the others.
 
         Args:
             intake: its name; it exists, and so does its journal.
             partitions: how many it has.
-            geometry: of its overflow wheel.
+            geometry: the shape of its overflow wheel.
             on_event: takes an event's name and fields, for the log.
 
         Raises:
             RetriableError: brokers do not answer.
-            UsageError: the group or the journal can't be written.
+            UsageError: the group's offsets or the journal cannot be written.
         """
         refused = self._refused(intake, partitions, geometry)
         adopted = {one.place: (one.start, self._adopted(one, geometry)) for one in refused}
-        # The group's offset first: a copy alone would be passed over where that one can be read.
+        # The group's offset first: a take-over ignores a copy while the committed checkpoint can be read.
         self._commit({one.place: adopted[one.place] for one in refused if one.is_committed})
         write_copies(self._cluster, adopted)
         for one in refused:
             on_event("adopted", topic=intake, partition=one.place[1], low=one.start, reason=one.refusal)
 
     def _refused(self, intake: str, partitions: int, geometry: Geometry) -> list[Standing]:
-        """The partitions that nobody can take over; those whose logs end too soon, once that has lasted."""
+        """Return the partitions that no process can take over; if the cause may pass, only once it has lasted."""
 
         def look() -> list[Standing]:
             return patiently(lambda: self._standings.of(intake, range(partitions), geometry), self._clock, PATIENCE_S)
@@ -94,7 +98,7 @@ class Adoption:
             closed_ms = first_closed_ms(geometry, self._clock.now_ms())
             return Checkpoint((), True, geometry, closed_ms, pointer=end, origin=standing.origin)
         return replace(
-            last,  # its writer is fenced by whoever takes over, who also judges the shape of its wheel
+            last,  # the take-over fences its writer, and judges the shape of its overflow wheel
             draining=tuple(
                 DrainingSlot(one.level, one.slot, min(one.done_below, upto), min(one.end, upto), end, one.turns)
                 for one in last.draining
@@ -129,7 +133,7 @@ class Adoption:
 
 
 def _end(standing: Standing, level: int, slot: int) -> int:
-    """Where the log of a slot ends that a checkpoint speaks of; 0 where it is another log."""
+    """Return the end of the log of a slot that the last checkpoint names; 0 if the log is not the same any more."""
     if standing.last is None or not standing.last.origin.has_level(level, standing.origin):
         return 0
     return standing.spans.get(Source(level, slot), (0, 0))[1]

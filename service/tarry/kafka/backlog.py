@@ -1,11 +1,12 @@
-"""What waits in a partition of an intake, as far as offsets and its checkpoint tell.
+"""How many messages wait in a partition of an intake, computed from offsets and its checkpoint.
 
-Between where a log is done and where it ends lies at most what waits: markers of transactions stand there too, and
-messages that are done out of their turn. So it is an upper bound, and as quick to be had with ten million as with ten.
+The waiting messages of a log lie between its low watermark and its end. Transaction markers lie there too, and messages
+that are done already. So the number of offsets is an upper bound, and computing it costs the same for ten million
+messages as for ten.
 
-    the intake    from the low watermark: what is in memory, or not read yet
-    a slot        from what is emptied, or done: the bucket that is closed and not done, if there is one, up to the
-                  end that it was closed with; and behind that, the bucket that the slot is for in the next turn
+    the intake    from the low watermark: messages that are in memory, or not read yet
+    a slot        from the offset below which it is emptied or done: first the closed bucket that is not done, if there
+                  is one, up to the end that it was closed with; behind it, the slot's bucket of the next turn
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,14 +20,14 @@ from tarry.kafka.types import Place
 
 
 class Stretch(NamedTuple):
-    """A bucket's part of its slot.
+    """The part of a slot that belongs to one bucket.
 
     Attributes:
-        bucket: which.
-        until_ms: where its time ends.
-        begin: all below is done.
-        end: of its records.
-        is_closed: whether it is being drained: those of level 1 are in memory, or soon will be.
+        bucket: the bucket.
+        until_ms: the end of the bucket's time.
+        begin: the offset below which all is done.
+        end: the end of its records.
+        is_closed: whether it is being drained; then messages of level 1 are in memory, or soon will be.
     """
 
     bucket: Bucket
@@ -38,14 +39,14 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits in one partition.
+    """The offsets and the checkpoint of one partition.
 
     Attributes:
         place: the partition of the intake.
-        low: where what waits in the intake begins: the low watermark, or the log's start where there is none.
-        end: where the intake ends.
-        checkpoint: the group's; None where it has none.
-        journal_end: where the journal ends.
+        low: where its waiting messages begin: the low watermark, or the log's start if there is none.
+        end: the end of the intake.
+        checkpoint: the group's; None if it has none.
+        journal_end: the end of the journal.
         spans: for each slot the first offset that its log holds, and its end.
     """
 
@@ -58,7 +59,7 @@ class Backlog:
 
     @property
     def levels(self) -> Levels | None:
-        """The levels of its overflow wheel; None where there is none, or nobody has served it yet."""
+        """The levels of its overflow wheel; None if there is none, or no process has served the partition yet."""
         checkpoint = self.checkpoint
         if checkpoint is None or not checkpoint.closed_ms:
             return None
@@ -66,13 +67,13 @@ class Backlog:
 
     @property
     def journal_begin(self) -> int:
-        """From where on the journal tells what is done above the watermarks."""
+        """The journal offset from which on its records say what is done above the low watermarks."""
         if self.checkpoint is None:
             return self.journal_end
         return self.checkpoint.reads_from
 
     def begins(self) -> dict[Source, int]:
-        """For each slot where what waits in it may begin: all below is done."""
+        """Return for each slot the offset below which all is done."""
         begins = {source: start for source, (start, _) in self.spans.items()}
         if self.checkpoint is not None:
             below = {Source(one.level, one.slot): one.end for one in self.checkpoint.emptying}
@@ -82,7 +83,7 @@ class Backlog:
         return begins
 
     def stretches(self) -> Iterator[Stretch]:
-        """The buckets that may hold something, the lowest level first."""
+        """Return the buckets that may hold messages, the lowest level first."""
         levels, checkpoint = self.levels, self.checkpoint
         if levels is None or checkpoint is None:
             return
@@ -101,7 +102,10 @@ class Backlog:
                 yield Stretch(bucket, levels.end_ms(bucket), begin, end, is_closed=False)
 
     def buckets_of(self, due_ms: int) -> list[Bucket]:
-        """The buckets in which a message may lie, one a level, the highest first: the way that it comes down."""
+        """Return the buckets in which a message may lie on its way down, the highest level first.
+
+        There is one for each level; before them the bucket that it would be filed to now, if that is another one.
+        """
         levels, checkpoint = self.levels, self.checkpoint
         if levels is None or checkpoint is None:
             return []

@@ -1,8 +1,8 @@
-"""The first checkpoint of a partition, in its journal before its intake takes a record.
+"""The first checkpoint of a partition, written into its journal before its intake takes a record.
 
-A partition without a committed offset and without a copy of a checkpoint, but with records, is refused: what was
-delivered of them is not known. So that this never hits a new intake, whose first records may arrive before its first
-owner, each partition is born with a copy in its journal: begin here, nothing is done above.
+A take-over refuses a partition that has records, but neither a committed offset nor a copy of a checkpoint: it is not
+known which records were delivered. The first records of a new intake may arrive before its first owner. So each new
+partition gets a copy in its journal, which says: begin here, no record above is done.
 """
 
 from confluent_kafka.admin import AdminClient
@@ -21,16 +21,17 @@ from tarry.kafka.topics import TopicAdmin
 from tarry.kafka.types import Place
 
 PATIENCE_S = 30.0
+"""How long errors that pass are retried, for example of a topic that was just created."""
 
 
 class Birth:
     """Writes first checkpoints.
 
     Args:
-        cluster: where.
+        cluster: the Kafka cluster.
         admin: an admin client.
         group: the consumer group.
-        clock: for the bound on waiting until topics just made answer.
+        clock: wall time, and monotonic time for time-outs.
     """
 
     def __init__(self, cluster: Cluster, admin: AdminClient, group: str, clock: Clock) -> None:
@@ -41,22 +42,22 @@ class Birth:
         self._offsets = Offsets(admin, group, cluster)
 
     def give(self, intake: str, partitions: int, geometry: Geometry) -> None:
-        """Write a copy for each partition that has none, no offset, and no records either.
+        """Write a copy for each new partition: one without records, journal records, and committed offset.
 
         Args:
-            intake: its name; the topic may not exist yet, its journal does.
+            intake: its name; its journal exists already, the intake itself may not.
             partitions: how many it has, or will have.
-            geometry: of its overflow wheel.
+            geometry: the shape of its overflow wheel.
 
         Raises:
-            RetriableError: brokers do not answer for longer than somebody at a start would wait.
-            UsageError: the journal can't be written.
+            RetriableError: brokers do not answer within `PATIENCE_S`.
+            UsageError: the journal cannot be written.
         """
         first = patiently(lambda: self._first(intake, partitions, geometry), self._clock, PATIENCE_S)
         write_copies(self._cluster, first)
 
     def _first(self, intake: str, partitions: int, geometry: Geometry) -> dict[Place, Kept]:
-        """The first checkpoints of those partitions that are new."""
+        """Return the first checkpoints of the partitions that are new."""
         origin = self._origins.of({intake: geometry})[intake]
         lows = self._lows(intake, [(intake, partition) for partition in range(partitions)])
         known = self._known(list(lows), origin)
@@ -65,7 +66,7 @@ class Birth:
         return {place: (low, first) for place, low in lows.items() if place not in known}
 
     def _lows(self, intake: str, places: list[Place]) -> dict[Place, int]:
-        """Where those begin that hold no record, and whose journals hold none."""
+        """Return the first offset of each partition that holds no record, and whose journal never held one."""
         if self._topics.find([intake]):
             starts, ends = self._offsets.starts(places), self._offsets.ends(places, committed=False)
             lows = {place: starts[place] for place in places if starts[place] == ends[place]}
@@ -75,12 +76,12 @@ class Birth:
         return {place: low for place, low in lows.items() if journals[journal_of(place)] == 0}
 
     def _known(self, places: list[Place], origin: Origin) -> set[Place]:
-        """Those of which the group has committed an offset, unless it is of an intake and a journal that are gone."""
+        """Return the partitions with a committed offset, except offsets of an intake and journal that were deleted."""
         committed = self._offsets.committed(places) if places else {}
-        return {place for place, (_, metadata) in committed.items() if not _is_of_what_is_gone(metadata, origin)}
+        return {place for place, (_, metadata) in committed.items() if not _is_of_deleted_topics(metadata, origin)}
 
 
-def _is_of_what_is_gone(metadata: str, now: Origin) -> bool:
+def _is_of_deleted_topics(metadata: str, now: Origin) -> bool:
     try:
         had = decode(metadata).origin
     except CheckpointError:

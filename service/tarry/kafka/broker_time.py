@@ -1,13 +1,14 @@
-"""What time it is at the brokers, by a record of ours that one of them stamps.
+"""The brokers' time, measured by a record that we write and a broker stamps.
 
-A topic whose `message.timestamp.type` is LogAppendTime stamps each record with the clock of its partition's leader, and
-the delivery report has it. `I.status` is such a topic. The record is a tombstone of a key of its own: compaction drops
-it, and who reads the topic passes it over. So this needs no right that publishing does not, and any Kafka can do it.
+In a topic whose `message.timestamp.type` is LogAppendTime, the leader of the partition stamps each record with its own
+clock, and the delivery report contains the timestamp. `I.status` is such a topic. The record is a tombstone with a key
+of its own: compaction drops it, and readers of the topic skip it. So this needs no right beyond those for publishing,
+and works with any Kafka.
 
-What is kept of an answer is how far the broker's wall time is from our monotonic time when the record was given to the
-client. So the answer to an older question is as good as any, whatever step our own wall time has made since. The stamp
-is made after that moment: a clock that is ahead of it is ahead for certain, and one that is behind looks the more
-behind, the longer it took.
+The result is the difference of the broker's wall time and our monotonic time at the moment when the record was given to
+the client. So an older answer stays valid, whatever step our own wall time has made since. The broker stamps the record
+after that moment. So a clock of ours that is ahead of the timestamp is certainly ahead, while the delay of the delivery
+makes our clock look further behind than it is.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,21 +25,26 @@ from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import STATUS
 
 KEY = b"clock"
+"""The key of the tombstones."""
 
 TOLERANCE_MS = 30_000
-"""A clock may be so far ahead of a broker's: theirs are not all the same."""
+"""How far our clock may be ahead of a broker's, because the brokers' clocks differ."""
 
 CONNECT_S = 1.0
+"""How long the first question waits for a connection."""
+
 WITHIN_MS = 6_000
+"""How long a start waits for the answer."""
+
 LOOK_S = 0.1
 
 
 class BrokerTime:
-    """Asks a broker for its time, one question at a time; one thread.
+    """Asks a broker for its time, one question at a time; for one thread.
 
     Args:
-        cluster: where.
-        intakes: whose topics of status may be written to; one after the other is asked.
+        cluster: the Kafka cluster.
+        intakes: the intakes whose status topics may be written to; each question goes to the next one.
         clock: monotonic time.
         on_event: takes an event's name and fields, for the log.
     """
@@ -55,14 +61,14 @@ class BrokerTime:
 
     @property
     def is_asked(self) -> bool:
-        """Whether an answer is under way."""
+        """Whether a question was asked whose answer is not taken yet."""
         return self._producer is not None
 
     def ask(self, connect_s: float = 0) -> None:
-        """Begin to ask; `look` tells what came of it.
+        """Begin to ask; call `look` for the answer.
 
         Args:
-            connect_s: how long to wait for a connection: without that the client looks for one once a second.
+            connect_s: how long to wait for a connection; if 0, the client tries to connect once a second.
         """
         topic = self._topics[self._asked % len(self._topics)]
         self._asked += 1
@@ -77,7 +83,7 @@ class BrokerTime:
             self._fail(f"{topic}: {error_of(exception).str()}")
 
     def look(self, timeout_s: float = 0) -> bool:
-        """Whether the answer is there, or is known not to come; waits so long at most."""
+        """Wait up to `timeout_s` for the answer; return whether it has come or has failed."""
         if self._producer is None:
             return True
         if not self._is_answered:
@@ -91,14 +97,14 @@ class BrokerTime:
         return self._is_answered
 
     def close(self) -> None:
-        """Ask no more."""
+        """Drop the question that is under way."""
         producer, self._producer = self._producer, None
         if producer is not None:
             drop(producer)
 
     @property
     def offset_ms(self) -> int | None:
-        """How far the broker's wall time is from our monotonic time, at most, as last answered; None: never."""
+        """The most that the broker's wall time differs from our monotonic time, by the last answer; None: no answer."""
         return self._offset_ms
 
     def _reported(self, topic: str, sent_ms: int, error: KafkaError | None, record: Any) -> None:
@@ -119,19 +125,19 @@ class BrokerTime:
 def refuse_a_clock_that_is_ahead(
     cluster: Cluster, intakes: Sequence[str], clock: Clock, on_event: Callable[..., None]
 ) -> int | None:
-    """Compare this machine's clock with the brokers', at a start.
+    """Compare this machine's clock with the brokers' at a start.
 
     Args:
-        cluster: where.
-        intakes: whose topics of status are there.
+        cluster: the Kafka cluster.
+        intakes: the intakes whose status topics exist.
         clock: this machine's.
-        on_event: takes an event's name and fields: that they do not tell, for one.
+        on_event: takes an event's name and fields, such as `clock_not_compared` when there is no answer.
 
     Returns:
-        How far the broker's time is from monotonic time; None: it does not tell.
+        The difference of the broker's time and monotonic time, in ms; None if there is no answer.
 
     Raises:
-        UsageError: it is ahead.
+        UsageError: this machine's clock is ahead by more than `TOLERANCE_MS`.
     """
     brokers = BrokerTime(cluster, intakes, clock, on_event)
     brokers.ask(CONNECT_S)

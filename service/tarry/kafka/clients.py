@@ -1,7 +1,7 @@
-"""Who makes the clients: all of the edge that speaks to a cluster gets its consumers, producers and admins from here.
+"""The factory of clients: every module that talks to a cluster gets its consumers, producers and admin clients here.
 
-The service runs on the client library's own. A simulation of a cluster (`tarry.testing`) hands out its own kind, which
-take the same calls.
+The service uses those of the client library. The simulated cluster (`tarry.testing`) makes its own kinds, which take
+the same calls.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,26 +18,26 @@ Properties = dict[str, Any]
 
 
 class Clients(Protocol):
-    """Makes clients from librdkafka's properties."""
+    """Makes clients from librdkafka properties."""
 
     def consumer(self, properties: Properties) -> Consumer:
-        """A consumer."""
+        """Make a consumer."""
         ...
 
     def producer(self, properties: Properties) -> Producer:
-        """A producer."""
+        """Make a producer."""
         ...
 
     def admin(self, properties: Properties) -> AdminClient:
-        """An admin client.
+        """Make an admin client.
 
         Raises:
-            ConfigError: a property is refused.
+            ConfigError: the client library refuses a property.
         """
         ...
 
     def at_once(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Make calls that wait for brokers side by side, and wait for all.
+        """Make calls that wait for brokers in parallel, and wait for all of them.
 
         Raises:
             BrokerError: the first that failed.
@@ -50,29 +50,29 @@ class Clients(Protocol):
 
 
 def drop(producer: Producer) -> None:
-    """Let go of a producer and of all that it has on its way; an open transaction stays open.
+    """Drop a producer and all its records that are not delivered yet; an open transaction stays open.
 
-    Not its close(): that raises where the producer was fenced, and would abort what is to be left alone.
+    Its close() would raise if the producer was fenced, and would abort the open transaction.
     """
     producer.purge(in_flight=True, blocking=False)
 
 
 class LibraryClients:
-    """The client library's own."""
+    """Makes the client library's own clients."""
 
     def consumer(self, properties: Properties) -> Consumer:
-        """A consumer."""
+        """Make a consumer."""
         return Consumer(properties)
 
     def producer(self, properties: Properties) -> Producer:
-        """A producer."""
+        """Make a producer."""
         return Producer(properties)
 
     def admin(self, properties: Mapping[str, Any]) -> AdminClient:
-        """An admin client.
+        """Make an admin client.
 
         Raises:
-            ConfigError: a property is refused.
+            ConfigError: the client library refuses a property.
         """
         try:
             return AdminClient(dict(properties))
@@ -80,7 +80,7 @@ class LibraryClients:
             raise ConfigError(f"kafka.options: {error_of(exception).str()}") from exception
 
     def at_once(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Make calls that wait for brokers side by side, each in a thread that does nothing else, and wait for all.
+        """Make calls that wait for brokers in parallel, each in a thread of its own, and wait for all of them.
 
         Raises:
             BrokerError: the first that failed.
@@ -94,7 +94,7 @@ class LibraryClients:
                 outcome.result()
 
     def in_background(self, call: Callable[[], None]) -> "Future[None]":
-        """Start a call that waits for brokers, in a thread that does nothing else, and do not wait for it."""
+        """Start a call that waits for brokers in a thread of its own, and do not wait for it."""
         pool = ThreadPoolExecutor(1)
         try:
             return pool.submit(call)

@@ -1,6 +1,6 @@
-"""The first answer of a cluster: a wrong address is found out soon, and named with its cause.
+"""The first answer of a cluster, so that a wrong address is reported soon, with its cause.
 
-The client library goes on to look for brokers by itself, and says why it finds none only to who listens for its errors.
+The client library goes on looking for brokers by itself, and reports why it finds none only to an error callback.
 """
 
 from collections.abc import Callable
@@ -16,16 +16,17 @@ WITHIN_S = 5.0
 """How long the first answer may take."""
 
 ASK_S = 0.5
+"""How long one try may take."""
 
-_SAY_NOTHING = frozenset({"_ALL_BROKERS_DOWN", "_TIMED_OUT"})
-"""What follows from other errors."""
+_CONSEQUENCES = frozenset({"_ALL_BROKERS_DOWN", "_TIMED_OUT"})
+"""Errors that only follow from others, so they do not tell the cause."""
 
 
 class Contact:
-    """Listens for a client's errors until there was an answer.
+    """Collects a client's errors until the cluster has answered once.
 
     Args:
-        servers: the address.
+        servers: the bootstrap address.
         clock: monotonic time.
     """
 
@@ -34,31 +35,31 @@ class Contact:
         self._clock = clock
         self._cause = "no answer"
         self.is_made = False
-        """Whether there was an answer."""
+        """Whether the cluster has answered."""
 
     def note(self, error: KafkaError) -> None:
-        """Take an error of the client; it is the client's `error_cb`."""
-        if error.name() not in _SAY_NOTHING:
+        """Take an error of the client; this is the client's `error_cb`."""
+        if error.name() not in _CONSEQUENCES:
             self._cause = error.str()
 
     def make(
         self, list_topics: Callable[..., Any], serve: Callable[[float], object], topic: str, within_s: float = WITHIN_S
     ) -> KafkaError | None:
-        """Wait for the first answer; nothing where there was one before.
+        """Wait for the first answer; do nothing if there was one before.
 
         Args:
             list_topics: the client's.
-            serve: has the client call `note`.
-            topic: which is asked about.
+            serve: makes the client call `note`.
+            topic: the topic to ask about.
             within_s: how long to wait.
 
         Returns:
-            What the brokers say against the topic, if anything, and they said so for all that time: a topic that was
-            just made is not known to all of them at once.
+            The brokers' error about the topic, or None. That they do not know the topic is returned only if they say so
+            for all that time: not all brokers know a new topic at once.
 
         Raises:
-            RetriableError: nobody answers at the address.
-            BrokerError: asking was refused.
+            RetriableError: no broker answers at the address.
+            BrokerError: the brokers refused the request.
         """
         if self.is_made:
             return None
@@ -79,9 +80,10 @@ class Contact:
     def _ask(
         self, list_topics: Callable[..., Any], topic: str, timeout_s: float
     ) -> tuple[KafkaError | None, RetriableError | None]:
-        """Ask once: what the brokers say against the topic, and what says that nobody answers.
+        """Ask once; return the brokers' error about the topic, and the error if no broker answers.
 
-        Asked for a topic that is not there, the library waits for seconds until it is: so all are asked for then.
+        When asked for a missing topic, the client library waits for seconds until it exists. So if there is no answer
+        in time, this asks for all topics.
         """
         silence: RetriableError | None = None
         for asked in ((topic,), ()):

@@ -1,6 +1,6 @@
-"""Copies of checkpoints in a journal: which of them is the last, and writing one where nobody serves the partition.
+"""Copies of checkpoints in a journal: which of them counts, and writing one while no process serves the partition.
 
-Who serves a partition writes them in its transactions.
+The owner of a partition writes copies in its transactions.
 """
 
 from collections.abc import Mapping
@@ -15,16 +15,18 @@ from tarry.kafka.settings import Cluster
 from tarry.kafka.types import Place
 
 FLUSH_TIMEOUT_S = 30.0
+"""How long writing the copies may take."""
 
 Kept = tuple[int, Checkpoint]
 """A low watermark, and the checkpoint that goes with it."""
 
 
 def is_later(copy: Kept, other: Kept | None) -> bool:
-    """Whether a copy that stands behind another one in the journal counts instead of it.
+    """Return whether a copy that comes after another one in the journal replaces it.
 
-    The watermark goes back where an intake is adopted; the pointer never does. The place in the journal does not tell:
-    a birth may be written late, by a process that began when nobody had served yet.
+    When an intake is adopted, the low watermark goes back; the pointer never does. The order in the journal alone does
+    not decide: a first checkpoint (`birth`) may be written late, by a process that began before the partition had any
+    owner.
     """
     return other is None or (copy[1].pointer, copy[0]) >= (other[1].pointer, other[0])
 
@@ -33,7 +35,7 @@ def write_copies(cluster: Cluster, copies: Mapping[Place, Kept]) -> None:
     """Write a copy into the journal of each partition.
 
     Raises:
-        UsageError: a journal can't be written.
+        UsageError: a journal cannot be written.
     """
     if not copies:
         return

@@ -1,7 +1,7 @@
-"""Kafka's errors, translated once.
+"""The translation of Kafka's errors, done once.
 
-The order matters: an error that is fatal may also call itself retriable. One that is neither fatal, nor asks for an
-abort, nor may be retried counts as fatal: what it left behind is not known.
+The order of the checks matters: an error that is fatal may also be marked as retriable. An error that is neither fatal,
+nor abortable, nor retriable counts as fatal, because the state that it left behind is unknown.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tarry.errors import AbortableError, BrokerError, FatalError, RetriableError
 
 PASSING = frozenset(
     {
-        # A group moves on.
+        # A group rebalances.
         "REBALANCE_IN_PROGRESS",
         "ILLEGAL_GENERATION",
         "UNKNOWN_MEMBER_ID",
@@ -21,18 +21,18 @@ PASSING = frozenset(
         "STALE_MEMBER_EPOCH",
         "FENCED_MEMBER_EPOCH",
         "UNRELEASED_INSTANCE_ID",
-        "GROUP_ID_NOT_FOUND",  # a broker has lost it, and whoever polls finds out
+        "GROUP_ID_NOT_FOUND",  # a broker has lost the group; the member's next poll reports it
         "_ASSIGNMENT_LOST",
         "_MAX_POLL_EXCEEDED",
         "_STATE",
-        # A coordinator moves, or is busy with what was asked before.
+        # A coordinator moves, or is busy with an earlier request.
         "COORDINATOR_LOAD_IN_PROGRESS",
         "COORDINATOR_NOT_AVAILABLE",
         "NOT_COORDINATOR",
         "CONCURRENT_TRANSACTIONS",
         "UNSTABLE_OFFSET_COMMIT",
         "_WAIT_COORD",
-        # A topic was just made, a leader has moved, or its disk fails and another leads soon.
+        # A topic was just created, a leader has moved, or its disk fails and another replica leads soon.
         "UNKNOWN_TOPIC_OR_PART",
         "UNKNOWN_TOPIC_ID",
         "INCONSISTENT_TOPIC_ID",
@@ -70,31 +70,31 @@ PASSING = frozenset(
         "_TIMED_OUT_QUEUE",
         "_DESTROY_BROKER",
         "_NODE_UPDATE",
-        # What came was damaged on its way, or was an answer to an older question.
+        # A response was damaged on its way, or answered an older request.
         "INVALID_MSG",
         "_PARTIAL",
         "_OUTDATED",
         "_WAIT_CACHE",
-        # The client is still at it.
+        # The client is still working on it.
         "_RETRY",
         "_IN_PROGRESS",
         "_PREV_IN_PROGRESS",
         "_INTR",
     }
 )
-"""Names of refusals of a consumer or an admin request that say nothing about what was asked: it is asked again later.
+"""Names of errors of a consumer or an admin request that are no fault of the request: it is retried later.
 
-All others are final: the request, its sender or the data are at fault, and asking again changes nothing. A test holds
-the whole list of the library's codes, so that a new one has to be put on one side.
+All others are final: the request, its sender or the data are at fault, and a retry changes nothing. A test lists all
+codes of the client library, so that a new one must be classified.
 """
 
 
 def translate(error: KafkaError, doing: str) -> BrokerError:
-    """Turn an error of a transaction or a producer into ours.
+    """Translate an error of a transaction or a producer.
 
     Args:
-        error: as the client library gives it.
-        doing: what was tried, for the text: "commit the transaction".
+        error: from the client library.
+        doing: the action that failed, for the text: "commit the transaction".
     """
     text = f"could not {doing}: {error.str()}"
     code = error.name()
@@ -108,7 +108,7 @@ def translate(error: KafkaError, doing: str) -> BrokerError:
 
 
 def translate_group(error: KafkaError, doing: str) -> BrokerError:
-    """Turn an error of a consumer or of an admin request into ours: the moves of a group are to be retried."""
+    """Translate an error of a consumer or of an admin request; errors of a rebalance are retriable."""
     text = f"could not {doing}: {error.str()}"
     code = error.name()
     if error.fatal():
@@ -119,15 +119,15 @@ def translate_group(error: KafkaError, doing: str) -> BrokerError:
 
 
 def error_of(exception: KafkaException) -> KafkaError:
-    """The error that an exception of the client library carries."""
+    """Return the error that an exception of the client library carries."""
     error = exception.args[0]
-    assert isinstance(error, KafkaError)  # noqa: S101 - the library's own promise
+    assert isinstance(error, KafkaError)  # noqa: S101 - the client library promises this
     return error
 
 
 @contextmanager
 def producer_errors(doing: str) -> Iterator[None]:
-    """Raise what a producer raises inside as one of ours."""
+    """Translate the exceptions that a producer raises inside."""
     try:
         yield
     except KafkaException as exception:
@@ -136,7 +136,7 @@ def producer_errors(doing: str) -> Iterator[None]:
 
 @contextmanager
 def group_errors(doing: str) -> Iterator[None]:
-    """Raise what a consumer or an admin request raises inside as one of ours."""
+    """Translate the exceptions that a consumer or an admin request raises inside."""
     try:
         yield
     except KafkaException as exception:

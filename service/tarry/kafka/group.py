@@ -1,4 +1,4 @@
-"""Questions about the group's members, from outside of it."""
+"""Asking about the members of a group, from outside the group."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ class GroupAdmin:
     """Asks about one group.
 
     Args:
-        cluster: where.
+        cluster: the Kafka cluster.
         group: the consumer group.
     """
 
@@ -26,9 +26,9 @@ class GroupAdmin:
         self._admin: AdminClient | None = None
 
     def member_of(self, instance: str) -> str | None:
-        """The member id under which a static instance is a member; None where it is not.
+        """Return the member id of a static instance; None if it is no member.
 
-        More cannot be told: the group keeps the client id and host of the first that ever had the instance.
+        The group tells no more about it: it keeps the client id and host of the first member that had the instance.
 
         Raises:
             RetriableError: the coordinator does not answer.
@@ -40,7 +40,7 @@ class GroupAdmin:
                 asked = self._admin.describe_consumer_groups([self._group], request_timeout=REQUEST_TIMEOUT_S)
                 members = asked[self._group].result().members
         except BrokerError:
-            # Once a broker was away, the same client was seen to get no answer any more (librdkafka 2.16).
+            # After a broker was away, we saw the same client get no answers any more (librdkafka 2.16).
             self._admin = None
             raise
         return next((member.member_id for member in members if member.group_instance_id == instance), None)

@@ -1,9 +1,9 @@
-"""Looks on while others serve: reads an intake's logs, joins no group and writes nothing.
+"""Reading an intake's logs while the service runs, without joining a group or writing anything.
 
-What it reads may move on, or be deleted because it is done, at the same time: then it reads on behind that. Messages
-move from the intake down the levels and out to the results, each in one transaction with a record of the journal. So
-whoever reads the journal first, then the logs in this order, each to the end that it has when its turn comes, meets
-every message at least once. Whoever asks for all ends at one time, the journal's first, meets it about once.
+Meanwhile messages may move on, or be deleted because they are done; then the reader goes on behind them. Messages move
+from the intake down the levels and out to the results, each in one transaction with a journal record. So a reader that
+reads the journal first, then the logs in this order, each to the end that it has when its turn comes, meets every
+message at least once. A reader that asks for all ends at one time, the journal's first, meets each about once.
 """
 
 import json
@@ -37,7 +37,7 @@ from tarry.kafka.types import Place
 
 ANSWER_WITHIN_S = 10.0
 PACE = 1_000
-"""Records from one report of progress to the next."""
+"""The number of records between two reports of progress."""
 
 Kind = Literal["message", "cancel", "dead"]
 DoneSets = Mapping[Place, Mapping[Source, DoneSet]]
@@ -45,17 +45,17 @@ _NOTHING = DoneSet((), 0)
 
 
 class Waiting(NamedTuple):
-    """What was found to wait.
+    """A waiting record that was found.
 
     Attributes:
         place: the partition of the intake.
         source: the log that it lies in.
-        kind: a message, a cancel, or what will be a dead letter once it is read.
-        due_ms: None where it has no due time that can be read.
+        kind: a message, a cancel, or a record that becomes a dead letter once the service reads it.
+        due_ms: None if it has no readable due time.
         id: 36 characters.
         key: the message's.
         target: the message's.
-        sequence: the offset in the intake, by which a cancel takes what stands in front of it.
+        sequence: its offset in the intake; a cancel takes only messages with a smaller one.
     """
 
     place: Place
@@ -69,13 +69,13 @@ class Waiting(NamedTuple):
 
 
 class Inspector:
-    """Reads what waits in an intake, and what became of messages.
+    """Reads the waiting messages of an intake, and the results of messages.
 
     Args:
-        cluster: where.
-        group: the service's.
-        clock: for waiting, and for what depends on the time of reading.
-        on_progress: told of reading, record by record about: how many were read, and how many more are to be.
+        cluster: the Kafka cluster.
+        group: the service's consumer group.
+        clock: for waiting, and for requests that depend on the time of reading.
+        on_progress: called about every `PACE` records: how many more were read, and how many more are to be read.
     """
 
     def __init__(
@@ -99,10 +99,11 @@ class Inspector:
     # -- offsets ----------------------------------------------------------------------------------------------------
 
     def survey(self, intake: str, partition: int | None = None) -> list[Backlog]:
-        """Ask for offsets and checkpoints, of all partitions of an intake or of one.
+        """Ask for the offsets and checkpoints of all partitions of an intake, or of one.
 
         Raises:
-            UsageError: there is no such intake, or partition; or it is served by a later version.
+            UsageError: there is no such intake or partition; or a checkpoint cannot be read, such as one of a later
+                version.
             BrokerError: no answer.
         """
         there = range(self._count(intake))
@@ -116,7 +117,7 @@ class Inspector:
                 checkpoints[place], lows[place] = decode_checkpoint(metadata), low
             except CheckpointError as error:
                 raise UsageError(f"{place[0]}/{place[1]}: {error}") from error
-        # The journal first: of what moves in between, both places count, rather than none.
+        # The journal first: a message that moves in between is counted in both places, rather than in none.
         asked = [journal_of(place) for place in checkpoints]
         journals = self._offsets.ends(asked, committed=False) if asked else {}
         spans = spans_of(self._offsets, {place: found.geometry for place, found in checkpoints.items()})
@@ -135,7 +136,7 @@ class Inspector:
         ]
 
     def served(self, places: Iterable[Place]) -> list[str]:
-        """Those of the intakes of which the group has committed a checkpoint, in the order of their names.
+        """Return the intakes for which the group has committed a checkpoint, sorted by name.
 
         Raises:
             BrokerError: no answer.
@@ -145,7 +146,7 @@ class Inspector:
 
     def _count(self, intake: str) -> int:
         with group_errors("ask for the cluster's topics"):
-            # All of them: being asked for one by name, a broker may make it.
+            # Ask for all topics: when asked for one by name, a broker may create it.
             found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics.get(intake)
         if found is None:
             raise UsageError(f"there is no topic {intake}")
@@ -154,7 +155,7 @@ class Inspector:
     # -- what waits -------------------------------------------------------------------------------------------------
 
     def done(self, backlogs: Sequence[Backlog]) -> dict[Place, dict[Source, DoneSet]]:
-        """Read what the journals say is done above the watermarks."""
+        """Read the journals; return the offsets that are done above the low watermarks."""
         of_journal = {journal_of(backlog.place): backlog for backlog in backlogs if backlog.checkpoint is not None}
         done: dict[Place, dict[Source, DoneSet]] = {backlog.place: {} for backlog in backlogs}
         starts = {journal: backlog.journal_begin for journal, backlog in of_journal.items()}
@@ -171,13 +172,13 @@ class Inspector:
     def in_intake(
         self, backlogs: Sequence[Backlog], requests: RequestReader, done: DoneSets, *, to_now: bool = False
     ) -> Iterator[Waiting]:
-        """Read what waits in the intake itself: in memory, or not read by the service yet.
+        """Read the waiting messages of the intake itself: those in memory, and those that the service has not read yet.
 
         Args:
             backlogs: the partitions.
             requests: reads the intake's records as the service does.
             done: from `done`.
-            to_now: up to the ends that it has now, not those of the survey, and past transactions that are open.
+            to_now: read up to the present ends, not those of the survey, and past open transactions.
         """
         starts = {backlog.place: backlog.low for backlog in backlogs}
         ends = {backlog.place: backlog.end for backlog in backlogs}
@@ -192,7 +193,7 @@ class Inspector:
         offset, stamp_ms = record.offset() or 0, record.timestamp()[1]
         try:
             headers = read_headers(record)
-        except SystemError as error:  # a name that is not UTF-8
+        except SystemError as error:  # a header name that is not UTF-8
             found: Any = requests.unreadable(place[1], offset, saved_headers(record, error))
         else:
             is_null = record.value() is None
@@ -206,13 +207,13 @@ class Inspector:
     def in_slots(
         self, backlogs: Sequence[Backlog], done: DoneSets, only: Source | None = None, *, to_now: bool = False
     ) -> Iterator[Waiting]:
-        """Read what waits in slots of the overflow wheel.
+        """Read the waiting messages of slots of the overflow wheel.
 
         Args:
             backlogs: the partitions.
             done: from `done`.
-            only: one slot of each; else all.
-            to_now: up to the ends that they have now, not those of the survey.
+            only: read this slot of each partition; None: all slots.
+            to_now: read up to the present ends, not those of the survey.
         """
         logs = {}
         starts, ends = {}, {}
@@ -231,17 +232,21 @@ class Inspector:
                 continue
             try:
                 found = read_filed(source, offset, record.key(), record.value(), headers_of(record))
-            except ValueError:  # not the service's: it will be a dead letter, under the id of this place
+            except ValueError:  # not the service's: it becomes a dead letter, with an id derived from this place
                 yield Waiting(place, source, "dead", None, derived_id(*log, offset).decode(), record.key(), None)
                 continue
             kind: Kind = "cancel" if isinstance(found, HeldCancel) else "message"
             target = found.target or None
             yield Waiting(place, source, kind, found.due_ms, found.id.decode(), found.key, target, found.sequence)
 
-    # -- what became of it ------------------------------------------------------------------------------------------
+    # -- results ----------------------------------------------------------------------------------------------------
 
     def results_since(self, place: Place, at_ms: int) -> int:
-        """Where the results of a partition stand that were written at or after a time."""
+        """Return the offset of the first result of a partition that was written at or after a time.
+
+        Raises:
+            RetriableError: no answer.
+        """
         log = _results_of(place)
         end = self._offsets.ends([log], committed=False)[log]
         asked = self._offsets.ask_since({log: at_ms})
@@ -259,9 +264,9 @@ class Inspector:
 
         Args:
             place: the partition of the intake.
-            id_: of the messages.
-            start: where to begin; else with the first.
-            end: where to end; else with the last.
+            id_: the message id.
+            start: the offset to begin at; None: the first.
+            end: the offset to end before; None: the present end.
         """
         log, key = _results_of(place), id_.encode()
         starts = self._offsets.starts([log]) if start is None else {log: start}

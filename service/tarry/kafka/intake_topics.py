@@ -1,14 +1,14 @@
-"""The topics of an intake: made where they are missing, checked where they are not.
+"""The topics of an intake: missing ones are created, existing ones are checked.
 
-`I` takes what is sent; `I.results`, `I.journal` and `I.dead` stand beside it with as many partitions, so that all that
-belongs to partition p stands in partitions p. `I.wheel-1` to `I.wheel-n` are the levels of its overflow wheel, and each
-partition of them is a bucket: with s slots, those of partition p are the s partitions from p * s on.
+`I` takes the messages that producers send. `I.results`, `I.journal` and `I.dead` have the same number of partitions, so
+that all records of partition p are in partitions p. `I.wheel-1` to `I.wheel-n` are the levels of its overflow wheel,
+and each of their partitions is a bucket: with s slots, those of partition p are the s partitions from p * s on.
 
-`I.status` is one for all partitions, compacted, and of no account for what is delivered: clients read there what the
-intake accepts.
+`I.status` is one compacted topic for all partitions. No delivery depends on it: clients read there what the intake
+accepts.
 
-A record of the intake with the headers of a dead letter must fit, so the limits on a message's size are the intake's
-and 64 KiB, and not less than what the service sends as one batch.
+A record of the intake must fit into the other topics with the headers of a dead letter. So their limit on a message's
+size is the intake's plus 64 KiB, and at least the largest batch that the service sends.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,12 @@ _MUST_BE = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timest
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A topic of an intake, held against what it must be.
+    """A topic of an intake, compared with its required configuration.
 
     Attributes:
-        topic: as it should be.
-        exists: whether it is there.
-        faults: what is wrong with it, one line each.
+        topic: the required configuration.
+        exists: whether it exists.
+        faults: the differences, one line each.
     """
 
     topic: Topic
@@ -46,14 +46,15 @@ class Checked:
 def topics_of(
     intake: str, partitions: int, replication: int, geometry: Geometry, *, fixed_delay: bool, max_bytes: int
 ) -> list[Topic]:
-    """The topics that an intake needs, the intake itself last.
+    """Return the topics that an intake needs, the intake itself last.
 
     Args:
         intake: its name.
-        partitions: of the intake, and of those beside it; a level of the overflow wheel has a multiple.
-        replication: copies of each.
-        geometry: of its overflow wheel.
-        fixed_delay: its records' timestamps must be the log's own.
+        partitions: of the intake, and of its results, journal and dead letters; a level of the overflow wheel has a
+            multiple.
+        replication: the replication factor.
+        geometry: the shape of its overflow wheel.
+        fixed_delay: whether the brokers must stamp its records (LogAppendTime).
         max_bytes: the intake's limit on a batch of messages.
     """
     least = max(max_bytes + HEADROOM_BYTES, BATCH_BYTES)
@@ -65,7 +66,7 @@ def topics_of(
             wheel_topic(intake, level),
             partitions * slots_of(geometry),
             replication,
-            # A delay counts from the timestamp that the producer gave: it stays with the message.
+            # A delay counts from the timestamp of the intake's record, so that timestamp stays with the message.
             {**_KEPT, "message.timestamp.type": "CreateTime"},
             {**room, "compression.type": "producer"},
             least,
@@ -79,17 +80,17 @@ def topics_of(
         Topic(intake + JOURNAL, partitions, replication, _KEPT, room, least),
         Topic(intake + DEAD, partitions, replication, _KEPT, room, least),
         *levels,
-        # Said, not left to the brokers' default: the others are made to hold what this one takes.
+        # Set explicitly, not left to the brokers' default: the other topics must hold all messages that this one takes.
         Topic(intake, partitions, replication, {**_KEPT, **stamp}, {"max.message.bytes": str(max_bytes)}),
     ]
 
 
 def faults(topic: Topic, found: Found) -> list[str]:
-    """What is wrong with a topic that exists, one line each.
+    """Return the differences between an existing topic and its required configuration, one line each.
 
     Args:
-        topic: as it should be.
-        found: as it is.
+        topic: the required configuration.
+        found: the actual one.
     """
     lines = []
     if found.partitions != topic.partitions:
@@ -112,7 +113,7 @@ def faults(topic: Topic, found: Found) -> list[str]:
 
 
 def max_bytes_of(found: Found | None) -> int:
-    """A topic's limit on a message's size; Kafka's default where it does not exist."""
+    """Return a topic's limit on a message's size, in bytes; Kafka's default if it does not exist."""
     return int(found.config["max.message.bytes"]) if found else DEFAULT_MAX_MESSAGE_BYTES
 
 
@@ -126,22 +127,22 @@ def make_or_check(
     fixed_delay: bool,
     before_intake: Callable[[], None],
 ) -> list[str]:
-    """Make the topics of an intake that are missing, the intake last; check those that are there.
+    """Create the missing topics of an intake, the intake last; check the existing ones.
 
     Args:
-        admin: makes and finds topics.
+        admin: creates and finds topics.
         intake: its name.
-        partitions: of it, and of those beside it.
-        replication: copies of each, where they are made here.
-        geometry: of its overflow wheel.
-        fixed_delay: its records' timestamps must be the log's own.
-        before_intake: called when all others stand and before the intake is made.
+        partitions: of the intake, and of its results, journal and dead letters.
+        replication: the replication factor of the topics that are created.
+        geometry: the shape of its overflow wheel.
+        fixed_delay: whether the brokers must stamp its records (LogAppendTime).
+        before_intake: called when all other topics exist, before the intake is created.
 
     Returns:
-        Those that were made.
+        The names of the topics that were created.
 
     Raises:
-        UsageError: one is not as it must be, or cannot be made.
+        UsageError: a topic differs from its required configuration, or cannot be created.
     """
     checked = check(admin, intake, partitions, replication, geometry, fixed_delay=fixed_delay)
     for one in checked:
@@ -154,9 +155,9 @@ def make_or_check(
 
 
 def status_topic(intake: str, replication: int) -> Topic:
-    """The topic in which owners say what the intake accepts; clients ask it, and the service does without.
+    """Return the topic in which owners publish what the intake accepts; clients read it, and the service does not.
 
-    Its stamps are the brokers', so that whoever writes to it learns their time (`tarry.kafka.broker_time`).
+    The brokers stamp its records, so that a process that writes to it learns their time (`tarry.kafka.broker_time`).
     """
     return Topic(
         intake + STATUS, 1, replication, {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
@@ -164,14 +165,14 @@ def status_topic(intake: str, replication: int) -> Topic:
 
 
 def make_or_check_status(admin: TopicAdmin, intake: str, replication: int) -> list[str]:
-    """Make the topic of an intake's status where it is missing, or check it.
+    """Create the status topic of an intake if it is missing; else check it.
 
     Returns:
-        It, if it was made.
+        Its name, if it was created.
 
     Raises:
-        UsageError: it is not as it must be, or cannot be made.
-        BrokerError: it may not be looked at, or the brokers do not answer.
+        UsageError: it differs from its required configuration, or cannot be created.
+        BrokerError: the brokers do not let us describe it, or do not answer.
     """
     checked = check_status(admin, intake, replication)
     if checked.faults:
@@ -180,7 +181,7 @@ def make_or_check_status(admin: TopicAdmin, intake: str, replication: int) -> li
 
 
 def check_status(admin: TopicAdmin, intake: str, replication: int) -> Checked:
-    """Hold the topic of an intake's status against what it must be."""
+    """Compare the status topic of an intake with its required configuration."""
     topic = status_topic(intake, replication)
     found = admin.find([topic.name]).get(topic.name)
     return Checked(topic, found is not None, faults(topic, found) if found else [])
@@ -193,7 +194,7 @@ def _wheel_topics(intake: str, geometry: Geometry) -> list[str]:
 def check(
     admin: TopicAdmin, intake: str, partitions: int, replication: int, geometry: Geometry, *, fixed_delay: bool
 ) -> list[Checked]:
-    """Hold the topics of an intake against what they must be, the intake last."""
+    """Compare the topics of an intake with their required configuration, the intake last."""
     beside = (intake + suffix for suffix in (RESULTS, JOURNAL, DEAD))
     found = admin.find([intake, *beside, *_wheel_topics(intake, geometry)])
     wanted = topics_of(

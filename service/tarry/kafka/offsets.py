@@ -1,4 +1,4 @@
-"""Questions about offsets, asked of the brokers by an admin client: committed ones, ends of logs, and trimming."""
+"""Asking the brokers about offsets, with an admin client: committed offsets, ends of logs, and trimming."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,9 @@ _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 def ask_committed(consumer: Consumer, places: Iterable[Place]) -> dict[Place, OffsetMetadata]:
-    """What the group of a consumer has committed; a read_committed one waits for open transactions to end.
+    """Return the committed offsets of a consumer's group; a read_committed consumer waits for open transactions to end.
+
+    A partition without an offset is left out.
 
     Raises:
         RetriableError: a transaction stays open, or there is no answer.
@@ -38,22 +40,22 @@ def ask_committed(consumer: Consumer, places: Iterable[Place]) -> dict[Place, Of
 
 
 class Offsets:
-    """What the brokers know about offsets.
+    """Asks the brokers about offsets.
 
     Args:
         admin: an admin client.
-        group: whose committed offsets are meant.
-        cluster: where.
+        group: the group whose committed offsets it asks for.
+        cluster: the Kafka cluster.
     """
 
     def __init__(self, admin: AdminClient, group: str, cluster: Cluster) -> None:
         self._admin = admin
-        # Not the admin client's list_consumer_group_offsets: there an answer such as NOT_COORDINATOR, which a new
-        # cluster gives, ends the process (librdkafka #5040). This consumer never joins.
+        # Not the admin client's list_consumer_group_offsets: with it, a response such as NOT_COORDINATOR, which a new
+        # cluster sends, crashes the process (librdkafka #5040). This consumer never joins the group.
         self._asker = cluster.clients.consumer(cluster.asker(group))
 
     def committed(self, places: Iterable[Place]) -> dict[Place, OffsetMetadata]:
-        """What the group has committed last, whether a transaction is open or not.
+        """Return the last offsets that the group has committed, without waiting for open transactions.
 
         A partition without an offset is left out.
 
@@ -63,7 +65,7 @@ class Offsets:
         return ask_committed(self._asker, places)
 
     def clients(self) -> list[object]:
-        """Those that it asks."""
+        """Return the clients that it uses."""
         return [self._admin, self._asker]
 
     def close(self) -> None:
@@ -71,7 +73,7 @@ class Offsets:
         self._asker.close()
 
     def existing(self, places: Iterable[Place]) -> list[Place]:
-        """Those of the partitions that exist."""
+        """Return those of the partitions that exist."""
         wanted = list(places)
         counts: dict[str, int] = {}
         with group_errors("ask for topics"):
@@ -81,19 +83,19 @@ class Offsets:
         return [(topic, partition) for topic, partition in wanted if partition < counts[topic]]
 
     def starts(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The first offset that each log still holds."""
+        """Return the first offset that each log still holds."""
         return self._results(self._ask(places, _EARLIEST, committed=False))
 
     def ends(self, places: Iterable[Place], *, committed: bool) -> dict[Place, int]:
-        """The end of each log: its high watermark, or (`committed`) its last stable offset."""
+        """Return the end of each log: its high watermark, or (`committed`) its last stable offset."""
         return self._results(self._ask(places, _LATEST, committed=committed))
 
     def since(self, places: Mapping[Place, int]) -> dict[Place, int]:
-        """The first offset of each log whose timestamp is at or after a time in ms: -1 where there is none."""
+        """Return the first offset of each log whose timestamp is at or after a time in ms; -1 if there is none."""
         return self._results(self._list_since(places))
 
     def ask_since(self, places: Mapping[Place, int]) -> "Pending":
-        """The same as `since`, without waiting for the answer."""
+        """Ask as `since` does, without waiting for the answer."""
         return Pending(self._list_since(places))
 
     def _list_since(self, places: Mapping[Place, int]) -> "dict[TopicPartition, Future[Any]]":
@@ -101,7 +103,7 @@ class Offsets:
         return self._admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S)
 
     def ask_ends(self, places: Iterable[Place], *, committed: bool = False) -> "Pending":
-        """The same as `ends`, without waiting for the answer."""
+        """Ask as `ends` does, without waiting for the answer."""
         return Pending(self._ask(places, _LATEST, committed=committed))
 
     def trim(self, below: Mapping[Place, int]) -> "Pending":
@@ -124,18 +126,18 @@ class Offsets:
 
 
 class Pending:
-    """Answers under way: the loop looks in on them, and never waits."""
+    """Answers under way, which the loop takes later, without waiting."""
 
     def __init__(self, futures: "dict[TopicPartition, Future[Any]]") -> None:
         self._futures = futures
 
     @property
     def done(self) -> bool:
-        """Whether all have come, or failed."""
+        """Whether all answers have come or failed."""
         return all(future.done() for future in self._futures.values())
 
     def answers(self) -> dict[Place, int]:
-        """The answers that came; what failed is asked again another time, and is left out."""
+        """Return the answers that came; failed ones are left out, and the caller asks again another time."""
         return {
             (p.topic, p.partition): future.result().offset
             for p, future in self._futures.items()
@@ -143,11 +145,11 @@ class Pending:
         }
 
     def succeeded(self) -> list[Place]:
-        """Of which the answer came."""
+        """Return the partitions whose answer came."""
         return [(p.topic, p.partition) for p, one in self._futures.items() if one.done() and one.exception() is None]
 
     def failed(self) -> dict[Place, str]:
-        """Of which there is an error, and its text."""
+        """Return the partitions whose request failed, with the error's text."""
         failed: dict[Place, str] = {}
         for place, future in self._futures.items():
             exception = future.exception() if future.done() else None
@@ -156,5 +158,5 @@ class Pending:
         return failed
 
     def failures(self) -> list[str]:
-        """One line for each that failed."""
+        """Return one line for each failed request."""
         return [f"{topic}/{partition}: {text}" for (topic, partition), text in self.failed().items()]

@@ -1,4 +1,4 @@
-"""Asking the brokers what the offsets of a checkpoint are offsets of: ids of the cluster, and of an intake's topics."""
+"""Asking the brokers for origins: the ids of the cluster and topics that the offsets of a checkpoint belong to."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -37,12 +37,12 @@ class Origins:
         self._admin = admin
 
     def of(self, geometries: Mapping[str, Geometry]) -> dict[str, Origin]:
-        """The ids of the cluster and of the topics of intakes, in two requests.
+        """Return the ids of the cluster and of the intakes' topics, with two requests.
 
-        A topic that is not there has none, nor has any where the brokers are older than ids are (2.8).
+        A missing topic has no id. Brokers older than Kafka 2.8 have no topic ids at all.
 
         Args:
-            geometries: of their overflow wheels, by intake.
+            geometries: the shapes of their overflow wheels, by intake.
 
         Raises:
             RetriableError: no answer.
@@ -50,7 +50,7 @@ class Origins:
         return self.ask(geometries).answers()
 
     def ask(self, geometries: Mapping[str, Geometry]) -> "AskedOrigins":
-        """The same as `of`, without waiting for the answers."""
+        """Ask as `of` does, without waiting for the answers."""
         names = {intake: topics_of(intake, geometry.levels) for intake, geometry in geometries.items()}
         cluster = self._admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
         topics: dict[str, Future[TopicDescription]] = {}
@@ -60,12 +60,12 @@ class Origins:
 
 
 class AskedOrigins:
-    """Answers under way: the loop looks in on them.
+    """Answers under way, which the loop takes later.
 
     Args:
         names: for each intake its topics, in the order of a checkpoint.
-        cluster: of which the id is asked.
-        topics: the same, by name.
+        cluster: the answer about the cluster.
+        topics: the answers about the topics, by name.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class AskedOrigins:
 
     @property
     def done(self) -> bool:
-        """Whether all have come, or failed."""
+        """Whether all answers have come or failed."""
         return self._cluster.done() and all(future.done() for future in self._topics.values())
 
     def answers(self) -> dict[str, Origin]:
-        """The ids of now, by intake; waits for them.
+        """Wait for the answers; return the present ids, by intake.
 
         Raises:
             RetriableError: no answer.
@@ -96,14 +96,14 @@ class AskedOrigins:
 
 
 def verify(held: Mapping[Place, Origin], now: Mapping[str, Origin]) -> None:
-    """See that what is served is still what was taken over.
+    """Check that the cluster and the topics of our partitions are still those that were taken over.
 
     Args:
-        held: for each partition what its checkpoint is of.
-        now: the ids of now, by intake.
+        held: the origin in each partition's checkpoint.
+        now: the present ids, by intake.
 
     Raises:
-        LogError: something of a partition is another one; one line says which.
+        LogError: the cluster or a topic is another one; one line says which.
     """
     for place, origin in held.items():
         if refusal := another_origin(place, origin, now[place[0]]):
@@ -111,7 +111,7 @@ def verify(held: Mapping[Place, Origin], now: Mapping[str, Origin]) -> None:
 
 
 def _id_of(name: str, future: "Future[TopicDescription]") -> str:
-    """The id of a topic; nothing where there is no such topic."""
+    """Return the id of a topic; empty if there is no such topic."""
     try:
         return _text(future.result().topic_id)
     except KafkaException as exception:
@@ -123,6 +123,6 @@ def _id_of(name: str, future: "Future[TopicDescription]") -> str:
 
 
 def _text(topic_id: Uuid) -> str:
-    """As Kafka's own tools show it; nothing where there is none."""
+    """Return an id as Kafka's own tools show it; empty if there is none."""
     text = str(topic_id).rstrip("=").translate(_URL_SAFE)
     return "" if text == _NONE else text

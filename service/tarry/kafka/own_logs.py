@@ -1,11 +1,12 @@
-"""What stands between partitions of an intake and being served: logs of theirs without a leader, or that do not exist.
+"""Checking the logs of our partitions: a log without a leader, or a missing log, prevents serving its partition.
 
-Partition p of an intake is served where its part of the results, the journal, the dead letters and each level of the
-overflow wheel can be written to. One of them that is away stops its own partition alone: so all that is ours is looked
-at every other second, without waiting, and before a take-over.
+Partition p of an intake can be served if its partitions of the results, the journal, the dead letters and each level of
+the overflow wheel can be written to. A log that is unavailable stops only its own partition. So the service looks at
+all our logs every other second, without waiting, and before a take-over.
 
-A broker that has lost touch with its controllers answers from what it knew before. So what only a person could mend is
-believed when it is said again some seconds later, by whichever broker is asked then; until then the partition waits.
+A broker that has lost its controllers answers from old metadata. So a fault that only an operator could repair is
+believed only when a broker, whichever is asked then, reports it again some seconds later. Until then the partition
+waits.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,21 +26,24 @@ from tarry.kafka.rights import lacking_rights
 from tarry.kafka.types import Place
 
 LOOK_EVERY_MS = 2_000
+"""How often the logs are looked at."""
 
 SURE_AFTER_MS = 3_000
-"""How long a log must be missing, or be refused to us, until that is believed."""
+"""How long the brokers must report a log as missing, or deny us access to it, until that is believed."""
 
 REQUEST_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """How the logs of partitions stand; one line for each partition that can't be served.
+    """The state of the logs; one line for each partition that cannot be served.
 
     Attributes:
         away: a log has no leader at present, or may be missing.
-        missing: a log does not exist, or may not be asked about: somebody has to make it, or to grant that.
-        unreadable: the intake itself has no leader: what was read of it can fire, and it can't be taken over.
+        missing: a log does not exist, or we lack the right to ask about it; an operator must create it or grant the
+            right.
+        unreadable: the intake itself has no leader: messages that were read already can fire, but the partition cannot
+            be taken over.
     """
 
     away: dict[Place, str] = field(default_factory=dict)
@@ -52,7 +56,7 @@ class OwnLogs:
 
     Args:
         admin: an admin client.
-        geometry: of the overflow wheel, by intake.
+        geometry: the shape of the overflow wheel, by intake.
         clock: monotonic time.
     """
 
@@ -65,13 +69,13 @@ class OwnLogs:
         self._missing_since_ms: dict[Place, int] = {}
 
     def turn(self, places: Iterable[Place]) -> Seen | None:
-        """Ask, or look in on what was asked; never waits.
+        """Ask about the logs, or take the answers, without waiting.
 
         Args:
             places: partitions of intakes.
 
         Returns:
-            What was found; None most of the time.
+            The state of their logs; None while there is no new answer.
         """
         now_ms = self._clock.monotonic_ms()
         if self._asked:
@@ -81,7 +85,7 @@ class OwnLogs:
             ours = list(places)
             self._missing_since_ms = {at: ms for at, ms in self._missing_since_ms.items() if at in ours}
             try:
-                return self._sure(ours, _judged(ours, self._geometry, asked))
+                return self._sure(ours, _state_of(ours, self._geometry, asked))
             except RetriableError:  # asked again soon
                 return None
         if now_ms >= self._look_at_ms:
@@ -90,16 +94,16 @@ class OwnLogs:
         return None
 
     def look(self, places: Iterable[Place]) -> Seen:
-        """Look now.
+        """Ask now, and wait for the answers.
 
         Raises:
             RetriableError: no answer.
         """
         wanted = list(places)
-        return self._sure(wanted, _judged(wanted, self._geometry, self._ask(wanted)))
+        return self._sure(wanted, _state_of(wanted, self._geometry, self._ask(wanted)))
 
     def _sure(self, places: Iterable[Place], seen: Seen) -> Seen:
-        """What was seen, but that logs which may be missing for a moment only are away."""
+        """Return the state, with a log counted as away until it was missing for `SURE_AFTER_MS`."""
         now_ms = self._clock.monotonic_ms()
         sure: dict[Place, str] = {}
         doubtful: dict[Place, str] = {}
@@ -112,7 +116,7 @@ class OwnLogs:
         return Seen({**seen.away, **doubtful}, sure, seen.unreadable)
 
     def _ask(self, places: Iterable[Place]) -> dict[str, Future[TopicDescription]]:
-        intakes = {intake for intake, _ in places}  # of one as many topics as of all its partitions
+        intakes = {intake for intake, _ in places}  # all partitions of an intake use the same topics
         topics = sorted({topic for one in intakes for topic, _ in logs_of((one, 0), self._geometry[one])})
         if not topics:
             return {}
@@ -122,15 +126,16 @@ class OwnLogs:
         return futures
 
 
-def _judged(
+def _state_of(
     places: Iterable[Place], geometry: Mapping[str, Geometry], asked: Mapping[str, "Future[TopicDescription]"]
 ) -> Seen:
-    """What the answers mean.
+    """Return the state of the logs from the answers.
 
     Raises:
         RetriableError: there are none.
     """
-    # Whether each partition of a topic has a leader; or why that may not be known. Or it came later, and was not asked.
+    # By topic: whether each partition has a leader, or why that may not be known. A topic of an intake that was
+    # assigned after the question has no answer.
     answers = {topic: _answer(topic, future) for topic, future in asked.items()}
     seen = Seen()
     for place in places:
@@ -146,7 +151,7 @@ def _judged(
 
 
 def _answer(topic: str, future: "Future[TopicDescription]") -> list[bool] | str:
-    """Whether each partition of a topic has a leader; or why nobody may tell us."""
+    """Return whether each partition of a topic has a leader; or a line that says why this cannot be known."""
     try:
         return [bool(partition.leader and partition.isr) for partition in future.result().partitions]
     except KafkaException as exception:

@@ -1,7 +1,7 @@
-"""The logs of an intake's partition: what they are called, where they begin and end, and reading them up to there.
+"""The logs of an intake's partition: their names, where they begin and end, and reading them to their ends.
 
-Beside its part of the intake a partition has its journal and, in each level of the overflow wheel, a row of slots.
-Whoever takes the partition over reads them, and whoever only looks on does.
+Beside its log in the intake, a partition has its journal and, in each level of the overflow wheel, a row of slots. A
+take-over reads them, and so does the inspector.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,41 +22,41 @@ READ_TIMEOUT_S = 0.1
 
 
 def journal_of(place: Place) -> Place:
-    """The journal of a partition of an intake."""
+    """Return the journal of a partition of an intake."""
     return place[0] + JOURNAL, place[1]
 
 
 def proof_of(places: Iterable[Place]) -> dict[Place, OffsetMetadata]:
-    """Offsets whose commit proves membership and does nothing else: of journals, which nobody reads by them."""
+    """Return journal offsets whose commit proves membership and does nothing else: no process reads these offsets."""
     return {journal_of(place): (0, "") for place in places}
 
 
 def place_of(journal: Place) -> Place:
-    """The partition of an intake that a journal belongs to."""
+    """Return the partition of an intake that a journal belongs to."""
     return journal[0].removesuffix(JOURNAL), journal[1]
 
 
 def log_of(state: PartitionState, source: Source) -> Place:
-    """The log that a source of a partition is: its part of the intake, or a slot of its overflow wheel."""
+    """Return the log of a source: the partition of the intake, or a slot of its overflow wheel."""
     if source == INTAKE:
         return state.place
     return wheel_topic(state.intake, source.level), state.partition * state.overflow.slots + source.slot
 
 
 def slot_of(place: Place, geometry: Geometry, source: Source) -> Place:
-    """A slot of a partition's overflow wheel."""
+    """Return the log of a slot of a partition's overflow wheel."""
     return wheel_topic(place[0], source.level), place[1] * slots_of(geometry) + source.slot
 
 
 def sources_of(geometry: Geometry) -> Iterator[Source]:
-    """All slots of a partition, level by level."""
+    """Return all slots of a partition, level by level."""
     for level in range(1, geometry.levels + 1):
         for slot in range(slots_of(geometry)):
             yield Source(level, slot)
 
 
 def logs_of(place: Place, geometry: Geometry) -> Iterator[Place]:
-    """All logs of a partition, the intake's own first."""
+    """Return all logs of a partition, the intake's own first."""
     yield place
     for suffix in (RESULTS, JOURNAL, DEAD):
         yield place[0] + suffix, place[1]
@@ -65,7 +65,7 @@ def logs_of(place: Place, geometry: Geometry) -> Iterator[Place]:
 
 
 def spans_of(offsets: Offsets, geometries: Mapping[Place, Geometry]) -> dict[Place, dict[Source, tuple[int, int]]]:
-    """For each slot of each partition the first offset that its log holds, and its end."""
+    """Return for each slot of each partition the first offset that its log holds, and its end."""
     slots = {
         slot_of(place, geometry, source): (place, source)
         for place, geometry in geometries.items()
@@ -83,12 +83,12 @@ def spans_of(offsets: Offsets, geometries: Mapping[Place, Geometry]) -> dict[Pla
 def read_to_ends(
     reader: Reader, starts: Mapping[Place, int], ends: Mapping[Place, int]
 ) -> Iterator[tuple[Place, Message]]:
-    """Read committed records of logs, each from an offset until its end is reached, and a few behind it.
+    """Read committed records of logs, each from an offset until its end is reached; a few may lie behind the end.
 
     Args:
-        reader: is free for this.
+        reader: nothing else uses it meanwhile.
         starts: where to begin.
-        ends: of these logs, and perhaps of others; what an open transaction hides of them is waited for.
+        ends: of these logs, and perhaps of others; if an open transaction hides records, this waits for its end.
     """
     for part in read_in_parts(reader, starts, ends):
         yield from part
@@ -101,14 +101,14 @@ def read_in_parts(
     most: int = READ_MOST,
     timeout_s: float = READ_TIMEOUT_S,
 ) -> Iterator[list[tuple[Place, Message]]]:
-    """The same for whoever has something else to do meanwhile: a part each time that the reader was asked.
+    """Read as `read_to_ends` does, but yield a part after each poll, so that the caller can do other work between.
 
     Args:
         reader: see `read_to_ends`.
         starts: see `read_to_ends`.
         ends: see `read_to_ends`.
-        most: records of a part; there may be none in it.
-        timeout_s: how long to wait for them.
+        most: the most records in a part, which may also be empty.
+        timeout_s: how long to wait for the records of a part.
     """
     if not starts:
         return

@@ -1,4 +1,4 @@
-"""Trying again for a while: for what is asked at the start, when brokers may just have made a topic or be coming up."""
+"""Retrying for a while: for requests at the start, when brokers may be starting or have just created a topic."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,15 +12,15 @@ Answer = TypeVar("Answer")
 
 
 def patiently(call: Callable[[], Answer], clock: Clock, patience_s: float) -> Answer:
-    """Call until it does not fail with an error that passes.
+    """Call until there is no `RetriableError`, and return the answer.
 
     Args:
-        call: what to try.
-        clock: for the bound.
-        patience_s: how long errors are taken as passing.
+        call: the call to try.
+        clock: monotonic time, and sleep.
+        patience_s: how long to retry.
 
     Raises:
-        RetriableError: it still failed when patience ended.
+        RetriableError: the call still failed after that time.
     """
     deadline_ms = clock.monotonic_ms() + int(patience_s * 1000)
     while True:
