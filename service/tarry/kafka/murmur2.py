@@ -1,4 +1,4 @@
-"""Where Java's clients put a key: Kafka's MurmurHash2."""
+"""Kafka's MurmurHash2, by which Java clients choose the partition of a key."""
 
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
@@ -6,7 +6,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """Kafka's 32 bits of MurmurHash2, of which Java's clients take the lower 31."""
+    """Return the 32 bits of Kafka's MurmurHash2; Java clients use the lower 31."""
     code = _SEED ^ len(key)
     whole = len(key) - len(key) % 4
     for at in range(0, whole, 4):
@@ -20,5 +20,5 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a key, of so many."""
+    """Return the partition of a key, in a topic with this many partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

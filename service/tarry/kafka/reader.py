@@ -1,4 +1,4 @@
-"""A consumer without a group: it reads what it is told to, from the offset it is told, and commits nothing."""
+"""A consumer without a group: it reads the partitions that are opened, from the given offsets, and commits nothing."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -11,21 +11,22 @@ from tarry.kafka.stall import StallWatch
 from tarry.kafka.types import Place
 
 CONNECT_S = 1.0
+"""How long to wait for the first connection."""
 
-_OFF_THE_LOG = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+_OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 _NOTHING: Mapping[Place, int] = {}
 _error = Message.error
 
 
 class Reader:
-    """Reads committed records of assigned partitions.
+    """Reads committed records of the partitions that are opened.
 
     Args:
-        cluster: where.
-        on_warning: takes the text of an error that the client gets over by itself.
+        cluster: the Kafka cluster.
+        on_warning: takes the text of an error from which the client recovers by itself.
         queue_kbytes: how much it fetches ahead.
-        watch: tells when the client stands still, and is made anew; None: nobody looks.
+        watch: tells when the client has stopped fetching and must be replaced; None: no check.
     """
 
     def __init__(
@@ -41,13 +42,13 @@ class Reader:
         self._on_warning = on_warning
         self._watch = watch
         self._opened: dict[Place, int] = {}
-        """Where each partition that is open was opened."""
+        """The offset at which each open partition was opened."""
         self._positions: dict[Place, int] = {}
-        """The offset that comes next of each partition that is open."""
+        """The next offset of each open partition."""
         self._paused: set[Place] = set()
         self._stalled: list[Place] = []
         self._lost: dict[Place, LogError] = {}
-        """Of partitions that no longer hold what comes next; told when what was read of the others is handed out."""
+        """Errors of partitions that no longer hold their next offset; raised after the others' records are returned."""
 
     def open(self, starts: Mapping[Place, int]) -> None:
         """Begin to read partitions at offsets."""
@@ -62,10 +63,10 @@ class Reader:
             consumer.incremental_assign([TopicPartition(*place, at) for place, at in starts.items()])
 
     def _connect(self, consumer: Consumer, topic: str) -> None:
-        """Have a connection before it is needed: the client looks for one once a second, and nothing comes until then.
+        """Connect before a connection is needed: the client tries only once a second, and no record comes until then.
 
-        Measured with librdkafka 2.16: up to 1 s to the first record without, 60 ms with. Where no broker answers, the
-        client goes on to look by itself.
+        Measured with librdkafka 2.16: up to 1 s to the first record without this, 60 ms with it. If no broker answers,
+        the client goes on trying by itself.
         """
         try:
             consumer.list_topics(topic, CONNECT_S)
@@ -73,7 +74,7 @@ class Reader:
             self._on_warning(error_of(exception).str())
 
     def shut(self, places: Iterable[Place]) -> None:
-        """Stop reading partitions. A pause is over, or it would outlive this, and whatever opens them next."""
+        """Stop reading partitions. This also ends a pause, which would otherwise still hold at their next `open`."""
         shut = list(places)
         partitions = [TopicPartition(*place) for place in shut]
         with group_errors("stop reading"):
@@ -86,15 +87,15 @@ class Reader:
         self._paused.difference_update(shut)
 
     def read(self, most: int, timeout_s: float) -> tuple[Sequence[Message], Mapping[Place, int]]:
-        """Wait until `most` records are there or the time is over.
+        """Wait until `most` records have come or the time is over.
 
         Returns:
-            The records, and for each partition whose end was reached the offset that comes next: past markers and
-            aborted records. An end comes in the stream of records, so it is never one from before `open`, as
-            `position()` may be (confluent-kafka-python #1802).
+            The records, and the next offset of each partition whose end was reached, behind transaction markers and
+            aborted records. The client reports an end within the stream of records. So it is never an end from before
+            `open`, as `position()` may be (confluent-kafka-python #1802).
 
         Raises:
-            LogError: a partition no longer holds the offset that comes next: raised until that is shut.
+            LogError: a partition no longer holds its next offset; raised until that partition is shut.
         """
         if self._lost:
             raise next(iter(self._lost.values()))
@@ -104,7 +105,7 @@ class Reader:
             records = self._consumer.consume(most, timeout_s)
         is_drained = len(records) < most
         if not any(map(_error, records)):
-            self._mind(records, _NOTHING, is_drained=is_drained)
+            self._note(records, _NOTHING, is_drained=is_drained)
             return records, _NOTHING
         reached: dict[Place, int] = {}
         good = []
@@ -114,9 +115,9 @@ class Reader:
                 good.append(record)
             elif error.code() == KafkaError._PARTITION_EOF:
                 reached[_place(record)] = record.offset() or 0
-            elif error.code() in _OFF_THE_LOG and self._is_over(record):
+            elif error.code() in _OUT_OF_RANGE and self._is_outdated(record):
                 self._on_warning(error.str())
-            elif error.code() in _OFF_THE_LOG:
+            elif error.code() in _OUT_OF_RANGE:
                 topic, partition = place = _place(record)
                 self._lost[place] = LogError(
                     f"{topic}/{partition} no longer holds the records that come next ({error.str()}): "
@@ -125,20 +126,20 @@ class Reader:
                 )
             else:
                 self._on_warning(error.str())
-        self._mind(good, reached, is_drained=is_drained)
+        self._note(good, reached, is_drained=is_drained)
         if self._lost and not good and not reached:
             raise next(iter(self._lost.values()))
         return good, reached
 
     def pause(self, places: Iterable[Place]) -> None:
-        """Stop fetching; what was fetched and not read is thrown away, so use it seldom."""
+        """Stop fetching. This drops records that were fetched and not read, so use it seldom."""
         paused = list(places)
         with group_errors("pause"):
             self._consumer.pause([TopicPartition(*place) for place in paused])
         self._paused.update(paused)
 
     def resume(self, places: Iterable[Place]) -> None:
-        """Go on after `pause`."""
+        """Fetch again after `pause`."""
         resumed = list(places)
         with group_errors("resume"):
             self._consumer.resume([TopicPartition(*place) for place in resumed])
@@ -149,19 +150,20 @@ class Reader:
         with group_errors("close the reader"):
             self._consumer.close()
 
-    def _is_over(self, record: Message) -> bool:
-        """Whether an error is of an earlier stretch of a partition: the client hands it out whenever it is asked next.
+    def _is_outdated(self, record: Message) -> bool:
+        """Return whether an error belongs to an earlier `open` of a partition: the client may return it much later.
 
-        Who slept while others emptied a bucket is told so of where it stood then, which is below where it reads now.
+        For example, a process slept while others emptied a bucket. Then it gets an error about its former position,
+        which is below the offset at which it reads now.
         """
         opened = self._opened.get(_place(record))
         return opened is None or 0 <= (record.offset() or 0) < opened
 
-    def _mind(self, records: Sequence[Message], reached: Mapping[Place, int], *, is_drained: bool) -> None:
-        """Note what was read, and whether the client stands still."""
+    def _note(self, records: Sequence[Message], reached: Mapping[Place, int], *, is_drained: bool) -> None:
+        """Note the positions, and ask the watch whether the client has stopped fetching."""
         if self._watch is None:
             return
-        # The last of each partition is enough, and they come in runs.
+        # The last record of each partition is enough, and the records of a partition come in runs.
         left = set(self._positions)
         for record in reversed(records):
             place = _place(record)
@@ -177,7 +179,7 @@ class Reader:
         self._stalled = self._watch.look(reading, is_drained=is_drained)
 
     def _renew(self) -> None:
-        """Go on with another client, where this one stands."""
+        """Replace a client that has stopped fetching; the new one goes on at the same positions."""
         stalled, self._stalled = [place for place in self._stalled if place in self._positions], []
         if not stalled:
             return
@@ -189,7 +191,7 @@ class Reader:
         if self._paused:
             with group_errors("pause"):
                 consumer.pause([TopicPartition(*place) for place in self._paused])
-        # It may take its time, and nobody has to wait for it.
+        # Closing may take long, and nothing has to wait for it.
         self._clients.in_background(self._consumer.close)
         self._consumer = consumer
 

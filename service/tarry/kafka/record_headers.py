@@ -1,12 +1,12 @@
-"""The headers of a record that was read, also where the client library cannot give them out.
+"""The headers of a record, even if the client library cannot return them.
 
-Kafka takes any bytes for a header's name, and confluent-kafka (2.16) only UTF-8. Where a name is something else,
-`headers()` raises SystemError, and a second call gives a list whose tuples have a hole in place of such a name: values
-and all other names are there, but a touch of the hole ends the process. The garbage collector knows of holes, and says
-what a tuple holds beside one. The bytes of the first such name stand in the error; those of further ones are lost.
+Kafka accepts any bytes as a header's name, but confluent-kafka (2.16) only UTF-8. If a name is not UTF-8, `headers()`
+raises SystemError. A second call returns a list whose tuples have a hole (a null pointer) in place of such a name. The
+values and all other names are there, but touching a hole crashes the process. The garbage collector knows of holes, and
+tells what else a tuple holds. The error contains the bytes of the first such name; those of further ones are lost.
 
-A plain `record.headers()` is no way to find out: where it has run some times, CPython (3.11 and later) calls the method
-without a look at what it left behind. Then it gives the list with its holes, and the error comes up somewhere behind.
+A plain `record.headers()` does not detect this reliably: after some calls, CPython (3.11 and later) calls the method
+without checking for a pending error. Then it returns the list with its holes, and the error is raised somewhere later.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ from confluent_kafka import Message
 from tarry.core.message import Headers
 
 LOST_NAME = "\N{REPLACEMENT CHARACTER}"
-"""Stands for a name whose bytes cannot be had."""
+"""Stands for a name whose bytes are lost."""
 
 read_headers: Callable[[Message], Headers | None] = methodcaller("headers")
 """`record.headers()`, which raises SystemError each time that a name is not UTF-8: then go on with `saved_headers`."""
 
 
 def headers_of(record: Message) -> Headers:
-    """All headers of a record, those whose names are not UTF-8 under stand-ins, as `saved_headers` gives them."""
+    """Return all headers of a record; names that are not UTF-8 are replaced as `saved_headers` does."""
     try:
         return list(read_headers(record) or [])
     except SystemError as error:
@@ -34,15 +34,15 @@ def headers_of(record: Message) -> Headers:
 
 
 def saved_headers(record: Message, error: SystemError) -> Headers:
-    r"""What can be had of the headers after `read_headers` has raised an error.
+    r"""Return the headers of a record after `read_headers` has raised an error.
 
     Args:
-        record: whose.
-        error: what was raised.
+        record: the record.
+        error: the error.
 
     Returns:
-        All of them in their order with their values. The first name that is not UTF-8 is written with `\x` for its bad
-        bytes, any further one is `LOST_NAME`.
+        All headers in their order, with their values. The first name that is not UTF-8 is written with `\x` for its bad
+        bytes; any further one is `LOST_NAME`.
     """
     first: str | None = _readable(_undecodable(error))
     headers: Headers = []
@@ -59,7 +59,7 @@ def saved_headers(record: Message, error: SystemError) -> Headers:
 
 
 def _undecodable(error: BaseException) -> bytes:
-    """The name at which the library failed first: it is the cause of all that followed."""
+    """Return the first name that the client library could not decode, from the chain of errors."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, UnicodeDecodeError):

@@ -1,8 +1,8 @@
-"""Why nobody can take a partition over though all is there to be read: its checkpoint is not of these logs.
+"""Why a take-over refuses a readable partition: its checkpoint does not belong to these logs.
 
-Either a topic is another one than the checkpoint speaks of, or it is the same one and has lost records, as behind an
-unclean election. Both would be skipped as done, or trimmed, though nobody has delivered them. A start with `--adopt`
-goes on with what there is (`adoption`).
+Either a topic is not the one that the checkpoint names, or it is the same one but has lost records, for example after
+an unclean leader election. In both cases a take-over would skip records as done, or trim them, that were never
+delivered. A start with `--adopt` goes on with the records that there are (`adoption`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,13 +17,13 @@ from tarry.kafka.topics import wheel_topic
 from tarry.kafka.types import Place
 
 SURE_AFTER_MS = 10_000
-"""How long a log must end too soon until it is believed: an end asked of a new leader may lag behind for a moment."""
+"""How long a log must end too soon until that is believed: the end that a new leader reports may lag for a moment."""
 
 ADOPT = "to deliver all that the intake holds now, run `tarry serve --adopt` once"
 
 
 def nothing_known(place: Place) -> str:
-    """The line that refuses a partition of which nothing says what is done."""
+    """Return the error line for a partition of which neither offsets nor journal say which records are done."""
     return (
         f"{place[0]}/{place[1]} holds records, and neither the group's offsets nor the journal say which of them are "
         f"done: {ADOPT}"
@@ -31,13 +31,13 @@ def nothing_known(place: Place) -> str:
 
 
 def another_origin(place: Place, had: Origin, now: Origin) -> str | None:
-    """The line that refuses a partition whose checkpoint is of other logs than there are now; None where it is not."""
+    """Return the error line for a partition whose checkpoint belongs to other logs than the present ones, or None."""
     changes = had.changes(place[0], now)
     return f"the checkpoint of {place[0]}/{place[1]} is of {'; and of '.join(changes)}: {ADOPT}" if changes else None
 
 
 def journal_cut(journal: Place, first: int, end: int, begin: int) -> str | None:
-    """The line that refuses a partition whose journal does not hold the offset at which a recovery begins, or None."""
+    """Return the error line for a partition whose journal lacks the offset at which a recovery begins, or None."""
     if first <= begin <= end:
         return None
     return (
@@ -47,7 +47,7 @@ def journal_cut(journal: Place, first: int, end: int, begin: int) -> str | None:
 
 
 def intake_cut(place: Place, start: int, low: int) -> str | None:
-    """The line that refuses a partition whose intake does not hold the first offset that is not done, or None."""
+    """Return the error line for a partition whose intake lacks the first offset that is not done, or None."""
     if start <= low:
         return None
     return (
@@ -64,14 +64,14 @@ def shortfall(
     end: int,
     spans: Mapping[Source, tuple[int, int]],
 ) -> str | None:
-    """The line that refuses a partition of which more is done than its logs hold; None where all is well.
+    """Return the error line for a partition whose done offsets reach beyond the ends of its logs, or None.
 
     Args:
         place: the partition.
         low: its low watermark.
-        checkpoint: committed with it.
-        done: what the journal says is done, by source.
-        end: where the intake ends.
+        checkpoint: the checkpoint committed with it.
+        done: the done offsets from the journal, by source.
+        end: the end of the intake.
         spans: for each slot the first offset that its log holds, and its end.
     """
     reached = {source: found.end for source, found in done.items()}
@@ -98,7 +98,7 @@ def _ends_too_soon(place: Place, log: str, end: int, done: int) -> str:
 
 
 class Shortfalls:
-    """Partitions whose logs end too soon, from when on.
+    """Remembers since when the logs of partitions end too soon.
 
     Args:
         clock: monotonic time.
@@ -109,19 +109,19 @@ class Shortfalls:
         self._since_ms: dict[Place, int] = {}
 
     def forget(self, places: Iterable[Place]) -> None:
-        """These are somebody else's: when they come back, an end that is too short then may lag anew."""
+        """Forget partitions that belong to another member: when they come back, an end may lag anew."""
         for place in places:
             self._since_ms.pop(place, None)
 
     def judge(self, found: Mapping[Place, str | None]) -> None:
-        """Refuse partitions, for now, and for good once that has lasted.
+        """Refuse partitions whose logs end too soon: for now, and permanently after `SURE_AFTER_MS`.
 
         Args:
-            found: for each partition that was looked at what `shortfall` says.
+            found: for each partition that was looked at, the line from `shortfall` or `journal_cut`, or None.
 
         Raises:
-            RetriableError: it may be a moment's lag.
-            UsageError: it is none.
+            RetriableError: the end may only lag for a moment.
+            UsageError: the log has ended too soon for `SURE_AFTER_MS`.
         """
         now_ms = self._clock.monotonic_ms()
         for place, line in found.items():

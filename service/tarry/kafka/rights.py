@@ -1,4 +1,4 @@
-"""Rights: what the user of the service needs, as docs/security.md lists it, and what of that the brokers miss."""
+"""Rights (ACLs): those that the service's user needs, as docs/security.md lists them, and which of them are missing."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ DENIED: Final = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-"""What a broker says to whom it does not trust."""
+"""The errors of a broker that denies access."""
 
 REQUEST_TIMEOUT_S: Final = 10.0
 
@@ -30,11 +30,12 @@ _GUIDE: Final = "docs/security.md lists all that is needed"
 
 
 class Rights(NamedTuple):
-    """What the service needs to do with a topic.
+    """The operations on a topic that the service needs.
 
     Args:
         must: operations that it cannot work without.
-        should: those without which only tidying up suffers, or what clients can learn; all, where it does without.
+        should: operations without which only trimming fails, or clients cannot learn what the intake accepts. For a
+            topic that the service can do without, all operations are here.
     """
 
     must: frozenset[AclOperation]
@@ -42,11 +43,11 @@ class Rights(NamedTuple):
 
 
 def rights_on(intake: str, levels: int) -> dict[str, Rights]:
-    """What the service needs on an intake and on the topics beside it.
+    """Return the rights that the service needs on an intake and on the topics that belong to it.
 
     Args:
         intake: its name.
-        levels: how many its overflow wheel has.
+        levels: how many levels its overflow wheel has.
     """
     delete = frozenset({DELETE})
     return {
@@ -55,7 +56,7 @@ def rights_on(intake: str, levels: int) -> dict[str, Rights]:
         intake + JOURNAL: Rights(frozenset({READ, WRITE, _KNOW}), delete),
         intake + DEAD: Rights(frozenset({WRITE, _KNOW})),
         intake + STATUS: Rights(frozenset(), frozenset({WRITE, _KNOW})),
-        # A bucket that is not emptied keeps its entry in the checkpoint, which has room for so many.
+        # DELETE is a must: a bucket that is not emptied keeps its entry in the checkpoint, whose room is limited.
         **{
             wheel_topic(intake, level): Rights(frozenset({READ, WRITE, DELETE, _KNOW}))
             for level in range(1, levels + 1)
@@ -66,7 +67,7 @@ def rights_on(intake: str, levels: int) -> dict[str, Rights]:
 def granted(
     admin: AdminClient, topics: Collection[str], timeout_s: float
 ) -> dict[str, frozenset[AclOperation] | KafkaError]:
-    """What this user may do with topics, or why that is not known of one; nothing where the brokers do not tell."""
+    """Return the operations that this user may do on topics, or the error of a topic; empty if brokers do not tell."""
     if not topics:
         return {}
     futures = admin.describe_topics(
@@ -82,7 +83,7 @@ def granted(
 
 
 def granted_on_group(admin: AdminClient, group: str, timeout_s: float) -> frozenset[AclOperation] | KafkaError:
-    """What this user may do with a consumer group, or why that is not known, such as that there is no such group."""
+    """Return the operations that this user may do on a consumer group, or the error, such as that it does not exist."""
     futures = admin.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=timeout_s)
     try:
         return frozenset(futures[group].result().authorized_operations or ())
@@ -91,22 +92,22 @@ def granted_on_group(admin: AdminClient, group: str, timeout_s: float) -> frozen
 
 
 def check_rights(admin: AdminClient, group: str, needed: Mapping[str, Rights], *, all_there: bool = False) -> None:
-    """Make sure that the service could work with its topics, and with its group.
+    """Check that the service's user has the rights on its topics and its group.
 
     Args:
         admin: an admin client of the service's user.
         group: its consumer group.
-        needed: by topic.
-        all_there: all of them were made; else those that are not there, or hidden from this user, are passed over.
+        needed: the rights, by topic.
+        all_there: whether all topics exist; else topics that do not exist, or are hidden from this user, are skipped.
 
     Raises:
-        RetriableError: the brokers do not answer, or do not know all of it yet.
-        UsageError: rights are missing; one line that names all of them.
+        RetriableError: the brokers do not answer, or do not know all topics yet.
+        UsageError: rights are missing; one line names all of them.
     """
     with group_errors("ask for the cluster's topics"):
         known = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
     if all_there and (hidden := [topic for topic, rights in needed.items() if rights.must and topic not in known]):
-        raise RetriableError(f"topic {hidden[0]} is there and hidden from this user, who has no right to it ({_GUIDE})")
+        raise RetriableError(f"topic {hidden[0]} exists, but this user has no right to see it ({_GUIDE})")
     missing = []
     for topic, answer in granted(admin, [name for name in needed if name in known], REQUEST_TIMEOUT_S).items():
         if isinstance(answer, KafkaError):
@@ -126,15 +127,15 @@ def check_rights(admin: AdminClient, group: str, needed: Mapping[str, Rights], *
 
 
 def lacking_rights(missing: Iterable[str]) -> str:
-    """The line that refuses what rights are missing for, each as `READ on topic orders`."""
+    """Return the error line for missing rights, each given as `READ on topic orders`."""
     return f"rights are missing: {'; '.join(missing)} ({_GUIDE})"
 
 
 def denial(error: FatalError) -> UsageError | None:
-    """What refuses partitions of whose topics one may not be used; None where the error is another one."""
+    """Return the error that refuses partitions, if this one denies access to a topic; else None."""
     return UsageError(f"{error} ({_GUIDE})") if error.code == _TOPIC_DENIED else None
 
 
 def names(operations: Iterable[AclOperation]) -> str:
-    """Operations as a line names them."""
+    """Return the names of operations, for an error line."""
     return ", ".join(sorted(operation.name for operation in operations))

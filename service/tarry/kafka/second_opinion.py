@@ -1,7 +1,7 @@
-"""What other brokers than the one that was asked say of topics.
+"""Asking other brokers about topics that one broker does not know.
 
-A broker that is cut off from its controllers answers from what it knew before, for as long as it runs. So before a
-topic is taken for one that does not exist, two brokers must say so, each to a client that knows of no other.
+A broker that is cut off from its controllers answers from old metadata for as long as it runs. So a topic counts as
+missing only if two brokers say so, each asked by a client that knows no other broker.
 """
 
 from collections.abc import Collection
@@ -15,19 +15,19 @@ from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import Target, TopicAdmin
 
 ENOUGH = 2
-"""Answers: of two at least one is not of the broker that gave the first answer, whichever that was."""
+"""How many answers are enough: of two, at least one is not from the broker that answered first, whichever that was."""
 
 MOST_SILENT = 2
-"""Brokers that are waited for in vain: who asks waits meanwhile."""
+"""After how many brokers that do not answer to give up, because the caller waits meanwhile."""
 
 
 class SecondOpinion:
     """Asks brokers one by one.
 
     Args:
-        cluster: where.
-        admin: an admin client, which says which brokers there are.
-        timeout_s: how long each is waited for.
+        cluster: the Kafka cluster.
+        admin: an admin client, which lists the brokers.
+        timeout_s: how long to wait for each.
     """
 
     def __init__(self, cluster: Cluster, admin: AdminClient, timeout_s: float) -> None:
@@ -35,15 +35,15 @@ class SecondOpinion:
         self._admin = admin
         self._timeout_s = timeout_s
         self._silent: set[str] = set()
-        """Those that did not answer when they were asked last."""
+        """The brokers that did not answer at their last request."""
 
     def __call__(self, topics: Collection[str]) -> dict[str, Target]:
-        """Look at topics: one that any of the brokers knows is there.
+        """Ask about topics; a topic exists if any of the brokers knows it.
 
-        One that is not found while a broker does not answer is there, perhaps, and can't be written to.
+        If a topic is not found and a broker does not answer, the topic may exist, but cannot be written to.
 
         Raises:
-            RetriableError: none of them answers.
+            RetriableError: no broker answers.
         """
         found: dict[str, Target] = {}
         silence: RetriableError | None = None
@@ -65,11 +65,11 @@ class SecondOpinion:
             return found
         if not found:
             raise silence
-        # The one that answers may be the one that did not know it before.
+        # The only broker that answered may be the one that did not know the topic before.
         return {name: one if one.partitions else Target(1, str(silence)) for name, one in found.items()}
 
     def _addresses(self) -> list[str]:
-        """In which order they are asked: the broker that tells of all comes last, but for those that were silent."""
+        """Return the addresses in the order to ask: the broker that listed them comes last, before only silent ones."""
         with group_errors("ask for the cluster's brokers"):
             told = self._admin.list_topics(timeout=self._timeout_s)
         brokers = sorted(told.brokers.items(), key=lambda one: (one[0] == told.orig_broker_id, one[0]))

@@ -1,6 +1,7 @@
-"""librdkafka's properties for each client of the service, and why.
+"""librdkafka properties for each client of the service, and why.
 
-The user's `kafka.options` come first (security, addresses, buffers); what the promises rest on comes last and wins.
+The user's `kafka.options` come first (security, addresses, buffers). The properties on which our guarantees depend come
+last and override them.
 """
 
 from collections.abc import Mapping
@@ -12,56 +13,57 @@ from tarry.kafka.clients import LIBRARY, Clients, Properties
 from tarry.library_log import library_log
 
 SESSION_TIMEOUT_MS = 6_000
-"""How long a dead member is waited for: Kafka's own least (`group.min.session.timeout.ms`)."""
+"""How long the group waits for a dead member: the least that Kafka allows (`group.min.session.timeout.ms`)."""
 
 HEARTBEAT_MS = 500
-"""How long a member of a classic group may go on without hearing that another has left, whose partitions wait for it.
+"""How often a member of a classic group sends a heartbeat, and so learns that another member has left.
 
-The usual third of the session would be most of the pause of a rolling update.
+Until it learns that, the partitions of the other member wait. The usual third of the session timeout would be most of
+the pause of a rolling update.
 """
 
 TRANSACTION_TIMEOUT_MS = 30_000
-"""How long the broker keeps the open transaction of a process that nobody fences."""
+"""How long the broker keeps the open transaction of a process that no other process fences."""
 
 MAX_POLL_INTERVAL_MS = 45_000
-"""How long the loop may not look at the group, and a classic group waits for who does not join again.
+"""How long the loop may not poll the group, and how long a classic group waits for a member that does not rejoin.
 
-A request to join is waited for as long: on a connection that swallows what it is given, nobody serves until then. The
-supervisor ends a loop that stands still much sooner.
+The client waits as long for the answer to a join request: on a connection that swallows data, no member serves until
+then. The supervisor ends a loop that hangs much sooner.
 """
 
 MESSAGE_TIMEOUT_MS = 5_000
 """How long a target without a leader may hold a firing transaction."""
 
 BATCH_BYTES = 262_144
-"""The largest batch of several records: any topic of an intake takes it, and most targets.
+"""The largest batch of several records, in bytes: all topics of an intake accept it, and most targets.
 
-Where more than one batch waits for a partition, the client library spins until the first is acknowledged (librdkafka
+While more than one batch waits for a partition, the client library spins until the first is acknowledged (librdkafka
 2.16, `rd_kafka_toppar_producer_serve`): it counts messages in flight, asks to be woken at once, and may send none. So
-what a transaction writes to a partition should be one batch.
+the records of a transaction for one partition should be one batch.
 """
 
 LINGER_MS = 20
-"""How long a record waits for others of its batch while a transaction is written; for the same reason not shorter.
+"""How long a record waits for others of its batch while a transaction is written; not shorter, for the same reason.
 
-Whatever waits for deliveries flushes, which ends the wait.
+A flush, which every wait for deliveries does, ends this wait.
 """
 
 
 QUEUE_KBYTES = 65_536
-"""What a reader fetches ahead."""
+"""How much a reader fetches ahead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where the cluster is, and how to speak to it.
+    """The address of a cluster, and the properties of its clients.
 
     Attributes:
         bootstrap_servers: HOST:PORT, several separated by commas.
-        options: librdkafka's properties, from the user; never shown, because there may be secrets among them.
-        clients: who makes the clients.
-        reads_as: the group that readers name. They never join, and commit nothing, but librdkafka looks for the
-            group's coordinator, which takes a right where there are ACLs.
+        options: librdkafka properties from the user; never shown, because they may contain secrets.
+        clients: makes the clients.
+        reads_as: the group id of readers. They never join and commit nothing, but librdkafka looks for the group's
+            coordinator, which needs a right if the cluster has ACLs.
     """
 
     bootstrap_servers: str
@@ -75,10 +77,10 @@ class Cluster:
             raise ConfigError(f"bootstrap_servers: HOST:PORT as text, several with commas: {given!r}")
 
     def client(self, **properties: Any) -> Properties:
-        """The properties of any client: those given here, with `_` for dots, win over the user's options."""
+        """Return the properties of a client; those given here, with `_` for dots, override the user's options."""
         ours = {name.replace("_", "."): value for name, value in properties.items()}
         return {
-            # What librdkafka has to say goes through logging, which the service turns into its own lines.
+            # librdkafka's log goes through logging, which the service turns into its own log lines.
             "logger": library_log(),
             **self.options,
             "bootstrap.servers": self.bootstrap_servers,
@@ -86,7 +88,7 @@ class Cluster:
         }
 
     def member(self, group: str, protocol: Literal["classic", "consumer"], instance: str | None) -> Properties:
-        """The group consumer: it owns partitions, reads none, and commits only what it is told."""
+        """Return the properties of the group consumer: it owns partitions, reads none, and commits only on request."""
         properties = self.client(
             group_id=group,
             group_protocol=protocol,
@@ -108,7 +110,9 @@ class Cluster:
         return properties
 
     def reader(self, queue_kbytes: int = QUEUE_KBYTES) -> Properties:
-        """A consumer without a group, which reads what it is assigned; falling off the log is an error, no skip.
+        """Return the properties of a consumer without a group, which reads the partitions that it is assigned.
+
+        An offset out of range is an error; the consumer does not skip records.
 
         Args:
             queue_kbytes: how much it fetches ahead.
@@ -119,7 +123,7 @@ class Cluster:
             enable_auto_offset_store=False,
             auto_offset_reset="error",
             isolation_level="read_committed",
-            queued_min_messages=5_000,  # of each partition; every record takes half a kilobyte beside its bytes
+            queued_min_messages=5_000,  # for each partition; every record costs half a kilobyte beside its bytes
             queued_max_messages_kbytes=queue_kbytes,
             fetch_queue_backoff_ms=5,
             fetch_wait_max_ms=100,
@@ -128,19 +132,22 @@ class Cluster:
         )
 
     def admin(self) -> Properties:
-        """An admin client, which asks for leaders anew every other second.
+        """Return the properties of an admin client, which asks for the leaders again every other second.
 
-        It keeps what it knows of them for 15 minutes otherwise, and is refused with that after each move of a leader:
-        FENCED_LEADER_EPOCH, at which it does not ask anew (seen with librdkafka 2.16).
+        By default it caches them for 15 minutes. After a leader has moved, brokers refuse its requests with
+        FENCED_LEADER_EPOCH, and it does not refresh its cache at that error (seen with librdkafka 2.16).
         """
         return self.client(metadata_max_age_ms=2_000)
 
     def asker(self, group: str) -> Properties:
-        """A consumer that asks for the group's committed offsets, under open transactions too; it never joins."""
+        """Return the properties of a consumer that asks for the group's committed offsets, and never joins.
+
+        It does not wait for open transactions.
+        """
         return self.client(group_id=group, enable_auto_commit=False, isolation_level="read_uncommitted")
 
     def publisher(self) -> Properties:
-        """A producer of what nobody waits for: it gives up soon, and says so."""
+        """Return the properties of a producer of records that nothing waits for: it gives up soon and reports that."""
         return self.client(
             message_timeout_ms=MESSAGE_TIMEOUT_MS,
             enable_idempotence=True,
@@ -160,12 +167,12 @@ class Cluster:
     def transactor(
         self, transactional_id: str, batch_bytes: int = BATCH_BYTES, *, compressed: bool = False
     ) -> Properties:
-        """A transactional producer: order by key as Java's clients have it, errors reported alone.
+        """Return the properties of a transactional producer: Java's partitioner, delivery reports only for errors.
 
         Args:
-            transactional_id: the name under which Kafka knows it.
-            batch_bytes: the largest batch of several records; one that is larger by itself goes alone.
-            compressed: whether what it writes is compressed, where the user's options say nothing.
+            transactional_id: the name by which Kafka knows it.
+            batch_bytes: the largest batch of several records; a record that is larger goes in a batch of its own.
+            compressed: whether to compress, if the user's options do not.
         """
         compression = {"compression_type": "zstd"} if compressed and not self.compresses else {}
         return self.client(
@@ -177,14 +184,14 @@ class Cluster:
             acks="all",
             max_in_flight_requests_per_connection=5,
             partitioner="murmur2_random",
-            # A typing error in a target must not make a topic.
+            # A typing error in a target must not create a topic.
             allow_auto_create_topics=False,
             topic_metadata_propagation_max_ms=2_000,
             delivery_report_only_error=True,
             linger_ms=LINGER_MS,
             batch_num_messages=10_000,
             batch_size=batch_bytes,
-            # The brokers and the topics set the limits; a client's own would keep dead letters out of their topic.
+            # The brokers and topics set the limits; the client's own limit would keep dead letters out of their topic.
             message_max_bytes=200_000_000,
             queue_buffering_max_messages=200_000,
             # Back-to-back transactions meet CONCURRENT_TRANSACTIONS and wait this long: 100 ms by default.

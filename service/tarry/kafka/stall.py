@@ -1,10 +1,11 @@
-"""Notices a consumer that gets nothing though there is something to get.
+"""Noticing a consumer that has stopped fetching although there are records to fetch.
 
-When it loses its connections the client library may stop fetching for good: nothing comes and nothing is said, while
-other clients beside it go on (librdkafka #4916; seen with 2.16, some times in an hour of cut connections). Only a new
-consumer gets over it. That no record comes tells nothing by itself: so the brokers are asked, by another client.
+When it loses its connections, the client library may stop fetching permanently: no record and no error comes, while
+other clients of the same process go on (librdkafka #4916; seen with 2.16, some times in an hour of cut connections).
+Only a new consumer helps. That no record comes proves nothing by itself, so another client asks the brokers.
 
-What was fetched and waits for the reader has come. So nothing is concluded while the reader gets all that it can take.
+Records that were fetched may still wait in the client library for the reader. So the watch concludes nothing while each
+read returns as many records as it asked for.
 """
 
 from collections.abc import Mapping
@@ -14,21 +15,21 @@ from tarry.kafka.offsets import Offsets, Pending
 from tarry.kafka.types import Place
 
 STALL_MS = 10_000
-"""How long nothing comes of a partition before the brokers are asked whether there is something."""
+"""How long no record of a partition comes before the brokers are asked whether there is one."""
 
 MOST_STALL_MS = 300_000
-"""The same at most: it doubles each time that a new consumer did not help, as where a quota of the brokers holds it."""
+"""The longest such time: it doubles whenever a new consumer did not help, for example because of a broker's quota."""
 
 _LOOK_EVERY_MS = 500
 _PAUSE_MS = 2_000
-"""Who has not read for so long has not waited either."""
+"""A reader that has not read for this long was not waiting for records meanwhile."""
 
 
 class StallWatch:
-    """Watches over the partitions of one reader.
+    """Watches the partitions of one reader.
 
     Args:
-        offsets: asks the brokers, by a client of its own.
+        offsets: asks the brokers, with another client.
         clock: monotonic time.
     """
 
@@ -37,20 +38,20 @@ class StallWatch:
         self._clock = clock
         self._looked_ms = -_PAUSE_MS
         self._since: dict[Place, tuple[int, int]] = {}
-        """Where each partition stands, and since when."""
+        """The position of each partition, and since when it has not moved."""
         self._patience_ms: dict[Place, int] = {}
-        """Where a new consumer has not helped yet."""
+        """The increased waiting time of partitions for which a new consumer has not helped yet."""
         self._asked: Pending | None = None
 
     def look(self, positions: Mapping[Place, int], *, is_drained: bool) -> list[Place]:
-        """Look at the partitions that are being read; called at each read, never waits.
+        """Check the partitions that are being read, without waiting; call this at each read.
 
         Args:
-            positions: the offset that comes next of each.
-            is_drained: whether the reader got less than it asked for, so that nothing waits for it.
+            positions: the next offset of each.
+            is_drained: whether the reader got fewer records than it asked for, so that none waits for it.
 
         Returns:
-            Those that stand still, though there is something behind their positions.
+            The partitions whose position does not move, although there are records to read.
         """
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._looked_ms < _LOOK_EVERY_MS:
@@ -83,5 +84,5 @@ class StallWatch:
                 if end > at:
                     stalled.append(place)
                     self._patience_ms[place] = min(2 * self._patience_ms.get(place, STALL_MS), MOST_STALL_MS)
-                self._since[place] = at, now_ms  # it is asked for again when as much time has passed
+                self._since[place] = at, now_ms  # ask again only after the waiting time has passed once more
         return stalled

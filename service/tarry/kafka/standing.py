@@ -1,6 +1,6 @@
-"""How partitions stand, for who is no member: what would serve as their checkpoint, and why it may not.
+"""The standing of partitions, seen from outside the group: which checkpoint a take-over would use, or why it refuses.
 
-It is what a take-over would find (`takeover`), without fencing anybody and without committing anything.
+It is what a take-over would find (`takeover`), but without fencing any process or committing anything.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,18 +24,20 @@ from tarry.kafka.types import Place
 
 
 class Standing(NamedTuple):
-    """How one partition stands.
+    """The standing of one partition.
 
     Attributes:
         place: the partition.
-        refusal: why nobody can take it over, in one line; None where nothing is known against it.
-        may_pass: whether it is refused by where its logs begin and end: an end may lag for a moment.
-        last: the last checkpoint of this cluster that can be read, whether it serves or not; None where there is none.
-        is_committed: whether the group's own offset serves, or would if it were not refused.
-        origin: the ids of now.
+        refusal: why no process can take it over, in one line; None if nothing is known against it.
+        may_pass: whether the refusal may pass, because it follows from where logs begin or end: an end may lag for a
+            moment.
+        last: the last readable checkpoint of this cluster, whether a take-over would use it or not; None if there is
+            none.
+        is_committed: whether the take-over would use the committed offset, not a copy, even if it is then refused.
+        origin: the present ids.
         start: the first offset that the intake holds.
-        journal_end: where the journal ends.
-        spans: for each slot of `last` that there is, the first offset that its log holds, and its end.
+        journal_end: the end of the journal.
+        spans: for each existing slot of `last`, the first offset that its log holds, and its end.
     """
 
     place: Place
@@ -50,18 +52,18 @@ class Standing(NamedTuple):
 
 
 class _Logs(NamedTuple):
-    """Where a partition's logs begin and end: the intake, and the journal."""
+    """The first offsets and the ends of a partition's intake and journal."""
 
     intake: tuple[int, int]
     journal: tuple[int, int]
 
 
 class Standings:
-    """Looks at partitions.
+    """Finds the standing of partitions.
 
     Args:
-        cluster: where.
-        group: the service's.
+        cluster: the Kafka cluster.
+        group: the service's consumer group.
         clock: for waiting.
     """
 
@@ -77,12 +79,12 @@ class Standings:
         self._offsets.close()
 
     def of(self, intake: str, partitions: Iterable[int], geometry: Geometry) -> list[Standing]:
-        """Look at partitions of an intake that exists.
+        """Return the standing of partitions of an intake that exists.
 
         Args:
             intake: its name.
-            partitions: which.
-            geometry: of its overflow wheel, as configured.
+            partitions: their numbers.
+            geometry: the configured shape of its overflow wheel.
 
         Raises:
             BrokerError: no answer.
@@ -92,7 +94,7 @@ class Standings:
             return []
         origin = self._origins.of({intake: geometry})[intake]
         journals = [journal_of(place) for place in places]
-        # Somebody may serve them meanwhile: what is asked first is the least.
+        # Owners may serve the partitions meanwhile, and offsets grow: those that must be smallest are asked for first.
         starts = self._offsets.starts([*places, *journals])
         committed = self._offsets.committed(places)
         ends = self._offsets.ends(journals, committed=False)
@@ -114,7 +116,7 @@ class Standings:
         if not is_committed:
             copy, refusal = self._last_copy(place, logs)
             last = copy or own
-            is_untouched = logs.intake[0] == logs.intake[1]  # nobody has served it yet, or sent to it
+            is_untouched = logs.intake[0] == logs.intake[1]  # no process has served it or sent to it yet
             if refusal is None and last is None and not is_untouched:
                 refusal = nothing_known(place)
             if refusal is None and last is not None:
@@ -139,7 +141,7 @@ class Standings:
         )
 
     def _last_copy(self, place: Place, logs: _Logs) -> tuple[Kept | None, str | None]:
-        """The copy that would serve; or why none can be told."""
+        """Return the copy that a take-over would use, if there is one; or why the copies cannot be read."""
         found: Kept | None = None
         try:
             for record in self._records(place, *logs.journal):
@@ -153,7 +155,7 @@ class Standings:
     def _fault_of_logs(
         self, place: Place, last: Kept, logs: _Logs, spans: Mapping[Source, tuple[int, int]]
     ) -> str | None:
-        """Why the logs are not those that the checkpoint speaks of, though they have the same ids."""
+        """Return why the logs do not fit the checkpoint although they have the same ids; None if they fit."""
         low, checkpoint = last
         begin = checkpoint.reads_from
         first, end = logs.journal
@@ -172,7 +174,7 @@ class Standings:
         """Read a partition's journal.
 
         Raises:
-            ValueError: a record is none of ours, or a copy of a checkpoint that cannot be read.
+            ValueError: a record is not the service's, or is a copy that cannot be read.
         """
         journal = journal_of(place)
         if begin < end:

@@ -1,4 +1,4 @@
-"""What the owners of an intake's partitions accept, read from `I.status`; see `tarry.core.request.status`."""
+"""Reading from `I.status` what the owners of an intake's partitions accept; see `tarry.core.request.status`."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from tarry.kafka.topics import STATUS, TopicAdmin
 from tarry.kafka.types import Place
 
 WITHIN_MS = 10_000
-"""How long it may take to read."""
+"""How long reading the topic may take."""
 
 READ_MOST = 1_000
 READ_WAIT_S = 0.1
@@ -26,18 +26,18 @@ def statuses_of(
     clock: Clock,
     on_warning: Callable[[str], None],
 ) -> dict[int, Status]:
-    """What is known of the partitions of an intake, by number; nothing where no service has told.
+    """Return the published status of an intake's partitions, by number; those without one are left out.
 
     Args:
         intake: its name.
-        cluster: where.
+        cluster: the Kafka cluster.
         topics: finds topics.
-        offsets: questions to the brokers.
+        offsets: asks the brokers for offsets.
         clock: monotonic time.
-        on_warning: takes the text of what a client gets over by itself, and of records that nobody can read.
+        on_warning: takes the text of an error from which a client recovers by itself, or about an unreadable record.
 
     Raises:
-        RetriableError: the brokers do not answer, or do not let us read it.
+        RetriableError: the brokers do not answer, or do not let us read the topic.
     """
     name = intake + STATUS
     found = topics.find([intake, name])
@@ -62,7 +62,7 @@ def statuses_of(
 def _last_values(
     cluster: Cluster, place: Place, start: int, end: int, clock: Clock, on_warning: Callable[[str], None]
 ) -> dict[bytes, bytes]:
-    """The last value of each key."""
+    """Return the last value of each key."""
     values: dict[bytes, bytes] = {}
     warnings: list[str] = []
     reader = Reader(cluster, warnings.append)
@@ -74,7 +74,7 @@ def _last_values(
             records, reached = reader.read(READ_MOST, READ_WAIT_S)
             for record in records:
                 position = (record.offset() or 0) + 1
-                if record.value() is None:  # who asks the brokers for their time
+                if record.value() is None:  # a tombstone, such as those of `broker_time`
                     values.pop(record.key() or b"", None)
                 else:
                     values[record.key() or b""] = record.value() or b""

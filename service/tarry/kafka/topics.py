@@ -1,6 +1,6 @@
-"""Topics: what those beside an intake are called, and the admin that finds topics, looks at them and makes them.
+"""Topics: the names of an intake's topics, and the admin that finds, describes and creates topics.
 
-What the topics of an intake must be like is in `intake_topics`.
+The required configuration of an intake's topics is in `intake_topics`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,31 +18,31 @@ from tarry.errors import RetriableError, UsageError
 from tarry.kafka.errors import error_of, group_errors, translate_group
 
 RESULTS, JOURNAL, DEAD, STATUS, WHEEL = ".results", ".journal", ".dead", ".status", ".wheel-"
-"""What the names of topics beside an intake end with; a level's number stands behind the last."""
+"""The suffixes of the names of an intake's topics; a level's number follows the last one."""
 
 REQUEST_TIMEOUT_S = 30.0
 
 NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
-"""What a request about a topic says where there is none of that name."""
+"""The errors of a request about a topic that does not exist."""
 
 _OF_THE_TOPIC = frozenset(
     {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE}
 )
-"""What a request about several topics says of one of them."""
+"""The errors of a request about several topics that concern only one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as it should be.
+    """The required configuration of a topic.
 
     Attributes:
         name: of the topic.
         partitions: how many; checked.
-        replication: how many copies, where it is made here.
-        config: properties that are checked.
-        extra: properties that it is made with, and that an operator may change.
-        least_max_bytes: its limit on a batch of messages must be so much; None where nobody needs to know.
-        partitions_note: what another number of partitions tells, to be said with it.
+        replication: the replication factor, if it is created here.
+        config: settings that are checked.
+        extra: settings that it is created with, and that an operator may change.
+        least_max_bytes: the least allowed limit on a batch of messages; None: not checked.
+        partitions_note: text added to the error about another number of partitions: its likely cause, and what to do.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A topic as it is."""
+    """The actual configuration of a topic."""
 
     partitions: int
     config: Mapping[str, str]
@@ -64,13 +64,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A topic that messages are for, as the brokers see it now.
+    """A target topic, as the brokers describe it now.
 
     Attributes:
-        partitions: how many; 0 where there is no topic of this name.
-        obstacle: why nothing can be written to it at present, in one line; empty where nothing is known against it.
-        max_bytes: its limit on a batch of records; None where the brokers do not tell.
-        compacted: whether it takes no record without a key.
+        partitions: how many; 0 if there is no topic of this name.
+        obstacle: why it cannot be written to at present, in one line; empty if nothing is known against it.
+        max_bytes: its limit on a batch of records; None if the brokers do not tell.
+        compacted: whether it refuses records without a key.
     """
 
     partitions: int
@@ -80,16 +80,16 @@ class Target:
 
 
 def wheel_topic(intake: str, level: int) -> str:
-    """The topic of a level of an intake's overflow wheel; the lowest is 1."""
+    """Return the topic of a level of an intake's overflow wheel; the lowest level is 1."""
     return f"{intake}{WHEEL}{level}"
 
 
 class TopicAdmin:
-    """Makes and checks topics.
+    """Finds, describes and creates topics.
 
     Args:
         admin: an admin client.
-        on_made: called with the name of each topic as soon as it is made.
+        on_made: called with the name of each topic as soon as it is created.
     """
 
     def __init__(self, admin: AdminClient, on_made: Callable[[str], None] = lambda _name: None) -> None:
@@ -97,7 +97,7 @@ class TopicAdmin:
         self._on_made = on_made
 
     def find(self, names: Iterable[str]) -> dict[str, Found]:
-        """Those of the topics that exist."""
+        """Return those of the topics that exist."""
         wanted = set(names)
         with group_errors("ask for the cluster's topics"):
             known = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
@@ -113,7 +113,7 @@ class TopicAdmin:
         return {name: Found(len(known[name].partitions), configs[name]) for name in there}
 
     def targets(self, names: Iterable[str], timeout_s: float) -> dict[str, Target]:
-        """Look at topics that messages are for, all in two requests.
+        """Describe target topics, all of them with two requests.
 
         Raises:
             RetriableError: the brokers do not answer.
@@ -141,7 +141,7 @@ class TopicAdmin:
         return {**targets, **self._limits(targets, timeout_s)}
 
     def _limits(self, targets: Mapping[str, Target], timeout_s: float) -> dict[str, Target]:
-        """What the settings of those that exist forbid; those that may not be asked for are left out."""
+        """Return existing targets with the limits from their settings, except those whose settings we may not read."""
         there = [ConfigResource(ResourceType.TOPIC, name) for name, target in targets.items() if target.partitions]
         if not there:
             return {}
@@ -159,13 +159,13 @@ class TopicAdmin:
         return known
 
     def make(self, topics: Iterable[Topic]) -> list[str]:
-        """Make topics; one that another process has just made is fine.
+        """Create topics; it is no error if another process has just created one.
 
         Returns:
-            Those that were made here.
+            The names of those that were created here.
 
         Raises:
-            UsageError: the cluster refuses one, with the reason; the others are made.
+            UsageError: the cluster refuses one, with the reason; the others are created.
         """
         wanted = [NewTopic(t.name, t.partitions, t.replication, config={**t.config, **t.extra}) for t in topics]
         if not wanted:
@@ -186,7 +186,7 @@ class TopicAdmin:
 
 
 def _refusal(name: str, error: KafkaError) -> UsageError | None:
-    """Why a topic was not made; None: another process has made it."""
+    """Return why a topic was not created; None if another process has created it."""
     if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
         return None
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:

@@ -1,4 +1,4 @@
-"""A reader for whoever only looks on: what it would read may be deleted meanwhile, and somebody waits for it."""
+"""A reader for inspection from outside: it goes on behind deleted records, and does not wait without limit."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,15 +12,15 @@ from tarry.kafka.settings import QUEUE_KBYTES, Cluster
 from tarry.kafka.types import Place
 
 PATIENCE_MS = 60_000
-"""How long nothing may come of a log that is not read to its end; a dead writer's transaction lasts half that."""
+"""How long no record may come of a log that is not read to its end; a dead writer's transaction lasts half that."""
 
 
 class TrimTolerantReader(Reader):
-    """A reader that gives up when nothing comes.
+    """A reader that skips deleted records, and gives up when no record comes for long.
 
     Args:
-        cluster: where.
-        clock: for the bound.
+        cluster: the Kafka cluster.
+        clock: monotonic time.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
@@ -39,21 +39,21 @@ class TrimTolerantReader(Reader):
         super().open(starts)
 
     def read(self, most: int, timeout_s: float) -> tuple[Sequence[Message], Mapping[Place, int]]:
-        """Wait until `most` records are there or the time is over; see `Reader`.
+        """Wait until `most` records have come or the time is over; see `Reader`.
 
         Raises:
-            RetriableError: nothing has come for long.
+            RetriableError: no record has come for `PATIENCE_MS`.
         """
         records, reached = super().read(most, timeout_s)
         if records or reached:
             self._waits_since_ms = self._clock.monotonic_ms()
         elif self._clock.monotonic_ms() - self._waits_since_ms > PATIENCE_MS:
-            raise RetriableError(f"nothing came for {PATIENCE_MS // 1000} s: {self._warning}")
+            raise RetriableError(f"no record came for {PATIENCE_MS // 1000} s: {self._warning}")
         return records, reached
 
 
 class _Forgiving(Cluster):
-    """A cluster whose readers go on where the log begins, when what they would read is deleted."""
+    """A cluster whose readers go on at the beginning of the log when their next records are deleted."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The two values that all of the edge speaks in."""
+"""The two value types that all modules of the Kafka edge use."""
 
 Place = tuple[str, int]
 """A topic and a partition."""

@@ -1,11 +1,11 @@
-"""Where a message is, by its handle: it waits, or something became of it, or nobody knows it.
+"""Finding a message by its handle: it waits, or it has a result, or it is unknown.
 
-    1. results from its due time on      soon read, and what is over has mostly been delivered
+    1. results from its due time on      quick to read, and most messages in the past were delivered
     2. the journal, the intake, the slots that its due time can be in, from the highest level down
     3. results from its due time on, once more: it may have been delivered meanwhile
-    4. older results                     cancelled, dead, a duplicate, before it was due
+    4. older results                     cancelled, dead, or a duplicate, before it was due
 
-Nothing is overtaken by what moves on while it looks: a message moves in the direction in which this reads.
+A message that moves meanwhile is not missed, because messages move in the direction in which this reads.
 """
 
 from collections.abc import Iterator
@@ -22,20 +22,20 @@ from tarry.kafka.backlog import Backlog
 from tarry.kafka.inspector import DoneSets, Inspector, Waiting
 
 _RANK = (Outcome.FIRED, Outcome.DEAD, Outcome.CANCELLED, Outcome.DUPLICATE)
-"""Where there are several results, the first of these counts: a message cancelled may have been sent again."""
+"""If there are several results, the first of these counts: a cancelled message may have been sent again."""
 
 
 @dataclass(slots=True)
 class Whereabouts:
-    """What is known of a message.
+    """The state of a message.
 
     Attributes:
-        result: what became of it, as the service wrote it.
+        result: its result record, as the service wrote it.
         waits_in: the log in which it waits.
-        bucket: the bucket in which it waits, and where its time ends; None for one in the intake itself.
-        cancel_waits: whether a cancel of it was sent that has not met it yet.
+        bucket: the bucket in which it waits, and the end of the bucket's time; None in the intake itself.
+        cancel_waits: whether a cancel of it waits that has not met it yet.
         is_served: whether the service has ever taken its partition over.
-        will_be_dead: whether it waits only until the service reads it, and finds that it can't be delivered.
+        will_be_dead: whether it becomes a dead letter once the service reads it.
     """
 
     result: dict[str, Any] | None = None
@@ -50,7 +50,7 @@ def find(inspector: Inspector, handle: Handle, policy: IntakePolicy) -> Whereabo
     """Look for a message.
 
     Args:
-        inspector: reads.
+        inspector: reads the logs.
         handle: of the message.
         policy: of its intake.
 
@@ -76,7 +76,8 @@ def find(inspector: Inspector, handle: Handle, policy: IntakePolicy) -> Whereabo
 class _Search:
     """Looks for one handle.
 
-    With a fixed delay a due time follows the order of the log, and a handle's may be another: there the id must do.
+    With a fixed delay, the service adjusts due times to the order of the log, so a message's due time may differ from
+    its handle's: there the id alone decides.
     """
 
     def __init__(self, inspector: Inspector, handle: Handle, policy: IntakePolicy) -> None:
@@ -87,11 +88,11 @@ class _Search:
         self._any_due = policy.fixed_delay_ms is not None
 
     def results(self, start: int | None, end: int | None) -> dict[str, Any] | None:
-        """The result that counts between two offsets."""
+        """Return the result that counts between two offsets."""
         return self.best(list(self._inspector.results(self._place, self._handle.id, start, end)))
 
     def best(self, results: list[dict[str, Any] | None]) -> dict[str, Any] | None:
-        """Of several results the one that counts."""
+        """Return the result that counts among several."""
         for outcome in _RANK:
             for result in results:
                 if result is not None and result.get("outcome") == outcome and self._is_ours(result.get("due_ms")):
@@ -107,17 +108,17 @@ class _Search:
             if found.kind == "cancel":
                 newest_cancel = max(newest_cancel, found.sequence)
             else:
-                met[found.sequence] = found, bucket  # where it was met last is where it went
-        # A cancel takes what stands in front of it; what comes behind is a new message.
+                met[found.sequence] = found, bucket  # the place where it was met last is where it went
+        # A cancel takes messages in front of it; a message behind it is a new one.
         left = {sequence: one for sequence, one in met.items() if sequence > newest_cancel}
         whereabouts.cancel_waits = newest_cancel >= 0 and not left
         if met:
-            # A second one with the same id and due time will be told of as a duplicate.
+            # A second one with the same id and due time will be reported as a duplicate.
             message, whereabouts.bucket = (left or met)[min(left or met)]
             whereabouts.waits_in, whereabouts.will_be_dead = message.source, message.kind == "dead"
 
     def _met(self, backlog: Backlog, done: DoneSets) -> Iterator[tuple[Waiting, tuple[Bucket, int] | None]]:
-        """What is ours in the logs in which it may wait, and the bucket with the end of its time."""
+        """Yield records with this handle in the logs in which it may wait, each with its bucket and that one's end."""
         for found in self._inspector.in_intake([backlog], self._requests, done, to_now=True):
             if self._is_it(found):
                 yield found, None

@@ -164,9 +164,9 @@ class HealthReporter:
 
 def _health(view: View) -> Health:
     if not view.joined:
-        return Health(ready=False, why="the group has not said yet which partitions are its own")
+        return Health(ready=False, why="the group has not assigned partitions to this process yet")
     if view.waiting:
-        return Health(ready=False, why=f"{view.waiting} partitions are to be taken over")
+        return Health(ready=False, why=f"{view.waiting} partitions wait to be taken over")
     if replaying := view.replaying:
         return Health(ready=False, why=f"{replaying} partitions are being replayed")
     return Health(ready=True, why="\n".join(view.aside.lines()))

@@ -101,7 +101,7 @@ class Targets:
             doubt.asked_ms = now_ms
             if now_ms - doubt.since_ms < SURE_MS:
                 sure[topic] = Target(
-                    1, "a broker knows no topic of this name: asked again, before its messages are dead"
+                    1, "a broker knows no topic of this name; asking again before its messages become dead letters"
                 )
             elif doubt.confirmed_ms is None or now_ms - doubt.confirmed_ms >= SURE_MS:
                 to_confirm.append(topic)
