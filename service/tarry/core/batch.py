@@ -88,7 +88,7 @@ class Batch:
         return apart, retired
 
     def reinstate(self) -> None:
-        """Make the messages that became dead letters due again, in order: the transaction aborted."""
+        """Make messages that became dead letters in this batch due again, in order: the transaction aborted."""
         retired = {message.location for message in self.retired}
         self.dead = [dead for dead in self.dead if dead.location not in retired]
         self.due = sorted([*self.due, *self.retired], key=BY_DUE)

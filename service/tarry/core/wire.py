@@ -15,7 +15,7 @@ BATCH_BYTES = 61
 
 
 def batch_bytes(key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, str | bytes | None]]) -> int:
-    """Return the size of a batch with this record alone, uncompressed: the least limit that accepts it uncompressed."""
+    """Return the size of an uncompressed batch with this record alone: a broker with a smaller limit may refuse it."""
     count, size = 0, 3
     for name, content in headers:
         count += 1

@@ -1,1 +1,1 @@
-"""How far a partition is done, what a commit writes about that (journal, checkpoint), what a take-over restores."""
+"""The progress of a partition: how it is tracked, committed (journal, checkpoint), and restored by a take-over."""

@@ -9,9 +9,9 @@ from typing import NamedTuple, final
 from tarry.headers import ErrorCode
 from tarry.units import MAX_EPOCH_MS, format_instant, parse_instant_ms
 
-#: A smaller number of milliseconds would be before September 2001: it is taken for seconds.
+#: A smaller number of milliseconds would be before September 2001: it is refused as probably seconds.
 _LEAST_PLAUSIBLE_MS = 10**12
-#: This number of seconds, or more, would be after the year 5138: it is taken for milliseconds (of 1973 or later).
+#: This number of seconds, or more, would be after the year 5138: it is refused as probably milliseconds.
 _LEAST_IMPLAUSIBLE_S = 10**11
 _MAX_PARTITION = 2**31 - 1
 #: No valid number has more digits; int() is slow for thousands of digits, and refuses even more.

@@ -10,7 +10,7 @@ the number of offsets. If its messages turn out larger, the slot is read in pass
 fires before the slot is read to its end, so those that it has brought into the hot window can be taken back.
 
 A slot is read long before it is done. If a target is away for longer than the ring lasts, the slot is closed for its
-next turn before it is done. Then the two turns are one range, from the begin of the first to the end of the second.
+next turn before it is done. Then the two turns are one range, from the start of the first to the end of the second.
 """
 
 from collections.abc import Iterable

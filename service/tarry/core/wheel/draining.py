@@ -1,8 +1,8 @@
 """Take in the records of closed buckets as they are read: each is placed again, in the hot window or one level lower.
 
-A bucket that is larger than the free memory is read in passes, from the begin or from where that turns out. A record
-that the service has not filed becomes a dead letter. A record of an earlier turn, which a killed broker has brought
-back, counts as done.
+A bucket that is larger than the free memory is read in passes, from the start or as soon as it turns out to be too
+large. A record that the service has not filed becomes a dead letter. A record of an earlier turn, which a killed broker
+has brought back, counts as done.
 """
 
 from collections.abc import Iterable

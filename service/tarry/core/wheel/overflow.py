@@ -64,7 +64,7 @@ class Overflow:
         self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms)
         recovered = list(self._recover(checkpoint.draining, buckets.spans))
         self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms, recovered)
-        # Slots that the checkpoint lists as open, but of which the journal, which is newer, says that some is done.
+        # Slots that the checkpoint lists as open, although the journal, which is newer, says that records are done.
         self._found_open = {
             source
             for source, done in self._found_done.items()
@@ -295,7 +295,7 @@ class Overflow:
         self._closed[source].ledger.mark(offsets)
 
     def unmark(self, source: Source, offsets: Sequence[int]) -> None:
-        """Take marks back."""
+        """Remove marks: their transaction aborted."""
         self._closed[source].ledger.unmark(offsets)
 
     def stay(self, source: Source, offset: int) -> None:

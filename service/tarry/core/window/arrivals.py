@@ -186,7 +186,7 @@ class Arrivals:
         if source != INTAKE:
             wanted.put(read_filed(source, offset, key, value, headers))
             return
-        # The due time is the known one: a fixed delay may have held it up. It also stands for now: no horizon applies.
+        # The due time is the known one, which a fixed delay may have raised. It is passed as now: no horizon applies.
         request = self._reader.read(self._partition, offset, timestamp_ms, headers, due_ms, is_null=value is None)
         if type(request) is not Request:
             raise ValueError(f"the record at offset {offset} was accepted before, and is rejected now: {request}")

@@ -155,7 +155,7 @@ class HotWindow:
         self.let_go(batch.retired)
 
     def let_go(self, messages: Iterable[HeldMessage]) -> None:
-        """Stop holding messages; only their ids stay known."""
+        """Note that messages are not held here any more; only their ids stay known."""
         self._matching.done(messages)
 
     def close(self) -> None:

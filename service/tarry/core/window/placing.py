@@ -15,7 +15,7 @@ from tarry.core.wheel.overflow import Overflow
 from tarry.core.window.hot_window import HotWindow
 
 MOST_HELD_UP = 5_000
-"""The most messages of a partition that are held up. If there would be more, all are filed, to bound memory."""
+"""The most messages of a partition that are held up. If there would be more, all of them are filed."""
 
 
 class Placing:
