@@ -1,7 +1,7 @@
-"""The one module that reads clocks.
+"""The only module that reads clocks.
 
-Wall time decides what is due, because producers and people speak wall time. Monotonic time decides budgets and
-time-outs, because it never jumps. Everything else takes `now_ms` as an argument, or a `Clock`.
+Wall time decides what is due, because producers and users give wall times. Monotonic time decides time budgets and
+time-outs, because it never jumps. All other modules take `now_ms` or a `Clock` as an argument.
 """
 
 import time
@@ -9,18 +9,18 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """A source of time."""
 
     def now_ms(self) -> int:
-        """Wall time: whole milliseconds since the epoch, rounded down."""
+        """Return the wall time: whole milliseconds since the epoch, rounded down."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds from an unknown start that never go back."""
+        """Return milliseconds since an arbitrary origin; they never decrease."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Give up the processor for so long. For waits with a bound on them, never to synchronise."""
+        """Sleep. Only for bounded waits, never to synchronise threads."""
         ...
 
 
@@ -28,11 +28,11 @@ class SystemClock:
     """The machine's clocks."""
 
     def now_ms(self) -> int:
-        """Wall time: whole milliseconds since the epoch, rounded down."""
+        """Return the wall time: whole milliseconds since the epoch, rounded down."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """`CLOCK_MONOTONIC` in whole milliseconds: as fine as Kafka's `hiResClockMs`."""
+        """Return `CLOCK_MONOTONIC` in whole milliseconds, the resolution of Kafka's `hiResClockMs`."""
         return time.monotonic_ns() // 1_000_000
 
     def sleep(self, seconds: float) -> None:

@@ -1,45 +1,45 @@
 """The errors of tarry, in one tree.
 
 TarryError
-├── ConfigError        a setting is wrong: one line that names it, exit 2
+├── ConfigError        a setting is wrong: one line that names it; exit code 2
 ├── HeaderError        a value given to the client library cannot be sent (a bad *record* is data, not an error)
-├── UsageError         a command cannot do what it was asked: one line, exit 1
-│   └── LogError           one partition of a topic of ours is not as it must be, and only somebody can mend it
-└── BrokerError        Kafka said no; `code` keeps librdkafka's name of the error
-    ├── RetriableError    the same call may go through later
-    │   ├── RejoinError           this process is no member: join anew
-    │   │   └── InstanceInUseError    a process with the same `service.instance` is still one: join again later
-    │   └── UndecidedError        whether a write succeeded is not known yet: ask again
-    ├── AbortableError    the open transaction is lost, the producer is not
-    └── FatalError        the client is lost: build a new one
-        ├── MembershipLostError    another process took this one's place in the group: end
-        └── FencedError            another writer took this one's place: end
+├── UsageError         a command or a call cannot do what it was asked: one line; exit code 1
+│   └── LogError           a partition of an intake's topics is in a state that only an operator can repair
+└── BrokerError        Kafka or librdkafka refused; `code` is librdkafka's name of the error
+    ├── RetriableError    the same call may succeed later
+    │   ├── RejoinError           this process is not a member of the group: join again
+    │   │   └── InstanceInUseError    a process with the same `service.instance` is still a member: join again later
+    │   └── UndecidedError        it is not known yet whether a write succeeded: ask again
+    ├── AbortableError    the open transaction must be aborted; the producer remains usable
+    └── FatalError        the client is unusable: create a new one
+        ├── MembershipLostError    another process has taken this one's place in the group: end
+        └── FencedError            another writer has fenced this one: end
 
 Kafka's own errors are translated in one place, `tarry.kafka.errors`.
 """
 
 
 class TarryError(Exception):
-    """What tarry raises on purpose; its text is one line that says what to do."""
+    """The base class of all errors that tarry raises on purpose; the text is one line that says what to do."""
 
 
 class ConfigError(TarryError):
-    """The configuration names a field that does not exist, or gives one a bad value."""
+    """The configuration has an unknown field or an invalid value."""
 
 
 class HeaderError(TarryError):
-    """A delay, time, id or handle that cannot be sent."""
+    """A value cannot be sent: for example a bad delay, time, id or handle."""
 
 
 class UsageError(TarryError):
-    """A command cannot do what it was asked."""
+    """A command or a call cannot do what it was asked."""
 
 
 class LogError(UsageError):
-    """A partition of an intake, or of a topic beside it, is not as it must be: its intake partition can't be served.
+    """A partition of an intake or of one of its other topics is in a wrong state: its intake partition can't be served.
 
     Args:
-        text: one line for people.
+        text: one line for the operator.
         log: topic and partition.
     """
 
@@ -49,11 +49,11 @@ class LogError(UsageError):
 
 
 class BrokerError(TarryError):
-    """Kafka, or the client library, refused.
+    """Kafka or the client library refused.
 
     Args:
-        text: one line for people.
-        code: librdkafka's name of the error, such as `_FENCED`; empty where there is none.
+        text: one line for the operator or the developer.
+        code: librdkafka's name of the error, such as `_FENCED`; empty if there is none.
     """
 
     def __init__(self, text: str, code: str = "") -> None:
@@ -62,32 +62,32 @@ class BrokerError(TarryError):
 
 
 class RetriableError(BrokerError):
-    """The same call may go through later."""
+    """The same call may succeed later."""
 
 
 class RejoinError(RetriableError):
-    """The group does not know this process, or not any more: join anew."""
+    """The group coordinator does not know this process as a member: join again."""
 
 
 class InstanceInUseError(RejoinError):
-    """A process with the same `service.instance` has not left the group, or its session has not ended yet."""
+    """A process with the same `service.instance` has not left the group, and its session has not expired yet."""
 
 
 class UndecidedError(RetriableError):
-    """Whether a write succeeded could not be found out yet: `ExclusiveWriter.resume` finds out later."""
+    """It is not known yet whether a write succeeded; call `ExclusiveWriter.resume` to find out."""
 
 
 class AbortableError(BrokerError):
-    """The open transaction must be aborted; the producer lives on."""
+    """The open transaction must be aborted; the producer remains usable."""
 
 
 class FatalError(BrokerError):
-    """The client can do nothing more: build a new one."""
+    """The client is unusable: create a new one."""
 
 
 class MembershipLostError(FatalError):
-    """Another process took this one's place in the group, such as one with the same `service.instance`."""
+    """Another process has taken this one's place in the group, for example one with the same `service.instance`."""
 
 
 class FencedError(FatalError):
-    """Another writer took the place of this one, under the same transactional id."""
+    """Another writer with the same transactional id has fenced this one."""

@@ -1,9 +1,8 @@
-"""Handles: the name under which a sent message can be found again.
+"""Handles: they identify a sent message, for a cancel or a search.
 
-A handle is the text `1.<intake topic>.<partition>.<due_ms>.<id>`. Whoever knows the parts can write it; no
-index stands behind it, because the due time alone says in which bucket the message waits. A topic may contain
-dots, so a handle is read from both ends: the version is its first part, and partition, due time and id are
-its last three.
+A handle is the text `1.<intake topic>.<partition>.<due_ms>.<id>`. A program that knows the parts can build it. It needs
+no index, because the due time alone tells in which bucket the message waits. A topic may contain dots, so a handle is
+parsed from both ends: the version is the first part; partition, due time and id are the last three.
 """
 
 import re
@@ -23,12 +22,12 @@ _LONGEST_SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Where a message waits.
+    """Identifies a message of an intake.
 
     Args:
         topic: the intake.
         partition: the intake's partition.
-        due_ms: when it is due, milliseconds since the epoch, already rounded up to the service's tick.
+        due_ms: the due time, milliseconds since the epoch, already rounded up to the service's tick.
         id: the message's `tarry-id`, 36 characters in lower case.
     """
 
@@ -42,10 +41,10 @@ class Handle:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a handle.
+        """Parse a handle.
 
         Raises:
-            HeaderError: the text is no handle of a version known here.
+            HeaderError: the text is not a handle, or its version is unknown.
         """
         match = _HANDLE.fullmatch(text)
         if match is None or int(match["partition"]) > _MAX_PARTITION:

@@ -1,6 +1,6 @@
-"""The header convention: names, error codes, outcomes and ids, as `docs/headers.md` teaches them.
+"""The header convention: names, error codes, outcomes and ids, as documented in `docs/headers.md`.
 
-Whatever speaks Kafka can use the service by these names alone. A change to one is a breaking change.
+Any Kafka client can use the service through these names alone. Changing one is a breaking change.
 """
 
 import hashlib
@@ -24,22 +24,22 @@ SOURCE = "tarry-source"
 ERROR = "tarry-error"
 ERROR_DETAIL = "tarry-error-detail"
 
-# A stub, in place of a dead letter that is too large: where its record stands. `ID` and `SOURCE` are there too.
+# A stub, in place of a dead letter that is too large: the place of the whole record. `ID` and `SOURCE` are there too.
 STUB = "tarry-stub"
 
-#: The id of a message after CloudEvents' Kafka binding; it travels on untouched.
+#: The id of a message in CloudEvents' Kafka binding; the service delivers it unchanged.
 CLOUDEVENTS_ID = "ce_id"
 
-#: What a request is read from: gone at the target, and dead where one stands twice.
+#: The headers of a request: the service removes them at delivery. A record with one of them twice is a dead letter.
 REQUEST_HEADERS = frozenset({TARGET, DELAY_MS, DELIVER_AT, ID, PARTITION, CANCEL})
 
-#: What the service writes itself: taken off a message that was sent on from a target.
+#: The headers that the service writes at delivery: it removes old ones from a message that was forwarded to an intake.
 REPLACED_HEADERS = frozenset({DUE_MS, SOURCE})
 
-#: What does not travel on.
+#: The headers of an intake record that are not copied to the delivery.
 TAKEN_OFF = REQUEST_HEADERS | REPLACED_HEADERS
 
-#: The namespace of ids that the service makes.
+#: The namespace of the ids that the service derives.
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "tarry")
 
 _UUID_TEXT = re.compile(rb"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -53,7 +53,7 @@ _INTERNAL_TOPIC = re.compile(r"(.+)\.(?:results|journal|dead|status|wheel-[0-9]+
 
 
 class ErrorCode(StrEnum):
-    """Why a record can never be delivered: the value of `tarry-error`, and a result's `reason`."""
+    """Why a record can never be delivered: the value of `tarry-error`, and the `reason` of a result."""
 
     NO_DELAY = "no-delay"
     TWO_DELAYS = "two-delays"
@@ -79,7 +79,7 @@ class ErrorCode(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What became of a message: a result's `outcome`."""
+    """The outcome of a message or a cancel: the `outcome` of a result."""
 
     FIRED = "fired"
     CANCELLED = "cancelled"
@@ -90,13 +90,13 @@ class Outcome(StrEnum):
 
 
 def parse_id(value: bytes | None) -> bytes | None:
-    """Bring the value of `tarry-id` to its one form.
+    """Normalise the value of `tarry-id`.
 
     Args:
         value: a UUID as 36 characters in either case, or as 16 bytes.
 
     Returns:
-        36 ASCII characters in lower case, or None where the value is no UUID.
+        36 ASCII characters in lower case; None if the value is not a UUID.
     """
     if value is None:
         return None
@@ -106,17 +106,17 @@ def parse_id(value: bytes | None) -> bytes | None:
 
 
 def parse_cloudevents_id(value: bytes | None) -> bytes | None:
-    """Bring `ce_id` to the same form where it is a UUID as text, else None.
+    """Normalise `ce_id` if it is a UUID as text; otherwise return None.
 
-    Sixteen bytes are no UUID here: CloudEvents ids are text, and `order-1234567890` is somebody's id.
+    Sixteen bytes are not a UUID here: CloudEvents ids are text, such as `order-1234567890`.
     """
     return parse_id(value) if value is not None and len(value) == 36 else None
 
 
 def derived_id(topic: str, partition: int, offset: int) -> bytes:
-    """Make the id of a message that brought none: UUIDv5(`NAMESPACE`, "topic/partition/offset").
+    """Return the id of a message that has none: UUIDv5(`NAMESPACE`, "topic/partition/offset").
 
-    It is the same each time the record is read. Equal to `uuid.uuid5`, at a third of its time.
+    It is the same each time the record is read. The result equals `uuid.uuid5`, in a third of the time.
 
     Returns:
         36 ASCII characters.
@@ -130,16 +130,16 @@ def derived_id(topic: str, partition: int, offset: int) -> bytes:
 
 
 def is_legal_topic(name: str) -> bool:
-    """Tell whether Kafka would take this as a topic's name."""
+    """Return whether Kafka accepts this as a topic name."""
     return _TOPIC_NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def owner_of_internal_topic(name: str) -> str | None:
-    """Say to which intake a topic would belong by its name: `I` for `I.results`, `I.wheel-3`; else None."""
+    """Return the intake to which a topic belongs by its name: `I` for `I.results` and `I.wheel-3`; otherwise None."""
     match = _INTERNAL_TOPIC.fullmatch(name)
     return match[1] if match else None
 
 
 def _hyphenated(digits: str) -> bytes:
-    """32 hexadecimal digits as a UUID's text."""
+    """Format 32 hexadecimal digits as a UUID."""
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}".encode()

@@ -1,30 +1,31 @@
-"""The client library's own lines, thinned out.
+"""A rate limit for librdkafka's log lines.
 
-Where a broker is away, each client says so of each of its connections, several times a second: a thousand lines in half
-a minute (librdkafka 2.16), which differ in numbers alone.
+While a broker is down, each client logs the failure of each connection several times a second: a thousand lines in half
+a minute (librdkafka 2.16), which differ in numbers only.
 """
 
 import logging
 import re
 
 AGAIN_AFTER_S = 10.0
-"""How soon a line is let through that says the same as one before."""
+"""The least time between two lines that differ in numbers only, in seconds."""
 
 MOST_KINDS = 1_000
+"""How many different lines are remembered; beyond that, all are forgotten, so that memory stays bounded."""
 
 _VARYING = re.compile(r"[0-9]+")
 
 
 class Thinning(logging.Filter):
-    """Lets a line through once in a while; its `left_out` says how many like it were not, since the last one."""
+    """Passes one line of each kind within `AGAIN_AFTER_S`; its `left_out` counts those dropped since the last one."""
 
     def __init__(self) -> None:
         super().__init__()
         self._said: dict[str, tuple[float, int]] = {}
-        """When each kind of line was let through last, and how many of it were left out since."""
+        """For each kind of line: when the last one passed, and how many were dropped since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is let through."""
+        """Return whether the line passes."""
         kind = _VARYING.sub("", record.getMessage())
         last_s, left_out = self._said.get(kind, (-AGAIN_AFTER_S, 0))
         if record.created - last_s < AGAIN_AFTER_S:
@@ -38,7 +39,7 @@ class Thinning(logging.Filter):
 
 
 def library_log() -> logging.Logger:
-    """The logger that each client gets."""
+    """Return the logger for librdkafka clients, with the rate limit."""
     log = logging.getLogger("librdkafka")
     if not any(isinstance(one, Thinning) for one in log.filters):
         log.addFilter(Thinning())

@@ -1,6 +1,7 @@
-"""Logging: one JSON line an event on stderr, or a readable line on a terminal.
+"""Logging to stderr: one JSON line for each event, or a human-readable line on a terminal.
 
-Event names are constants; what varies stands in fields. Never a payload, and nothing per message above DEBUG.
+Event names are constants; variable data goes into fields. Payloads are never logged. Events of single messages are
+logged at DEBUG at most.
 """
 
 import logging
@@ -16,14 +17,14 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 def configure(level: Level = "info", **fields: object) -> Any:
-    """Set logging up for this process.
+    """Configure logging for this process.
 
     Args:
-        level: what is logged: this and what is worse.
-        fields: stand in every event of this process.
+        level: the lowest level to log.
+        fields: added to every event of this process.
 
     Returns:
-        The logger: `logger.info("event_name", field=value)`.
+        The logger; call it as `logger.info("event_name", field=value)`.
     """
     numeric = logging.getLevelNamesMapping()[level.upper()]
     render: Any = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
@@ -50,7 +51,7 @@ _WARNINGS: Final = frozenset({"partition_waits", "clock_stepped", "clock_not_com
 
 
 def speaker(logger: Any) -> Callable[..., None]:
-    """What takes an event's name and fields: logged at the level that it deserves, mostly info.
+    """Return a function that logs events: a few names as errors or warnings, all others as info.
 
     Args:
         logger: from `configure`.
@@ -68,7 +69,7 @@ def speaker(logger: Any) -> Callable[..., None]:
 
 
 class _Forward(logging.Handler):
-    """The client library's own lines, in our form."""
+    """Forwards librdkafka's log lines to our logger, as events `librdkafka`."""
 
     def __init__(self, logger: Any) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""What a program tells people while it works: lines on stderr, beside what goes to stdout."""
+"""Progress lines for the user, on stderr; stdout is for results."""
 
 import sys
 
 
 def tell(line: str) -> None:
-    """Write one line of progress."""
+    """Write a progress line to stderr."""
     sys.stderr.write(f"tarry: {line}\n")
     sys.stderr.flush()

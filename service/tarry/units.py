@@ -1,10 +1,10 @@
-"""Durations, sizes and instants as text: what people write in configuration, commands and headers.
+"""Durations, sizes and instants as text, in configuration, commands and headers.
 
-Inside the program a duration is whole milliseconds, a size is bytes and an instant is milliseconds since the
-epoch. Text is turned into them here and nowhere else. A number without a unit is refused: whoever wrote `30`
-meant seconds, and a program that took milliseconds would be wrong without a word.
+Inside the program a duration is whole milliseconds, a size is bytes and an instant is milliseconds since the epoch.
+Only this module converts between them and text. It refuses a number without a unit: a user who writes `30` may mean
+seconds, and a program that takes it as milliseconds would be wrong without a warning.
 
-All functions are pure; all of them raise `ValueError` with one line for people.
+All functions are pure, and raise `ValueError` with a text of one line.
 """
 
 import re
@@ -28,7 +28,7 @@ _BYTES_BY_UNIT = {
 }
 _BINARY_UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
 
-# Bounded digits: nobody means more, and int() of very long text is slow or refused.
+# A bounded number of digits: more are never needed, and int() of a very long text is slow or refused.
 _NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
 _DURATION_PART = re.compile(rf"({_NUMBER})(ms|[dhms])")
 _DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|[dhms]))+")
@@ -43,15 +43,15 @@ _LONGEST_SHOWN = 60
 
 
 def shown(text: str) -> str:
-    """Quote foreign text for a one-line message: escaped, and cut where it is long."""
+    """Quote untrusted text for a one-line message: escaped, and cut if it is long."""
     return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…")
 
 
 def parse_duration_ms(text: str) -> int:
-    """Read `250ms`, `5s`, `1h30m`, `30d`: units d, h, m, s, ms, from large to small, each at most once.
+    """Parse `250ms`, `5s`, `1h30m`, `30d`: units d, h, m, s, ms, from large to small, each at most once.
 
     Args:
-        text: the duration; a fraction (`1.5s`) is allowed where it makes whole milliseconds.
+        text: the duration; a fraction (`1.5s`) is allowed if the result is whole milliseconds.
 
     Returns:
         Milliseconds, at least 0.
@@ -61,7 +61,7 @@ def parse_duration_ms(text: str) -> int:
     """
     text = text.strip()
     if text.startswith("-"):
-        raise ValueError(f"a duration is not negative: {shown(text)}")
+        raise ValueError(f"a duration must not be negative: {shown(text)}")
     if _BARE_NUMBER.fullmatch(text):
         raise ValueError(f"a duration needs a unit (ms, s, m, h, d), such as {text}s: {shown(text)}")
     if not _DURATION.fullmatch(text):
@@ -71,18 +71,18 @@ def parse_duration_ms(text: str) -> int:
     for number, unit in _DURATION_PART.findall(text):
         unit_ms = _MS_BY_UNIT[unit]
         if last_unit_ms and unit_ms >= last_unit_ms:
-            raise ValueError(f"the units of a duration go from large to small, each once: {shown(text)}")
+            raise ValueError(f"the units of a duration must go from large to small, each once: {shown(text)}")
         last_unit_ms = unit_ms
         total += Fraction(number) * unit_ms
     if total.denominator != 1:
-        raise ValueError(f"a duration is whole milliseconds: {shown(text)}")
+        raise ValueError(f"a duration must be whole milliseconds: {shown(text)}")
     return int(total)
 
 
 def format_duration(duration_ms: int) -> str:
-    """Write milliseconds as `parse_duration_ms` reads them: 5400000 is `1h30m`, 0 is `0ms`."""
+    """Format milliseconds as `parse_duration_ms` parses them: 5400000 is `1h30m`, 0 is `0ms`."""
     if duration_ms < 0:
-        raise ValueError(f"a duration is not negative: {duration_ms}")
+        raise ValueError(f"a duration must not be negative: {duration_ms}")
     parts = []
     rest_ms = duration_ms
     for unit, unit_ms in _MS_BY_UNIT.items():
@@ -93,7 +93,7 @@ def format_duration(duration_ms: int) -> str:
 
 
 def parse_size_bytes(text: str) -> int:
-    """Read `64KiB`, `1GiB`, `500MB`, `100B`: powers of 1024 with an i, of 1000 without, in any case.
+    """Parse `64KiB`, `1GiB`, `500MB`, `100B`: powers of 1024 with an i, of 1000 without, in upper or lower case.
 
     Returns:
         Bytes, at least 0.
@@ -103,7 +103,7 @@ def parse_size_bytes(text: str) -> int:
     """
     text = text.strip()
     if text.startswith("-"):
-        raise ValueError(f"a size is not negative: {shown(text)}")
+        raise ValueError(f"a size must not be negative: {shown(text)}")
     if _BARE_NUMBER.fullmatch(text):
         raise ValueError(f"a size needs a unit (B, KiB, MiB, GiB, KB, MB, GB): {shown(text)}")
     match = _SIZE.fullmatch(text)
@@ -112,14 +112,14 @@ def parse_size_bytes(text: str) -> int:
         raise ValueError(f"not a size such as 64KiB, 500MB or 1GiB: {shown(text)}")
     size = Fraction(match[1]) * unit_bytes
     if size.denominator != 1:
-        raise ValueError(f"a size is whole bytes: {shown(text)}")
+        raise ValueError(f"a size must be whole bytes: {shown(text)}")
     return int(size)
 
 
 def format_size(size_bytes: int) -> str:
-    """Write bytes in the largest binary unit that keeps them whole: 1073741824 is `1GiB`, 1500 is `1500B`."""
+    """Format bytes in the largest binary unit without a fraction: 1073741824 is `1GiB`, 1500 is `1500B`."""
     if size_bytes < 0:
-        raise ValueError(f"a size is not negative: {size_bytes}")
+        raise ValueError(f"a size must not be negative: {size_bytes}")
     if size_bytes == 0:
         return "0B"
     unit, unit_bytes = next(pair for pair in _BINARY_UNITS if size_bytes % pair[1] == 0)
@@ -127,16 +127,16 @@ def format_size(size_bytes: int) -> str:
 
 
 def parse_instant_ms(text: str) -> int:
-    """Read an RFC 3339 time with its offset: `2030-01-31T12:00:00Z`, `2030-01-31T13:00:00.250+01:00`.
+    """Parse an RFC 3339 time with its offset: `2030-01-31T12:00:00Z`, `2030-01-31T13:00:00.250+01:00`.
 
-    A fraction finer than a millisecond rounds up, because a due time must never come early. A leap second
-    (`:60`) is the instant after `:59`.
+    A fraction finer than a millisecond is rounded up, so that a due time is never early. A leap second (`:60`) is the
+    instant one second after `:59`.
 
     Returns:
         Milliseconds since the epoch; negative before 1970.
 
     Raises:
-        ValueError: not such a time, no such day or hour, or no offset.
+        ValueError: the text has another form or no offset, or there is no such day or time.
     """
     match = _INSTANT.fullmatch(text)
     if match is None:
@@ -157,7 +157,7 @@ def parse_instant_ms(text: str) -> int:
 
 
 def _offset_ms(offset: str, text: str) -> int:
-    """`+01:30` in milliseconds; 0 for Z."""
+    """Return `+01:30` in milliseconds; 0 for Z."""
     if offset in "Zz":
         return 0
     hours, minutes = int(offset[1:3]), int(offset[4:6])
@@ -168,10 +168,10 @@ def _offset_ms(offset: str, text: str) -> int:
 
 
 def format_instant(epoch_ms: int) -> str:
-    """Write milliseconds since the epoch as RFC 3339 in UTC with milliseconds.
+    """Format milliseconds since the epoch as RFC 3339 in UTC with milliseconds.
 
     Raises:
-        ValueError: the instant lies outside the years 1 to 9999.
+        ValueError: the instant is outside the years 1 to 9999.
     """
     try:
         moment = _EPOCH + timedelta(milliseconds=epoch_ms)

@@ -265,7 +265,7 @@ def test_options_of_the_classic_protocol_are_refused_with_the_other(tmp_path: Pa
             '[[intake]]\ntopic = "a"\n[[intake]]\ntopic = "a.wheel-1"',
             "intake[1].topic: is the name of an internal topic of intake a",
         ),
-        ('[[intake]]\ntopic = "a"\nkeep = "-1s"', "intake[0].keep: a duration is not negative"),
+        ('[[intake]]\ntopic = "a"\nkeep = "-1s"', "intake[0].keep: a duration must not be negative"),
         ('[http]\nhost = ""', "http.host: String should have at least 1"),
         ("[http]\nport = 65536", "http.port: should be less than or equal to 65535"),
     ],

@@ -34,7 +34,7 @@ def _read(tmp_path: Path, text: str) -> list[DelayedMessage]:
         (["orders"], "needs either --delay or --at"),
         (["orders", "v", "--delay", "5s", "--at", "2030-01-01T00:00:00Z"], "needs either --delay or --at"),
         (["orders", "v", "--delay", "5"], "needs a unit"),
-        (["orders", "v", "--delay", "-5s"], "not negative"),
+        (["orders", "v", "--delay", "-5s"], "not be negative"),
         (["orders", "v", "--at", "2030-01-01T00:00:00"], "needs its offset"),
         (["orders", "v", "--delay", "5s", "-H", "novalue"], "--header must be NAME=VALUE"),
         (["orders", "v", "--file", "f"], "--file excludes"),

@@ -41,8 +41,8 @@ def test_a_duration_is_read_in_milliseconds(text: str, expected_ms: int) -> None
         ("30", "needs a unit"),
         ("0", "needs a unit"),
         ("1.5", "needs a unit"),
-        ("-5s", "not negative"),
-        ("-5", "not negative"),
+        ("-5s", "not be negative"),
+        ("-5", "not be negative"),
         ("", "not a duration"),
         ("s", "not a duration"),
         ("5 s", "not a duration"),
@@ -98,7 +98,7 @@ def test_a_size_is_read_in_bytes(text: str, expected_bytes: int) -> None:
     ("text", "says"),
     [
         ("1024", "needs a unit"),
-        ("-1KiB", "not negative"),
+        ("-1KiB", "not be negative"),
         ("1XB", "not a size"),
         ("ib", "not a size"),
         ("1ib", "not a size"),
@@ -117,9 +117,9 @@ def test_a_size_written_is_read_back(size_bytes: int) -> None:
 
 
 def test_sizes_and_durations_below_zero_are_never_written() -> None:
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="not be negative"):
         format_size(-1)
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="not be negative"):
         format_duration(-1)
 
 
