@@ -1,4 +1,4 @@
-"""Kafka's timer: a pure hierarchical timing wheel, its threaded face, and the purgatory."""
+"""Kafka's timer: a pure hierarchical timing wheel, a thread-safe timer over it, and the purgatory."""
 
 from tarry.timer.delay_queue import DelayQueue
 from tarry.timer.delayed_operation import DelayedOperation

@@ -1,9 +1,8 @@
-"""The queue of buckets, by expiration: what lets time go from bucket to bucket with no empty ticks.
+"""The queue of buckets by expiration: it lets time advance from bucket to bucket, without empty ticks.
 
-A heap of buckets, not of tasks: a bucket is put in once each time it comes to stand for a new time, however
-many tasks it gets, so the logarithm is over some hundred buckets and is shared by all tasks of one. Between a
-bucket at 200 ms and the next at 840 ms a wheel that ticked would look at 639 empty buckets; here it looks at
-the head.
+It is a heap of buckets, not of tasks. A bucket is added once each time it gets a new expiration, however many tasks it
+holds. So the logarithm is over a few hundred buckets, and all tasks of a bucket share the cost. Between a bucket at
+200 ms and the next one at 840 ms a ticking wheel would check 639 empty buckets; here only the head is checked.
 
 Pure, unlike Java's class of the same name: it never waits and reads no clock.
 """
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class DelayQueue:
-    """Buckets by expiration, those of the same expiration as they came.
+    """Buckets ordered by expiration, those of the same expiration in the order of arrival.
 
-    A bucket that cancels have emptied stays until it comes to the head: finding it sooner would cost more
-    than it holds.
+    A bucket that was emptied by cancels stays until it reaches the head: removing it earlier would cost more than it
+    saves.
     """
 
     __slots__ = ("_heap", "_offered")
@@ -36,11 +35,11 @@ class DelayQueue:
         self._offered = count()
 
     def offer(self, bucket: TimerTaskList) -> None:
-        """Put in a bucket whose expiration has just been set; it must not be in already. O(log buckets)."""
+        """Add a bucket whose expiration has just been set; it must not be in the queue already. O(log buckets)."""
         heappush(self._heap, (bucket.expiration_ms, next(self._offered), bucket))
 
     def peek(self) -> TimerTaskList | None:
-        """The earliest bucket that holds anything, left where it is. None: no bucket does."""
+        """Return the earliest non-empty bucket without removing it; None: all are empty."""
         heap = self._heap
         while heap:
             bucket = heap[0][2]
@@ -51,7 +50,7 @@ class DelayQueue:
         return None
 
     def poll(self, now_ms: int) -> TimerTaskList | None:
-        """Take out the earliest bucket that holds anything, where it has expired at `now_ms`; else None."""
+        """Remove and return the earliest non-empty bucket if it has expired at `now_ms`; otherwise return None."""
         bucket = self.peek()
         if bucket is None or bucket.expiration_ms > now_ms:
             return None
@@ -59,5 +58,5 @@ class DelayQueue:
         return bucket
 
     def __iter__(self) -> Iterator[TimerTaskList]:
-        """The buckets in the order in which they would be polled, leaving out empty ones."""
+        """Iterate over the non-empty buckets, in the order in which `poll` would return them."""
         return (bucket for _, _, bucket in sorted(self._heap) if bucket)

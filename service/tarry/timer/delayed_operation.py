@@ -1,20 +1,21 @@
-"""What waits in a purgatory: an operation that is completed by an event, or by its delay, and only once.
+"""Operations of a purgatory: each is completed once, by an event or by its delay.
 
-A completion begins with one question, `try_complete`, which anybody may ask after anything that may have changed
-the answer. Two threads must not ask it of one operation at the same time, and none must wait for another: who
-holds a lock of its own while it asks could wait for ever. So a thread that finds the question being asked leaves
-word, and the one at it asks again:
+An event completes an operation through `try_complete`, which any thread may request after any change that may matter.
+Two threads must not run it for one operation at the same time. Neither may one thread wait for the other: a thread that
+holds a lock of its own could deadlock. So a thread that finds `try_complete` running sets a flag, and the running
+thread calls it again:
 
     thread A                        thread B
-    asks: not yet
-                                    makes it completable
-                                    finds A at it, leaves word, and goes on
-    finds the word, asks again
+    try_complete: not yet
+                                    makes the operation completable
+                                    finds A running, sets the flag, and returns
+    finds the flag, tries again
     completes it
 
-Without the word the operation would wait for its delay, though nothing was missing. Kafka had that fault
-(KAFKA-6653), and again (KAFKA-8334) while the lock could be one that others held for purposes of their own, who
-never looked for a word. Here whoever holds is at the question, and looking for a word and going are one step.
+Without the flag the operation would wait for its delay although it could be completed. Kafka had this bug (KAFKA-6653).
+It came back (KAFKA-8334) while the lock of `try_complete` could also be held by threads for other purposes, which never
+checked the flag. Here only a thread that runs `try_complete` counts as running, and it checks the flag and stops
+running in one atomic step.
 """
 
 from __future__ import annotations
@@ -28,63 +29,65 @@ from tarry.timer.task import TimerTask
 if TYPE_CHECKING:
     from tarry.timer.watchers import Watchers
 
-# One for all operations, held for some assignments and never while code of an operation runs. A lock for each
-# would take a quarter of an operation's memory, and threads that take turns at one interpreter gain nothing by it.
+# One mutex for all operations, held for a few assignments and never while code of an operation runs. A lock for each
+# would take a quarter of an operation's memory, and threads that share one interpreter would gain nothing.
 _MUTEX: Final = threading.Lock()
 
 
 class DelayedOperation(TimerTask):
-    """An operation that is to be completed when something has come to pass, or else when its delay is over.
+    """An operation that waits for an event, at most for its delay.
 
-    It is *settled* once: completed, by whoever is first, or withdrawn. It goes to one purgatory, once.
+    It is *settled* exactly once: completed by the first thread that does so, or withdrawn. It may be added to one
+    purgatory, once.
 
     Args:
-        delay_ms: how long it waits at most, from the moment it is watched.
+        delay_ms: how long it waits at most, from the moment when it is watched.
     """
 
     def __init__(self, delay_ms: int) -> None:
         super().__init__(delay_ms)
         self.watchers: Watchers[Any] | None = None
-        """Where it is watched. This and the next two are the purgatory's own business, under its lock."""
+        """The lists that it is in. Only the purgatory uses this and the next two fields, under its lock."""
         self.watched_by = 0
-        """In how many lists it is."""
+        """The number of lists that it is in."""
         self.is_left_over = False
-        """Whether it is counted as settled and still in a list."""
+        """Whether it is counted as settled but still in a list."""
         self._settled = False
         self._completed = False
-        self._asking = False
-        self._asked = False
+        self._trying = False
+        self._try_requested = False
 
     @abstractmethod
     def try_complete(self) -> bool:
-        """Complete it by `force_complete` where it can be; whether this call has done so.
+        """Complete the operation through `force_complete` if it can be completed; return whether this call did.
 
-        Called by `maybe_try_complete` in any thread, never in two at a time, with no lock held. It may be running
-        while another thread completes the operation, by its delay for example: then `force_complete` says False.
+        `maybe_try_complete` calls it in any thread, never in two at the same time, with no lock held. Another thread
+        may complete the operation meanwhile, for example because its delay is over; then `force_complete` returns
+        False.
         """
 
     @abstractmethod
     def on_complete(self) -> None:
-        """Do what a completion is for. Called exactly once, in the thread that completes it, with no lock held."""
+        """Act on the completion. Called once at most, in the thread that completes the operation, with no lock held."""
 
     def on_expiration(self) -> None:
-        """Do what is to be done beside where the delay was what completed it. Called after `on_complete`."""
+        """Act on an expiration. Called after `on_complete` if the delay completed the operation."""
 
     @property
     def is_completed(self) -> bool:
-        """Whether it has been completed; `on_complete` may still be at work."""
+        """Whether it has been completed; `on_complete` may still be running."""
         return self._completed
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has been completed or withdrawn: nothing more will become of it."""
+        """Whether it has been completed or withdrawn; this is final."""
         return self._settled
 
     def force_complete(self) -> bool:
-        """Complete it, whatever `try_complete` would say.
+        """Complete the operation, without asking `try_complete`.
 
         Returns:
-            True: this call has, and `on_complete` has returned. False: it was settled already.
+            True: this call completed it, and `on_complete` has returned. False: it was already settled.
         """
         if not self._settle(completed=True):
             return False
@@ -92,39 +95,39 @@ class DelayedOperation(TimerTask):
         return True
 
     def withdraw(self) -> bool:
-        """Let nothing become of it: it is neither completed nor does it expire.
+        """Withdraw the operation: it will neither be completed nor expire.
 
         Returns:
-            False: it was settled already.
+            True: this call withdrew it. False: it was already settled.
         """
         return self._settle(completed=False)
 
     def maybe_try_complete(self) -> bool:
-        """Ask `try_complete`, or have the thread that is at it ask again. Waits for no other thread.
+        """Call `try_complete`, or make the thread that is running it call it again. Never waits for another thread.
 
-        Either way it is asked from its beginning after this call began, unless the operation is settled: no
+        Either way a call of `try_complete` begins after this call began, unless the operation is settled. So no
         completion is lost.
 
         Returns:
-            Whether this call has completed it.
+            Whether this call completed the operation.
         """
         with _MUTEX:
-            self._asked = True
-            if self._asking:
+            self._try_requested = True
+            if self._trying:
                 return False
-            self._asking = True
+            self._trying = True
         completed = False
-        while self._takes_a_question():
+        while self._takes_request():
             try:
                 completed = self.try_complete()
             except BaseException:
-                if self._stops_asking():
-                    self.maybe_try_complete()  # whoever has left word relies on this thread
+                if self._stops_trying():
+                    self.maybe_try_complete()  # the thread that set the flag relies on this one
                 raise
         return completed
 
     def run(self) -> None:
-        """Expire: the timer's call, when the delay is over."""
+        """Expire; the timer calls it when the delay is over."""
         if self.force_complete():
             self.on_expiration()
 
@@ -139,15 +142,15 @@ class DelayedOperation(TimerTask):
             self.watchers.tell_settled(self)
         return True
 
-    def _takes_a_question(self) -> bool:
-        """Take what was asked; where that is nothing, leave in the same step."""
+    def _takes_request(self) -> bool:
+        """Clear the flag, and return whether to try again; if not, stop running in the same atomic step."""
         with _MUTEX:
-            self._asking = self._asked and not self._settled
-            self._asked = False
-            return self._asking
+            self._trying = self._try_requested and not self._settled
+            self._try_requested = False
+            return self._trying
 
-    def _stops_asking(self) -> bool:
-        """Leave; whether another thread has left word."""
+    def _stops_trying(self) -> bool:
+        """Stop running; return whether another thread has set the flag."""
         with _MUTEX:
-            self._asking = False
-            return self._asked
+            self._trying = False
+            return self._try_requested

@@ -1,24 +1,25 @@
-"""Kafka's purgatory: where operations wait for an event of theirs, each no longer than its delay.
+"""Kafka's purgatory: operations wait for events, each at most for its delay.
 
-Somebody who has to wait for something, an answer for example, makes an operation of it, and has it watched under
-the keys of the events that may complete it. Whoever brings such an event about calls `check_and_complete` with its
-key. What no event completes expires: it stands in a timing wheel, which takes it out in O(1) where an event came
-first, as it mostly does.
+A caller that must wait, for example for a response, creates an operation and watches it under the keys of the events
+that may complete it. The thread that causes such an event calls `check_and_complete` with the event's key. If no event
+completes the operation, it expires: it is also in a timing wheel, which removes it in O(1) if an event comes first, the
+usual case.
 
     purgatory.try_complete_else_watch(operation, "answer-7", "answer-8")    it waits: watched 2, delayed 1
     purgatory.check_and_complete("answer-7")                                completes it: watched 1, delayed 0
     purgatory.check_and_complete("answer-8")                                finds it settled: watched 0
 
-Nothing tells "answer-8" that its operation is settled. Where no event comes to such a key, the entry is *purged*:
-the reaper sweeps all keys once there are enough of them.
+The list of "answer-8" does not notice that its operation is settled. If no event comes for such a key, the entry is
+*purged*: the reaper sweeps all keys once there are enough settled operations.
 
-No event is missed: an operation is asked whether it can be completed once more after it stands under its keys. An
-event from then on finds it there; one before that has changed the answer.
+No event is missed: after an operation is in the lists of its keys, `try_complete` is called once more. A later event
+finds it in a list; an earlier event has changed the result of that call.
 
-Two things differ from Kafka's purgatory. It knows how many settled operations its lists hold, where Kafka's counts all
-that came since the last purge and do not wait: so an event that takes its operation out of its only list, the usual
-case, brings no purge closer, and no herd that waits to be completed is looked for in vain. And what is cancelled is
-settled, under all of its keys, in the same step in which a completion would be: so it is one or the other.
+Two things differ from Kafka's purgatory. First, this one counts the settled operations in its lists, while Kafka's
+counts all operations since the last purge that do not wait. So the usual case, an event that removes its operation from
+its only list, does not bring a purge closer, and no purge sweeps lists without settled operations. Second, cancelling
+settles an operation under all its keys in the same atomic step as a completion, so that it is either cancelled or
+completed.
 
 Source: Kafka's `DelayedOperationPurgatory`.
 """
@@ -37,23 +38,23 @@ if TYPE_CHECKING:
     from tarry.timer.timer import Timer
 
 PURGE_INTERVAL: Final = 1_000
-"""How many settled operations may stand in the lists, as in Kafka."""
+"""How many settled operations the lists may hold before a purge, as in Kafka."""
 
 
 class DelayedOperationPurgatory(Generic[Operation]):
-    """Operations that wait, by key and by time. Safe for any number of threads.
+    """Waiting operations, by key and by time. Thread-safe.
 
-    Operations expire while somebody calls `advance_clock`: from `start` to `shutdown`, or for a `with` block, a
-    thread of the purgatory's own does.
+    Operations expire only while `advance_clock` is called. From `start` to `shutdown`, or in a `with` block, the
+    purgatory's own thread calls it.
 
-    Call `check_and_complete` with no lock held that `try_complete` or `on_complete` of an operation takes: they run
-    in the thread that calls.
+    `try_complete` and `on_complete` run in the thread that calls `check_and_complete`: that thread must not hold a lock
+    that they take.
 
     Args:
-        name: of its threads.
-        timer: the purgatory's alone, which also shuts it down; expired operations are completed on its executor.
-        purge_interval: how many settled operations may stand in the lists before they are purged; a quarter of
-            those that wait, where that is more, and none where nothing waits.
+        name: the name of its threads.
+        timer: a timer for this purgatory only, which shuts it down; its executor completes expired operations.
+        purge_interval: how many settled operations the lists may hold before a purge. The limit is a quarter of the
+            waiting operations if that is more, and 0 if none wait.
     """
 
     def __init__(self, name: str, timer: Timer, *, purge_interval: int = PURGE_INTERVAL) -> None:
@@ -63,15 +64,15 @@ class DelayedOperationPurgatory(Generic[Operation]):
         self._reaper = Reaper(self, name=f"expired operation reaper {name}")
 
     def try_complete_else_watch(self, operation: Operation, key: Hashable, *keys: Hashable) -> bool:
-        """Complete an operation where it can be at once; else let it wait for its keys and its delay.
+        """Complete an operation if it can be completed now; otherwise let it wait for its keys and its delay.
 
         Args:
-            operation: one that was in no purgatory before.
-            key: what it is watched under.
-            keys: what else it is watched under.
+            operation: an operation that was in no purgatory before.
+            key: the key to watch it under.
+            keys: more keys to watch it under.
 
         Returns:
-            Whether this call has completed it. False: it waits, or another thread has settled it.
+            Whether this call completed it. False: it waits, or another thread has settled it.
 
         Raises:
             RuntimeError: the purgatory has been shut down. The operation is withdrawn.
@@ -87,13 +88,13 @@ class DelayedOperationPurgatory(Generic[Operation]):
             self._limit(operation)
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Complete what waits for a key and can be completed: to be called after the event has come to pass.
+        """Complete the operations under a key that can be completed. Call it after the event has happened.
 
         Returns:
-            How many this call has completed.
+            The number of operations that this call completed.
 
         Raises:
-            ExceptionGroup: what operations raised, once all of them were asked.
+            ExceptionGroup: the exceptions of operations; raised after all operations under the key were tried.
         """
         completed = 0
         errors = []
@@ -101,7 +102,7 @@ class DelayedOperationPurgatory(Generic[Operation]):
         for operation in watching:
             try:
                 completed += operation.maybe_try_complete()
-            except Exception as error:  # noqa: BLE001 - raised below: whatever one raises, the next must be asked
+            except Exception as error:  # noqa: BLE001 - raised below, after the other operations were tried
                 errors.append(error)
         if watching:
             self._watchers.sweep(key)
@@ -110,22 +111,22 @@ class DelayedOperationPurgatory(Generic[Operation]):
         return completed
 
     def cancel_for_key(self, key: Hashable) -> list[Operation]:
-        """Withdraw what waits for a key: nothing becomes of it, under its other keys neither.
+        """Withdraw the operations under a key; this settles them under their other keys, too.
 
         Returns:
-            What was withdrawn, in the order in which it came.
+            The withdrawn operations, in the order of arrival.
         """
         return [operation for operation in self._watchers.remove(key) if operation.withdraw()]
 
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Hand what expires to the timer's executor, waiting up to `timeout_ms` for that; purge where it is time to.
+        """Hand expired operations to the timer's executor, waiting up to `timeout_ms` for one; purge if necessary.
 
         Returns:
             Whether a bucket of the timer expired.
         """
         advanced = self._timer.advance_clock(timeout_ms)
-        # A purge looks at all that is watched: with a share of it as the bound that is O(1) for each one settled. Where
-        # nothing waits it looks at leftovers only, and some of them, scattered, could keep all memory from being freed.
+        # A purge checks all entries: with a share of them as the limit, that is O(1) for each settled operation. If
+        # none wait, it checks settled ones only; a few scattered ones could keep much memory from being freed.
         delayed = self._timer.size()
         bound = max(self._purge_interval, delayed // 4) if delayed else 0
         if self._watchers.leftovers() > bound:
@@ -133,25 +134,25 @@ class DelayedOperationPurgatory(Generic[Operation]):
         return advanced
 
     def watched(self) -> int:
-        """How many times operations stand under keys: one for each key of each, settled ones until they are purged."""
+        """Return the number of entries in the lists, one for each key of each operation; settled ones until a purge."""
         return self._watchers.entries()
 
     def delayed(self) -> int:
-        """How many operations wait."""
+        """Return the number of waiting operations."""
         return self._timer.size()
 
     def start(self) -> None:
-        """Begin to let operations expire.
+        """Start the thread that expires operations.
 
         Raises:
-            RuntimeError: it has been started before.
+            RuntimeError: it was started before.
         """
         self._reaper.start()
 
     def shutdown(self) -> None:
-        """End, and wait for the threads. What still waits stays as it is; harmless when repeated.
+        """Stop the threads, and wait for them. Waiting operations stay as they are. May be called repeatedly.
 
-        Not to be called by an operation.
+        An operation must not call it.
         """
         self._reaper.shutdown()
         self._timer.shutdown()
@@ -166,12 +167,12 @@ class DelayedOperationPurgatory(Generic[Operation]):
         self.shutdown()
 
     def _limit(self, operation: Operation) -> None:
-        """Let an operation expire when its delay is over."""
+        """Add an operation to the timer, so that it expires when its delay is over."""
         if not operation.is_settled:
             try:
                 self._timer.add(operation)
             except RuntimeError:
                 operation.withdraw()
                 raise
-        if operation.is_settled:  # perhaps just before the add, when there was nothing in the timer to take out
+        if operation.is_settled:  # perhaps just before the add, when it was not in the timer yet
             operation.cancel()

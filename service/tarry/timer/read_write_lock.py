@@ -1,7 +1,7 @@
-"""A lock that many may share or one may have alone.
+"""A readers-writer lock that prefers writers.
 
-A writer that waits goes before readers that come after it: else a steady stream of adds could keep an advance
-out for ever. Therefore a thread that shares the lock must not ask for it again.
+A waiting writer goes before readers that arrive after it; otherwise a steady stream of adds could block an advance
+permanently. Therefore a thread that holds the lock for reading must not acquire it again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ReadWriteLock:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Share the lock with other readers."""
+        """Hold the lock together with other readers."""
         with self._changed:
             while self._writing or self._writers_waiting:
                 self._changed.wait()
@@ -40,7 +40,7 @@ class ReadWriteLock:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Have the lock alone."""
+        """Hold the lock exclusively."""
         with self._changed:
             self._writers_waiting += 1
             try:

@@ -1,4 +1,4 @@
-"""The thread that turns a timer: the expired operation reaper."""
+"""The thread that advances a timer: the expired operation reaper."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 WORK_TIMEOUT_MS: Final = 200
-"""How long one wait lasts at most, and so how long a shutdown may take. An earlier task wakes the timer by
-itself."""
+"""The longest wait for an expiration, and so the longest shutdown. A task that is due earlier ends the wait."""
 
 
 class Advancing(Protocol):
-    """What a reaper advances: a timer, or what stands around one."""
+    """An object that a reaper advances: a timer or a purgatory."""
 
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Do what is due, waiting for it up to `timeout_ms`; whether any bucket expired."""
+        """Run what is due, waiting up to `timeout_ms`; return whether a bucket expired."""
         ...
 
 
 class Reaper:
-    """Advances a timer in a thread of its own, from `start` to `shutdown`, or for a `with` block.
+    """Advances a timer in its own thread, from `start` to `shutdown`, or in a `with` block.
 
-    A daemon thread: one that is forgotten does not keep the process alive.
+    A daemon thread: without a shutdown it does not keep the process alive.
 
     Args:
-        timer: what to advance.
-        name: the thread's name.
-        work_timeout_ms: the longest wait in one `advance_clock`.
+        timer: the timer or purgatory to advance.
+        name: the name of the thread.
+        work_timeout_ms: the longest wait of one `advance_clock`.
     """
 
     def __init__(
@@ -41,21 +40,21 @@ class Reaper:
         self._thread = Thread(target=self._reap, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin.
+        """Start the thread.
 
         Raises:
-            RuntimeError: it has been started before.
+            RuntimeError: it was started before.
         """
         self._thread.start()
 
     def shutdown(self) -> None:
-        """End, and wait for the thread. Before the timer's own shutdown; harmless when repeated."""
+        """Stop the thread, and wait for it. Call it before the timer's own shutdown; it may be called repeatedly."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def is_alive(self) -> bool:
-        """Whether the thread runs."""
+        """Return whether the thread runs."""
         return self._thread.is_alive()
 
     def __enter__(self) -> Self:

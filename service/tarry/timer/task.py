@@ -1,4 +1,4 @@
-"""What a `Timer` runs: work with a delay, which can be called off until it is handed over."""
+"""The tasks of a `Timer`: work with a delay, which can be cancelled until the timer hands it to the executor."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ if TYPE_CHECKING:
 
 
 class TimerTask(ABC):
-    """Work to be run once, `delay_ms` after it was added to a timer.
+    """Work that runs once, `delay_ms` after it was added to a timer.
 
-    A task that has run, or was cancelled, may be added again. It is in at most one timer: adding it once
-    more, there or to another timer, first takes it out; two threads must not add one task to two timers at
-    the same moment.
+    A task that has run or was cancelled may be added again. It is in at most one timer: adding it again, to the same or
+    another timer, first removes it. Two threads must not add one task to two timers at the same time.
 
     Args:
-        delay_ms: from the moment of adding; 0 or less is due at once.
+        delay_ms: the delay after adding; 0 or less: due at once.
     """
 
     def __init__(self, delay_ms: int) -> None:
         self.delay_ms = delay_ms
         self.timer: Timer | None = None
-        """The timer it was last added to. The timer's own business."""
+        """The timer that it was last added to; only the timer uses this field."""
         self.entry: TimerTaskEntry | None = None
-        """Its place in that timer while it waits there. Only the timer looks at it, under its own lock."""
+        """Its entry in that timer while it waits; only the timer uses this field, under its lock."""
 
     @abstractmethod
     def run(self) -> None:
         """Do the work, on the timer's executor."""
 
     def cancel(self) -> bool:
-        """Call it off. Safe from any thread.
+        """Cancel the task. Thread-safe.
 
         Returns:
-            True: it was waiting, and will not run. False: it was not waiting; it was never added, or was
-            cancelled before, or it runs, or has run, or is about to.
+            True: it was waiting, and will not run. False: it was not waiting: it was never added, was cancelled before,
+            has run, is running, or is about to run.
         """
         timer = self.timer
         return timer is not None and timer.cancel(self)

@@ -1,13 +1,12 @@
 """A bucket of the wheel: a doubly linked ring of entries around a sentinel.
 
-The sentinel, which holds no task, spares every link and unlink the question whether it is at an end. An entry
-knows its two neighbours and the list it is in, so it can leave in O(1) from anywhere: that makes cancelling
-cheap.
+Because of the sentinel, which holds no task, linking and unlinking need no special case at the ends. An entry knows its
+two neighbours and its list, so it can be removed in O(1) from any position: that makes cancelling cheap.
 
-A list is used again and again: flushed when its time has come, it next stands for a time one turn of its
-wheel later. `set_expiration` tells whether the time is a new one, and so whether the list has to be queued.
+A list is reused: after it is flushed, it gets an expiration at least one turn of its wheel later. `set_expiration`
+tells whether the expiration is a new one, i.e. whether the list must be queued.
 
-Nothing here is safe for use by several threads at once; `SystemTimer` adds that.
+Nothing here is thread-safe; `SystemTimer` adds the locks.
 """
 
 from __future__ import annotations
@@ -20,24 +19,22 @@ if TYPE_CHECKING:
     from tarry.timer.task import TimerTask
 
 UNQUEUED: Final = -1
-"""The expiration of a list that stands for no time yet and is in no queue."""
+"""The expiration of a list that has none and is in no queue."""
 
-# What the links of an entry outside any list hold. They are typed as never None, because nobody reads them
-# there.
+# The links of an entry outside any list. They are typed as never None, because no code reads them there.
 _UNLINKED: Any = None
 
 
 class TimerTaskEntry:
-    """What a wheel holds: one due time, and its place in a list.
+    """An entry of a wheel: a due time and a position in a list.
 
-    A subclass may add slots for what it carries, so that a held message is one object. Its constructor need
-    not call this one: it has to set `due_ms`, `sequence` and `bucket = None`, and `task` only where a
-    `SystemTimer` uses it.
+    A subclass may add slots for its data, so that a held message is a single object. Its constructor need not call this
+    one, but must set `due_ms`, `sequence` and `bucket = None`; it must set `task` only for a `SystemTimer`.
 
     Args:
-        due_ms: the millisecond at which it is due.
-        sequence: its place among entries of the same due time, lowest first.
-        task: what a `SystemTimer` runs; a bare wheel never looks at it.
+        due_ms: the due time, in ms.
+        sequence: its order among entries of the same due time, lowest first.
+        task: the task that a `SystemTimer` runs; a wheel never uses it.
     """
 
     __slots__ = ("bucket", "due_ms", "next", "prev", "sequence", "task")
@@ -46,7 +43,7 @@ class TimerTaskEntry:
     sequence: int
     task: TimerTask | None
     bucket: TimerTaskList | None
-    """The list it is in, None outside."""
+    """The list that it is in; None: it is in no list."""
     prev: TimerTaskEntry
     next: TimerTaskEntry
 
@@ -65,7 +62,7 @@ class TimerTaskList:
     """A ring of entries whose due times lie in `[expiration_ms, expiration_ms + tick_ms)`.
 
     Args:
-        tick_ms: how much time the list covers: the tick of its wheel, in ms.
+        tick_ms: the time span of the list: the tick of its wheel, in ms.
     """
 
     __slots__ = ("expiration_ms", "root", "tick_ms")
@@ -77,17 +74,17 @@ class TimerTaskList:
         root.prev = root.next = root
 
     def set_expiration(self, expiration_ms: int) -> bool:
-        """Let the list stand for the time from `expiration_ms` on.
+        """Set the start of the list's time span.
 
         Returns:
-            Whether that is another time than before: then the list is in no queue and has to be put into one.
+            Whether it has changed; then the list is in no queue, and the caller must queue it.
         """
         changed = self.expiration_ms != expiration_ms
         self.expiration_ms = expiration_ms
         return changed
 
     def append(self, entry: TimerTaskEntry) -> None:
-        """Link an entry that is in no list to the end. O(1)."""
+        """Append an entry that is in no list. O(1)."""
         root = self.root
         tail = root.prev
         entry.prev = tail
@@ -96,7 +93,7 @@ class TimerTaskList:
         tail.next = root.prev = entry
 
     def remove(self, entry: TimerTaskEntry) -> bool:
-        """Unlink an entry. O(1).
+        """Remove an entry. O(1).
 
         Returns:
             Whether it was in this list.
@@ -111,10 +108,10 @@ class TimerTaskList:
         return True
 
     def flush(self) -> list[TimerTaskEntry]:
-        """Empty the list and make it ready to stand for another time.
+        """Empty the list, and make it ready for another expiration.
 
         Returns:
-            What it held, in the order in which it came; no entry keeps a link to another, or to the list.
+            Its entries in the order of arrival; they keep no links to each other or to the list.
         """
         flushed: list[TimerTaskEntry] = []
         keep = flushed.append
@@ -131,7 +128,7 @@ class TimerTaskList:
         return flushed
 
     def close(self) -> None:
-        """Let go of the entries and break the sentinel's ring: the list is of no use afterwards."""
+        """Drop the entries and break the sentinel's ring; the list is unusable afterwards."""
         self.flush()
         self.root.prev = self.root.next = _UNLINKED
 

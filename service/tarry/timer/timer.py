@@ -1,19 +1,17 @@
-"""The wheel for threads: Kafka's `SystemTimer`.
+"""The thread-safe timer: Kafka's `SystemTimer`.
 
-Any thread may add and cancel. One thread, usually the reaper's, calls `advance_clock` over and over; it
-sleeps until the earliest bucket expires and hands the tasks of that bucket to an executor, so that a slow
-task delays no bucket.
+Any thread may add and cancel tasks. One thread, usually the reaper's, calls `advance_clock` repeatedly. It sleeps until
+the earliest bucket expires, then hands the tasks of that bucket to an executor, so that a slow task delays no bucket.
 
-Two locks, always taken in this order:
+Two locks, always acquired in this order:
 
-1. A read-write lock. An add shares it with other adds from its first look at the clock to the hand-over of a
-   task that is due at once; an advance has it alone. So no add sees a wheel half turned, and none slips past
-   a shutdown.
-2. A mutex over the wheel, held for some pointer writes at a time. Kafka has a lock a bucket instead; where
-   one interpreter runs one thread at a time that would only cost more. It is also what a waiting
-   `advance_clock` sleeps on.
+1. A readers-writer lock. An add holds it for reading, from its first look at the clock until a task that is due at once
+   is handed to the executor; an advance holds it for writing. So no add sees a half-advanced wheel, and none succeeds
+   after a shutdown.
+2. A mutex over the wheel, held for a few pointer writes at a time. Kafka has one lock for each bucket instead; in an
+   interpreter that runs one thread at a time that would only cost more. A waiting `advance_clock` sleeps on this mutex.
 
-A task is *claimed*, taken out of the wheel for good, under the mutex. So it is either cancelled or run, never
+A task is *claimed*, i.e. removed from the wheel permanently, under the mutex. So it is either cancelled or run, never
 both.
 """
 
@@ -40,45 +38,45 @@ class Timer(Protocol):
     """Runs tasks after their delays."""
 
     def add(self, task: TimerTask) -> None:
-        """Run the task once its delay, from now on, has passed."""
+        """Run the task when its delay, counted from now, has passed."""
         ...
 
     def cancel(self, task: TimerTask) -> bool:
-        """Take out a task that waits; whether it did wait."""
+        """Remove a waiting task; return whether it was waiting."""
         ...
 
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Run what is due, waiting for it up to `timeout_ms`; whether any bucket expired."""
+        """Run the due tasks, waiting up to `timeout_ms` for one; return whether a bucket expired."""
         ...
 
     def size(self) -> int:
-        """How many tasks wait."""
+        """Return the number of waiting tasks."""
         ...
 
     def shutdown(self) -> None:
-        """End; tasks that still wait are not run."""
+        """Shut down; waiting tasks will not run."""
         ...
 
 
 class SystemTimer:
-    """A timer over a `TimingWheel`, safe for any number of threads.
+    """A thread-safe timer over a `TimingWheel`.
 
-    No task runs before the clock shows its delay to have passed: due times are rounded up to the tick. Tasks
-    are handed to the executor by due time, those of the same due time as they were added; one with no delay
-    goes there at once.
+    No task runs before its delay has passed on the clock: due times are rounded up to the tick. The executor gets the
+    tasks in the order of their due times, those of the same due time in the order of adding. A task without a delay
+    goes to the executor at once.
 
     Args:
-        name: names the executor's thread.
-        clock: where time comes from; only `monotonic_ms` is used.
-        tick_ms: the grain of the lowest wheel.
-        wheel_size: buckets a wheel.
-        executor: what runs the tasks; it must queue them, never run one inside `submit`. Its owner shuts it
-            down. None: one thread of the timer's own, so that tasks run one after the other.
-        on_error: told of a task that raised, in the task's thread. None: `threading.excepthook`, which prints
-            it.
+        name: the name of the executor's thread.
+        clock: only its `monotonic_ms` is used.
+        tick_ms: the tick of the lowest wheel.
+        wheel_size: the number of buckets of each wheel.
+        executor: runs the tasks; it must queue them, and never run one inside `submit`. Its owner shuts it down. None:
+            one thread that belongs to the timer, so that tasks run one after the other.
+        on_error: called with a task that raised and its exception, in the task's thread. None:
+            `threading.excepthook`, which prints the exception.
 
     Raises:
-        ValueError: a wheel cannot have such a tick or size.
+        ValueError: the tick or the wheel size is out of range.
     """
 
     def __init__(
@@ -102,7 +100,7 @@ class SystemTimer:
         self._open = True
 
     def add(self, task: TimerTask) -> None:
-        """Run the task once its delay, from now on, has passed. Adds run side by side, never with an advance.
+        """Run the task when its delay, counted from now, has passed. Adds run concurrently, but never with an advance.
 
         Raises:
             RuntimeError: the timer has been shut down.
@@ -121,10 +119,10 @@ class SystemTimer:
                 self._submit(task)
 
     def cancel(self, task: TimerTask) -> bool:
-        """Take out a task that waits. Safe beside adds and advances.
+        """Remove a waiting task. It may run concurrently with adds and advances.
 
         Returns:
-            Whether it did wait; then it will not run.
+            Whether it was waiting; then it will not run.
         """
         with self._mutex:
             entry = task.entry
@@ -135,10 +133,10 @@ class SystemTimer:
             return True
 
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Hand what is due to the executor, waiting up to `timeout_ms` for a bucket to expire; 0 only looks.
+        """Hand due tasks to the executor, waiting up to `timeout_ms` for a bucket to expire; 0: do not wait.
 
         Returns:
-            Whether a bucket expired. Its tasks need not be due: they may have gone down to a finer wheel.
+            Whether a bucket expired. Its tasks need not be due: they may have moved down to a finer wheel.
         """
         if not self._wait_for_bucket(timeout_ms):
             return False
@@ -152,14 +150,14 @@ class SystemTimer:
         return True
 
     def size(self) -> int:
-        """How many tasks wait."""
+        """Return the number of waiting tasks."""
         with self._mutex:
             return len(self._wheel)
 
     def shutdown(self) -> None:
-        """Take no more tasks, leave those that wait, and finish those already handed over.
+        """Refuse new tasks, drop the waiting ones, and finish the ones already handed to the executor.
 
-        Not to be called by a task on the timer's own executor, which would wait for itself.
+        A task on the timer's own executor must not call it: it would wait for itself.
         """
         with self._lock.writing():
             self._open = False
@@ -167,8 +165,8 @@ class SystemTimer:
             self._executor.shutdown()
 
     def _hold(self, task: TimerTask, due_ms: int) -> None:
-        """Put a task into the wheel, and wake whoever waits for a later bucket. Needs the mutex."""
-        if task.entry is not None:  # another thread has just added it, too: the later add counts
+        """Put a task into the wheel, and wake an advance that waits for a later bucket. The caller holds the mutex."""
+        if task.entry is not None:  # another thread has just added the same task: the later add counts
             self._wheel.cancel(task.entry)
             _claim(task.entry)
         task.timer = self
@@ -179,7 +177,7 @@ class SystemTimer:
             self._mutex.notify_all()
 
     def _wait_for_bucket(self, timeout_ms: int) -> bool:
-        """Sleep until the earliest bucket has expired; False when `timeout_ms` has passed before that."""
+        """Sleep until the earliest bucket has expired; return False if `timeout_ms` passes first."""
         left_ms = timeout_ms
         with self._mutex:
             while True:
@@ -191,7 +189,7 @@ class SystemTimer:
                     return False
                 wait_ms = left_ms if earliest_ms is None else min(left_ms, earliest_ms - now_ms)
                 woken = self._mutex.wait(wait_ms / 1000)
-                # What was slept counts even where the clock stands still, as one turned by hand does.
+                # A full wait counts even if the clock stands still, as a manual clock does.
                 left_ms -= self._clock.monotonic_ms() - now_ms if woken else wait_ms
 
     def _submit(self, task: TimerTask) -> None:
@@ -200,12 +198,12 @@ class SystemTimer:
     def _run(self, task: TimerTask) -> None:
         try:
             task.run()
-        except Exception as error:  # noqa: BLE001 - whatever one task raises, the next must run
+        except Exception as error:  # noqa: BLE001 - the next task must run, whatever this one raises
             self._on_error(task, error)
 
 
 def _claim(entry: TimerTaskEntry) -> TimerTask:
-    """Part a task from the entry that held it: from here on it cannot be cancelled."""
+    """Separate a task from its entry; afterwards it cannot be cancelled."""
     task = entry.task
     if task is None:
         raise AssertionError("an entry without a task was in a timer's wheel")
@@ -214,7 +212,7 @@ def _claim(entry: TimerTaskEntry) -> TimerTask:
 
 
 def _report(_task: TimerTask, error: Exception) -> None:
-    """Do with a task's error what Python does with one that ends a thread."""
+    """Report a task's exception as Python reports an exception that ends a thread."""
     threading.excepthook(
         threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
     )

@@ -1,11 +1,11 @@
-"""Who waits for which key: the lists of a purgatory.
+"""The watch lists of a purgatory: the operations under each key.
 
-A list is looked through, never searched: an operation that was completed by other means than this key stays in it
-until the key is next swept. Those are the leftovers that a purgatory purges. Each operation tells when it is settled,
-so how many there are is known at any time.
+A list is only swept as a whole: an operation that was settled otherwise than through this key stays in the list until
+the key is swept next. Those entries are the leftovers that a purgatory purges. Each operation reports when it is
+settled, so their number is always known.
 
-Kafka spreads the keys over 512 locks. Where one interpreter runs one thread at a time that gains nothing
-(`docs/performance.md`): one lock is held for one key at a time, and never while code of an operation runs.
+Kafka spreads the keys over 512 locks. In an interpreter that runs one thread at a time this gains nothing
+(`docs/performance.md`): here one lock is held for one key at a time, and never while code of an operation runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Operation = TypeVar("Operation", bound=DelayedOperation)
 
 
 class Watchers(Generic[Operation]):
-    """Operations by key, each under one key or more, those of a key as they came. Safe for any number of threads."""
+    """Operations by key, each under one or more keys, those of a key in the order of arrival. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,7 +31,7 @@ class Watchers(Generic[Operation]):
         self._leftovers = 0
 
     def watch(self, operation: Operation, keys: tuple[Hashable, ...]) -> None:
-        """Put an operation under each of the keys, in one step."""
+        """Add an operation to the lists of its keys, in one atomic step."""
         with self._lock:
             for key in keys:
                 watching = self._by_key.get(key)
@@ -42,16 +42,16 @@ class Watchers(Generic[Operation]):
             operation.watchers = self
             operation.watched_by = len(keys)
             self._entries += len(keys)
-            if operation.is_settled:  # perhaps before it knew whom to tell
+            if operation.is_settled:  # perhaps before its `watchers` was set
                 self._count_left_over(operation)
 
     def watching(self, key: Hashable) -> list[Operation]:
-        """Those under a key at this moment."""
+        """Return the operations under a key now."""
         with self._lock:
             return list(self._by_key.get(key, ()))
 
     def remove(self, key: Hashable) -> list[Operation]:
-        """Take all that are under a key from there; they stay under their other keys."""
+        """Remove all operations from a key's list; they stay in the lists of their other keys."""
         with self._lock:
             removed = self._by_key.pop(key, [])
             for operation in removed:
@@ -59,10 +59,10 @@ class Watchers(Generic[Operation]):
             return removed
 
     def sweep(self, key: Hashable) -> int:
-        """Take those that are settled from a key, and the key away where it has no others. O(those of the key).
+        """Remove the settled operations from a key's list, and the key if its list is empty. O(entries of the key).
 
         Returns:
-            How many there were.
+            The number of removed entries.
         """
         with self._lock:
             watching = self._by_key.get(key)
@@ -81,41 +81,41 @@ class Watchers(Generic[Operation]):
             return len(watching) - len(kept)
 
     def purge(self) -> int:
-        """Sweep every key, one at a time: others get at the lists in between.
+        """Sweep every key, one at a time; other threads can use the lists in between.
 
         Returns:
-            How many entries are gone.
+            The number of removed entries.
         """
         with self._lock:
             keys = list(self._by_key)
         purged = sum(map(self.sweep, keys))
         with self._lock:
             if not self._by_key:
-                self._by_key.clear()  # an empty dict keeps the room that it had
+                self._by_key.clear()  # an emptied dict keeps its memory until it is cleared
         return purged
 
     def entries(self) -> int:
-        """How many times operations stand under keys, the settled ones among them. O(1)."""
+        """Return the number of entries in all lists, settled ones included. O(1)."""
         return self._entries
 
     def leftovers(self) -> int:
-        """How many settled operations stand under any key. O(1)."""
+        """Return the number of settled operations that are still in a list. O(1)."""
         return self._leftovers
 
     def tell_settled(self, operation: Operation) -> None:
-        """Count an operation that has just been settled, where it is still under a key."""
+        """Count an operation that has just been settled, if it is still in a list."""
         with self._lock:
             if operation.watched_by:
                 self._count_left_over(operation)
 
     def _count_left_over(self, operation: Operation) -> None:
-        """Count an operation once as a leftover. Needs the lock."""
+        """Count an operation once as a leftover. The caller holds the lock."""
         if not operation.is_left_over:
             operation.is_left_over = True
             self._leftovers += 1
 
     def _let_go(self, operation: Operation) -> None:
-        """Count an operation out of one list. Needs the lock."""
+        """Count an operation out of one list. The caller holds the lock."""
         self._entries -= 1
         operation.watched_by -= 1
         if operation.is_left_over and not operation.watched_by:

@@ -1,27 +1,27 @@
 """The hierarchical timing wheel: O(1) to add, O(1) to cancel, no thread and no clock.
 
-A wheel is a ring of buckets. With a tick `u` and a size `n` the bucket of a due time `d` is `d // u % n`: the
-ring stands for the `n * u` ms from the current time on, and a bucket whose time has passed stands for a time
-one turn later. What is due beyond that goes to an overflow wheel whose tick is `n * u`, made when first
-needed and kept. When a bucket of an overflow wheel expires (at its *beginning*), its entries are placed anew:
-some are due, the others go down to a finer wheel. An entry moves down at most once a level, and levels are
-few: with 1 ms and 512, a minute takes two levels and a hundred days four.
+A wheel is a ring of buckets. With a tick `u` and a size `n` the bucket of a due time `d` is `d // u % n`. The ring
+covers the `n * u` ms from the current time on; a bucket whose time has passed is reused for the time one turn later. An
+entry that is due later goes to an overflow wheel whose tick is `n * u`, created when first needed and then kept. When a
+bucket of an overflow wheel expires (at its *beginning*), its entries are placed again: some are due, the others go down
+to a finer wheel. An entry moves down at most once a level, and there are few levels: with a tick of 1 ms and 512
+buckets, a minute takes two levels and a hundred days take four.
 
-For u = 1, n = 3 and the time c (a multiple of 9) the wheels' buckets begin as in the first table; at c + 3
-the first wheel has turned once and the second by one bucket, while the third stands still:
+For u = 1, n = 3 and the time c (a multiple of 9) the buckets begin at the times in the left half of the table. At c + 3
+the first wheel has made one turn and the second has advanced by one bucket; the third has not moved:
 
     level   at c                          at c + 3
     1       c      c + 1   c + 2          c + 3   c + 4   c + 5
     2       c      c + 3   c + 6          c + 3   c + 6   c + 9
     3       c      c + 9   c + 18         c       c + 9   c + 18
 
-The first bucket of an overflow wheel is always empty: the wheel below covers its time. This wastes a bucket a
-level and saves every question about it.
+The first bucket of an overflow wheel is always empty: the wheel below covers its time. This wastes one bucket a level,
+and saves a special case.
 
-Two things differ from Kafka's wheel. Among equal due times the order of `sequence` is kept: in Kafka's an
-entry that comes down from an overflow wheel lands behind one that was added to the lower wheel later. And the
-current time goes to the time given, not only to the last bucket emptied, so a wheel that has been idle places
-near entries low.
+Two things differ from Kafka's wheel. First, entries with equal due times keep the order of `sequence`; in Kafka's
+wheel an entry that comes down from an overflow wheel lands after one that was added to the lower wheel later. Second,
+the current time advances to the given time, not only to the last emptied bucket, so that after an idle time entries
+that are due soon go to the lowest wheel.
 
 Sources: Varghese and Lauck, *Hashed and Hierarchical Timing Wheels* (SOSP 1987); Kafka's purgatory.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DEFAULT_SIZE: Final = 512
-"""Buckets a wheel: `benches/bench_wheel.py --sizes` shows why."""
+"""The number of buckets of a wheel; `benches/bench_wheel.py --sizes` shows why."""
 
 _by_sequence = attrgetter("sequence")
 _by_due_time = attrgetter("due_ms")
@@ -48,10 +48,9 @@ class WheelLevel:
     """One wheel of the hierarchy.
 
     Args:
-        tick_ms: what one bucket covers; the whole wheel below it, but for the lowest.
-        size: how many buckets there are.
-        start_ms: the current time of the wheel below when this one is made; trimmed to the tick it is the
-            first current time.
+        tick_ms: the time span of one bucket; except for the lowest wheel, the span of the whole wheel below.
+        size: the number of buckets.
+        start_ms: the initial current time, which is rounded down to the tick: the current time of the wheel below.
     """
 
     __slots__ = ("buckets", "current_ms", "end_ms", "interval_ms", "start_ms", "tick_ms")
@@ -65,7 +64,7 @@ class WheelLevel:
         self.buckets: Sequence[TimerTaskList] = [TimerTaskList(tick_ms) for _ in range(size)]
 
     def advance(self, now_ms: int) -> bool:
-        """Turn to `now_ms`, trimmed to the tick; whether that moved the wheel."""
+        """Advance to `now_ms`, rounded down to the tick; return whether the wheel moved."""
         if now_ms < self.current_ms + self.tick_ms:
             return False
         self.current_ms = now_ms - now_ms % self.tick_ms
@@ -74,18 +73,18 @@ class WheelLevel:
 
 
 class TimingWheel:
-    """Holds entries until they are due; the caller says what time it is.
+    """Holds entries until they are due; the caller passes the time.
 
-    Due times are floored to the tick: an entry is due from `due_ms - due_ms % tick_ms` on. Who may not be
-    early rounds up before adding.
+    Due times are rounded down to the tick: an entry is due from `due_ms - due_ms % tick_ms` on. A caller that must not
+    be early rounds up before it adds.
 
     Args:
-        tick_ms: the grain of the lowest wheel, at least 1.
-        size: buckets a wheel, at least 2.
-        start_ms: the current time to begin with, not negative.
+        tick_ms: the tick of the lowest wheel, at least 1.
+        size: the number of buckets of each wheel, at least 2.
+        start_ms: the initial current time, not negative.
 
     Raises:
-        ValueError: one of these is out of its bounds.
+        ValueError: an argument is out of range.
     """
 
     __slots__ = ("_due_below_ms", "_held", "levels", "queue", "size", "tick_ms")
@@ -102,14 +101,14 @@ class TimingWheel:
 
     @property
     def current_ms(self) -> int:
-        """The current time, trimmed to the tick."""
+        """The current time, rounded down to the tick."""
         return self.levels[0].current_ms
 
     @property
     def next_due_ms(self) -> int | None:
-        """When to advance next, None when empty.
+        """When to advance next; None: the wheel is empty.
 
-        The earliest expiration of a bucket: at or before the earliest due time, so that advancing then may
+        This is the earliest expiration of a bucket. It is at or before the earliest due time, so an advance to it may
         return nothing and only move entries down.
         """
         bucket = self.queue.peek()
@@ -121,10 +120,10 @@ class TimingWheel:
     def add(self, entry: TimerTaskEntry) -> bool:
         """Hold an entry until it is due. O(levels).
 
-        One that this wheel already holds is moved to the due time that it has now.
+        An entry that this wheel already holds is moved to its new due time.
 
         Returns:
-            False where it is due at the current time: then it is not held, and the caller fires it.
+            False: it is due at the current time; it is not held, and the caller fires it.
         """
         if entry.bucket is not None:
             self.cancel(entry)
@@ -139,17 +138,17 @@ class TimingWheel:
         virtual_id = due_ms // level.tick_ms
         bucket = level.buckets[virtual_id % self.size]
         bucket.append(entry)
-        # A bucket in the queue already stands for this very time: expired ones are flushed before time moves.
+        # A bucket in the queue already has this expiration: expired buckets are flushed before time advances.
         if bucket.expiration_ms == UNQUEUED and bucket.set_expiration(virtual_id * level.tick_ms):
             self.queue.offer(bucket)
         self._held += 1
         return True
 
     def cancel(self, entry: TimerTaskEntry) -> bool:
-        """Take out an entry of this wheel. O(1).
+        """Remove an entry of this wheel. O(1).
 
         Returns:
-            Whether it was held: False for one never added, fired or cancelled before.
+            Whether it was held; False: it was never added, or has fired, or was cancelled before.
         """
         bucket = entry.bucket
         if bucket is None:
@@ -159,24 +158,24 @@ class TimingWheel:
         return True
 
     def advance(self, now_ms: int) -> list[TimerTaskEntry]:
-        """Move time to `now_ms`, from bucket to bucket. A time in the past changes nothing.
+        """Advance the time to `now_ms`, from bucket to bucket. A time in the past changes nothing.
 
         Returns:
-            What has become due, by due time and sequence. These entries are no longer held.
+            The entries that have become due, by due time and sequence. They are no longer held.
         """
         if now_ms < self._due_below_ms:
             return []
-        # 1. Empty every expired bucket before time moves: afterwards its slot stands for another time.
+        # 1. Empty every expired bucket before time advances: afterwards its place in the ring covers another time.
         expired = []
         while (bucket := self.queue.poll(now_ms)) is not None:
             end_ms = bucket.expiration_ms + bucket.tick_ms
             expired.append((end_ms, bucket.tick_ms, bucket.flush()))
-        # 2. Turn the wheels; one that does not move leaves those above it where they are.
+        # 2. Advance the wheels; if one does not move, neither do those above it.
         for level in self.levels:
             if not level.advance(now_ms):
                 break
         self._due_below_ms = due_below_ms = self.current_ms + self.tick_ms
-        # 3. What is not due yet goes down to a finer wheel.
+        # 3. Entries that are not due yet go down to a finer wheel.
         due: list[TimerTaskEntry] = []
         in_order = True
         for end_ms, tick_ms, entries in expired:
@@ -190,17 +189,17 @@ class TimingWheel:
             else:
                 in_order = False
             due += entries
-        # 4. Buckets come by time: one due time each, and sorted, they are in order already.
+        # 4. Buckets arrive in the order of time. If each held a single due time and was sorted, `due` is in order.
         if not in_order:
             due.sort(key=_by_sequence)
             due.sort(key=_by_due_time)
         return due
 
     def close(self) -> None:
-        """Let go of everything, at once and without the garbage collector; afterwards the wheel is of no use.
+        """Free all entries at once, without the garbage collector; the wheel is unusable afterwards.
 
-        Lists are rings, and so are their sentinels: with the collector off, a wheel that is only dropped
-        would stay in memory with all it holds.
+        The lists and their sentinels are reference cycles: with the collector off, a dropped wheel would stay in memory
+        with all its entries.
         """
         for level in self.levels:
             for bucket in level.buckets:
@@ -210,7 +209,7 @@ class TimingWheel:
         self._held = 0
 
     def _overflow_to(self, due_ms: int) -> WheelLevel:
-        """Make overflow wheels until one reaches `due_ms`."""
+        """Add overflow wheels until one covers `due_ms`."""
         top = self.levels[-1]
         while due_ms >= top.end_ms:
             top = WheelLevel(top.interval_ms, self.size, top.current_ms)
