@@ -49,12 +49,12 @@ class Watched:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.orders = orders
         self.error: BaseException | None = None
-        door = listen("127.0.0.1", 0)
-        self._port = door.getsockname()[1]
+        listener = listen("127.0.0.1", 0)
+        self._port = listener.getsockname()[1]
         self._supervisor = Supervisor(
             lambda index: ChildProcess([sys.executable, "-c", CHILD], self.orders[index].encode()),
             len(orders),
-            door,
+            listener,
             Totals({"intake": ["in"]}),
             "1.2.3",
             SystemClock(),

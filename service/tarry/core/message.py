@@ -156,7 +156,7 @@ class DeadMessage(NamedTuple):
         source: the log that the record was read from.
         offset: the record's offset in that log.
         is_stub: whether value and headers are left out; the record in that log still has them.
-        stranger: `topic/partition/offset` of a record in a bucket that the service has not filed; else empty.
+        unfiled_source: `topic/partition/offset` of a record in a bucket that the service has not filed; else empty.
     """
 
     sequence: int
@@ -171,7 +171,7 @@ class DeadMessage(NamedTuple):
     source: Source
     offset: int
     is_stub: bool = False
-    stranger: bytes = b""
+    unfiled_source: bytes = b""
 
     def named_from(self, prefix: bytes) -> bytes:
         """Return `topic/partition/offset` as results name the record.
@@ -179,7 +179,7 @@ class DeadMessage(NamedTuple):
         Args:
             prefix: from `tarry.core.delivery.source_prefix`.
         """
-        return self.stranger or prefix + b"%d" % self.sequence
+        return self.unfiled_source or prefix + b"%d" % self.sequence
 
     @property
     def location(self) -> tuple[Source, int]:

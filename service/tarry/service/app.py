@@ -221,7 +221,7 @@ def serve(config: Config, *, adopt: bool, processes: int, log_level: Level, on_e
         ConfigError: the same, if the configuration is wrong.
     """
     clock = SystemClock()
-    with listen(config.http.host, config.http.port) as door:
+    with listen(config.http.host, config.http.port) as listener:
         with ended_at_once():
             prepare(config, adopt=adopt, on_event=on_event)
         stop = StopSignals()
@@ -231,7 +231,7 @@ def serve(config: Config, *, adopt: bool, processes: int, log_level: Level, on_e
         Supervisor(
             lambda index: ChildProcess(work_command(), pickle.dumps(Orders(config, index, log_level))),
             processes,
-            door,
+            listener,
             totals,
             __version__,
             clock,

@@ -132,6 +132,6 @@ class DrainedRecords:
         log, number = f"{self._topic}.wheel-{source.level}", self._partition * self._overflow.slots + source.slot
         code, id_ = ErrorCode.UNREADABLE_HEADERS, derived_id(log, number, offset)
         dead = DeadMessage(offset, key, value, headers or [], code, f"{place}: {why}", id_, None, None, source, offset)
-        dead = dead._replace(stranger=f"{log}/{number}/{offset}".encode())
+        dead = dead._replace(unfiled_source=f"{log}/{number}/{offset}".encode())
         self._memory.held_bytes += dead.size_bytes
         self._ready.bury(dead)

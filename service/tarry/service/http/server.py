@@ -35,45 +35,47 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _name, address = found[0]
-        door = socket.socket(family, kind, protocol)
+        listener = socket.socket(family, kind, protocol)
         try:
-            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            door.bind(address)
-            door.listen(CONNECTIONS)
-            door.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(CONNECTIONS)
+            listener.setblocking(False)
         except OSError:
-            door.close()
+            listener.close()
             raise
     except OSError as error:
         raise UsageError(
             f"cannot listen on http.host {host}, http.port {port}: {error.strerror or error} (port 0 takes a free one)"
         ) from error
-    return door
+    return listener
 
 
 class HttpServer:
     """Serves pages on a listening socket.
 
     Args:
-        door: the listening socket, from `listen`; `close` closes it.
+        listener: the listening socket, from `listen`; `close` closes it.
         pages: the pages by path.
         selector: the selector of the owner's loop. The data of its keys are functions, which the loop calls with the
             event's mask.
         clock: for the life of connections.
     """
 
-    def __init__(self, door: socket.socket, pages: Mapping[str, Page], selector: BaseSelector, clock: Clock) -> None:
-        self._door = door
+    def __init__(
+        self, listener: socket.socket, pages: Mapping[str, Page], selector: BaseSelector, clock: Clock
+    ) -> None:
+        self._listener = listener
         self._pages = pages
         self._selector = selector
         self._clock = clock
         self._connections: list[_Connection] = []
-        selector.register(door, EVENT_READ, self._accept)
+        selector.register(listener, EVENT_READ, self._accept)
 
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        return int(self._door.getsockname()[1])
+        return int(self._listener.getsockname()[1])
 
     def expire(self) -> None:
         """Drop connections whose time is over. The loop calls this regularly."""
@@ -85,12 +87,12 @@ class HttpServer:
         """Close the listening socket and all connections."""
         for connection in list(self._connections):
             self._drop(connection)
-        self._selector.unregister(self._door)
-        self._door.close()
+        self._selector.unregister(self._listener)
+        self._listener.close()
 
     def _accept(self, _mask: int) -> None:
         try:
-            client, _address = self._door.accept()
+            client, _address = self._listener.accept()
         except OSError:  # the client has gone, or too many files are open: a later one may succeed
             return
         client.setblocking(False)

@@ -54,7 +54,7 @@ class Supervisor:
     Args:
         spawn: starts the process with an index.
         processes: the number of processes.
-        door: the listening socket for HTTP, from `tarry.service.http.listen`; closed at the end.
+        listener: the listening socket for HTTP, from `tarry.service.http.listen`; closed at the end.
         totals: adds up the processes' metrics.
         version: the service's version, for the metrics.
         clock: monotonic time.
@@ -67,7 +67,7 @@ class Supervisor:
         self,
         spawn: Callable[[int], ChildProcess],
         processes: int,
-        door: socket,
+        listener: socket,
         totals: Totals,
         version: str,
         clock: Clock,
@@ -88,7 +88,7 @@ class Supervisor:
         self._selector = DefaultSelector()
         self._selector.register(stop, EVENT_READ, lambda _mask: stop.drain())
         self._http = HttpServer(
-            door,
+            listener,
             {"/livez": self.livez, "/readyz": self.readyz, "/metrics": self.metrics},
             self._selector,
             clock,
