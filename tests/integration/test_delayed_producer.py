@@ -210,7 +210,7 @@ class _Command:
 
 def test_a_message_for_which_there_will_never_be_room_is_refused(bootstrap: str, intake: str) -> None:
     with DelayedProducer(bootstrap, intake, {"queue.buffering.max.kbytes": 100}) as producer:
-        with pytest.raises(BrokerError, match="larger than all of the producer's queue"):
+        with pytest.raises(BrokerError, match="larger than the producer's whole queue"):
             producer.send("orders", bytes(200_000), b"k", delay=timedelta(seconds=1))
         assert producer.send("orders", b"small", b"k", delay=timedelta(seconds=1)).offset == 0
 

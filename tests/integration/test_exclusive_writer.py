@@ -134,7 +134,7 @@ def test_a_write_whose_commit_never_reached_the_broker_is_said_to_have_failed_an
     writer.resume()
     writer.write(rows(1))
     lab.proxy.plan(Fault.LOSE_REQUEST, END_TXN)
-    with pytest.raises(RetriableError, match="nothing of it is there") as refusal:
+    with pytest.raises(RetriableError, match="nothing was written") as refusal:
         writer.write(rows(2, 3))
     assert not isinstance(refusal.value, UndecidedError)
     assert lab.values() == [b"1"]
@@ -155,7 +155,7 @@ def test_records_that_never_reached_the_broker_are_aborted_and_can_be_written_ag
     writer = lab.writer(proxied=True, options=PATIENT)
     writer.resume()
     lab.proxy.plan(Fault.LOSE_REQUEST, PRODUCE)
-    with pytest.raises(RetriableError, match="nothing of it is there"):
+    with pytest.raises(RetriableError, match="nothing was written"):
         writer.write(rows(1))
     writer.write(rows(1))
     assert lab.values() == [b"1"]
@@ -343,7 +343,7 @@ def test_what_the_broker_never_takes_is_refused_for_good_and_the_next_write_is_f
     lab.stage.configure(lab.topic, max_message_bytes="10000")
     writer = lab.writer()
     writer.resume()
-    with pytest.raises(BrokerError, match="nothing of it is there") as refusal:
+    with pytest.raises(BrokerError, match="nothing was written") as refusal:
         writer.write([*rows(1), SourceRecord("2", b"x" * 20_000)])
     assert not isinstance(refusal.value, RetriableError)
     writer.write(rows(1))

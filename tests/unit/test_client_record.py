@@ -58,7 +58,7 @@ def test_without_an_id_each_message_gets_its_own() -> None:
     [
         ({"target": "a b"}, "target: not a legal topic name"),
         ({"target": ""}, "target: not a legal topic name"),
-        ({"delay": -timedelta(microseconds=1)}, "delay: negative"),
+        ({"delay": -timedelta(microseconds=1)}, "delay: must not be negative"),
         ({"delay": 5}, "delay: not a timedelta"),
         ({"delay": timedelta.max}, "due after the year 9999"),
         ({"delay": None}, "needs a due time"),

@@ -16,7 +16,7 @@ INTAKE = "tarry.delayed"
 SECOND = timedelta(seconds=1)
 HANDLE = f"1.{INTAKE}.0.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
 FOR_EVER_MS = 5_000
-NO_REPORT = "no report in time; it may or may not be there"
+NO_REPORT = "no delivery report in time; it may or may not have been written"
 
 
 class Silent:

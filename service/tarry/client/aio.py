@@ -19,7 +19,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from tarry.client.connection import REPORTS_WITHIN_S, Connection, Options
-from tarry.client.pending import Pending, ReceiptT
+from tarry.client.pending import MAYBE_WRITTEN, Pending, ReceiptT
 from tarry.client.receipt import CancelReceipt, DelayedMessage, MessageHeaders, Receipt, RescheduleReceipt
 from tarry.client.sending import is_empty, serve_reports
 from tarry.clock import Clock
@@ -155,7 +155,7 @@ class AsyncDelayedProducer:
                 await reported
         except TimeoutError as error:
             self._waiting.pop(pending, None)
-            raise RetriableError("could not send: no report in time; it may or may not be there") from error
+            raise RetriableError(f"could not send: no delivery report in time; {MAYBE_WRITTEN}") from error
         return pending.receipt()
 
     async def _handed_over(self, hand_over: Callable[[], Pending[ReceiptT]]) -> Pending[ReceiptT]:

@@ -122,4 +122,4 @@ class WriteTransactor(Transactor):
 
 def not_there(cause: BrokerError, kind: type[BrokerError] = RetriableError) -> BrokerError:
     """Return the error that says that none of a write's records are in the log."""
-    return kind(f"{cause}; nothing of it is there", cause.code)
+    return kind(f"{cause}; nothing was written", cause.code)

@@ -17,6 +17,9 @@ ReceiptT = TypeVar("ReceiptT")
 
 _NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
+MAYBE_WRITTEN = "it may or may not have been written"
+"""Ends the text of an error after which it is unknown whether a record was written."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -167,9 +170,9 @@ def refusal(error: KafkaError, topic: str) -> BrokerError:
     """Translate the error of one record; only a fatal error means that the producer is lost."""
     doing = f"send to {topic}"
     if error.code() == KafkaError._MSG_TIMED_OUT:
-        return RetriableError(f"could not {doing}: not acknowledged in time; it may or may not be there", error.name())
+        return RetriableError(f"could not {doing}: not acknowledged in time; {MAYBE_WRITTEN}", error.name())
     if error.name() in PASSING and not error.fatal():
-        return RetriableError(f"could not {doing}: {error.str()}; it may or may not be there", error.name())
+        return RetriableError(f"could not {doing}: {error.str()}; {MAYBE_WRITTEN}", error.name())
     refused = translate(error, doing)
     # librdkafka does not mark the error as fatal for a record that it refuses because of an earlier fatal error.
     is_lost = error.fatal() or error.code() == KafkaError._FATAL

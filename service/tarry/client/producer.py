@@ -15,7 +15,7 @@ from uuid import UUID
 
 from tarry.client.connection import REPORTS_WITHIN_S, WINDOW, Connection, Options
 from tarry.client.forking import Origin, close_before_forks
-from tarry.client.pending import Pending, PendingMessage, ReceiptT
+from tarry.client.pending import MAYBE_WRITTEN, Pending, PendingMessage, ReceiptT
 from tarry.client.receipt import CancelReceipt, DelayedMessage, MessageHeaders, Receipt, RescheduleReceipt
 from tarry.client.sending import POLL_S, Wait, serve_reports, with_room
 from tarry.clock import Clock
@@ -236,7 +236,7 @@ class DelayedProducer:
         while not pending.is_reported:
             wait = wait or self._wait()
             if wait.is_over:
-                raise RetriableError(f"could not send to {self._intake}: no report in time; it may or may not be there")
+                raise RetriableError(f"could not send to {self._intake}: no delivery report in time; {MAYBE_WRITTEN}")
             try:
                 self._serve_reports(POLL_S)
             except FatalError:

@@ -101,7 +101,7 @@ def _delay_ms(delay: timedelta | None) -> int | None:
     if not isinstance(delay, timedelta):
         raise HeaderError(f"delay: not a timedelta: {shown(str(delay))}")
     if delay < timedelta(0):
-        raise HeaderError(f"delay: negative: {delay}")
+        raise HeaderError(f"delay: must not be negative: {delay}")
     # Not -(-delay // ms): the longest timedelta cannot be negated.
     return delay // _MS + (1 if delay % _MS else 0)
 

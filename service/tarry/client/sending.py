@@ -170,5 +170,5 @@ def is_empty(producer: Producer, *, was_empty: bool) -> bool:
     if len(producer):
         return False
     if was_empty:
-        raise BrokerError("could not send: larger than all of the producer's queue", "_QUEUE_FULL")
+        raise BrokerError("could not send: larger than the producer's whole queue", "_QUEUE_FULL")
     return True

@@ -91,7 +91,7 @@ class TimingWheel:
 
     def __init__(self, tick_ms: int = 1, size: int = DEFAULT_SIZE, start_ms: int = 0) -> None:
         if tick_ms < 1 or size < 2 or start_ms < 0:
-            raise ValueError(f"not tick_ms >= 1, size >= 2, start_ms >= 0: {tick_ms}, {size}, {start_ms}")
+            raise ValueError(f"must have tick_ms >= 1, size >= 2, start_ms >= 0: {tick_ms}, {size}, {start_ms}")
         self.tick_ms = tick_ms
         self.size = size
         self.levels = [WheelLevel(tick_ms, size, start_ms)]

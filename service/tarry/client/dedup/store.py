@@ -220,7 +220,7 @@ class Store:
             is_lost = self._connection is None or self._connection.closed
             if is_lost or isinstance(error, passing):
                 self.close()
-                raise AwayError(f"the database gave up: {_line(error)}") from error
+                raise AwayError(f"the database is unreachable or aborted the transaction: {_line(error)}") from error
             raise
 
 
