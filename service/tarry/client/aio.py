@@ -129,7 +129,7 @@ class AsyncDelayedProducer:
             RetriableError: some messages were not acknowledged in time.
         """
         self._is_closed = True
-        if self._end is not None and not self._connection.origin.is_elsewhere:
+        if self._end is not None and not self._connection.origin.is_forked:
             await asyncio.shield(self._end)
 
     async def __aenter__(self) -> Self:

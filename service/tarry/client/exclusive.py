@@ -195,7 +195,7 @@ class ExclusiveWriter:
 
     def close(self) -> None:
         """Close the writer. A second call does nothing."""
-        if not self._closed and not self._origin.is_elsewhere:
+        if not self._closed and not self._origin.is_forked:
             self._closed = True
             self._transactor.close()
             self._log.close()

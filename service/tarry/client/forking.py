@@ -36,7 +36,7 @@ class Origin:
         self._pid = os.getpid()
 
     @property
-    def is_elsewhere(self) -> bool:
+    def is_forked(self) -> bool:
         """Whether this process is a fork of that one."""
         return os.getpid() != self._pid
 
@@ -46,7 +46,7 @@ class Origin:
         Raises:
             UsageError: this process was forked after the object was created.
         """
-        if self.is_elsewhere:
+        if self.is_forked:
             raise UsageError(
                 f"the {what} was created before this process was forked, and does not work in it: create a new one"
             )

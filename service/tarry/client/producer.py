@@ -194,7 +194,7 @@ class DelayedProducer:
             BrokerError: Kafka refused; nothing was sent.
         """
         connection = self._open()
-        if self._has_id and self._origin.is_elsewhere:
+        if self._has_id and self._origin.is_forked:
             raise UsageError("the transactional_id belongs to the parent process: create a producer in this one")
         return connection.rescheduler.reschedule(handle, message)
 
@@ -206,7 +206,7 @@ class DelayedProducer:
         """
         self._is_closed = True
         connection, self._connection = self._connection, None
-        if connection is not None and not connection.origin.is_elsewhere:
+        if connection is not None and not connection.origin.is_forked:
             connection.close()
 
     def __enter__(self) -> Self:
@@ -223,7 +223,7 @@ class DelayedProducer:
     def _close_unused(self) -> None:
         """Before a fork: close the connection if it was never used; the next call opens a new one."""
         connection = self._connection
-        if connection is not None and not connection.origin.is_elsewhere and connection.is_unused:
+        if connection is not None and not connection.origin.is_forked and connection.is_unused:
             self._connection = None
             connection.producer.close()
 
@@ -255,6 +255,6 @@ class DelayedProducer:
         """Return the connection; open a new one in a forked process."""
         if self._is_closed:
             raise FatalError("the producer is closed")
-        if self._connection is None or self._connection.origin.is_elsewhere:
+        if self._connection is None or self._connection.origin.is_forked:
             self._connection = self._connect()
         return self._connection

@@ -189,7 +189,7 @@ class OutcomeReader:
 
     def close(self) -> None:
         """Close the reader; waiting calls fail. A second call does nothing. Do not call it in a future's callback."""
-        if self._closed or self._origin.is_elsewhere:
+        if self._closed or self._origin.is_forked:
             return
         self._closed = True
         self._stopping.set()

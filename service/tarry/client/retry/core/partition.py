@@ -86,15 +86,15 @@ class RetryPartition:
 
     def is_full(self, record: Incoming, most: int) -> bool:
         """Whether the key queue that a record of the topic would join already has `most` messages."""
-        return self._would_follow(record) and self.key_queues.length(record.key or b"") >= most
+        return self._joins_key_queue(record) and self.key_queues.length(record.key or b"") >= most
 
-    def _would_follow(self, record: Incoming) -> bool:
+    def _joins_key_queue(self, record: Incoming) -> bool:
         is_new = record.topic == self._names.topic and self._keeps_order
         return is_new and record.key is not None and self.key_queues.of(record.key) is not None
 
     def refused(self, record: Incoming, error: BaseException, now_ms: int) -> None:
         """Give up a record whose outgoing records the brokers permanently refuse."""
-        if self._would_follow(record):
+        if self._joins_key_queue(record):
             self.refuse(record, GaveUp.UNSENDABLE, str(error))
         elif (message := self.look(record, now_ms)) is not None:
             self.give_up(message, error, now_ms)
@@ -204,7 +204,7 @@ class RetryPartition:
         trouble = self.key_queues.of(record.key or b"") if journey.partition == self.partition else None
         if trouble is None or trouble.stopped or journey.ticket != (trouble.episode, trouble.head):
             return  # it belongs to another partition, or it has come back after all
-        self._bury(record, _with(journey, own_headers(record.headers)), GaveUp.NEVER_CAME, why)
+        self._bury(record, _dead_letter_headers(journey, own_headers(record.headers)), GaveUp.NEVER_CAME, why)
         self.key_queues.done(record.key or b"", journey.ticket)
         self.is_dirty = True
 
@@ -218,7 +218,7 @@ class RetryPartition:
             produced: the records that the handler sends.
         """
         self._out.extend(produced)
-        self._next_one(message)
+        self._advance_head(message)
         self._settle()
 
     def failed(self, message: RetryMessage, error: BaseException, now_ms: int, chance: float) -> GaveUp | None:
@@ -241,7 +241,7 @@ class RetryPartition:
             if key is not None:
                 sent = self.key_queues.again(key, message.offset, ticket, due_ms)
             else:
-                self._next_one(message)  # it may be in a key queue of a time when the consumer kept the order
+                self._advance_head(message)  # it may be in a key queue of a time when the consumer kept the order
                 sent = SendOff(Ticket(message.offset, ALONE), due_ms)
             self._send_off(message, journey, sent)
             self._settle()
@@ -249,14 +249,14 @@ class RetryPartition:
         if decision.stops_key and key is not None:
             journey = journey._replace(ticket=self.key_queues.stop(key, message.offset, ticket))
         else:
-            self._next_one(message)
+            self._advance_head(message)
         self._give_up(message, journey, decision.gave_up or GaveUp.FINAL)
         self._settle()
         return decision.gave_up
 
     def give_up(self, message: RetryMessage, error: BaseException, now_ms: int) -> None:
         """Make a message a dead letter, whatever the policy says: the brokers permanently refuse its records."""
-        self._next_one(message)
+        self._advance_head(message)
         self._give_up(message, message.journey.failed(error, now_ms), GaveUp.UNSENDABLE)
         self._settle()
 
@@ -271,7 +271,7 @@ class RetryPartition:
         ticket = message.journey.ticket
         return ticket if message.returned and ticket.number != ALONE else None
 
-    def _next_one(self, message: RetryMessage) -> None:
+    def _advance_head(self, message: RetryMessage) -> None:
         if message.key is None or (ticket := self._ticket(message)) is None:
             return
         trouble = self.key_queues.of(message.key)
@@ -291,7 +291,7 @@ class RetryPartition:
         self._out.append(Record(self._names.intake, -1, message.key, message.value, headers))
 
     def _give_up(self, message: RetryMessage, journey: Journey, why: GaveUp) -> None:
-        self._bury(message, _with(journey, message.headers), why)
+        self._bury(message, _dead_letter_headers(journey, message.headers), why)
 
     def _bury(self, one: Incoming | RetryMessage, headers: Headers, code: str, detail: str = "") -> None:
         reason: Headers = [(ERROR, code.encode()), *([(ERROR_DETAIL, detail.encode())] if detail else [])]
@@ -314,7 +314,7 @@ class RetryPartition:
         self.key_queues.commit()
 
 
-def _with(journey: Journey, headers: Headers) -> Headers:
+def _dead_letter_headers(journey: Journey, headers: Headers) -> Headers:
     """Return the headers of a dead letter: the message's own, its id and its journey."""
     return [*headers, (ID, journey.id.encode()), *journey.headers()]
 
