@@ -74,7 +74,7 @@ class Contact:
             if refused is not None and (left_ms <= 0 or refused.code() != KafkaError.UNKNOWN_TOPIC_OR_PART):
                 return refused
             if silence is not None and left_ms <= 0:
-                raise RetriableError(self._nobody, silence.code)
+                raise RetriableError(self._unreachable, silence.code)
             self._clock.sleep(0.1)
 
     def _ask(
@@ -99,5 +99,5 @@ class Contact:
         return None, silence
 
     @property
-    def _nobody(self) -> str:
+    def _unreachable(self) -> str:
         return f"could not reach Kafka at {self._servers}: {self._cause}; nothing was ever connected"

@@ -96,7 +96,7 @@ class Inspector:
         self._reader.close()
         self._offsets.close()
 
-    # -- offsets ----------------------------------------------------------------------------------------------------
+    # -- offsets ------------------------------------------------------------------------------------------------------
 
     def survey(self, intake: str, partition: int | None = None) -> list[Backlog]:
         """Ask for the offsets and checkpoints of all partitions of an intake, or of one.
@@ -152,7 +152,7 @@ class Inspector:
             raise UsageError(f"there is no topic {intake}")
         return len(found.partitions)
 
-    # -- what waits -------------------------------------------------------------------------------------------------
+    # -- waiting messages ---------------------------------------------------------------------------------------------
 
     def done(self, backlogs: Sequence[Backlog]) -> dict[Place, dict[Source, DoneSet]]:
         """Read the journals; return the offsets that are done above the low watermarks."""
@@ -239,7 +239,7 @@ class Inspector:
             target = found.target or None
             yield Waiting(place, source, kind, found.due_ms, found.id.decode(), found.key, target, found.sequence)
 
-    # -- results ----------------------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------------
 
     def results_since(self, place: Place, at_ms: int) -> int:
         """Return the offset of the first result of a partition that was written at or after a time.

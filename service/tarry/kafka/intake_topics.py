@@ -25,7 +25,7 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 RESULTS_RETENTION_MS = 7 * 24 * 3600 * 1000
 
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-_MUST_BE = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
+_CHECKED_SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def faults(topic: Topic, found: Found) -> list[str]:
     lines += [
         f"{topic.name} has {name}={found.config.get(name)}; it must be {topic.config[name]} "
         f"(kafka-configs --alter --topic {topic.name} --add-config {name}={topic.config[name]})"
-        for name in _MUST_BE
+        for name in _CHECKED_SETTINGS
         if name in topic.config and found.config.get(name) != topic.config[name]
     ]
     least = topic.least_max_bytes

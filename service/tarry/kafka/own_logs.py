@@ -85,7 +85,7 @@ class OwnLogs:
             ours = list(places)
             self._missing_since_ms = {at: ms for at, ms in self._missing_since_ms.items() if at in ours}
             try:
-                return self._sure(ours, _state_of(ours, self._geometry, asked))
+                return self._confirmed(ours, _state_of(ours, self._geometry, asked))
             except RetriableError:  # asked again soon
                 return None
         if now_ms >= self._look_at_ms:
@@ -100,9 +100,9 @@ class OwnLogs:
             RetriableError: no answer.
         """
         wanted = list(places)
-        return self._sure(wanted, _state_of(wanted, self._geometry, self._ask(wanted)))
+        return self._confirmed(wanted, _state_of(wanted, self._geometry, self._ask(wanted)))
 
-    def _sure(self, places: Iterable[Place], seen: Seen) -> Seen:
+    def _confirmed(self, places: Iterable[Place], seen: Seen) -> Seen:
         """Return the state, with a log counted as away until it was missing for `SURE_AFTER_MS`."""
         now_ms = self._clock.monotonic_ms()
         sure: dict[Place, str] = {}

@@ -24,7 +24,7 @@ DENIED: Final = frozenset(
 REQUEST_TIMEOUT_S: Final = 10.0
 
 READ, WRITE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE
-_KNOW = AclOperation.DESCRIBE_CONFIGS
+_DESCRIBE_CONFIGS = AclOperation.DESCRIBE_CONFIGS
 _TOPIC_DENIED: Final = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED).name()
 _GUIDE: Final = "docs/security.md lists all that is needed"
 
@@ -51,14 +51,14 @@ def rights_on(intake: str, levels: int) -> dict[str, Rights]:
     """
     delete = frozenset({DELETE})
     return {
-        intake: Rights(frozenset({READ, _KNOW}), delete),
-        intake + RESULTS: Rights(frozenset({WRITE, _KNOW})),
-        intake + JOURNAL: Rights(frozenset({READ, WRITE, _KNOW}), delete),
-        intake + DEAD: Rights(frozenset({WRITE, _KNOW})),
-        intake + STATUS: Rights(frozenset(), frozenset({WRITE, _KNOW})),
+        intake: Rights(frozenset({READ, _DESCRIBE_CONFIGS}), delete),
+        intake + RESULTS: Rights(frozenset({WRITE, _DESCRIBE_CONFIGS})),
+        intake + JOURNAL: Rights(frozenset({READ, WRITE, _DESCRIBE_CONFIGS}), delete),
+        intake + DEAD: Rights(frozenset({WRITE, _DESCRIBE_CONFIGS})),
+        intake + STATUS: Rights(frozenset(), frozenset({WRITE, _DESCRIBE_CONFIGS})),
         # DELETE is a must: a bucket that is not emptied keeps its entry in the checkpoint, whose room is limited.
         **{
-            wheel_topic(intake, level): Rights(frozenset({READ, WRITE, DELETE, _KNOW}))
+            wheel_topic(intake, level): Rights(frozenset({READ, WRITE, DELETE, _DESCRIBE_CONFIGS}))
             for level in range(1, levels + 1)
         },
     }

@@ -14,8 +14,8 @@ Exactly-once depends on the order of the steps, so they are numbered as in `docs
 4. Capture the intake's last stable offset, where the replay ends, and the beginnings and ends of the overflow wheel's
    logs.
 
-The offsets must belong to these logs. A checkpoint or copy that names another cluster or other topics is ignored, and
-a checkpoint that counts offsets as done that a log does not hold is refused (`refusals`).
+The offsets must belong to these logs. A checkpoint or copy that names another cluster or other topics does not
+count, and a checkpoint that counts offsets as done that a log does not hold is refused (`refusals`).
 
 A refusal (`RetriableError`) at any step means: poll the group, and begin at 0 again.
 
@@ -128,7 +128,7 @@ class TakeOver:
         self._membership.commit(proof_of(places))
 
     def run(self, places: Sequence[Place]) -> ByParts[dict[Place, Recovered]]:
-        """Run steps 1 to 4 for partitions of which `prove` succeeded.
+        """Run steps 1 to 4 for partitions for which `prove` has succeeded.
 
         The caller serves the group between two parts, and closes the generator if one of the partitions is given up.
 
@@ -155,7 +155,7 @@ class TakeOver:
         checkpoints: dict[Place, Checkpoint] = {}
         for place, (low, checkpoint) in found.items():
             lows[place], base = (low, checkpoint) if checkpoint else copies[place]
-            shaped = yield from self._shaped(place, base)
+            shaped = yield from self._in_configured_shape(place, base)
             checkpoints[place] = replace(shaped, writer=self._identity.writer, released=False)
         self._membership.commit({place: (lows[place], checkpoints[place].encode()) for place in places})
         self._named = {place: (lows[place], checkpoints[place]) for place in places}
@@ -220,7 +220,7 @@ class TakeOver:
             self._on_event("fencing", transactional_ids=others)
         self._fence(others)
 
-    def _shaped(self, place: Place, checkpoint: Checkpoint) -> ByParts[Checkpoint]:
+    def _in_configured_shape(self, place: Place, checkpoint: Checkpoint) -> ByParts[Checkpoint]:
         """Return the checkpoint with the configured overflow wheel; if the shape differs, begin with an empty wheel.
 
         Raises:

@@ -309,7 +309,7 @@ class Transactor:
                 self.is_stuck = True
                 raise AbortableError(f"{self.transactional_id} is stuck: {error.str()}", error.name()) from exception
 
-        self._again("send offsets", send)
+        self._retry_until_final("send offsets", send)
 
     def commit(self, within_s: float | None = None) -> None:
         """Commit the transaction.
@@ -324,7 +324,7 @@ class Transactor:
         """
         doing = "commit the transaction"
         if within_s is None:
-            self._again(doing, lambda: self._live.commit_transaction(-1))
+            self._retry_until_final(doing, lambda: self._live.commit_transaction(-1))
         else:
             with producer_errors(doing):
                 self._live.commit_transaction(within_s)
@@ -345,7 +345,7 @@ class Transactor:
         """
         try:
             if within_s is None:
-                self._again("abort the transaction", lambda: self._live.abort_transaction(-1))
+                self._retry_until_final("abort the transaction", lambda: self._live.abort_transaction(-1))
             else:
                 with producer_errors("abort the transaction"):
                     self._live.abort_transaction(within_s)
@@ -388,7 +388,7 @@ class Transactor:
                 return
         raise AbortableError("the producer's queue stays full", "_QUEUE_FULL")
 
-    def _again(self, doing: str, call: Callable[[], None]) -> None:
+    def _retry_until_final(self, doing: str, call: Callable[[], None]) -> None:
         while True:
             try:
                 call()

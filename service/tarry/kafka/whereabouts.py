@@ -95,7 +95,7 @@ class _Search:
         """Return the result that counts among several."""
         for outcome in _RANK:
             for result in results:
-                if result is not None and result.get("outcome") == outcome and self._is_ours(result.get("due_ms")):
+                if result is not None and result.get("outcome") == outcome and self._has_due_time(result.get("due_ms")):
                     return result
         return None
 
@@ -104,7 +104,7 @@ class _Search:
         done = self._inspector.done([backlog])
         met: dict[int, tuple[Waiting, tuple[Bucket, int] | None]] = {}
         newest_cancel = -1
-        for found, bucket in self._met(backlog, done):
+        for found, bucket in self._matching(backlog, done):
             if found.kind == "cancel":
                 newest_cancel = max(newest_cancel, found.sequence)
             else:
@@ -117,21 +117,21 @@ class _Search:
             message, whereabouts.bucket = (left or met)[min(left or met)]
             whereabouts.waits_in, whereabouts.will_be_dead = message.source, message.kind == "dead"
 
-    def _met(self, backlog: Backlog, done: DoneSets) -> Iterator[tuple[Waiting, tuple[Bucket, int] | None]]:
+    def _matching(self, backlog: Backlog, done: DoneSets) -> Iterator[tuple[Waiting, tuple[Bucket, int] | None]]:
         """Yield records with this handle in the logs in which it may wait, each with its bucket and that one's end."""
         for found in self._inspector.in_intake([backlog], self._requests, done, to_now=True):
-            if self._is_it(found):
+            if self._matches(found):
                 yield found, None
         for bucket in backlog.buckets_of(self._handle.due_ms):
             levels = backlog.levels
             assert levels is not None  # noqa: S101 - there are buckets
             source = Source(bucket.level, levels.slot(bucket))
             for found in self._inspector.in_slots([backlog], done, source, to_now=True):
-                if self._is_it(found):
+                if self._matches(found):
                     yield found, (bucket, levels.end_ms(bucket))
 
-    def _is_it(self, found: Waiting) -> bool:
-        return found.id == self._handle.id and self._is_ours(found.due_ms)
+    def _matches(self, found: Waiting) -> bool:
+        return found.id == self._handle.id and self._has_due_time(found.due_ms)
 
-    def _is_ours(self, due_ms: int | None) -> bool:
+    def _has_due_time(self, due_ms: int | None) -> bool:
         return due_ms is None or due_ms == self._handle.due_ms or self._any_due

@@ -112,7 +112,7 @@ class Draining:
             self._membership.commit(proof_of(state.place for state in with_levels))
             raise
         for state in self._emptying.turn(with_levels):
-            self._is_to_be_committed(state)
+            self._commit_later(state)
 
     def _read(self, states: Sequence[PartitionState], now_ms: int) -> None:
         if not is_behind(states, times=2):  # filing does not depend on this reading, so this may wait for filing
@@ -148,7 +148,7 @@ class Draining:
                 if state in held_up or self._filer.is_filing(state):
                     continue
                 if state.close_buckets({}, room_bytes, now_ms):
-                    self._is_to_be_committed(state)
+                    self._commit_later(state)
                 for source in state.to_ask(now_ms):
                     self._closing[log_of(state, source)] = state, source
             if self._closing:
@@ -171,12 +171,12 @@ class Draining:
                 ends.setdefault(state, {})[source] = end
         for state, of_slots in ends.items():
             if state.close_buckets(of_slots, room_bytes, now_ms):
-                self._is_to_be_committed(state)
+                self._commit_later(state)
         for failure in asked.failures():
             self._on_event("kafka_warning", reason=f"could not ask for the end of a bucket: {failure}")
         self._closing.clear()
 
-    def _is_to_be_committed(self, state: PartitionState) -> None:
+    def _commit_later(self, state: PartitionState) -> None:
         if state not in self._uncommitted:
             self._uncommitted.append(state)
 

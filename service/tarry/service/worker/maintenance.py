@@ -117,14 +117,14 @@ class Maintenance:
             if state is not None:
                 state.note_journal_end(end)
 
-    def _long(self, states: Mapping[Place, PartitionState]) -> list[PartitionState]:
+    def _to_sum_up(self, states: Mapping[Place, PartitionState]) -> list[PartitionState]:
         """Return the partitions whose recovery would have to read much, if a summary may be written now."""
         return [state for state in states.values() if state.behind >= self._sum_up_after] if self._is_quiet() else []
 
     def _due(self, states: Mapping[Place, PartitionState], now_ms: int) -> list[PartitionState]:
         """Return the partitions whose checkpoints must be copied now."""
         due = []
-        long = self._long(states)
+        long = self._to_sum_up(states)
         for place, state in states.items():
             kept = self._kept.setdefault(place, _Kept(now_ms, None))
             age_ms = now_ms - kept.at_ms
@@ -150,7 +150,7 @@ class Maintenance:
             return
         verify({state.place: state.origin for state in due}, origins)
         try:
-            self._commit_rest(due, self._long(states))
+            self._commit_rest(due, self._to_sum_up(states))
         except AbortableError as error:
             self._on_event("checkpoint_not_copied", reason=str(error))
             return

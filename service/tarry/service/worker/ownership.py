@@ -229,7 +229,7 @@ class Ownership:
         self._taking_over.give_up(places)
         released = self._release(states) if states else {}
         may_come_back = self._lost_producer is None and not self._connections.membership.is_incremental
-        for state in self._part_with(places):
+        for state in self._detach(places):
             if may_come_back and state.place in released and state.overflow.can_be_left:
                 self._standby.put(state, released[state.place])
             else:
@@ -291,10 +291,10 @@ class Ownership:
         return [state for state in states if state.place not in {*seen.away, *seen.missing}]
 
     def _drop(self, places: Sequence[Place]) -> None:
-        for state in self._part_with(places):
+        for state in self._detach(places):
             state.close()
 
-    def _part_with(self, places: Sequence[Place]) -> list[PartitionState]:
+    def _detach(self, places: Sequence[Place]) -> list[PartitionState]:
         """Stop all work on these partitions; return the states of those that were taken over."""
         held = [place for place in places if place in self.states]
         if held:
@@ -370,13 +370,13 @@ class Ownership:
         states = [self.states[place] for place in reasons if place in self.states]
         if states:
             self._stop_side_producers()
-            self._release_plainly(states)
+            self._release_by_plain_commit(states)
         self._taking_over.give_up(list(reasons))
         self._drop(list(reasons))
         for place, why in reasons.items():
             put(place, why)
 
-    def _release_plainly(self, states: Sequence[PartitionState]) -> None:
+    def _release_by_plain_commit(self, states: Sequence[PartitionState]) -> None:
         """Release by a plain commit: no transaction of theirs is open, and a journal may be unavailable for one."""
         rests = {state.place: state.rest(released=True) for state in states}
         try:

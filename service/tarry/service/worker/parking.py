@@ -230,7 +230,7 @@ class Parking:
             missing, obstacles = self._targets.learn(due, now_ms)
         except RetriableError as error:
             for topic in due:
-                self._later(topic, str(error))
+                self._try_later(topic, str(error))
             return
         self._tries += 1
         states = rotated(states, self._tries)
@@ -302,17 +302,17 @@ class Parking:
     def _look(self, attempt: _Attempt) -> None:
         queued = self._producer.transactor.push()
         if attempt.refusals:
-            self._learn(attempt)
+            self._keep_verdicts(attempt)
             return
         if attempt.failure:
-            self._give_back(attempt, attempt.failure)
+            self._abort_and_retry(attempt, attempt.failure)
             return
         if queued:
             return
         try:
             self._producer.prove_and_commit((state.place for state, _ in attempt.batches), self._membership)
         except AbortableError as error:
-            self._give_back(attempt, str(error))
+            self._abort_and_retry(attempt, str(error))
             return
         self._attempt = None
         for state, batch in attempt.batches:
@@ -324,7 +324,7 @@ class Parking:
         apart.try_at_ms, apart.pause_ms = self._clock.monotonic_ms(), FIRST_RETRY_MS
         apart.bound.grow(size_of(attempt.batches))
 
-    def _learn(self, attempt: _Attempt) -> None:
+    def _keep_verdicts(self, attempt: _Attempt) -> None:
         """Records were refused permanently: keep the verdicts on those that are known, and try again at once."""
         apart = self._apart[attempt.topic]
         verdicts = verdicts_of(attempt.refusals, alone=apart.alone)
@@ -336,7 +336,7 @@ class Parking:
         self._park_again(attempt)
         self._producer.renew()
 
-    def _give_back(self, attempt: _Attempt, reason: str) -> None:
+    def _abort_and_retry(self, attempt: _Attempt, reason: str) -> None:
         apart = self._apart[attempt.topic]
         apart.is_doubtful = True
         apart.bound.shrink(size_of(attempt.batches))
@@ -344,7 +344,7 @@ class Parking:
         if attempt.can_be_less:
             apart.try_at_ms = self._clock.monotonic_ms()
         else:
-            self._later(attempt.topic, reason)
+            self._try_later(attempt.topic, reason)
         self._producer.renew()
 
     def _park_again(self, attempt: _Attempt) -> None:
@@ -352,7 +352,7 @@ class Parking:
         for state, batch in attempt.batches:
             state.parked.park_again(attempt.topic, batch)
 
-    def _later(self, topic: str, reason: str) -> None:
+    def _try_later(self, topic: str, reason: str) -> None:
         apart = self._apart[topic]
         apart.try_at_ms = self._clock.monotonic_ms() + apart.pause_ms
         apart.pause_ms = min(apart.pause_ms * 2, LAST_RETRY_MS)

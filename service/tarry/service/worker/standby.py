@@ -92,22 +92,22 @@ class Standby:
         """Return those that stand by and that no process of another name has taken over; drop the others."""
         registrations = self._connections.firing.registrations
         here = [place for place in places if place in self._standing]
-        here = self._keep_of(here, lambda place: self._standing[place].registrations == registrations)
+        here = self._keep_if(here, lambda place: self._standing[place].registrations == registrations)
         if here:
             # Do not wait for open transactions: only a take-over ends those of another owner that has died.
             last = self._connections.offsets.committed(here)
-            here = self._keep_of(here, lambda place: self._is_of_ours(last.get(place)))
+            here = self._keep_if(here, lambda place: self._names_us(last.get(place)))
         if here:
             stable = self._connections.membership.committed(here)
-            here = self._keep_of(here, lambda place: stable.get(place) == self._standing[place].released)
+            here = self._keep_if(here, lambda place: stable.get(place) == self._standing[place].released)
         return here
 
-    def _keep_of(self, places: Sequence[Place], holds: Callable[[Place], bool]) -> list[Place]:
+    def _keep_if(self, places: Sequence[Place], holds: Callable[[Place], bool]) -> list[Place]:
         kept = [place for place in places if holds(place)]
         self._close(set(places).difference(kept))
         return kept
 
-    def _is_of_ours(self, committed: OffsetMetadata | None) -> bool:
+    def _names_us(self, committed: OffsetMetadata | None) -> bool:
         """Return whether the committed checkpoint names us as writer, ignoring pending transactional offsets."""
         try:
             return committed is not None and decode(committed[1]).writer == self._connections.writer
