@@ -1,7 +1,7 @@
-"""What tests of programs that use tarry, and tarry's own, stand on.
+"""Test support for programs that use tarry, and for tarry's own tests.
 
-What stands here is imported when it is first asked for: pytest imports this package, for its plugin, in every run of
-everybody who has tarry installed.
+Each name is imported when it is first used: pytest imports this package for its plugin in every run in an environment
+that has tarry installed.
 """
 
 from importlib import import_module

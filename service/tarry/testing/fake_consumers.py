@@ -1,4 +1,4 @@
-"""Consumers with ordered retry on a fake service: the client's own loop, in the test's thread, on the manual clock."""
+"""Consumers with ordered retry on a fake service: the client's real loop, in the test's thread, on the manual clock."""
 
 import asyncio
 import random
@@ -14,17 +14,17 @@ from tarry.testing.manual_clock import ManualClock
 
 _YEAR_MS = 365 * 86_400_000
 _NO_WAIT = Pace(read_wait_s=0.0, poll_interval_ms=_YEAR_MS)
-"""A month may pass between two turns."""
+"""A turn does not wait, and the test may advance the clock by a month between two polls."""
 
 _JOINING_MS = 100
 
 
 class FakeConsumers:
-    """Those that were started.
+    """The consumers that were started on a fake service.
 
     Args:
-        broker: the cluster.
-        clock: of everything.
+        broker: the fake cluster.
+        clock: the clock of the fake service.
     """
 
     def __init__(self, broker: FakeBroker, clock: ManualClock) -> None:
@@ -37,7 +37,7 @@ class FakeConsumers:
         """Have a consumer join its group.
 
         Raises:
-            UsageError: a topic is missing or is not as it must be, or the intake is unfit.
+            UsageError: a topic is missing or has wrong settings, or the consumer cannot use the intake.
         """
         self._started += 1
         session = consumer.join(
@@ -50,7 +50,7 @@ class FakeConsumers:
         self._sessions.append((consumer, session))
 
     def turn(self) -> None:
-        """Have each go round once; what ends one is raised, and it is gone."""
+        """Run one turn of each consumer. An error ends its consumer, and is raised."""
         for one in list(self._sessions):
             _, session = one
             try:
@@ -65,7 +65,7 @@ class FakeConsumers:
 
     @property
     def all_joined(self) -> bool:
-        """Whether each partition of each topic that is consumed has a consumer."""
+        """Whether each partition of each consumed topic is assigned to a consumer."""
         owned: dict[tuple[str, str], set[int]] = {}
         for consumer, session in self._sessions:
             names = consumer.names
@@ -74,7 +74,7 @@ class FakeConsumers:
 
     @property
     def are_quiet(self) -> bool:
-        """Whether each has read what is there."""
+        """Whether each consumer has read all of its logs to their ends."""
         return self.all_joined and all(
             position == self._broker.end(topic, number)
             for _, session in self._sessions
@@ -83,7 +83,7 @@ class FakeConsumers:
         )
 
     def seen(self) -> list[int]:
-        """What grows with all that they do."""
+        """Return positions, at least one of which grows whenever a consumer makes progress."""
         return [
             position
             for _, session in self._sessions
@@ -92,7 +92,7 @@ class FakeConsumers:
         ]
 
     def wait_ms(self, longest_ms: int) -> int:
-        """How long until one may have something to do by itself, at most so long."""
+        """Return how long it takes until a consumer may have something to do, at most `longest_ms`."""
         if not self.all_joined:
             return min(longest_ms, _JOINING_MS)
         in_trouble = any(
@@ -102,7 +102,7 @@ class FakeConsumers:
 
 
 class _AtOnce(Handling):
-    """Runs a function in the thread that asks, and waits for a coroutine, which has an event loop of its own."""
+    """Runs a handler function in the calling thread. A coroutine runs in its own event loop, and the caller waits."""
 
     def start(self, message: RetryMessage) -> Running:
         """Handle a message."""
@@ -112,7 +112,7 @@ class _AtOnce(Handling):
         if not self.is_coroutine:
             super()._run(message, transaction)
             return
-        with ThreadPoolExecutor(1) as pool:  # the test may run in an event loop itself
+        with ThreadPoolExecutor(1) as pool:  # the test itself may run in an event loop
             pool.submit(asyncio.run, self.handler(message, transaction)).result()
 
 
@@ -120,7 +120,7 @@ def _done(call: object, *arguments: object) -> "Future[None]":
     future: Future[None] = Future()
     try:
         call(*arguments)  # type: ignore[operator]
-    except BaseException as error:  # noqa: BLE001 - it is for who looks at it
+    except BaseException as error:  # noqa: BLE001 - the future carries it to its reader
         future.set_exception(error)
     else:
         future.set_result(None)

@@ -1,6 +1,6 @@
-"""The faces of the client's producers on a fake service: what `DelayedProducer` and `AsyncDelayedProducer` can do.
+"""The methods of the client's producers, `DelayedProducer` and `AsyncDelayedProducer`, on a fake service.
 
-Nothing is waited for: what is sent is in the intake when the call returns.
+No call waits: when it returns, the message is in the intake.
 """
 
 from abc import ABC, abstractmethod
@@ -20,14 +20,14 @@ _TICK_MS: Final = 1
 
 
 class FakeSending(ABC):
-    """Takes the calls of a `DelayedProducer`."""
+    """Has the methods of a `DelayedProducer`."""
 
     intake: str
-    """Its topic."""
+    """The topic of the intake."""
 
     @property
     def aio(self) -> "AsyncFakeSending":
-        """The same for coroutines: it takes the calls of an `AsyncDelayedProducer`."""
+        """The same for coroutines, with the methods of an `AsyncDelayedProducer`."""
         return AsyncFakeSending(self)
 
     def send(
@@ -45,14 +45,14 @@ class FakeSending(ABC):
         """Send a message, as `DelayedProducer.send` does.
 
         Raises:
-            HeaderError: it could never be delivered.
+            HeaderError: the message could never be delivered.
         """
         receipt = self._sent(DelayedMessage(target, value, key, delay, at, id, headers, partition))
         self._settle()
         return receipt
 
     def send_many(self, messages: Iterable[DelayedMessage]) -> Iterator[Receipt]:
-        """Send messages as receipts are taken, as `DelayedProducer.send_many` does.
+        """Send each message when its receipt is taken from the iterator, as `DelayedProducer.send_many` does.
 
         Raises:
             HeaderError: as `send`.
@@ -63,10 +63,10 @@ class FakeSending(ABC):
             yield receipt
 
     def cancel(self, handle: Handle | str) -> CancelReceipt:
-        """Ask for a message to be cancelled, as `DelayedProducer.cancel` does.
+        """Send a cancel for a message, as `DelayedProducer.cancel` does.
 
         Raises:
-            HeaderError: it is no handle, or one of another intake.
+            HeaderError: `handle` is not a handle, or is a handle of another intake.
         """
         receipt = self._cancelled(self._own(handle))
         self._settle()
@@ -76,7 +76,8 @@ class FakeSending(ABC):
         """Cancel a message and send another in its place, as `DelayedProducer.reschedule` does.
 
         Raises:
-            HeaderError: no handle; a message that could never be delivered; or one with the same id and due time.
+            HeaderError: `handle` is not a handle, the new message could never be delivered, or it has the same id and
+                due time as the old one.
         """
         parsed = self._own(handle)
         refuse_itself(parsed, message, self._now_ms(), _TICK_MS)
@@ -85,7 +86,7 @@ class FakeSending(ABC):
         self._settle()
         return RescheduleReceipt(sent, cancelled)
 
-    def close(self) -> None:  # noqa: B027 - nothing is on its way, and the service goes on
+    def close(self) -> None:  # noqa: B027 - no message is in flight, and the service keeps running
         """Do nothing."""
 
     def __enter__(self) -> Self:
@@ -120,23 +121,26 @@ class FakeSending(ABC):
 
     @abstractmethod
     def _append(self, record: IntakeRecord, partition: int | None) -> tuple[int, int]:
-        """Put a record into the intake; its partition and its offset.
+        """Append a record to the intake.
 
         Args:
-            record: what.
-            partition: where; None: by its key.
+            record: the record.
+            partition: the partition; None: chosen by the key.
+
+        Returns:
+            The partition and the offset.
         """
 
     @abstractmethod
     def _settle(self) -> None:
-        """Let the service go round until there is nothing to do at this moment."""
+        """Run the service's loop until there is nothing to do at this time."""
 
 
 class AsyncFakeSending:
-    """Takes the calls of an `AsyncDelayedProducer`.
+    """Has the methods of an `AsyncDelayedProducer`.
 
     Args:
-        sending: does it.
+        sending: the object that sends.
     """
 
     def __init__(self, sending: FakeSending) -> None:
@@ -158,7 +162,7 @@ class AsyncFakeSending:
         return self._sending.send(target, value, key, delay=delay, at=at, id=id, headers=headers, partition=partition)
 
     async def cancel(self, handle: Handle | str) -> CancelReceipt:
-        """Ask for a message to be cancelled, as `AsyncDelayedProducer.cancel` does."""
+        """Send a cancel for a message, as `AsyncDelayedProducer.cancel` does."""
         return self._sending.cancel(handle)
 
     async def reschedule(self, handle: Handle | str, message: DelayedMessage) -> RescheduleReceipt:
@@ -166,7 +170,7 @@ class AsyncFakeSending:
         return self._sending.reschedule(handle, message)
 
     async def close(self) -> None:
-        """Do nothing: nothing is on its way, and the service goes on."""
+        """Do nothing: no message is in flight, and the service keeps running."""
 
     async def __aenter__(self) -> Self:
         return self

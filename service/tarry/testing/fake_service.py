@@ -1,7 +1,7 @@
-"""The service on a fake broker with a manual clock: send, advance the clock, look what was delivered.
+"""The service on a fake broker with a manual clock: send, advance the clock, and check the deliveries.
 
-It is the service's own loop. It goes round when something is sent and when the clock comes to where something is due,
-and takes no time itself: what is due at the moment that the clock was advanced to is delivered, and nothing else.
+The fake runs the service's real loop. The loop runs when a message is sent and when the clock reaches a due time, and
+it takes no time on that clock. So exactly the messages that are due at the new time are delivered.
 """
 
 import json
@@ -33,18 +33,18 @@ _IN_MEMORY: Final = Geometry(20_000, 10, 0)
 _YEAR_MS: Final = 365 * 86_400_000
 _BEGIN_WITHIN_MS: Final = 60_000
 _LOOK_EVERY_MS: Final = 3_600_000
-"""For what the service does now and then, besides what is due."""
+"""How often the loop runs while nothing is due, for the service's periodic work."""
 _TRY_AGAIN_MS: Final = 100
-"""While something waits for a target that is away."""
+"""How often the loop runs while messages wait for an unavailable target."""
 _IDLE_TURNS: Final = 10
-"""So many turns in which nothing happens are taken for: what is due waits for a target."""
+"""After this many turns without a change, the due messages are assumed to wait for an unavailable target."""
 
 
 class FakeService(FakeSending):
-    """The service, its intake and a cluster, in one thread and on one clock; the same each time.
+    """The service, its intake and a fake cluster, in one thread and on one clock. Each run is the same.
 
-    It takes the calls of a `DelayedProducer`, so it can stand in for one, and its `aio` for an `AsyncDelayedProducer`;
-    `start` runs a `RetryingConsumer`.
+    It has the methods of a `DelayedProducer`, so a test can pass it to code that needs one; `aio` replaces an
+    `AsyncDelayedProducer` in the same way. `start` runs a `RetryingConsumer`.
 
     Example:
         fake = FakeService()
@@ -54,10 +54,10 @@ class FakeService(FakeSending):
         assert [record.value for record in fake.delivered("orders")] == [b"..."]
 
     Args:
-        intake: its topic.
-        partitions: of the intake.
-        targets: globs of what may be sent to.
-        max_delay: the longest that is accepted.
+        intake: the topic of the intake.
+        partitions: the number of partitions of the intake.
+        targets: globs over the topics that may be targets.
+        max_delay: the longest delay that the intake accepts.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class FakeService(FakeSending):
     ) -> None:
         self.intake = intake
         self.clock = ManualClock()
-        """Of everything here."""
+        """The clock of the service, the cluster and the consumers."""
         self.broker = FakeBroker(self.clock)
-        """The cluster, whose `clients` are for the programs under test."""
+        """The cluster. Its `clients` are for the programs under test."""
         self._partitions = {intake: partitions}
         self._random = random.Random(0)
         self._make_intake(partitions)
@@ -83,13 +83,13 @@ class FakeService(FakeSending):
         self._begin()
 
     def make_topic(self, topic: str, partitions: int = 1) -> str:
-        """Make a topic to send to; returns its name."""
+        """Create a topic to send to; return its name."""
         self.broker.make_topic(topic, partitions)
         self._partitions[topic] = partitions
         return topic
 
     def configure(self, *, targets: Iterable[str] = ("*",), max_delay: timedelta = timedelta(days=30)) -> None:
-        """Restart the service with other settings, as an operator would; it takes some milliseconds of the clock."""
+        """Restart the service with other settings, as an operator would. The clock advances by some milliseconds."""
         self._worker.hand_over()
         self._worker.close()
         self._worker = self._make_worker(targets, max_delay)
@@ -102,42 +102,42 @@ class FakeService(FakeSending):
         key: bytes | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> None:
-        """Write a record to a topic of `make_topic`, as any producer would: for consumers that were started."""
+        """Write a record to a topic of `make_topic`, as a plain producer would, for consumers of `start`."""
         partition = choose("murmur2_random", key, self._partitions[topic], self._random)
         self.broker.append(topic, key, value, list(headers), partition)
         self._settle()
 
     def start(self, consumer: RetryingConsumer) -> None:
-        """Run a `RetryingConsumer` here instead of where it was made for, until its `stop()`.
+        """Run a `RetryingConsumer` on the fake cluster instead of its own, until its `stop()`.
 
-        Its handler runs in the test's thread, when there is something for it and as the clock advances. Joining the
-        group takes some milliseconds of the clock.
+        Its handler runs in the test's thread, whenever there is a message for it and the clock advances. While the
+        consumer joins its group, the clock advances by some milliseconds.
 
         Args:
-            consumer: with this intake; its addresses, options and clock do not count.
+            consumer: a consumer for this intake. Its addresses, options and clock are ignored.
 
         Raises:
-            UsageError: a topic is missing or is not as it must be, or the intake is unfit for it.
+            UsageError: a topic is missing or has wrong settings, or the consumer cannot use the intake.
         """
         self._consumers.start(consumer)
         self._begin()
 
     def delivered(self, topic: str) -> list[Record]:
-        """What a topic holds at this moment, partition by partition, for a `read_committed` reader."""
+        """Return the records that a `read_committed` reader sees in a topic now, partition by partition."""
         self._settle()
         return [
             record for number in range(self.broker.partitions(topic)) for record in self.broker.records(topic, number)
         ]
 
     def dead(self) -> list[Record]:
-        """What could never be delivered, with the reason among its headers."""
+        """Return the dead letters so far, partition by partition. Their headers have the reason."""
         return self._beside_intake(DEAD)
 
     def outcomes(self) -> list[dict[str, Any]]:
-        """The results so far, as the service wrote them, partition by partition."""
+        """Return the results so far as the service wrote them, partition by partition."""
         return [json.loads(record.value) for record in self._beside_intake(RESULTS) if record.value is not None]
 
-    # -- of a producer's face -------------------------------------------------------------------------------------
+    # -- for the methods of a producer ----------------------------------------------------------------------------
 
     def _now_ms(self) -> int:
         return self.clock.now_ms()
@@ -165,7 +165,7 @@ class FakeService(FakeSending):
         plan = Plan(
             cluster=cluster,
             group=_GROUP,
-            # A month may pass between two turns, and nobody else is there to take over meanwhile.
+            # The test may advance the clock by a month between two polls, and no other member exists.
             member=cluster.member(_GROUP, "classic", None) | {"max.poll.interval.ms": _YEAR_MS},
             name=f"{_GROUP}.fake",
             intakes={self.intake: IntakePlan(RequestReader(policy), False, _IN_MEMORY, 10 * _YEAR_MS)},
@@ -198,8 +198,8 @@ class FakeService(FakeSending):
         self._consumers.turn()
 
     def _settle(self) -> None:
-        """Let the loop go round until there is nothing to do at this moment, and see to it that it does later on."""
-        if self._is_settling:  # a handler has sent something
+        """Run the loop until there is nothing to do at this time, and schedule its next run."""
+        if self._is_settling:  # a handler, which runs inside the loop, has sent a message
             return
         self._is_settling = True
         try:
@@ -222,7 +222,7 @@ class FakeService(FakeSending):
         )
 
     def _seen(self) -> list[int]:
-        """What grows with all that the loop does."""
+        """Return positions and ends, at least one of which grows whenever the loop makes progress."""
         numbers = range(self._partitions[self.intake])
         read = [state.position for state in self._worker.look().states.values()]
         return read + self._consumers.seen() + [self.broker.end(self.intake + RESULTS, number) for number in numbers]
@@ -241,7 +241,7 @@ class FakeService(FakeSending):
             self.clock.call_at(wakes_at_ms, partial(self._wake, wakes_at_ms))
 
     def _wake(self, at_ms: int) -> None:
-        if at_ms == self._wakes_at_ms:  # else an earlier call has taken its place
+        if at_ms == self._wakes_at_ms:  # else an earlier call was scheduled instead
             self._wakes_at_ms = None
             self._settle()
 
@@ -252,11 +252,11 @@ class FakeService(FakeSending):
 
 
 class _PatientWorker(Worker):
-    """One that waits for nothing in its turns: time passes between them."""
+    """A worker whose turns do not wait: the test's clock advances between them."""
 
     @property
     def has_published(self) -> bool:
-        """Whether clients can read what it accepts."""
+        """Whether the worker has published its status, in which clients read what the intake accepts."""
         return self._publishing.is_done
 
     def _patience_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""A running `tarry serve` for one test: an intake of its own on a real broker, and readers of what it delivers."""
+"""A running `tarry serve` for one test, with its own intake on a real broker, and a reader for its deliveries."""
 
 import time
 from pathlib import Path
@@ -19,12 +19,12 @@ _POLL_S: Final = 0.2
 
 
 class LiveService:
-    """A service of one process; a context manager, which waits until it serves.
+    """A service with one worker process. A context manager, which waits until the service serves.
 
     Args:
         bootstrap_servers: the broker, HOST:PORT.
-        directory: for its configuration and its log.
-        name: one that no other has on that broker: its intake, group and topics begin with it.
+        directory: the directory for its configuration and its log.
+        name: a name that is unique on that broker; the names of the intake, the group and the topics begin with it.
         **settings: more settings of the intake, by name, such as `delay="5s", target="orders"`.
     """
 
@@ -36,7 +36,7 @@ class LiveService:
             bootstrap_servers, self.intake, partitions=1, group=f"{name}.group", intake_settings=settings
         )
         self.process = Serve(config, directory, "tarry-serve")
-        """The process, to kill and start again."""
+        """The process, which a test can kill and start again."""
 
     def __enter__(self) -> Self:
         self.process.start()
@@ -53,37 +53,37 @@ class LiveService:
         self.process.close()
 
     def producer(self) -> DelayedProducer:
-        """A producer for the intake; a context manager."""
+        """Return a producer for the intake; it is a context manager."""
         return DelayedProducer(self.bootstrap_servers, self.intake)
 
     def make_topic(self, name: str, partitions: int = 1) -> str:
-        """Make a topic to send to.
+        """Create a topic to send to.
 
         Returns:
-            Its name, which begins with the service's.
+            The topic's name, which begins with the name of the service.
         """
         topic = f"{self.name}.{name}"
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         with group_errors(f"make topic {topic}"):
             admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_ANSWER_WITHIN_S)
-            # The answer comes when the controller has it. A message for a topic that is not known yet would be dead.
+            # The controller answers before the brokers know the topic. A message for an unknown topic would be dead.
             ends = time.monotonic() + _ANSWER_WITHIN_S
             while not _is_known(admin, topic, partitions):
                 if time.monotonic() > ends:
-                    raise AssertionError(f"{topic} is not known after {_ANSWER_WITHIN_S:g} s")
+                    raise AssertionError(f"the broker does not know {topic} after {_ANSWER_WITHIN_S:g} s")
                 time.sleep(_LOOK_EVERY_S)
         return topic
 
     def read(self, topic: str, count: int, within_s: float = 30.0) -> "list[Message[Any, Any]]":
-        """The first records of a topic, read committed, waited for.
+        """Wait for the first records of a topic, and return them. The reader is `read_committed`.
 
         Args:
-            topic: as `make_topic` returned it.
-            count: how many.
-            within_s: how long to wait for them.
+            topic: the topic, as `make_topic` returned it.
+            count: the number of records.
+            within_s: the longest time to wait, in seconds.
 
         Raises:
-            AssertionError: they are not there in time.
+            AssertionError: the topic has fewer records after that time.
         """
         consumer = Consumer(
             {
@@ -111,7 +111,7 @@ class LiveService:
 
 
 def _is_known(admin: AdminClient, topic: str, partitions: int) -> bool:
-    """Whether a broker tells of a topic, and of a leader for each partition."""
+    """Return whether a broker knows the topic and a leader for each of its partitions."""
     found = admin.list_topics(timeout=_ANSWER_WITHIN_S).topics.get(topic)
     if found is None or found.error is not None:
         return False

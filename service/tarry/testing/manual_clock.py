@@ -1,17 +1,17 @@
-"""A clock that stands still until it is told how far to go."""
+"""A clock that stands still until a test advances it."""
 
 import heapq
 from collections.abc import Callable
 
 UPTIME_MS = 3_600_000
-"""What monotonic time begins at: never near 0, as on a machine that has been up for a while."""
+"""The first value of monotonic time. It is far from 0, as on a machine that has been up for a while."""
 
 
 class ManualClock:
-    """Wall and monotonic time in one hand; runs what was scheduled for the time that passes.
+    """Wall time and monotonic time, both under a test's control. It also runs calls that are scheduled for a time.
 
     Args:
-        now_ms: wall time at the start.
+        now_ms: wall time at the start, in milliseconds since the epoch.
     """
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
@@ -21,21 +21,21 @@ class ManualClock:
         self._scheduled = 0
 
     def now_ms(self) -> int:
-        """Wall time: milliseconds since the epoch."""
+        """Return wall time in milliseconds since the epoch."""
         return self._monotonic_ms + self._ahead_ms
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that never go back."""
+        """Return monotonic time in milliseconds; it never goes back."""
         return self._monotonic_ms
 
     def sleep(self, seconds: float) -> None:
-        """Advance by so long, rounded up to whole milliseconds."""
+        """Advance by `seconds`, rounded up to whole milliseconds."""
         self.advance(-int(-seconds * 1000 // 1))
 
     def advance(self, ms: int) -> None:
-        """Let time pass, and run what was scheduled for it, in order of its time.
+        """Advance both times by `ms`, and run the calls that are scheduled for that time, in order of their times.
 
-        What is run may itself let time pass.
+        A call may itself advance the clock.
         """
         ends_ms = self._monotonic_ms + ms
         while self._calls and self._calls[0][0] <= ends_ms:
@@ -43,14 +43,14 @@ class ManualClock:
         self._monotonic_ms = max(self._monotonic_ms, ends_ms)
 
     def advance_until(self, condition: Callable[[], bool], ends_ms: int) -> bool:
-        """Let time pass from one scheduled call to the next, until something holds.
+        """Advance from one scheduled call to the next, until a condition holds.
 
         Args:
-            condition: asked before each step.
-            ends_ms: monotonic; time goes no further.
+            condition: checked before each step.
+            ends_ms: the last monotonic time to advance to.
 
         Returns:
-            Whether it came to hold.
+            Whether the condition holds.
         """
         while not (holds := condition()) and self._calls and self._calls[0][0] <= ends_ms:
             self._run_next()
@@ -59,11 +59,11 @@ class ManualClock:
         return holds
 
     def jump(self, ms: int) -> None:
-        """Set wall time forward, or back if negative; monotonic time goes on as if nothing happened."""
+        """Move wall time forward by `ms`, or back if `ms` is negative. Monotonic time does not change."""
         self._ahead_ms += ms
 
     def call_at(self, monotonic_ms: int, call: Callable[[], None]) -> None:
-        """Have something run when monotonic time gets there; what is scheduled for one time runs in that order."""
+        """Schedule a call for a monotonic time. Calls for the same time run in the order of their scheduling."""
         self._scheduled += 1
         heapq.heappush(self._calls, (monotonic_ms, self._scheduled, call))
 

@@ -1,12 +1,12 @@
-"""A TCP proxy before a Kafka listener, which breaks connections when a test says so.
+"""A TCP proxy in front of a Kafka listener, which breaks connections when a test asks for it.
 
-Kafka's stream is a row of frames: four bytes of length, then the frame; a request begins with its api key, its version
-and its correlation id, a response with the correlation id of its request. The proxy takes both directions apart into
-whole frames. So it can lose one request of several in flight and leave the stream readable, and a test can name the
-request that a fault is for, where a fault by the clock would hit another one each time.
+Kafka's protocol is a sequence of frames: four bytes of length, then the frame. A request begins with its api key, its
+version and its correlation id; a response begins with the correlation id of its request. The proxy splits both
+directions into whole frames. So it can drop one of several requests in flight and keep the stream readable. A test can
+also choose the request that a fault hits; a fault at a given time would hit a different request in each run.
 
-One thread and one selector serve all connections. A call from the test is done by that thread between two turns of its
-loop, and returns when it is done.
+One thread and one selector serve all connections. That thread executes the calls of the test between two turns of its
+loop; a call returns when it has been executed.
 """
 
 import selectors
@@ -33,9 +33,9 @@ _LENGTH: Final = struct.Struct(">i")
 _REQUEST: Final = struct.Struct(">ihhi")
 _RESPONSE: Final = struct.Struct(">ii")
 _CHUNK_BYTES: Final = 262_144
-#: Above the largest request that a broker takes by default (`socket.request.max.bytes`).
+#: Larger than the largest request that a broker accepts by default (`socket.request.max.bytes`).
 _LARGEST_FRAME_BYTES: Final = 128 * 1024 * 1024
-#: No more is read from one side while the other is so far behind.
+#: The proxy stops reading from one side while it holds more than this for the other side.
 _AHEAD_BYTES: Final = 4 * 1024 * 1024
 _ANSWER_WITHIN_S: Final = 10.0
 _RESET: Final = struct.pack("ii", 1, 0)
@@ -44,23 +44,23 @@ _T = TypeVar("_T")
 
 
 class Side(Enum):
-    """Who is at the other end of a socket of the proxy's."""
+    """The peer of one of the proxy's sockets."""
 
     CLIENT = auto()
     BROKER = auto()
 
 
 class Fault(Enum):
-    """What may happen to one request."""
+    """A fault for one request."""
 
     LOSE_REQUEST = auto()
-    """It never reaches the broker, and the connection goes on."""
+    """The request never reaches the broker. The connection stays open."""
     LOSE_RESPONSE = auto()
-    """The broker has done it, the client never hears of it, and the connection goes on."""
+    """The broker executes the request, but its response never reaches the client. The connection stays open."""
     CUT_AT_REQUEST = auto()
-    """The connection is reset before it reaches the broker."""
+    """The connection is reset before the request reaches the broker."""
     CUT_AT_RESPONSE = auto()
-    """The broker has done it, then the connection is reset."""
+    """The broker executes the request, then the connection is reset."""
 
 
 @dataclass(slots=True)
@@ -71,21 +71,21 @@ class _Plan:
 
 
 class KafkaProxy:
-    """Forwards connections on a loopback port of its own to one Kafka listener.
+    """Forwards connections from its own loopback port to one Kafka listener.
 
-    A context manager; it listens once it is made. The listener must be advertised at `address`, or clients go past the
-    proxy after their first question. The broker need not run yet. For one thread at a time.
+    A context manager. It listens as soon as it is constructed; the broker need not run yet. The broker must advertise
+    the listener at `address`; otherwise clients bypass the proxy after their first metadata request. Not thread-safe.
 
     Args:
-        broker_port: where the listener is, on the loopback address.
+        broker_port: the port of the listener, on the loopback address.
         clock: for delays.
     """
 
     def __init__(self, broker_port: int, clock: Clock | None = None) -> None:
         self._broker_port = broker_port
         self._clock = clock or SystemClock()
-        self._links: dict[_Link, None] = {}  # a set, in the order of their coming
-        self._unsent: dict[_Link, None] = {}  # those of which something waits: for its time, or for its socket
+        self._links: dict[_Link, None] = {}  # an ordered set, oldest connection first
+        self._unsent: dict[_Link, None] = {}  # connections with frames that wait for their time or their socket
         self._plans: list[_Plan] = []
         self._seen: Counter[int] = Counter()
         self._struck = 0
@@ -106,7 +106,7 @@ class KafkaProxy:
 
     @property
     def port(self) -> int:
-        """The port that the listener is to be advertised at."""
+        """The port at which the broker must advertise the listener."""
         return self._port
 
     @property
@@ -116,50 +116,50 @@ class KafkaProxy:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._links)
 
     @property
     def struck(self) -> int:
-        """How many planned faults have happened."""
+        """The number of planned faults that have happened."""
         return self._struck
 
     def requests(self, api_key: int) -> int:
-        """How many requests of a kind came from clients, lost ones included."""
+        """Return how many requests with this api key clients have sent, including dropped ones."""
         return self._seen[api_key]
 
     def plan(self, fault: Fault, api_key: int | None = PRODUCE, times: int = 1) -> None:
-        """Have a fault happen to the next requests of a kind; each request takes from the first plan that fits.
+        """Plan a fault for the next requests of a kind. Each request uses the first plan that matches it.
 
         Args:
-            fault: what is to happen.
-            api_key: Kafka's number of the kind of request; None: any.
-            times: to how many of them.
+            fault: the fault.
+            api_key: Kafka's api key of the requests; None: any request.
+            times: the number of requests that the fault hits.
         """
         self._call(lambda: self._plans.append(_Plan(fault, api_key, times)))
 
     def delay(self, seconds: float) -> None:
-        """Hold every frame that comes from now on for so long, in each direction; 0 ends that. Order is kept."""
+        """Delay each frame that arrives from now on by `seconds`, in both directions, in order; 0 ends the delay."""
         self._call(lambda: setattr(self, "_delay_ms", round(seconds * 1_000)))
 
     def stall(self) -> None:
-        """Move no byte until `resume`: connections stay open and are accepted, but nothing comes through."""
+        """Forward no byte until `resume`. Connections stay open, and new ones are accepted."""
         self._call(lambda: setattr(self, "_stalled", True))
 
     def resume(self) -> None:
-        """End a stall; what was sent meanwhile goes on its way."""
+        """End a stall, and forward the bytes that were sent during it."""
         self._call(lambda: setattr(self, "_stalled", False))
 
     def cut(self) -> None:
-        """Reset all connections, on both sides; what is under way in the proxy is lost."""
+        """Reset all connections on both sides. Frames inside the proxy are lost."""
         self._call(lambda: self._on_all(self._reset))
 
     def half_close(self, towards: Side = Side.CLIENT) -> None:
-        """Tell one side of each connection that nothing more comes, while still taking what it sends."""
+        """Half-close each connection: send FIN to one side, and still read from that side."""
         self._call(lambda: self._on_all(lambda link: self._half_close(link, towards)))
 
     def close(self) -> None:
-        """Reset all connections, end the thread and give the port back. A second call does nothing."""
+        """Reset all connections, end the thread and release the port. A second call does nothing."""
         if self._thread.is_alive():
             self._call(lambda: setattr(self, "_closing", True))
         self._thread.join(_ANSWER_WITHIN_S)
@@ -174,7 +174,7 @@ class KafkaProxy:
         self.close()
 
     def _call(self, action: Callable[[], _T]) -> _T:
-        """Have the thread do something, and wait for it."""
+        """Have the thread execute an action, and wait for its result."""
         if not self._thread.is_alive():
             raise UsageError("the proxy is closed")
         done: Future[_T] = Future()
@@ -182,14 +182,14 @@ class KafkaProxy:
         def act() -> None:
             try:
                 done.set_result(action())
-            except Exception as error:  # noqa: BLE001 - it is the caller's
+            except Exception as error:  # noqa: BLE001 - the caller gets it
                 done.set_exception(error)
 
         self._actions.append(act)
         self._ringer.send(b"!")
         return done.result(_ANSWER_WITHIN_S)
 
-    # What follows runs on the thread alone.
+    # Only the thread runs the methods below.
 
     def _run(self) -> None:
         try:
@@ -204,7 +204,7 @@ class KafkaProxy:
                     else:
                         self._serve(key.data, key.fileobj, mask)
                         moved[key.data] = None
-                # With a hundred connections, looking at all of them each time would be most of the work.
+                # With a hundred connections, checking each of them in every turn would be most of the work.
                 for link in moved | self._unsent:
                     if link is not None and link in self._links:
                         self._send(link)
@@ -215,16 +215,16 @@ class KafkaProxy:
             self._bell.close()
 
     def _on_all(self, do: "Callable[[_Link], None]") -> None:
-        for link in list(self._links):  # which may lose the one at hand
+        for link in list(self._links):  # a copy, because the action may remove the connection
             do(link)
 
     def _wait_s(self) -> float | None:
-        """Until the next delayed frame may go; None: until something happens."""
+        """Return the seconds until the next delayed frame may be sent; None: no frame is delayed."""
         if self._stalled:
             return None
         now_ms = self._clock.monotonic_ms()
         releases = [lane.waiting[0][0] for link in self._unsent for lane in link.lanes if lane.waiting]
-        # What could go now waits for its socket, which the selector watches.
+        # Frames whose time has come wait for their socket, which the selector watches.
         later = [release_ms for release_ms in releases if release_ms > now_ms]
         return (min(later) - now_ms) / 1_000 if later else None
 
@@ -236,20 +236,20 @@ class KafkaProxy:
     def _accept(self) -> "_Link | None":
         try:
             client, _address = self._door.accept()
-        except OSError:  # it went away before it was let in
+        except OSError:  # the client closed the connection before it was accepted
             return None
         broker = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         for end in (client, broker):
             end.setblocking(False)
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A refusal is told by the first read, as any other end of the connection is.
+        # If the broker refuses the connection, the first read reports it.
         broker.connect_ex((_HOST, self._broker_port))
         link = _Link(client, broker)
         self._links[link] = None
         return link
 
     def _serve(self, link: "_Link", end: object, mask: int) -> None:
-        """Take in what one end has sent. What may be written is written after every turn."""
+        """Read from one end of a connection. Writing happens at the end of each turn."""
         if link not in self._links or not mask & selectors.EVENT_READ:
             return
         lane = link.requests if end is link.client else link.responses
@@ -260,7 +260,7 @@ class KafkaProxy:
         except OSError:
             self._reset(link)
             return
-        # The clock's milliseconds are rounded down: with one more no frame comes early.
+        # The clock rounds down to milliseconds: one more prevents that a frame is early.
         release_ms = self._clock.monotonic_ms() + (self._delay_ms + 1 if self._delay_ms else 0)
         for frame in frames:
             fault = self._judge_request(link, frame) if lane is link.requests else link.judge_response(frame)
@@ -273,7 +273,7 @@ class KafkaProxy:
                 return
 
     def _judge_request(self, link: "_Link", frame: bytes) -> Fault | None:
-        """What happens to a request now; what is to happen to its response is noted."""
+        """Return the fault that hits a request now. A fault for its response is remembered."""
         _size, api_key, _version, correlation = _REQUEST.unpack_from(frame)
         self._seen[api_key] += 1
         plan = next((one for one in self._plans if one.api_key in {None, api_key}), None)
@@ -288,7 +288,7 @@ class KafkaProxy:
         return None
 
     def _send(self, link: "_Link") -> None:
-        """Move on what may go, end what is over, and say what is waited for next."""
+        """Send the frames whose time has come, close a finished connection, and update what the selector watches."""
         if not self._stalled:
             now_ms = self._clock.monotonic_ms()
             try:
@@ -307,7 +307,7 @@ class KafkaProxy:
         self._watch(link)
 
     def _watch(self, link: "_Link") -> None:
-        """Ask the selector for what can be done at both ends, and no more, or it would never wait."""
+        """Watch both ends only for events that can be handled now; otherwise the selector would never wait."""
         now_ms = self._clock.monotonic_ms()
         for end, inward, outward in (
             (link.client, link.requests, link.responses),
@@ -349,7 +349,7 @@ class KafkaProxy:
 
 
 class _Lane:
-    """One direction of a connection: bytes come in, whole frames go out, each not before its time."""
+    """One direction of a connection. It receives bytes, and sends whole frames, each not before its release time."""
 
     __slots__ = ("_least_bytes", "_received", "_unsent_bytes", "ended", "shut", "sink", "source", "waiting")
 
@@ -357,8 +357,8 @@ class _Lane:
         self.source = source
         self.sink = sink
         self.waiting: deque[tuple[int, memoryview]] = deque()
-        self.ended = False  # the source has said that nothing more comes
-        self.shut = False  # the sink was told so: what still comes is thrown away
+        self.ended = False  # the source has sent FIN
+        self.shut = False  # FIN was sent to the sink: later frames are dropped
         self._least_bytes = least_bytes
         self._received = bytearray()
         self._unsent_bytes = 0
@@ -368,7 +368,7 @@ class _Lane:
         return not self.ended and self._unsent_bytes < _AHEAD_BYTES
 
     def receive(self) -> list[bytes]:
-        """Read once; the frames that are whole by now."""
+        """Read once, and return the frames that are now complete."""
         chunk = self.source.recv(_CHUNK_BYTES)
         self.ended = not chunk
         self._received += chunk
@@ -376,7 +376,7 @@ class _Lane:
         while len(self._received) >= _LENGTH.size:
             size = _LENGTH.size + _LENGTH.unpack_from(self._received)[0]
             if not self._least_bytes <= size <= _LARGEST_FRAME_BYTES:
-                raise ConnectionAbortedError("not Kafka's framing")
+                raise ConnectionAbortedError("not a frame of Kafka's protocol")
             if len(self._received) < size:
                 break
             with memoryview(self._received) as received:
@@ -385,13 +385,13 @@ class _Lane:
         return frames
 
     def put(self, frame: bytes, release_ms: int) -> None:
-        """Queue a frame. A shorter delay than before does not let it pass those that wait."""
+        """Queue a frame. It is never sent before the frames that already wait, even if its delay is shorter."""
         if not self.shut:
             self.waiting.append((max(release_ms, self.waiting[-1][0] if self.waiting else 0), memoryview(frame)))
             self._unsent_bytes += len(frame)
 
     def send(self, now_ms: int) -> None:
-        """Write what may go and what the sink takes; pass the source's end on behind it."""
+        """Write the frames whose time has come, as far as the sink accepts them; after the last one, pass on a FIN."""
         while self.waiting and self.waiting[0][0] <= now_ms:
             release_ms, rest = self.waiting.popleft()
             try:
@@ -406,7 +406,7 @@ class _Lane:
             self.shut_down()
 
     def shut_down(self) -> None:
-        """Tell the sink that nothing more comes; what waits is thrown away."""
+        """Send FIN to the sink, and drop the frames that wait."""
         self.shut = True
         self.waiting.clear()
         self._unsent_bytes = 0
@@ -414,7 +414,7 @@ class _Lane:
 
 
 class _Link:
-    """A client's connection, and the one to the broker for it."""
+    """A connection of a client, and the proxy's connection to the broker for it."""
 
     __slots__ = ("broker", "client", "condemned", "requests", "responses")
 
@@ -430,5 +430,5 @@ class _Link:
         return self.requests, self.responses
 
     def judge_response(self, frame: bytes) -> Fault | None:
-        """What happens to a response, as was decided at its request."""
+        """Return the fault for a response, which was chosen when its request arrived."""
         return self.condemned.pop(_RESPONSE.unpack_from(frame)[1], None)

@@ -1,9 +1,9 @@
-"""Fixtures for tests of programs that use tarry; pytest finds them where tarry is installed.
+"""Fixtures for tests of programs that use tarry. pytest finds them when tarry is installed.
 
-Nothing is imported, and nothing is started, before a test asks for a fixture: runs that use none are left alone.
+The plugin imports and starts nothing before a test asks for a fixture, so it does not slow down runs without one.
 
-- `tarry_fake`: the service on a fake broker, and `tarry_clock`, by which both go: everything in the test's own thread.
-- `tarry_service`: a `tarry serve` of the test's own, on `tarry_broker`: a real Kafka for the whole run.
+- `tarry_fake`: the service on a fake broker, in the test's own thread. `tarry_clock` is the manual clock of both.
+- `tarry_service`: a `tarry serve` process for one test. It uses `tarry_broker`, a real Kafka broker for the whole run.
 """
 
 import re
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def fresh_name(test: str) -> str:
-    """A name for topics and groups that no other test, and no other run, has.
+    """Return a name for topics and groups that is unique over all tests and runs.
 
     Args:
-        test: the name of the test, of which it shows something.
+        test: the name of the test; the result begins with a part of it.
     """
     return f"{re.sub('[^a-z0-9]+', '-', test.lower()).strip('-')[:40]}.{uuid.uuid4().hex[:8]}"
 
@@ -34,21 +34,21 @@ def fresh_name(test: str) -> str:
 @pytest.fixture
 def tarry_fake() -> "FakeService":
     """The service on a fake broker, in this thread; see `tarry.testing.FakeService`."""
-    from tarry.testing.fake_service import FakeService  # noqa: PLC0415 (only where a test asks for it)
+    from tarry.testing.fake_service import FakeService  # noqa: PLC0415 (only if a test uses it)
 
     return FakeService()
 
 
 @pytest.fixture
 def tarry_clock(tarry_fake: "FakeService") -> "ManualClock":
-    """The clock of `tarry_fake`, which stands still until the test advances it."""
+    """The clock of `tarry_fake`. It stands still until the test advances it."""
     return tarry_fake.clock
 
 
 @pytest.fixture(scope="session")
 def tarry_broker() -> "Iterator[EmbeddedBroker]":
-    """A real Kafka of one node, for the whole run; tests with harm in mind start an `EmbeddedBroker` of their own."""
-    from tarry.devbroker import EmbeddedBroker  # noqa: PLC0415 (only where a test asks for it)
+    """A real single-node Kafka broker for the whole run. A test that kills or stops a broker starts its own one."""
+    from tarry.devbroker import EmbeddedBroker  # noqa: PLC0415 (only if a test uses it)
     from tarry.errors import UsageError  # noqa: PLC0415
 
     broker = EmbeddedBroker()
@@ -66,8 +66,8 @@ def tarry_broker() -> "Iterator[EmbeddedBroker]":
 def tarry_service(
     tarry_broker: "EmbeddedBroker", request: pytest.FixtureRequest, tmp_path: Path
 ) -> "Iterator[LiveService]":
-    """A service that serves an intake of this test's own, on `tarry_broker`; see `tarry.testing.LiveService`."""
-    from tarry.testing.live_service import LiveService  # noqa: PLC0415 (only where a test asks for it)
+    """A service with an intake for this test only, on `tarry_broker`; see `tarry.testing.LiveService`."""
+    from tarry.testing.live_service import LiveService  # noqa: PLC0415 (only if a test uses it)
 
     with LiveService(tarry_broker.bootstrap_servers, tmp_path, fresh_name(request.node.name)) as service:
         yield service

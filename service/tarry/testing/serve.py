@@ -1,8 +1,8 @@
-"""`tarry serve` as a process: started, killed, started again, ended in order, and always gone at the end.
+"""Runs `tarry serve` as a process that a test can start, kill, restart and stop.
 
-A process has a session of its own, so that a signal to the tests does not reach it, and so that whatever it
-started can be ended with it. Its stderr goes to a file, one for each start: JSON lines, among them
-`"event": "serving"` when all assigned partitions are recovered.
+The process has its own session, so that a signal to the tests does not reach it, and so that a test can kill it
+together with all processes that it has started. Each start writes stderr to a new file of JSON lines. The line with
+`"event": "serving"` means that the process has recovered all of its assigned partitions.
 """
 
 import http.client
@@ -28,19 +28,19 @@ _LOOK_EVERY_S: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ServeConfig:
-    """What a test's `tarry.toml` says; for all that is not said here, the service's defaults.
+    """The content of a test's `tarry.toml`. Other settings have the service's defaults.
 
     Args:
         bootstrap: the broker, HOST:PORT.
-        intake: the one intake's topic.
-        partitions: how many it has.
-        group: consumer group of the service.
+        intake: the topic of the only intake.
+        partitions: the number of partitions of the intake.
+        group: the service's consumer group.
         group_protocol: `classic` or `consumer`.
-        instance: static membership under this name; empty for dynamic.
+        instance: the name for static membership; empty: dynamic membership.
         service: more settings of `[service]`, by name.
         intake_settings: more settings of the intake, by name.
         overflow: settings of `[overflow]`, by name.
-        options: librdkafka's properties, by name.
+        options: librdkafka properties, by name.
     """
 
     bootstrap: str
@@ -55,7 +55,7 @@ class ServeConfig:
     options: Mapping[str, object] = field(default_factory=dict)
 
     def toml(self) -> str:
-        """The file's text."""
+        """Return the text of the file."""
         service = {
             "group": self.group,
             "group_protocol": self.group_protocol,
@@ -79,21 +79,21 @@ class ServeConfig:
         lines = []
         for name, table in tables:
             if table:
-                # Names, scalars and lists of strings are written the same way in JSON and in TOML.
+                # Names, scalars and lists of strings have the same syntax in JSON and in TOML.
                 lines += [name, *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in table.items()), ""]
         return "\n".join(lines)
 
 
 class Serve:
-    """One `tarry serve`, through all its lives.
+    """One `tarry serve`, over all of its starts. Below, a *life* is the time from one start to the end of that process.
 
     Args:
-        config: its configuration.
-        directory: where its `tarry.toml` and its logs go.
-        name: tells several of them apart.
-        command: the module and its arguments, to which the configuration's path is added.
-        cwd: where it runs, and the module may be found; None: in `directory`.
-        python: the interpreter; another environment's has another version of the service.
+        config: the configuration.
+        directory: the directory for its `tarry.toml` and its logs.
+        name: a name that distinguishes several of them.
+        command: the module and its arguments; the path of the configuration is appended.
+        cwd: the working directory, in which Python also finds the module; None: `directory`.
+        python: the interpreter; that of another environment runs another version of the service.
     """
 
     def __init__(
@@ -116,20 +116,20 @@ class Serve:
 
     @property
     def pid(self) -> int:
-        """The process's id."""
+        """The process id."""
         return self._running().pid
 
     @property
     def workers(self) -> dict[int, int]:
-        """Process ids of the newest life of each process that it has started, by index."""
+        """The process ids of the worker processes, by index; of each worker the one that was started last."""
         return {started["process"]: started["pid"] for started in self.events("process_started")}
 
     def start(self) -> "Serve":
-        """Start it, and do not wait for it."""
+        """Start the process, and do not wait until it serves."""
         if self._process is not None:
-            raise AssertionError(f"{self.name} runs already")
+            raise AssertionError(f"{self.name} is already running")
         self._logs.append(self._directory / f"{self.name}.{len(self._logs) + 1}.log")
-        # TARRY_ variables of whoever runs the tests would win over the file.
+        # TARRY_ variables in the environment of the tests would override the file.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
         with self._logs[-1].open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 (our own arguments)
@@ -139,37 +139,41 @@ class Serve:
                 stderr=log,
                 cwd=self._cwd,
                 start_new_session=True,
-                env={**inherited, "PYTHONFAULTHANDLER": "1"},  # a crash in C says where it was called from
+                env={**inherited, "PYTHONFAULTHANDLER": "1"},  # after a crash in C code, print the Python stack
             )
         return self
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
-        """The events of this life's log, all or those of one name, in order."""
+        """Return the events of the current life in order: all, or those of one name."""
         return [event for event in _events(self._logs[-1]) if name in {None, event["event"]}] if self._logs else []
 
     def history(self) -> list[tuple[int, dict[str, Any]]]:
-        """The events of all lives with their times in epoch milliseconds."""
+        """Return the events of all lives, each with its time in milliseconds since the epoch."""
         return [(_at_ms(event), event) for log in self._logs for event in _events(log)]
 
     def wait_serving(self, times: int = 1, deadline_s: float = READY_S) -> None:
-        """Wait until this life has said so many times that it serves.
+        """Wait until the current life has logged `serving` at least `times` times.
 
         Raises:
-            AssertionError: the deadline passed, or the process ended; with the end of its log.
+            AssertionError: the deadline passed, or the process ended; the text has the end of its log.
         """
         self._wait_said(SERVING, times, deadline_s)
 
     def wait_listening(self, deadline_s: float = READY_S) -> "Serve":
-        """Wait until it answers HTTP. Before that it makes its topics, and a signal ends it at once.
+        """Wait until the process answers HTTP. Before that it creates its topics, and a signal ends it at once.
 
         Raises:
-            AssertionError: the deadline passed, or the process ended; with the end of its log.
+            AssertionError: the deadline passed, or the process ended; the text has the end of its log.
         """
         self._wait_said("http_listening", 1, deadline_s)
         return self
 
     def get(self, path: str) -> tuple[int, str]:
-        """Ask its HTTP port, once it listens."""
+        """Wait until the process listens on its HTTP port, and send a GET request.
+
+        Returns:
+            The status and the body of the response.
+        """
         port = self.wait_listening().events("http_listening")[-1]["port"]
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
             connection.request("GET", path)
@@ -177,7 +181,7 @@ class Serve:
             return answer.status, answer.read().decode()
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric's samples of this name that have these labels."""
+        """Return the sum of the samples of a metric that have these labels."""
         wanted = [f'{label}="{value}"' for label, value in labels.items()]
         lines = [line.rpartition(" ") for line in self.get("/metrics")[1].splitlines() if not line.startswith("#")]
         return sum(
@@ -187,11 +191,15 @@ class Serve:
         )
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send a signal to the process."""
         self._running().send_signal(number)
 
     def kill(self) -> None:
-        """End it with SIGKILL."""
+        """Kill the process with SIGKILL.
+
+        Raises:
+            AssertionError: the process had already ended by itself.
+        """
         process = self._running()
         if process.poll() is not None:
             raise AssertionError(f"{self.name} ended by itself with {process.returncode}\n{self.tail()}")
@@ -200,19 +208,19 @@ class Serve:
         self._is_gone()
 
     def stop(self, within_s: float = HAND_OVER_S) -> int:
-        """SIGTERM, and wait for the end; return the exit code.
+        """Send SIGTERM, and wait until the process ends; return its exit code.
 
         Raises:
-            AssertionError: it took longer.
+            AssertionError: the process still runs after `within_s` seconds.
         """
         self.signal(signal.SIGTERM)
         return self.wait_ended(within_s)
 
     def wait_ended(self, within_s: float = HAND_OVER_S) -> int:
-        """Wait until it ends; return the exit code, -n for signal n.
+        """Wait until the process ends; return its exit code, or -n for signal n.
 
         Raises:
-            AssertionError: it did not.
+            AssertionError: the process still runs after `within_s` seconds.
         """
         try:
             code = self._running().wait(within_s)
@@ -222,11 +230,11 @@ class Serve:
         return code
 
     def tail(self, lines: int = 30) -> str:
-        """The end of this life's log."""
+        """Return the last lines of the current life's log."""
         return "\n".join(self._logs[-1].read_text(encoding="utf-8").splitlines()[-lines:])
 
     def close(self) -> None:
-        """Make sure that it is gone, and all that it started."""
+        """Kill the process and all processes that it has started, if they still run."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -239,7 +247,7 @@ class Serve:
             if self._running().poll() is not None:
                 raise AssertionError(f"{self.name} ended with {self._running().returncode}\n{self.tail()}")
             if time.monotonic() > ends:
-                raise AssertionError(f"{self.name} has not said {event} after {deadline_s:g} s\n{self.tail()}")
+                raise AssertionError(f"{self.name} has not logged {event} after {deadline_s:g} s\n{self.tail()}")
             time.sleep(_LOOK_EVERY_S)
 
     def _is_gone(self) -> None:
@@ -247,13 +255,13 @@ class Serve:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            raise AssertionError(f"{self.name} does not run")
+            raise AssertionError(f"{self.name} is not running")
         return self._process
 
 
 def _events(log: Path) -> Iterator[dict[str, Any]]:
     for line in log.read_text(encoding="utf-8").splitlines():
-        with suppress(ValueError):  # the last line may be half written; a crash in C writes lines of its own
+        with suppress(ValueError):  # the last line may be incomplete, and a crash in C code writes other lines
             event = json.loads(line)
             if isinstance(event, dict) and "event" in event:
                 yield event
