@@ -1,4 +1,4 @@
-"""A fake Kafka cluster, deterministic and in one thread."""
+"""A fake Kafka cluster. It is deterministic and runs in one thread."""
 
 from tarry.testing.fake.broker import FakeBroker
 from tarry.testing.fake.log import Record

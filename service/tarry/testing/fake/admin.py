@@ -1,4 +1,4 @@
-"""An admin client, and its answers, which may be waited for."""
+"""The fake admin client, and the futures that it returns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -38,10 +38,10 @@ Found = TypeVar("Found")
 
 
 class Answer(Future[Found]):
-    """A future whose waiting moves the clock.
+    """A future. Waiting for it advances the manual clock.
 
     Args:
-        wire: whose clock.
+        wire: the connection, which has the clock.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -49,16 +49,16 @@ class Answer(Future[Found]):
         self._wire = wire
 
     def result(self, timeout: float | None = None) -> Found:
-        """The answer; waits for it.
+        """Wait for the answer, and return it.
 
         Raises:
-            KafkaException: there is none, or it is an error.
+            KafkaException: no answer came in time, or the answer is an error.
         """
         self._await(timeout)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The error, or None; waits for it."""
+        """Wait for the answer, and return its error, or None."""
         self._await(timeout)
         return super().exception(0)
 
@@ -69,11 +69,11 @@ class Answer(Future[Found]):
 
 
 class FakeAdmin:
-    """Takes the calls of `confluent_kafka.admin.AdminClient`.
+    """Has the methods of `confluent_kafka.admin.AdminClient`.
 
     Args:
-        wire: to the cluster.
-        address: of the broker that it comes to.
+        wire: the connection to the cluster.
+        address: the address of the broker to which it connects first.
     """
 
     def __init__(self, wire: Wire, address: str = "fake") -> None:
@@ -82,15 +82,15 @@ class FakeAdmin:
         self._knows_all = address == f"{BROKERS[2]}:{PORT}"
 
     def poll(self, timeout: float = -1) -> int:  # noqa: ARG002 - the client library's signature
-        """Serve what the client has to say: nothing."""
+        """Do nothing: this client has no callbacks to serve."""
         return 0
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """What the cluster says of a topic, or of all."""
+        """Return the metadata of a topic, or of all topics."""
         return ask_metadata(self._wire, topic, timeout)
 
     def create_topics(self, new_topics: Sequence[Any], **options: Any) -> dict[str, Future[None]]:
-        """Make topics."""
+        """Create topics."""
 
         def make(one: Any) -> None:
             self._topics.make(one.topic, one.num_partitions, dict(one.config or {}))
@@ -113,7 +113,7 @@ class FakeAdmin:
     def describe_configs(
         self, resources: Sequence[ConfigResource], **options: Any
     ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
-        """Settings of topics and brokers."""
+        """Return the settings of topics and brokers."""
 
         def describe(one: ConfigResource) -> dict[str, ConfigEntry]:
             is_topic = one.restype is ResourceType.TOPIC
@@ -123,7 +123,7 @@ class FakeAdmin:
         return self._ask("describe_configs", {one: one for one in resources}, describe, options)
 
     def describe_cluster(self, **options: Any) -> Future[DescribeClusterResult]:
-        """The cluster's id, and its one broker."""
+        """Return the cluster's id and its only broker."""
 
         def describe(_nothing: None) -> DescribeClusterResult:
             return DescribeClusterResult(_BROKER, [_BROKER], CLUSTER_ID)
@@ -131,7 +131,7 @@ class FakeAdmin:
         return self._ask("describe_cluster", {None: None}, describe, options)[None]
 
     def describe_topics(self, topics: Any, **options: Any) -> dict[str, Future[TopicDescription]]:
-        """Topics, and what we may do with them: everything."""
+        """Return topics; the client has all rights on them."""
         may = [one for one in AclOperation if one not in {AclOperation.UNKNOWN, AclOperation.ANY}]
         given = may if options.get("include_authorized_operations") else None
 
@@ -154,7 +154,7 @@ class FakeAdmin:
     def describe_consumer_groups(
         self, group_ids: Sequence[str], **options: Any
     ) -> dict[str, Future[ConsumerGroupDescription]]:
-        """Groups, and their members."""
+        """Return groups and their members."""
 
         def describe(group: str) -> ConsumerGroupDescription:
             nothing = MemberAssignment([])
@@ -172,7 +172,7 @@ class FakeAdmin:
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         **options: Any,
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-        """Ends of logs, or their offsets by time."""
+        """Return the first or the last offsets of logs, or their offsets by timestamp."""
         committed = isolation_level is IsolationLevel.READ_COMMITTED
 
         def find(pair: tuple[TopicPartition, OffsetSpec]) -> ListOffsetsResultInfo:
@@ -191,7 +191,7 @@ class FakeAdmin:
     def delete_records(
         self, topic_partition_offset_list: Sequence[TopicPartition], **options: Any
     ) -> dict[TopicPartition, Future[DeletedRecords]]:
-        """Delete what stands below offsets."""
+        """Delete the records below the given offsets."""
 
         def delete(one: TopicPartition) -> DeletedRecords:
             log = self._topics.led_log((one.topic, one.partition))
@@ -204,7 +204,7 @@ class FakeAdmin:
         return self._ask("delete_records", {one: one for one in topic_partition_offset_list}, delete, options)
 
     def delete_consumer_groups(self, group_ids: Sequence[str], **options: Any) -> dict[str, Future[None]]:
-        """Delete groups without members, with their offsets."""
+        """Delete groups that have no members, together with their offsets."""
 
         def delete(name: str) -> None:
             group = self._wire.server.groups.of(name)
@@ -217,7 +217,7 @@ class FakeAdmin:
     def alter_consumer_group_offsets(
         self, requests: Sequence[ConsumerGroupTopicPartitions], **options: Any
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """Commit offsets for a group without members."""
+        """Commit offsets for groups that have no members."""
 
         def alter(request: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
             group = self._wire.server.groups.of(request.group_id)
@@ -232,7 +232,7 @@ class FakeAdmin:
     def _ask(
         self, call: str, asked: Mapping[Any, Asked], do: Callable[[Asked], Found], options: Mapping[str, Any]
     ) -> dict[Any, Future[Found]]:
-        """Ask at once; the answers may be waited for."""
+        """Send the request at once, and return a future for each answer."""
         answers: dict[Any, Answer[Found]] = {key: Answer(self._wire) for key in asked}
         timeout_ms = round(float(options.get("request_timeout", REQUEST_TIMEOUT_S)) * 1000)
         ends_ms = self._wire.clock.monotonic_ms() + timeout_ms
@@ -247,7 +247,7 @@ class FakeAdmin:
         answers: Mapping[Any, Answer[Found]],
         ends_ms: int,
     ) -> None:
-        """Ask, and while the cluster is away or does not answer, again every now and then."""
+        """Send the request, and send it again every `AGAIN_AFTER_MS` while the cluster does not answer."""
         if not self._wire.process.alive:
             return
         if not self._wire.server.running and self._wire.clock.monotonic_ms() >= ends_ms:

@@ -6,11 +6,11 @@ from tarry.kafka.types import Place
 
 
 def assign_ranges(wanted: Mapping[str, Sequence[str]], count: Callable[[str], int]) -> dict[str, list[Place]]:
-    """Give each member neighbouring partitions of each topic; the first ones get one more where it does not divide.
+    """Assign each member a range of partitions of each topic. If they do not divide evenly, the first members get more.
 
     Args:
-        wanted: topics by member; the members in the order of their ranks.
-        count: how many partitions a topic has.
+        wanted: the topics by member, with the members in the order of their ranks.
+        count: returns the number of partitions of a topic.
     """
     given: dict[str, list[Place]] = {member: [] for member in wanted}
     for topic in sorted({topic for topics in wanted.values() for topic in topics}):

@@ -1,8 +1,8 @@
-"""Calls that go on beside the loop, without a thread.
+"""Background calls without a thread.
 
-A call is tried where its process looks whether it is done, and given up at the first thing that it would have to wait
-for, until the process looks again. So all that it does is done in turns of its own process, and other processes go on
-meanwhile. It must stand being begun again, as registering a producer does.
+Each time when the process checks whether the call is done, the call is tried. If it would have to wait, the try stops
+there, and the next check starts the call again. So the call runs only in turns of its own process, and other processes
+can run in between. The call must be repeatable, as the registration of a producer is.
 """
 
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from concurrent.futures import Future
 from tarry.testing.fake.wire import Wire, WouldWait
 
 EVERY_MS = 20
-"""How long from one try to the next, at least."""
+"""The shortest time between two tries."""
 
 
 class Background(Future[None]):
-    """The outcome of such a call.
+    """The future of a background call.
 
     Args:
-        wire: of its process.
-        call: what is to be done.
+        wire: the connection of the process.
+        call: the call.
     """
 
     def __init__(self, wire: Wire, call: Callable[[], None]) -> None:
@@ -30,7 +30,7 @@ class Background(Future[None]):
         self._next_ms = 0
 
     def done(self) -> bool:
-        """Whether it is; tries."""
+        """Try the call if it is time for a try; return whether it is done."""
         if not super().done() and self._wire.clock.monotonic_ms() >= self._next_ms:
             with self._wire.without_waiting(self._since_ms):
                 self._try()
@@ -38,12 +38,12 @@ class Background(Future[None]):
         return super().done()
 
     def result(self, timeout: float | None = None) -> None:
-        """Wait for it; raises what it raised."""
+        """Wait for the call; raise its error, if any."""
         self._finish()
         super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for it, and return what it raised."""
+        """Wait for the call, and return its error, or None."""
         self._finish()
         return super().exception(timeout)
 
@@ -56,7 +56,7 @@ class Background(Future[None]):
             self._call()
         except WouldWait:
             return
-        except Exception as error:  # noqa: BLE001 - it is the caller's
+        except Exception as error:  # noqa: BLE001 - the future carries it to the caller
             self.set_exception(error)
         else:
             self.set_result(None)

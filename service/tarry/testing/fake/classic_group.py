@@ -1,4 +1,4 @@
-"""A group by the classic protocol: everybody rejoins, one of them assigns, everybody is told."""
+"""A group of the classic protocol: all members rejoin, the leader assigns, and all members get their assignment."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from tarry.testing.manual_clock import ManualClock
 
 
 class Phase(Enum):
-    """How far a rebalance is."""
+    """The state of a group in a rebalance."""
 
     EMPTY = auto()
     PREPARING = auto()
-    """Members are to rejoin."""
+    """The group waits for its members to rejoin."""
     COMPLETING = auto()
-    """The leader is to assign."""
+    """The group waits for the leader's assignment."""
     STABLE = auto()
 
 
@@ -31,10 +31,10 @@ class ClassicSeat:
     """A member.
 
     Attributes:
-        id: given by the group.
-        application: how it joined last.
-        joined: whether it is part of the generation that is being made, or was made last.
-        assignment: in that generation.
+        id: the member id, which the group has chosen.
+        application: its last request to join.
+        joined: whether it belongs to the generation that is being formed, or that was formed last.
+        assignment: its partitions in that generation.
     """
 
     id: str
@@ -44,7 +44,7 @@ class ClassicSeat:
 
 
 class ClassicGroup(Seats[ClassicSeat]):
-    """One group; its members have some time to rejoin.
+    """One group of the classic protocol. In a rebalance, its members must rejoin within their rebalance timeout.
 
     Args:
         clock: see `Seats`.
@@ -61,13 +61,13 @@ class ClassicGroup(Seats[ClassicSeat]):
         self.generation = 0
 
     def join(self, application: Application) -> str:
-        """Take in a member, or take one back into the next generation.
+        """Add a new member, or an existing one to the next generation.
 
         Returns:
-            Its id.
+            The member id.
 
         Raises:
-            Refused: it is out, or its instance is somebody else's now.
+            Refused: the group does not know the member id, or another member has its instance now.
         """
         member = application.member
         held = self._holder(application.instance)
@@ -88,10 +88,10 @@ class ClassicGroup(Seats[ClassicSeat]):
         return member
 
     def beat(self, member: str, instance: str | None) -> bool:
-        """A heartbeat; whether the member is to rejoin.
+        """Process a heartbeat; return whether the member must rejoin.
 
         Raises:
-            Refused: it is out, or its instance is somebody else's now.
+            Refused: the group does not know the member id, or another member has its instance now.
         """
         held = self._holder(instance)
         if held is not None and held.id != member:
@@ -101,10 +101,10 @@ class ClassicGroup(Seats[ClassicSeat]):
         return self.phase is Phase.PREPARING and not self._seats[member].joined
 
     def check(self, shown: GroupMetadata, *, transactional: bool) -> None:
-        """Let a commit through.
+        """Check whether a commit is allowed.
 
         Raises:
-            Refused: not by a member, or with an old generation.
+            Refused: it is not from a member, or has an old generation.
         """
         if shown.generation < 0 and self.is_empty:
             return
@@ -123,7 +123,7 @@ class ClassicGroup(Seats[ClassicSeat]):
             raise Refused(KafkaError.REBALANCE_IN_PROGRESS)
 
     def remove(self, member: str) -> None:
-        """Put a member out, if it is one: it left, or its session ended."""
+        """Remove a member, if there is one with this id: it has left, or its session has expired."""
         if self._seats.pop(member, None) is None:
             return
         if not self._seats:
@@ -135,14 +135,14 @@ class ClassicGroup(Seats[ClassicSeat]):
             self._prepare()
 
     def look_again(self) -> None:
-        """Rebalance where topics have changed; let the leader assign if it has woken up."""
+        """Rebalance if topics have changed; complete the assignment if the leader responds again."""
         if self.phase is Phase.COMPLETING:
             self._let_the_leader_assign()
         elif self.phase is Phase.STABLE and self._counts != self._count_all():
             self._prepare()
 
     def _replace(self, held: ClassicSeat, application: Application) -> str:
-        """A new process takes a static member's place: in a stable group nobody else is told."""
+        """Replace a static member by a new process. In a stable group this causes no rebalance."""
         member = self._new_id()
         seat = ClassicSeat(member, application, joined=True, assignment=held.assignment)
         self._seats = {

@@ -1,4 +1,4 @@
-"""A member of a classic group."""
+"""The client's side of a member of a classic group."""
 
 from dataclasses import replace
 from functools import partial
@@ -20,8 +20,8 @@ class ClassicMember(Member):
     """A member by the classic protocol.
 
     Args:
-        wire: to the cluster.
-        subscription: what it wants.
+        wire: the connection to the cluster.
+        subscription: the group, the topics and the callbacks.
     """
 
     def __init__(self, wire: Wire, subscription: Subscription) -> None:
@@ -29,29 +29,29 @@ class ClassicMember(Member):
         self._generation = -1
         self._assigned: tuple[Place, ...] | None = None
         self._waiting = False
-        """Whether it has joined a generation and not been told its partitions."""
+        """Whether it has joined a generation and has not received its assignment yet."""
 
     def metadata(self) -> GroupMetadata:
-        """The member id and the generation that it was told."""
+        """Return the member id and the last generation that the client has received."""
         self._hear_of_generation()
         return GroupMetadata(self._wants.group, self._id, self._generation, self._wants.application.instance)
 
     def be_refused(self, code: int) -> None:
-        """Begin as somebody else where the group does not know us; join again where the group has moved on."""
+        """Rejoin as a new member if the group does not know the member id; rejoin if the generation is old."""
         if code == KafkaError.UNKNOWN_MEMBER_ID:
             self._id, self._generation, self._lost = "", -1, True
         elif code == KafkaError.ILLEGAL_GENERATION and self._assigned is not None:
             self._generation, self._lost = -1, True
 
     def close(self) -> None:
-        """Give up all partitions; a dynamic member leaves."""
+        """Give up all partitions. A dynamic member also leaves the group."""
         self._closed = True
         if not self._wire.process.alive:
             return
         if self._wire.server.running and not self._fatal:
             self._beat()
         assigned, self._assigned = self._assigned, None
-        if self._fatal:  # the error was the last that is heard of it
+        if self._fatal:  # after a fatal error the application gets no more callbacks
             return
         if assigned is not None:
             self._wants.tell("lost" if self._lost else "revoke", assigned)
@@ -75,7 +75,7 @@ class ClassicMember(Member):
         return self._wire.server.groups.of_kind(self._wants.group, ClassicGroup)
 
     def _beat(self) -> bool:
-        """A heartbeat; whether we are to rejoin."""
+        """Send a heartbeat; return whether the member must rejoin."""
         if not self._id or self._fatal:
             return False
         try:

@@ -1,4 +1,4 @@
-"""All clients of one process."""
+"""The factory for all fake clients of one process."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
@@ -18,44 +18,44 @@ if TYPE_CHECKING:
 
 
 class FakeClients:
-    """Makes clients that speak to the fake cluster.
+    """Creates clients of the fake cluster.
 
     Args:
-        wire: their connections.
+        wire: the connection that all of them use.
     """
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     def consumer(self, properties: Properties) -> Consumer:
-        """A consumer."""
+        """Return a consumer."""
         return cast("Consumer", FakeConsumer(self._wire, properties))
 
     def producer(self, properties: Properties) -> Producer:
-        """A producer."""
+        """Return a producer."""
         return cast("Producer", FakeProducer(self._wire, properties))
 
     def admin(self, properties: Properties) -> AdminClient:
-        """An admin client."""
+        """Return an admin client."""
         return cast("AdminClient", FakeAdmin(self._wire, str(properties.get("bootstrap.servers", ""))))
 
     def at_once(self, calls: Sequence[Callable[[], None]]) -> None:
         """Make calls one after the other.
 
         Raises:
-            BrokerError: the first that failed, when all were made.
+            BrokerError: the first error, after all calls were made.
         """
         failures: list[Exception] = []
         for call in calls:
             try:
                 call()
-            except Exception as error:  # noqa: BLE001 - it is the caller's
+            except Exception as error:  # noqa: BLE001 - raised below
                 failures.append(error)
         if failures:
             raise failures[0]
 
     def in_background(self, call: Callable[[], None]) -> "Future[None]":
-        """Begin a call, and go on with it whenever somebody looks whether it is done."""
+        """Start a call. Each check whether it is done continues it."""
         background = Background(self._wire, call)
         background.done()
         return background

@@ -1,4 +1,4 @@
-"""A consumer: a member of a group, a reader of what it is assigned, or one that only asks."""
+"""The fake consumer: a group member, a reader of assigned partitions, or a client that only sends queries."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from tarry.testing.fake.wire import FOR_EVER_MS, Wire
 
 SESSION_MS = 45_000
 GROUP_SESSION_MS = 6_000
-"""Of groups by KIP-848, where the broker says it; as the embedded broker does."""
+"""The session timeout of KIP-848 groups, which the broker sets. The embedded broker has the same value."""
 MAX_POLL_MS = 300_000
 REQUEST_TIMEOUT_MS = 60_000
 
@@ -29,11 +29,11 @@ OnRebalance = Callable[[Consumer, list[TopicPartition]], None]
 
 
 class FakeConsumer:
-    """Takes the calls of `confluent_kafka.Consumer`.
+    """Has the methods of `confluent_kafka.Consumer`.
 
     Args:
-        wire: to the cluster.
-        properties: librdkafka's.
+        wire: the connection to the cluster.
+        properties: librdkafka's properties.
     """
 
     def __init__(self, wire: Wire, properties: Properties) -> None:
@@ -61,7 +61,7 @@ class FakeConsumer:
         on_revoke: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Be a member of the group, from the next poll on."""
+        """Join the group at the next poll."""
         properties = self._properties
         classic = properties.get("group.protocol", "classic") == "classic"
         max_poll_ms = int(properties.get("max.poll.interval.ms", MAX_POLL_MS))
@@ -74,17 +74,17 @@ class FakeConsumer:
         self._wire.server.members.append(self._member)
 
     def memberid(self) -> str | None:
-        """The id by which the group knows it; empty where it is no member."""
+        """Return the member id; empty if the consumer is not a member."""
         return self._member.id if self._member is not None else ""
 
     def consumer_group_metadata(self) -> GroupMetadata:
-        """What proves membership at this moment."""
+        """Return the metadata that proves membership now."""
         return self._member.metadata() if self._member is not None else GroupMetadata(self._group)
 
     def commit(
         self, message: Any = None, offsets: list[TopicPartition] | None = None, asynchronous: bool = True
     ) -> list[TopicPartition] | None:
-        """Commit offsets, outside of a transaction."""
+        """Commit offsets outside of transactions."""
         if offsets is None:
             offsets = [TopicPartition(message.topic(), message.partition(), message.offset() + 1)]
         if self._member is not None and self._member.is_lost_for_good:
@@ -114,7 +114,7 @@ class FakeConsumer:
         group.offsets.commit(offsets)
 
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """What the group has committed; a read_committed consumer waits for open transactions."""
+        """Return the group's committed offsets. A read_committed consumer waits for pending transactional offsets."""
         places = [(one.topic, one.partition) for one in partitions]
         timeout_ms = REQUEST_TIMEOUT_MS if timeout < 0 else round(timeout * 1000)
         try:
@@ -134,7 +134,7 @@ class FakeConsumer:
         return {place: offsets.get(place) for place in places}
 
     def _tell(self, what: Literal["assign", "revoke", "lost"], places: Sequence[Place]) -> None:
-        """Call the application back; do what it leaves undone."""
+        """Call the application's rebalance callback; then assign or unassign, if the callback did not."""
         given = [TopicPartition(*place) for place in places]
         self._assigned_by_callback = False
         callback = self._callbacks[what]
@@ -150,17 +150,17 @@ class FakeConsumer:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Read these, and no others."""
+        """Read these partitions, and no others."""
         self._reading.cursors.clear()
         self.incremental_assign(partitions)
 
     def unassign(self) -> None:
-        """Read none."""
+        """Read no partition."""
         self._assigned_by_callback = True
         self._reading.cursors.clear()
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Read these as well."""
+        """Read these partitions in addition."""
         self._assigned_by_callback = True
         self._reading.look_again()
         for one in partitions:
@@ -170,26 +170,26 @@ class FakeConsumer:
             self._reading.cursors[place] = Cursor(one.offset)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Read these no more."""
+        """Stop reading these partitions."""
         self._assigned_by_callback = True
         for one in partitions:
             self._reading.drop((one.topic, one.partition))
 
     def assignment(self) -> list[TopicPartition]:
-        """What is read."""
+        """Return the partitions that are read."""
         return [TopicPartition(*place) for place in sorted(self._reading.cursors)]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
-        """Hand out nothing of these."""
+        """Return no records of these partitions until `resume`."""
         self._reading.paused.update(map(self._place, partitions))
 
     def resume(self, partitions: list[TopicPartition]) -> None:
-        """Go on with these."""
+        """Return records of these partitions again."""
         self._reading.paused.difference_update(map(self._place, partitions))
         self._reading.look_again()
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The offsets behind what was handed out."""
+        """Return the offsets after the last records that were returned."""
         found = []
         for one in partitions:
             cursor = self._reading.cursors[self._place(one)]
@@ -198,12 +198,12 @@ class FakeConsumer:
         return found
 
     def poll(self, timeout: float = -1) -> Event | None:
-        """One record or event, or None."""
+        """Return one record or event, or None after the timeout."""
         found = self._consume(1, timeout)
         return found[0] if found else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Event]:
-        """Records and events: what is there, at once; else what comes within the time-out."""
+        """Return the records and events that are available; if there are none, wait for some until the timeout."""
         return self._consume(num_messages, timeout)
 
     def _consume(self, most: int, timeout: float) -> list[Event]:
@@ -215,7 +215,7 @@ class FakeConsumer:
             left_ms = ends_ms - clock.monotonic_ms()
             if left_ms <= 0:
                 return []
-            # A group has something to say now and then that nothing here waits for.
+            # The group may have news that `has_something` does not see: poll it from time to time.
             look_ms = min(left_ms, 100) if self._member is not None else left_ms
             clock.advance_until(self._reading.has_something, clock.monotonic_ms() + look_ms)
             self._wire.process.must_live()
@@ -235,10 +235,10 @@ class FakeConsumer:
         return found
 
     def _place(self, partition: TopicPartition) -> Place:
-        """The place of a partition that is assigned.
+        """Return the topic and number of an assigned partition.
 
         Raises:
-            KafkaException: it is not.
+            KafkaException: the partition is not assigned.
         """
         place = (partition.topic, partition.partition)
         if place not in self._reading.cursors:
@@ -248,7 +248,7 @@ class FakeConsumer:
     # -- the cluster ------------------------------------------------------------------------------------------------
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """What the cluster says of a topic, or of all."""
+        """Return the metadata of a topic, or of all topics."""
         return ask_metadata(self._wire, topic, timeout)
 
     def get_watermark_offsets(
@@ -257,7 +257,7 @@ class FakeConsumer:
         timeout: float = -1,
         cached: bool = False,  # noqa: ARG002 - the client library's signature
     ) -> tuple[int, int]:
-        """The first offset of a log and its end: the last stable one for a read_committed consumer."""
+        """Return the log start offset and the end of a log: the last stable offset for a read_committed consumer."""
         place = (partition.topic, partition.partition)
 
         def ask() -> tuple[int, int]:
@@ -273,7 +273,7 @@ class FakeConsumer:
             raise failure(KafkaError._TIMED_OUT) from silence
 
     def close(self) -> None:
-        """Give up what was assigned, leave the group, and read no more."""
+        """Give up all partitions, leave the group and stop reading."""
         if self._closed:
             return
         self._closed = True

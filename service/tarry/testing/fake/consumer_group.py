@@ -1,4 +1,4 @@
-"""A group by the protocol of KIP-848: the group assigns, and each member follows at its own pace."""
+"""A group of the KIP-848 protocol: the group assigns, and each member reconciles at its own pace."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ class ConsumerSeat:
     """A member.
 
     Attributes:
-        id: of its own making.
-        application: how it joined.
-        epoch: of the last target that it has caught up with.
-        owned: what it may use, with what it is to give up.
-        target: what it should own.
-        away: whether it is static and has left: its place is kept until its session ends.
+        id: the member id, which the client has chosen.
+        application: its request to join.
+        epoch: the member epoch: that of the last target assignment that it has reconciled with.
+        owned: its current partitions, including those that it must still give up.
+        target: its target assignment.
+        away: whether it is a static member that has left; its assignment is kept until its session expires.
     """
 
     id: str
@@ -36,7 +36,7 @@ class ConsumerSeat:
 
 
 class ConsumerGroup(Seats[ConsumerSeat]):
-    """One group; its members have some time to give something up.
+    """One group of the KIP-848 protocol. Its members must give up partitions within their rebalance timeout.
 
     Args:
         clock: see `Seats`.
@@ -49,13 +49,13 @@ class ConsumerGroup(Seats[ConsumerSeat]):
         self._epoch = 0
 
     def join(self, application: Application) -> str:
-        """Take in a member.
+        """Add a member.
 
         Returns:
-            Its id.
+            The member id.
 
         Raises:
-            Refused: its instance is still somebody else's.
+            Refused: another member still has its instance.
         """
         member = application.member or self._new_id()
         held = self._holder(application.instance)
@@ -73,13 +73,13 @@ class ConsumerGroup(Seats[ConsumerSeat]):
         return member
 
     def release(self, member: str, places: Iterable[Place]) -> None:
-        """A member has given up partitions."""
+        """Take back partitions that a member has given up."""
         if (seat := self._seats.get(member)) is not None:
             seat.owned.difference_update(places)
             self._settle()
 
     def leave(self, member: str) -> None:
-        """A member goes; a static one may come back."""
+        """Remove a dynamic member; keep a static one until its session expires, because it may return."""
         seat = self._seats.get(member)
         if seat is None:
             return
@@ -90,10 +90,10 @@ class ConsumerGroup(Seats[ConsumerSeat]):
         self._clock.call_at(self._clock.monotonic_ms() + seat.application.session_ms, partial(self.remove, member))
 
     def check(self, shown: GroupMetadata, *, transactional: bool) -> None:
-        """Let a commit through.
+        """Check whether a commit is allowed.
 
         Raises:
-            Refused: not by a member, or with an old epoch.
+            Refused: it is not from a member, or has an old epoch.
         """
         if shown.generation < 0 and self.is_empty:
             return
@@ -104,12 +104,12 @@ class ConsumerGroup(Seats[ConsumerSeat]):
             raise Refused(KafkaError.ILLEGAL_GENERATION if transactional else KafkaError.STALE_MEMBER_EPOCH)
 
     def remove(self, member: str) -> None:
-        """Put a member out, if it is one."""
+        """Remove a member, if there is one with this id."""
         if self._seats.pop(member, None) is not None:
             self._aim()
 
     def look_again(self) -> None:
-        """Assign anew where topics have changed; let those go on who have woken up."""
+        """Assign again if topics have changed; let members that respond again reconcile."""
         if self._assignment() != {seat.id: seat.target for seat in self._seats.values()}:
             self._aim()
         else:
@@ -121,7 +121,7 @@ class ConsumerGroup(Seats[ConsumerSeat]):
         return {member: set(places) for member, places in given.items()}
 
     def _aim(self) -> None:
-        """Begin an epoch with a target of its own."""
+        """Start a new group epoch with a new target assignment."""
         self._epoch += 1
         for member, places in self._assignment().items():
             seat = self._seats[member]
@@ -136,7 +136,7 @@ class ConsumerGroup(Seats[ConsumerSeat]):
             self.remove(seat.id)
 
     def _settle(self) -> None:
-        """Let each member's heartbeats take it as far as it can go: what another still owns is not to be had."""
+        """Let each member reconcile as far as it can: it cannot get partitions that another member still owns."""
         for seat in self._seats.values():
             if seat.away or not seat.application.process.responds or seat.owned - seat.target:
                 continue

@@ -1,4 +1,4 @@
-"""A member of a group by KIP-848."""
+"""The client's side of a member of a KIP-848 group."""
 
 from dataclasses import replace
 from functools import partial
@@ -18,8 +18,8 @@ class ConsumerMember(Member):
     """A member by the protocol of KIP-848.
 
     Args:
-        wire: to the cluster.
-        subscription: what it wants.
+        wire: the connection to the cluster.
+        subscription: the group, the topics and the callbacks.
     """
 
     def __init__(self, wire: Wire, subscription: Subscription) -> None:
@@ -27,17 +27,17 @@ class ConsumerMember(Member):
         self._mine: set[Place] = set()
 
     def metadata(self) -> GroupMetadata:
-        """The member id and its epoch: it moves without a word."""
+        """Return the member id and its epoch. The epoch can change without a callback."""
         seat = self._group().find(self._id) if self._id else None
         if self._fatal or seat is None:
             return GroupMetadata(self._wants.group, self._id, -1, self._wants.application.instance)
         return GroupMetadata(self._wants.group, self._id, seat.epoch, self._wants.application.instance)
 
     def be_refused(self, code: int) -> None:
-        """The next heartbeat tells."""
+        """Do nothing: the member learns its state from its next heartbeat."""
 
     def close(self) -> None:
-        """Give up all partitions, and leave; a static member's place is kept until its session ends."""
+        """Give up all partitions, and leave. The group keeps a static member until its session expires."""
         self._closed = True
         if not self._wire.process.alive:
             return
@@ -49,7 +49,7 @@ class ConsumerMember(Member):
             self._quietly("leave", partial(self._group().leave, self._id))
 
     def _end_session(self) -> None:
-        """The group decides about that; a member that hears nothing goes on."""
+        """Do nothing: only the group ends sessions; a member without an answer continues."""
 
     def _leave_for_now(self) -> None:
         self._group().remove(self._id)
@@ -70,7 +70,7 @@ class ConsumerMember(Member):
         if seat is None:
             self._join()
         elif given_up := (self._mine | seat.owned) - seat.target:
-            # What the application was not told of yet goes back without a word.
+            # Partitions that the application has not received yet are returned without a callback.
             if told := given_up & self._mine:
                 self._wants.tell("revoke", sorted(told))
             self._mine -= given_up

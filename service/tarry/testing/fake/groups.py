@@ -1,4 +1,4 @@
-"""The coordinator of groups: their members' sessions, and their offsets."""
+"""The group coordinator: groups, the sessions of their members, and their offsets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,9 +26,9 @@ class Group:
     """One group.
 
     Attributes:
-        membership: of one kind or the other.
-        offsets: what it has committed.
-        away_until_ms: monotonic: its coordinator does not answer before.
+        membership: its members, by the classic or the KIP-848 protocol.
+        offsets: its committed offsets.
+        away_until_ms: the monotonic time until which its coordinator does not answer.
     """
 
     membership: Membership
@@ -41,9 +41,9 @@ class Groups:
 
     Args:
         clock: for sessions.
-        random: how long before its end a session's last heartbeat was.
-        count: how many partitions a topic has.
-        running: whether the cluster is; while it is not, no session ends.
+        random: draws how long ago the last heartbeat of a session was.
+        count: returns the number of partitions of a topic.
+        running: whether the cluster runs; while it does not, no session expires.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class Groups:
         self._members = 0
 
     def of(self, name: str) -> Group:
-        """A group; there is one of each name."""
+        """Return the group with this name; create it if it does not exist."""
         if name not in self._groups:
             self._groups[name] = Group(self._new(ClassicGroup))
         return self._groups[name]
 
     def of_kind(self, name: str, kind: type[Kind]) -> Kind:
-        """A group's membership, of the kind that a client speaks.
+        """Return a group's membership for the protocol of a client.
 
         Raises:
-            Refused: it has members of the other kind.
+            Refused: the group has members of the other protocol.
         """
         group = self.of(name)
         if not isinstance(group.membership, kind):
@@ -77,7 +77,7 @@ class Groups:
         return group.membership
 
     def fall_silent(self, process: Process) -> None:
-        """A process sends no heartbeats from now on: its members' sessions end, unless it goes on before."""
+        """Stop the heartbeats of a process: the sessions of its members expire, unless it continues before."""
         for group in self._groups.values():
             for seat in group.membership.seats():
                 if seat.application.process is process:
@@ -87,7 +87,7 @@ class Groups:
                     self._clock.call_at(self._clock.monotonic_ms() + session_ms - since_ms, ends)
 
     def expire(self, name: str, member: str, session_ms: int, lives: Callable[[], bool] = lambda: False) -> None:
-        """A member id that nobody uses any more ends with its session; while somebody `lives`, it goes on."""
+        """Remove an unused member id when its session expires. While `lives` is true, the session is renewed."""
 
         def ends() -> None:
             if lives():
@@ -98,16 +98,16 @@ class Groups:
         self._clock.call_at(self._clock.monotonic_ms() + session_ms, partial(self._end, session_ms, ends))
 
     def begin_sessions(self) -> None:
-        """The cluster was away, and all sessions begin anew."""
+        """Restart all sessions, because the cluster was down."""
         self._began_ms = self._clock.monotonic_ms()
 
     def look_again(self) -> None:
-        """Topics have changed, or processes have woken up."""
+        """Let all groups react to changed topics or to processes that respond again."""
         for group in self._groups.values():
             group.membership.look_again()
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted, with the offsets in it."""
+        """Delete the committed offsets of a deleted topic."""
         for group in self._groups.values():
             group.offsets.forget(topic)
 
@@ -116,7 +116,7 @@ class Groups:
             self._end(seat.application.session_ms, partial(membership.remove, seat.id))
 
     def _end(self, session_ms: int, ends: Callable[[], None]) -> None:
-        """A session is over, unless it began anew with a cluster that was away."""
+        """End a session, unless it was restarted because the cluster was down."""
         now_ms = self._clock.monotonic_ms()
         over_ms = self._began_ms + session_ms if self._running() else now_ms + session_ms
         if now_ms >= over_ms:

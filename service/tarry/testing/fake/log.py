@@ -1,18 +1,18 @@
-"""The log of one partition: records, markers of transactions, and what of it a reader may see."""
+"""The log of one partition: records, transaction markers, and what a reader can see of them."""
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from zlib import compress
 
 Headers = list[tuple[str | bytes, bytes | None]]
-"""In their order; a name that is not UTF-8, as it may stand in a log, is bytes."""
+"""Headers in their order. A name that is not UTF-8, which a log may contain, is bytes."""
 
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 12
 
 
 class Kind(Enum):
-    """What stands at an offset."""
+    """The kind of an entry in a log."""
 
     DATA = auto()
     COMMIT = auto()
@@ -21,14 +21,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as a reader gets it.
+    """A record as a reader receives it.
 
     Attributes:
-        offset: in its partition.
-        key: or None.
-        value: or None.
-        headers: in their order; None where there are none.
-        timestamp_ms: of the producer or of the log, by the topic's configuration.
+        offset: its offset in the partition.
+        key: its key, or None.
+        value: its value, or None.
+        headers: its headers in their order; None if there are none.
+        timestamp_ms: its timestamp: the producer's or the log-append time, by the topic's configuration.
     """
 
     offset: int
@@ -40,7 +40,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A record on its way to a log."""
+    """A record before it is in a log."""
 
     key: bytes | None
     value: bytes | None
@@ -49,20 +49,20 @@ class Draft:
 
     @property
     def size(self) -> int:
-        """About as many bytes as it takes in a batch, uncompressed."""
+        """Its approximate size in an uncompressed batch, in bytes."""
         size = RECORD_OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"")
         return size + sum(2 + len(name) + len(value or b"") for name, value in self.headers or ())
 
     @property
     def content(self) -> bytes:
-        """All that is in it, one behind the other."""
+        """Key, value and headers, concatenated."""
         names = [(name if isinstance(name, bytes) else name.encode(), value) for name, value in self.headers or ()]
         headers = b"".join(name + (value or b"") for name, value in names)
         return (self.key or b"") + (self.value or b"") + headers
 
 
 def batch_bytes(drafts: list[Draft], *, compressed: bool) -> int:
-    """The size of a batch as the brokers see it: of one that is compressed, compressed."""
+    """Return the size of a batch as the brokers see it, which is after compression."""
     if compressed:
         return BATCH_OVERHEAD_BYTES + len(compress(b"".join(draft.content for draft in drafts), 1))
     return BATCH_OVERHEAD_BYTES + sum(draft.size for draft in drafts)
@@ -70,13 +70,13 @@ def batch_bytes(drafts: list[Draft], *, compressed: bool) -> int:
 
 @dataclass(slots=True)
 class Entry:
-    """What stands at an offset.
+    """The entry at an offset.
 
     Attributes:
         record: the record; a marker has neither key nor value.
         kind: data or marker.
-        producer: whose transaction it belongs to; None outside of one.
-        aborted: whether that was aborted.
+        producer: the id of the producer in whose transaction it is; None outside of transactions.
+        aborted: whether that transaction was aborted.
     """
 
     record: Record
@@ -87,7 +87,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Changes:
-    """Counts what happens to the logs of a cluster, so that nobody looks twice for nothing."""
+    """Counts the changes to the logs of a cluster, so that readers check them only after a change."""
 
     count: int = 0
 
@@ -96,10 +96,10 @@ _DELETED_KEPT = 1_000
 
 
 class PartitionLog:
-    """Offsets from `start` up to `end`, which is the high watermark too: nothing is replicated.
+    """A log with the offsets from `start` up to `end`. `end` is also the high watermark: there is no replication.
 
     Args:
-        changes: counts those of this log as well.
+        changes: the counter of changes, which this log shares with the other logs.
     """
 
     def __init__(self, changes: Changes) -> None:
@@ -111,12 +111,12 @@ class PartitionLog:
 
     @property
     def end(self) -> int:
-        """The offset that comes next."""
+        """The next offset."""
         return self.start + len(self._entries)
 
     @property
     def stable_end(self) -> int:
-        """The last stable offset: where the first open transaction begins, else the end."""
+        """The last stable offset: the first offset of an open transaction, else the end."""
         if not self._open:
             return self.end
         return min(entries[0].record.offset for entries in self._open.values())
@@ -126,11 +126,11 @@ class PartitionLog:
 
         Args:
             drafts: the records.
-            producer: id of the producer in whose transaction they are; None outside of one.
-            stamp_ms: the log's own time, where it stamps.
+            producer: the id of the producer in whose transaction they are; None outside of transactions.
+            stamp_ms: the log-append time, if the topic uses it.
 
         Returns:
-            The offset of the first.
+            The offset of the first record.
         """
         self._changes.count += 1
         first = self.end
@@ -152,7 +152,7 @@ class PartitionLog:
         self._entries.append(Entry(marker, Kind.COMMIT if commit else Kind.ABORT, producer))
 
     def trim(self, below: int) -> None:
-        """Delete what stands below an offset."""
+        """Delete the entries below an offset."""
         self._changes.count += 1
         gone = self._entries[: max(0, below - self.start)]
         self._deleted = [*self._deleted, *gone][-_DELETED_KEPT:]
@@ -160,21 +160,21 @@ class PartitionLog:
         self.start = max(self.start, below)
 
     def mend(self, offset: int, value: bytes) -> None:
-        """Put another value in the place of a record's, if it is still there."""
+        """Replace the value of a record, if the log still has it."""
         if offset >= self.start:
             self._changes.count += 1
             entry = self._entries[offset - self.start]
             entry.record = replace(entry.record, value=value)
 
     def truncate(self, end: int) -> None:
-        """What stands from an offset on is lost; of open transactions too."""
+        """Drop the entries from offset `end` on, including those of open transactions."""
         self._changes.count += 1
         del self._entries[max(0, end - self.start) :]
         kept = {producer: [e for e in entries if e.record.offset < end] for producer, entries in self._open.items()}
         self._open = {producer: entries for producer, entries in kept.items() if entries}
 
     def undelete(self) -> None:
-        """What was deleted of late is there again: a broker notes the start of a log on disk once a minute alone."""
+        """Restore recently deleted entries. A broker writes the log start offset to disk only once a minute."""
         self._changes.count += 1
         self._entries[:0] = self._deleted
         self.start -= len(self._deleted)
@@ -185,11 +185,11 @@ class PartitionLog:
 
         Args:
             position: the offset, within the log.
-            most: records.
-            committed: only up to the last stable offset, and nothing that was aborted.
+            most: the largest number of records.
+            committed: whether to read only up to the last stable offset, without aborted records.
 
         Returns:
-            The records, and the offset that comes next: past markers and what is left out.
+            The records and the next offset, which is after markers and records that are left out.
         """
         found: list[Record] = []
         end = self.stable_end if committed else self.end
@@ -198,13 +198,13 @@ class PartitionLog:
             if entry.kind is Kind.DATA and not (committed and entry.aborted):
                 found.append(entry.record)
             position += 1
-        # A reader does not stop before what it will never see.
+        # The position also passes entries that this reader never sees.
         while position < end and not self._is_visible(self._entries[position - self.start], committed=committed):
             position += 1
         return found, position
 
     def since(self, timestamp_ms: int) -> tuple[int, int]:
-        """The first offset, and its timestamp, whose timestamp is at or after a time; -1 and -1 where there is none."""
+        """Return the first offset with a timestamp at or after a time, and its timestamp; -1 and -1 if none."""
         for entry in self._entries:
             if entry.record.timestamp_ms >= timestamp_ms:
                 return entry.record.offset, entry.record.timestamp_ms

@@ -1,4 +1,4 @@
-"""A client's side of membership: what the group has to say, served one thing a poll."""
+"""The client's side of group membership. Each poll handles at most one piece of news from the group."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -16,20 +16,20 @@ from tarry.testing.fake.refusals import AnswerLost, Refused, Unanswered
 from tarry.testing.fake.wire import Wire
 
 Tell = Callable[[Literal["assign", "revoke", "lost"], Sequence[Place]], None]
-"""Calls the application back."""
+"""Calls the application's rebalance callback."""
 
 _POLL_CHECKS_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member wants.
+    """The settings of a member.
 
     Attributes:
-        group: its id.
-        application: to the group.
-        max_poll_ms: after so long without a poll the member leaves.
-        tell: calls the application back.
+        group: the group's id.
+        application: the request to join.
+        max_poll_ms: the time without a poll after which the member leaves the group.
+        tell: calls the application's rebalance callback.
     """
 
     group: str
@@ -39,13 +39,14 @@ class Subscription:
 
 
 class Member(ABC):
-    """One membership, from subscribing to closing.
+    """One membership, from `subscribe` to `close`.
 
-    What both kinds have in common: errors that wait, sessions that end here, polls that do not come.
+    This class has the parts that both protocols share: errors for the next poll, sessions that expire in the client,
+    and the maximum poll interval.
 
     Args:
-        wire: to the cluster.
-        subscription: what it wants.
+        wire: the connection to the cluster.
+        subscription: the group, the topics and the callbacks.
     """
 
     def __init__(self, wire: Wire, subscription: Subscription) -> None:
@@ -62,40 +63,40 @@ class Member(ABC):
 
     @property
     def process(self) -> Process:
-        """Whose it is."""
+        """The process of the client."""
         return self._wire.process
 
     @property
     def is_lost_for_good(self) -> bool:
-        """Whether a fatal error has ended it."""
+        """Whether a fatal error has ended this membership."""
         return self._fatal
 
     @property
     def id(self) -> str:
-        """Its member id."""
+        """The member id."""
         return self._id
 
     def forget(self, group: str, code: int) -> bool:
-        """Its next heartbeat is refused for good, if it is of that group; whether it is."""
+        """If this is a member of the group, have its next heartbeat fail fatally; return whether it is one."""
         if self._closed or self._fatal or self._wants.group != group:
             return False
         self._die(code, "ConsumerGroupHeartbeat fatal error")
         return True
 
     def wedge(self, group: str) -> bool:
-        """Do nothing more until it is closed, if it is of that group; whether it is."""
+        """If this is a member of the group, have it do nothing until it is closed; return whether it is one."""
         if self._closed or self._fatal or self._wants.group != group:
             return False
         self._wedged = True
         return True
 
     def still_is(self, group: str, instance: str) -> bool:
-        """Whether it sends heartbeats for an instance, as a client does until it is closed, fatal error or not."""
+        """Return whether it sends heartbeats for an instance. It does until it is closed, even after a fatal error."""
         open_ = self._wire.process.responds and not self._closed
         return open_ and (self._wants.group, self._wants.application.instance) == (group, instance)
 
     def poll(self) -> KafkaError | None:
-        """Serve one thing that the group has to say; an error is for the application."""
+        """Handle one piece of news from the group; return an error for the application, or None."""
         self._polled_ms = self._wire.clock.monotonic_ms()
         if not self._errors:
             self._serve()
@@ -103,22 +104,22 @@ class Member(ABC):
 
     @abstractmethod
     def metadata(self) -> GroupMetadata:
-        """What proves it."""
+        """Return the metadata that proves membership."""
 
     @abstractmethod
     def be_refused(self, code: int) -> None:
-        """A commit of this member was refused."""
+        """React to the refusal of a commit of this member."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give up all partitions, and leave."""
+        """Give up all partitions, and leave the group."""
 
     @abstractmethod
     def _serve(self) -> None:
-        """Look what the group has to say, and do one thing about it."""
+        """Check the group for news, and handle one piece of it."""
 
     def _die(self, code: int, reason: str) -> None:
-        """An error that nobody gets over: this member never joins again."""
+        """Fail fatally: this member never joins again."""
         text = KafkaError(code).str()
         self._errors.append(KafkaError(KafkaError._FATAL, f"Fatal error: {text}: {reason}: {text}"))
         self._fatal = self._lost = True
@@ -138,7 +139,7 @@ class Member(ABC):
         self._watch_polls()
 
     def end_session_after(self, stops: int) -> None:
-        """The cluster has stopped: where it does not answer within a session, the group has given us up."""
+        """Called when the cluster stops. If it does not answer within a session, the member's session has expired."""
 
         def end() -> None:
             server = self._wire.server
@@ -149,17 +150,17 @@ class Member(ABC):
 
     @abstractmethod
     def _leave_for_now(self) -> None:
-        """No poll came for too long."""
+        """Leave the group, because the maximum poll interval is exceeded."""
 
     @abstractmethod
     def _end_session(self) -> None:
-        """No answer came for too long."""
+        """End the session, because the cluster has not answered for the session timeout."""
 
     @property
     def _is_static(self) -> bool:
         return self._wants.application.instance is not None
 
     def _quietly(self, call: str, do: Callable[[], None]) -> None:
-        """Make a request whose outcome the client does not wait for."""
+        """Make a request, and ignore its outcome."""
         with suppress(Unanswered, AnswerLost, Refused):
             self._wire.try_in_background(call, do)

@@ -1,4 +1,4 @@
-"""What the two kinds of groups have in common: members, and the proof that somebody is one."""
+"""The parts that groups of both protocols share: members, and the metadata that proves membership."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from tarry.testing.fake.process import Process
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """What a transaction or a commit shows to prove membership.
+    """The group metadata that a transaction or a commit shows to prove membership.
 
     Attributes:
-        group: its id.
-        member: id of the member; empty for who is none.
-        generation: or the member's epoch; -1 for who is no member.
-        instance: of static membership, or None.
+        group: the group's id.
+        member: the member id; empty for a client that is not a member.
+        generation: the generation, or the member epoch with KIP-848; -1 for a client that is not a member.
+        instance: the instance id of static membership, or None.
     """
 
     group: str
@@ -26,15 +26,15 @@ class GroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """A request to be a member.
+    """A request to join a group.
 
     Attributes:
-        process: whose client asks.
-        member: id from before; empty for a first time.
-        instance: of static membership, or None.
-        topics: subscribed to.
-        session_ms: after so long without a heartbeat the member is out.
-        rebalance_ms: after so long the group goes on without a member that does not answer.
+        process: the process of the client.
+        member: the member id of an earlier join; empty the first time.
+        instance: the instance id of static membership, or None.
+        topics: the subscribed topics.
+        session_ms: the time without a heartbeat after which the group removes the member.
+        rebalance_ms: the time after which the group removes a member that does not respond in a rebalance.
     """
 
     process: Process
@@ -46,36 +46,36 @@ class Application:
 
 
 class Seat(Protocol):
-    """A member, as its group knows it."""
+    """The group's record of a member."""
 
     id: str
     application: Application
 
 
 class Membership(Protocol):
-    """Who is a member of a group, and of what kind that is."""
+    """The members of a group, by one of the two protocols."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members."""
+        """Whether the group has no members."""
         ...
 
     def seats(self) -> Iterable[Seat]:
-        """The members."""
+        """Return the members."""
         ...
 
     def check(self, shown: GroupMetadata, *, transactional: bool) -> None:
-        """Let a commit through.
+        """Check whether a commit is allowed.
 
         Raises:
-            Refused: not by a member, or with an old generation or epoch.
+            Refused: it is not from a member, or has an old generation or epoch.
         """
         ...
 
     def remove(self, member: str) -> None:
-        """Put a member out, if it is one."""
+        """Remove a member, if there is one with this id."""
         ...
 
     def look_again(self) -> None:
-        """Topics have changed, or processes woken up."""
+        """React to changed topics or to processes that respond again."""
         ...

@@ -1,4 +1,4 @@
-"""What every kind of client may ask: which topics there are."""
+"""The metadata request, which all kinds of clients have."""
 
 from functools import partial
 
@@ -10,10 +10,10 @@ from tarry.testing.fake.wire import FOR_EVER_MS, Wire
 
 
 def ask_metadata(wire: Wire, topic: str | None, timeout_s: float) -> ClusterMetadata:
-    """What the cluster says of one topic, or of all.
+    """Return the cluster's metadata of one topic, or of all topics.
 
     Raises:
-        KafkaException: no answer.
+        KafkaException: the cluster does not answer in time.
     """
     timeout_ms = FOR_EVER_MS if timeout_s < 0 else round(timeout_s * 1000)
     try:

@@ -1,4 +1,4 @@
-"""What a group has committed, in and outside of transactions."""
+"""The offsets that a group has committed, in transactions and outside of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ METADATA_LIMIT = 4_095
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A committed offset, its metadata, and its rank among all commits of the group."""
+    """A committed offset, its metadata, and its position among all commits of the group."""
 
     offset: int
     metadata: str
@@ -29,10 +29,10 @@ class GroupOffsets:
         self._rank = 0
 
     def commit(self, offsets: Mapping[Place, OffsetMetadata], producer: int | None = None) -> None:
-        """Commit, at once or with a producer's transaction.
+        """Commit at once, or as part of a producer's transaction.
 
         Raises:
-            Refused: some metadata is too long; nothing is committed.
+            Refused: the metadata of an offset is too long; nothing is committed.
         """
         if any(len(metadata or "") > METADATA_LIMIT for _, metadata in offsets.values()):
             raise Refused(KafkaError.OFFSET_METADATA_TOO_LARGE)
@@ -42,29 +42,29 @@ class GroupOffsets:
             into[place] = Committed(offset, metadata or "", self._rank)
 
     def end(self, producer: int, *, commit: bool) -> None:
-        """Take the marker of a producer's transaction."""
+        """Apply the marker of a producer's transaction."""
         for place, pending in self._pending.pop(producer, {}).items():
             found = self._committed.get(place)
-            # What was committed outside while the transaction was open is newer.
+            # An offset that was committed outside, while the transaction was open, is newer.
             if commit and (found is None or found.rank < pending.rank):
                 self._committed[place] = pending
 
     def is_unstable(self, place: Place) -> bool:
-        """Whether a transaction that commits it has not ended."""
+        """Return whether an open transaction has a pending offset for the partition."""
         return any(place in offsets for offsets in self._pending.values())
 
     def get(self, place: Place) -> OffsetMetadata | None:
-        """The last one whose commit is known to be for good."""
+        """Return the last committed offset and its metadata, without pending offsets; None if there is none."""
         found = self._committed.get(place)
         return (found.offset, found.metadata) if found is not None else None
 
     def expire(self) -> None:
-        """Drop all but those that an open transaction commits anew."""
+        """Drop all committed offsets, except those of partitions with pending offsets."""
         for place in [place for place in self._committed if not self.is_unstable(place)]:
             del self._committed[place]
 
     def forget(self, topic: str) -> None:
-        """Drop those of a topic."""
+        """Drop the offsets of a topic."""
         for offsets in (self._committed, *self._pending.values()):
             for place in [place for place in offsets if place[0] == topic]:
                 del offsets[place]

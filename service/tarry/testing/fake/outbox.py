@@ -1,4 +1,4 @@
-"""The queue of a producer: records that wait to be sent, and reports that wait to be served."""
+"""The queue of a producer: records that are not sent yet, and delivery reports that are not served yet."""
 
 from collections import deque
 from collections.abc import Callable
@@ -16,15 +16,15 @@ Report = Callable[[KafkaError | None, Any], None]
 
 @dataclass(slots=True, eq=False)
 class Queued:
-    """A record on its way.
+    """A queued record.
 
     Attributes:
-        topic: where to.
-        partition: which; -1 until it can be chosen.
+        topic: its topic.
+        partition: its partition; -1 until it can be chosen.
         draft: the record.
-        report: is told of its delivery.
-        since_ms: monotonic: when it was queued.
-        stranded: whether it was under way behind a record that was refused: the brokers do not take it either.
+        report: the callback for its delivery report.
+        since_ms: the monotonic time when it was queued.
+        stranded: whether it was in flight behind a refused record, so that the brokers refuse it as well.
     """
 
     topic: str
@@ -34,20 +34,20 @@ class Queued:
     since_ms: int
     stranded: bool = False
     stamp_ms: int | None = None
-    """The log's own time, where it stamps."""
+    """The log-append time, if the topic uses it."""
 
     @property
     def place(self) -> Place:
-        """Where to."""
+        """Its topic and partition."""
         return self.topic, self.partition
 
 
 class Outbox:
-    """What a producer was given.
+    """The queue of one producer.
 
     Args:
-        most: records.
-        most_bytes: of keys and values.
+        most: the largest number of records in the queue.
+        most_bytes: the largest total size of the records.
         errors_only: whether only failures are reported.
     """
 
@@ -59,18 +59,18 @@ class Outbox:
         self._reports: deque[tuple[Queued, KafkaError | None, int]] = deque()
         self._bytes = 0
         self.failures = 0
-        """How many records have failed since somebody set this to 0."""
+        """The number of records that have failed since the producer last set this to 0."""
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._reports)
 
     @property
     def waiting(self) -> list[Queued]:
-        """What is not sent, in order."""
+        """The records that are not sent, in order."""
         return list(self._waiting)
 
     def has_room_for(self, draft: Draft) -> bool:
-        """Whether one more may be queued; what is delivered but not reported takes room as well."""
+        """Return whether the queue has room for a record. Records without a served report count, too."""
         return len(self) < self._most and self._bytes + draft.size <= self._most_bytes
 
     def put(self, record: Queued) -> None:
@@ -85,13 +85,13 @@ class Outbox:
         first_offset: int = -1001,
         stamp_ms: int | None = None,
     ) -> None:
-        """These are delivered, or failed; their reports wait to be served.
+        """Mark records as delivered or failed, and queue their delivery reports.
 
         Args:
-            records: which.
-            error: why they failed; None: they did not.
-            first_offset: of the first.
-            stamp_ms: the log's own time, where it stamps.
+            records: the records.
+            error: the reason of the failure; None: they are delivered.
+            first_offset: the offset of the first record.
+            stamp_ms: the log-append time, if the topic uses it.
         """
         gone = set(map(id, records))
         self.failures += len(records) if error is not None else 0
@@ -101,10 +101,10 @@ class Outbox:
         self._reports.extend((record, error, first_offset + at) for at, record in enumerate(records))
 
     def serve(self) -> int:
-        """Call the reports that wait.
+        """Call the callbacks of all queued delivery reports.
 
         Returns:
-            How many records they were about, reported or not.
+            The number of records with a report, including reports without a callback.
         """
         served = 0
         while self._reports:

@@ -1,4 +1,4 @@
-"""Partitioners: which partition a key goes to."""
+"""Partitioners, which choose a partition for a key."""
 
 import zlib
 from random import Random
@@ -7,13 +7,13 @@ from tarry.kafka.murmur2 import partition_of
 
 
 def choose(partitioner: str, key: bytes | None, partitions: int, random: Random) -> int:
-    """A partition for a key; a null key goes anywhere.
+    """Return the partition for a key. Some partitioners choose a random partition for a null key.
 
     Args:
-        partitioner: librdkafka's name.
-        key: of the record.
-        partitions: how many there are.
-        random: for null keys.
+        partitioner: the partitioner, by librdkafka's name.
+        key: the record's key.
+        partitions: the number of partitions.
+        random: for the random choices.
     """
     if partitioner.startswith("murmur2"):
         if key is None and partitioner == "murmur2_random":

@@ -1,4 +1,4 @@
-"""A process, as the cluster knows it: its clients' connections live and end together."""
+"""The cluster's record of a process. The connections of all its clients end together."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,11 @@ class Process:
     """One process.
 
     Attributes:
-        name: of it.
-        hook: is told of its steps.
-        alive: until it is killed.
-        frozen: whether it is stopped, so that its heartbeats are too.
-        freezes: how often it was.
+        name: the process's name.
+        hook: called for each of its steps.
+        alive: True until the process is killed.
+        frozen: whether the process is stopped, with its heartbeats.
+        freezes: how often it was stopped.
     """
 
     name: str
@@ -26,14 +26,14 @@ class Process:
 
     @property
     def responds(self) -> bool:
-        """Whether its clients' own threads do their work."""
+        """Whether the background threads of its clients run."""
         return self.alive and not self.frozen
 
     def must_live(self) -> None:
-        """Go no further in a process that is gone.
+        """Unwind the stack of a killed process.
 
         Raises:
-            ProcessKilled: it was killed.
+            ProcessKilled: the process was killed.
         """
         if not self.alive:
             raise ProcessKilled(self.name)

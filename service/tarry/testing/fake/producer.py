@@ -1,4 +1,4 @@
-"""A producer, transactional or not."""
+"""The fake producer, with or without transactions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,18 +21,18 @@ QUEUE_KBYTES = 1_048_576
 MESSAGE_BYTES = 1_000_000
 TRANSACTION_TIMEOUT_MS = 60_000
 SENDING_MEANWHILE = 0.1
-"""How often a part of the queue is sent while the application is busy adding to it."""
+"""The probability that a call of `produce` sends a part of the queue, as the library's threads may do meanwhile."""
 _LOOK_EVERY_MS = 10
 
 Headers = Sequence[tuple[str, str | bytes | None]] | dict[str, str | bytes | None]
 
 
 class FakeProducer:
-    """Takes the calls of `confluent_kafka.Producer`.
+    """Has the methods of `confluent_kafka.Producer`.
 
     Args:
-        wire: to the cluster.
-        properties: librdkafka's.
+        wire: the connection to the cluster.
+        properties: librdkafka's properties.
     """
 
     def __init__(self, wire: Wire, properties: Properties) -> None:
@@ -81,7 +81,7 @@ class FakeProducer:
         callback: Report | None = None,
         on_delivery: Report | None = None,
     ) -> int:
-        """Queue records without headers; those that are refused are marked with `_error`."""
+        """Queue records without headers. A refused record gets the key `_error`."""
         report = callback if on_delivery is None else on_delivery
         queued = 0
         for message in messages:
@@ -95,7 +95,7 @@ class FakeProducer:
         return queued
 
     def poll(self, timeout: float = -1) -> int:
-        """Serve delivery reports, waiting for the first; a part of the queue may be sent."""
+        """Serve delivery reports, and wait for the first one. A part of the queue may be sent."""
         clock = self._wire.clock
         ends_ms = clock.monotonic_ms() + _ms(timeout)
         while True:
@@ -111,18 +111,18 @@ class FakeProducer:
             self._wire.process.must_live()
 
     def flush(self, timeout: float = -1) -> int:
-        """Send all that is queued and serve all reports; how many records are left."""
+        """Send all queued records and serve all reports; return how many records are left."""
         self._send_all(self._wire.clock.monotonic_ms() + _ms(timeout))
         self._transacting.tell()
         return len(self._outbox)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:  # noqa: ARG002 - the client library's signature
-        """Give up what is queued; nothing is ever in flight between two calls."""
+        """Drop all queued records. No record is in flight between two calls."""
         if in_queue:
             self._outbox.settle(self._outbox.waiting, KafkaError(KafkaError._PURGE_QUEUE))
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """What the cluster says of a topic, or of all."""
+        """Return the metadata of a topic, or of all topics."""
         found = ask_metadata(self._wire, topic, timeout)
         for name, one in found.topics.items():
             if one.error is None or name in self._sender.counts:
@@ -130,10 +130,10 @@ class FakeProducer:
         return found
 
     def close(self) -> bool:
-        """Abort an open transaction, and send what is queued outside of one.
+        """Abort an open transaction, and send all queued records of a producer without transactions.
 
         Raises:
-            KafkaException: the producer was lost.
+            KafkaException: the producer has a fatal error.
         """
         if not self._wire.process.alive:
             return True
@@ -145,11 +145,11 @@ class FakeProducer:
     # -- transactions -----------------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout: float = -1) -> None:
-        """Register under the transactional id, which fences an earlier producer and aborts what it left open."""
+        """Register the transactional id, which fences an earlier producer and aborts its open transaction."""
         self._transacting.init(None if timeout < 0 else _ms(timeout))
 
     def begin_transaction(self) -> None:
-        """Open a transaction, here alone."""
+        """Open a transaction locally, without a request."""
         self._transacting.begin()
         self._outbox.failures = 0
         self._sender.begin()
@@ -160,14 +160,14 @@ class FakeProducer:
         group_metadata: GroupMetadata,
         timeout: float = -1,
     ) -> None:
-        """Make offsets part of the transaction; refused where the member is no longer one of this generation."""
+        """Add offsets to the transaction. The cluster refuses them from a member of an old generation."""
         if self._transacting.may_send:
             self._sender.send_some()
         offsets = {(one.topic, one.partition): (one.offset, one.metadata or "") for one in positions if one.offset >= 0}
         self._transacting.send_offsets(offsets, group_metadata, None if timeout < 0 else _ms(timeout))
 
     def commit_transaction(self, timeout: float = -1) -> None:
-        """Send all that is queued, and commit."""
+        """Send all queued records, and commit."""
         self._transacting.require(Stage.OPEN, Stage.COMMITTING)
         self._transacting.stage = Stage.COMMITTING
         ends_ms = self._wire.clock.monotonic_ms() + _ms(timeout)
@@ -180,7 +180,7 @@ class FakeProducer:
         self._transacting.end(ends_ms - self._wire.clock.monotonic_ms(), commit=True)
 
     def abort_transaction(self, timeout: float = -1) -> None:
-        """Give up what is queued, and abort."""
+        """Drop all queued records, and abort."""
         self._transacting.require(Stage.OPEN, Stage.ABORTABLE, Stage.COMMITTING)
         self.purge()
         self._outbox.serve()
@@ -235,12 +235,12 @@ class FakeProducer:
         self._sender.forget_gaps()
 
     def _give_up(self) -> None:
-        """Drop what is not under way."""
+        """Drop the queued records that are not in flight."""
         waiting = [record for record in self._outbox.waiting if not record.stranded]
         self._outbox.settle(waiting, KafkaError(KafkaError._PURGE_QUEUE))
 
     def _take_refusal(self, refusal: Refused, place: Place) -> None:
-        """A partition took none of a batch, or was not to be had."""
+        """React to a partition that has refused a batch or was not available."""
         if self._transacting.stage is not Stage.PLAIN:
             self._transacting.refuse(refusal, f"write to {place[0]} [{place[1]}]")
         elif refusal.code == KafkaError.UNKNOWN_TOPIC_OR_PART:

@@ -1,30 +1,30 @@
-"""How much the producers of a process may write, as Kafka's `producer_byte_rate` has it.
+"""A limit on the bytes that the producers of a process may write, like Kafka's `producer_byte_rate`.
 
-A request is taken whatever its size, and then the client is held back until its rate is that of the quota again.
+The cluster accepts a request of any size. Then it throttles the client until its rate is down to the quota again.
 """
 
 from tarry.testing.manual_clock import ManualClock
 
 
 class Quota:
-    """Who is held back.
+    """The quota, and the processes that are throttled now.
 
     Args:
-        clock: of everything.
+        clock: the cluster's clock.
     """
 
     def __init__(self, clock: ManualClock) -> None:
         self.bytes_per_s: int | None = None
-        """Of each process; None: as much as it likes."""
+        """The quota of each process, in bytes per second; None: no quota."""
         self._clock = clock
         self._held_until_ms: dict[str, int] = {}
 
     def holds(self, process: str) -> bool:
-        """Whether the producers of a process are held back now."""
+        """Return whether the producers of a process are throttled now."""
         return self.bytes_per_s is not None and self._clock.monotonic_ms() < self._held_until_ms.get(process, 0)
 
     def spend(self, process: str, size: int) -> None:
-        """A process has written so many bytes."""
+        """Count `size` bytes that a process has written."""
         if self.bytes_per_s is not None:
             begins_ms = max(self._clock.monotonic_ms(), self._held_until_ms.get(process, 0))
             self._held_until_ms[process] = begins_ms + size * 1_000 // self.bytes_per_s

@@ -1,4 +1,4 @@
-"""What a consumer reads: positions in assigned partitions, and what there is to be had at them."""
+"""The reading side of a consumer: its positions in assigned partitions, and the records at them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ Event = Any
 
 @dataclass(slots=True)
 class Cursor:
-    """Where a consumer is in one partition.
+    """A consumer's position in one partition.
 
     Attributes:
-        next: the offset that comes next; librdkafka's numbers for the ends until it is known.
-        told_end: the last end that was told.
-        broken: whether it fell off the log, and is read no more.
-        consumed: the offset behind the last record handed out; None before the first.
+        next: the next offset; before it is known, one of librdkafka's numbers for the ends.
+        told_end: the last end that the consumer has returned as an event.
+        broken: whether the position was outside of the log, so that the partition is not read any more.
+        consumed: the offset after the last returned record; None before the first record.
     """
 
     next: int
@@ -35,9 +35,9 @@ class Reading:
     """The assigned partitions.
 
     Args:
-        topics: of the cluster.
-        committed: whether only committed records are wanted.
-        tell_ends: whether reaching an end is an event.
+        topics: the topics of the cluster.
+        committed: whether to read only committed records.
+        tell_ends: whether the consumer returns an event at the end of a partition.
         reset: `auto.offset.reset`.
     """
 
@@ -47,19 +47,19 @@ class Reading:
         self._tell_ends = tell_ends
         self._reset = reset
         self._looked_at = -1
-        """How many changes there had been when there was nothing to be had."""
+        """The counter of changes when there was last nothing to read."""
         self._late: list[Event] = []
-        """What is still to be told of partitions that are read no more."""
+        """Events of partitions that are no longer read."""
         self.cursors: dict[Place, Cursor] = {}
         self.paused: set[Place] = set()
-        """Of these nothing is wanted now; what is paused stays so when it is assigned anew."""
+        """The paused partitions. A partition stays paused if it is assigned again."""
 
     def look_again(self) -> None:
-        """Something else is wanted than before."""
+        """Check the logs again, because the assignment or the paused partitions have changed."""
         self._looked_at = -1
 
     def has_something(self) -> bool:
-        """Whether there is anything to be had."""
+        """Return whether there is a record or an event to return."""
         changes = self._topics.changes.count
         if self._looked_at == changes:
             return False
@@ -68,7 +68,7 @@ class Reading:
         return found
 
     def drop(self, place: Place) -> None:
-        """Read a partition no more; that a fetch found it off the log is told all the same, whenever that is asked."""
+        """Stop reading a partition. If its position was outside of the log, a later poll still returns that error."""
         cursor = self.cursors.pop(place, None)
         if cursor is None or (log := self._log(place, cursor)) is None or self._reset != "error":
             return
@@ -76,7 +76,7 @@ class Reading:
             self._late += self._fall_off(place, cursor, log)
 
     def take(self, most: int) -> list[Event]:
-        """Hand out what is there, partition by partition; whoever came first comes last next time."""
+        """Return records and events, partition by partition. A partition that was read goes to the end of the order."""
         found, self._late = self._late, []
         for place in list(self.cursors):
             if len(found) >= most:
@@ -89,7 +89,7 @@ class Reading:
         return found
 
     def waited_ms(self, found: Iterable[Event]) -> int:
-        """How long it took to fetch what was handed out."""
+        """Return how long the fetch of these events took."""
         return max((self._topics.of(topic).fetch_ms for topic in {event.topic() for event in found}), default=0)
 
     def _log(self, place: Place, cursor: Cursor) -> PartitionLog | None:
@@ -120,7 +120,7 @@ class Reading:
 
     def _take(self, place: Place, cursor: Cursor, most: int) -> list[Event]:
         log = self._log(place, cursor)
-        assert log is not None  # noqa: S101 - it was there a moment ago
+        assert log is not None  # noqa: S101 - `_has` has just found it
         if not log.start <= cursor.next <= log.end:
             return self._fall_off(place, cursor, log)
         records, cursor.next = log.read(cursor.next, most, committed=self._committed)
@@ -143,10 +143,10 @@ class Reading:
 
 
 class _Unreadable(Message):
-    """A record with a header whose name is not UTF-8, as the client library hands it out.
+    """A record with a header whose name is not UTF-8, as the client library returns it.
 
-    It refuses the headers once, with the first such name in the cause; then the pairs of such names have a hole. What
-    must not touch a hole finds a pair without its name here.
+    The first call of `headers` raises an error, whose cause has the first such name. Later calls return pairs in which
+    the name is a null pointer; code must not touch it. Here such a pair has only its value.
     """
 
     raw: Headers

@@ -1,4 +1,4 @@
-"""What a request may end in, inside the fake cluster; and the errors that a client makes of it."""
+"""The outcomes of a failed request inside the fake cluster, and the errors that a client raises for them."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,8 +9,8 @@ class Refused(Exception):  # noqa: N818 - an answer, and no failure
     """The cluster's answer is an error.
 
     Args:
-        code: Kafka's.
-        culprits: which records of a batch are to blame; none: all of it.
+        code: Kafka's error code.
+        culprits: the indexes of the bad records of a batch; empty: the whole batch.
     """
 
     def __init__(self, code: int, culprits: Sequence[int] = ()) -> None:
@@ -20,11 +20,11 @@ class Refused(Exception):  # noqa: N818 - an answer, and no failure
 
 
 class Busy(Exception):  # noqa: N818 - an answer, and no failure
-    """The cluster's answer is: not yet. The client asks again.
+    """The cluster's answer is a retriable error, and the client asks again.
 
     Args:
-        code: what it says where patience ends.
-        over: whether it would go through now.
+        code: the error code for the application, if the client gives up.
+        over: returns whether the request would succeed now.
     """
 
     def __init__(self, code: int, over: Callable[[], bool]) -> None:
@@ -34,28 +34,28 @@ class Busy(Exception):  # noqa: N818 - an answer, and no failure
 
 
 class Unanswered(Exception):  # noqa: N818 - a silence, and no failure
-    """No answer came within the time-out."""
+    """The cluster did not answer within the timeout."""
 
 
 class AnswerLost(Exception):  # noqa: N818 - a silence, and no failure
-    """It was done, and the answer was lost."""
+    """The cluster executed the request, but its answer was lost."""
 
 
 class ProcessKilled(BaseException):
-    """A client of a process that was killed was asked for something: its stack is to unwind."""
+    """A client of a killed process was called. This exception unwinds the stack of that process."""
 
 
 def failure(
     code: int, reason: str | None = None, *, fatal: bool = False, retriable: bool = False, abort: bool = False
 ) -> KafkaException:
-    """An exception as the client library raises it.
+    """Return an exception as the client library raises it.
 
     Args:
-        code: Kafka's or the library's own.
-        reason: the text; None: the library's for that code.
-        fatal: the client is lost.
-        retriable: the call may be made again.
-        abort: the transaction must be aborted.
+        code: the error code of Kafka or of the library.
+        reason: the text; None: the library's text for the code.
+        fatal: whether the client cannot be used any more.
+        retriable: whether the call may be repeated.
+        abort: whether the transaction must be aborted.
     """
     error = KafkaError(
         code, reason or KafkaError(code).str(), fatal=fatal, retriable=retriable, txn_requires_abort=abort

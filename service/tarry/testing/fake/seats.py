@@ -1,4 +1,4 @@
-"""The members of a group of either kind, by their ids."""
+"""The members of a group of either protocol, by their ids."""
 
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
@@ -10,12 +10,12 @@ SeatT = TypeVar("SeatT", bound=Seat)
 
 
 class Seats(Generic[SeatT]):
-    """What both kinds of groups are made of.
+    """The base of both kinds of groups.
 
     Args:
-        clock: for the time that members have to do what the group asks of them.
-        count: how many partitions a topic has.
-        new_id: makes ids of members.
+        clock: for the timeouts of members.
+        count: returns the number of partitions of a topic.
+        new_id: creates member ids.
     """
 
     def __init__(self, clock: ManualClock, count: Callable[[str], int], new_id: Callable[[], str]) -> None:
@@ -26,19 +26,19 @@ class Seats(Generic[SeatT]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members."""
+        """Whether the group has no members."""
         return not self._seats
 
     def seats(self) -> Iterable[SeatT]:
-        """The members."""
+        """Return the members."""
         return list(self._seats.values())
 
     def find(self, member: str) -> SeatT | None:
-        """A member, or None."""
+        """Return the member with this id, or None."""
         return self._seats.get(member)
 
     def _holder(self, instance: str | None) -> SeatT | None:
-        """The member that has a static instance; None where that is None, or no member has it."""
+        """Return the static member with this instance; None if `instance` is None or no member has it."""
         if instance is None:
             return None
         return next((seat for seat in self._seats.values() if seat.application.instance == instance), None)

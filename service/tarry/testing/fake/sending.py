@@ -1,4 +1,4 @@
-"""The threads of a producer that send what is queued: in batches, one partition at a time."""
+"""The background threads of a producer, which send queued records in batches, one partition at a time."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,21 +19,21 @@ LINGER_MS = 5
 BATCH_BYTES = 1_000_000
 BATCH_RECORDS = 10_000
 IN_FLIGHT = 5
-"""How many batches are under way to one partition."""
+"""The number of batches in flight to one partition."""
 
 _NOT_OF_THE_BATCH = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.UNKNOWN_TOPIC_OR_PART})
-"""Answers to the request that makes a partition part of the transaction: no record is to blame."""
+"""Errors of the request that adds a partition to the transaction: no record is bad."""
 
 
 class Sender:
-    """Sends.
+    """Sends the queued records of one producer.
 
     Args:
-        wire: to the cluster.
-        properties: of the producer.
-        outbox: what is queued.
-        admit: makes a partition part of the open transaction and tells the producer's id; None outside of one.
-        on_refusal: told of each refused batch.
+        wire: the connection to the cluster.
+        properties: the properties of the producer.
+        outbox: the queue.
+        admit: adds a partition to the open transaction, and returns the producer's id; None outside of transactions.
+        on_refusal: called for each refused batch.
     """
 
     def __init__(
@@ -59,27 +59,27 @@ class Sender:
         self._gaps: set[Place] = set()
         self._announced: set[Place] = set()
         self.counts: dict[str, int] = {}
-        """Partitions of the topics that are known; 0 where there is none of that name."""
+        """The number of partitions of each known topic; 0 for a topic that does not exist."""
 
     def know(self, topic: str, partitions: int) -> None:
-        """Take what metadata says of a topic."""
+        """Remember the number of partitions of a topic from its metadata."""
         self.counts[topic] = partitions
 
     def choose(self, topic: str, key: bytes | None) -> int:
-        """A partition by key; -1 while the topic is not known."""
+        """Return the partition for a key; -1 while the topic is not known."""
         partitions = self.counts.get(topic, 0)
         return choose(self._partitioner, key, partitions, self._wire.server.random) if partitions else -1
 
     def begin(self) -> None:
-        """A transaction begins: it has no partitions."""
+        """Start a transaction, which has no partitions yet."""
         self._announced.clear()
 
     def forget_gaps(self) -> None:
-        """The producer has another epoch: sequences begin anew."""
+        """Start new sequence numbers, because the producer has a new epoch."""
         self._gaps.clear()
 
     def send_some(self) -> None:
-        """Send what is queued to some of the partitions, as chance has it, once something has waited long enough."""
+        """Send the queued records of randomly chosen partitions, once a record has waited for `linger.ms`."""
         server = self._wire.server
         waiting = self._outbox.waiting
         if not waiting or self._wire.clock.monotonic_ms() - waiting[0].since_ms < self._linger_ms:
@@ -90,14 +90,14 @@ class Sender:
                 self._send(place)
 
     def send_all(self, ends_ms: int, going_on: Callable[[], bool]) -> bool:
-        """Send all that is queued, moving the clock where it has to wait.
+        """Send all queued records. To wait, advance the clock.
 
         Args:
-            ends_ms: monotonic; go on no longer.
-            going_on: whether anything may be sent; what is under way is waited for in any case.
+            ends_ms: the monotonic time at which to stop.
+            going_on: returns whether records may still be sent. Records in flight are waited for in any case.
 
         Returns:
-            Whether nothing is queued any more.
+            Whether the queue is empty.
         """
         clock = self._wire.clock
         while True:
@@ -114,7 +114,7 @@ class Sender:
             self._wire.process.must_live()
 
     def expire(self) -> None:
-        """Give up what has waited too long."""
+        """Fail the records whose timeout has passed."""
         now_ms = self._wire.clock.monotonic_ms()
         self._resolve()
         for record in self._outbox.waiting:
@@ -130,7 +130,7 @@ class Sender:
         return error or KafkaError(KafkaError._UNKNOWN_TOPIC)
 
     def _resolve(self) -> None:
-        """Learn of topics that were not known when records for them were queued, and choose their partitions."""
+        """Look up topics that were unknown when records were queued for them, and choose the records' partitions."""
         server = self._wire.server
         if not server.running:
             return
@@ -144,7 +144,7 @@ class Sender:
                 self._outbox.settle([record], KafkaError(KafkaError._UNKNOWN_PARTITION))
 
     def _send(self, place: Place) -> bool:
-        """Send one batch of a partition; whether there may be more to send."""
+        """Send one batch of a partition; return whether there may be more to send."""
         topic, partition = place
         quota, process = self._wire.server.quota, self._wire.process.name
         if partition < 0 or not self.counts.get(topic) or quota.holds(process):
@@ -161,7 +161,7 @@ class Sender:
         except (Unanswered, Busy):
             return False
         except AnswerLost:
-            # It is sent again, and found to be there already: the offset is all that is not known here.
+            # The client sends it again, and the broker detects the duplicate: only the offset is unknown.
             self._outbox.settle(batch, None)
         except Refused as refusal:
             self._take_refusal(refusal, place, batch)
@@ -172,7 +172,7 @@ class Sender:
         return True
 
     def _announce(self, place: Place) -> None:
-        """The coordinator is told of a partition before anybody looks for its leader."""
+        """Add a partition to the transaction, as the client does before it looks for the partition's leader."""
         if place in self._announced or not self._wire.server.running:
             return
         self._announced.add(place)

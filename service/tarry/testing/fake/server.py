@@ -1,4 +1,4 @@
-"""The cluster's own state: one broker that is leader and coordinator of everything."""
+"""The state of the cluster: one broker, which is leader of all partitions and coordinator of all groups."""
 
 from functools import partial
 from random import Random
@@ -18,40 +18,40 @@ class Member(Protocol):
 
     @property
     def process(self) -> Process:
-        """Whose it is."""
+        """The process of the client."""
         ...
 
     def end_session_after(self, stops: int) -> None:
-        """The cluster has stopped; end the session when it does not answer in time."""
+        """Called when the cluster stops. The session expires if the cluster does not answer in time."""
         ...
 
     @property
     def id(self) -> str:
-        """Its member id."""
+        """The member id."""
         ...
 
     def forget(self, group: str, code: int) -> bool:
-        """Its next heartbeat is refused for good, if it is of that group; whether it is."""
+        """If this is a member of the group, have its next heartbeat fail fatally; return whether it is one."""
         ...
 
     def wedge(self, group: str) -> bool:
-        """Do nothing more until it is closed, if it is of that group; whether it is."""
+        """If this is a member of the group, have it do nothing until it is closed; return whether it is one."""
         ...
 
     def still_is(self, group: str, instance: str) -> bool:
-        """Whether it sends heartbeats for an instance."""
+        """Return whether it sends heartbeats for an instance."""
         ...
 
 
 class Server:
-    """Logs, groups, transactions, and the processes whose clients ask for them.
+    """The logs, groups, transactions and client processes of the cluster.
 
     Args:
-        clock: of everything.
-        random: of every choice.
-        marker_lag_ms: how long a marker takes, at least and at most.
-        latency_ms: how long a request takes, at least and at most.
-        fetch_most: the most records that a fetch brings; None for no limit.
+        clock: the clock of all parts.
+        random: the source of all random choices.
+        marker_lag_ms: how long a transaction marker takes: minimum and maximum.
+        latency_ms: how long a request takes: minimum and maximum.
+        fetch_most: the largest number of records that a fetch returns; None: no limit.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class Server:
         self.random = random
         self.running = True
         self.stops = 0
-        """How often it was stopped."""
+        """The number of times that the cluster was stopped."""
         self.steps = 0
-        """How many there have been."""
+        """The number of steps so far."""
         self.members: list[Member] = []
         """Clients that are members of groups."""
         self._latency_ms = latency_ms
@@ -82,7 +82,7 @@ class Server:
         )
 
     def process(self, name: str, hook: Hook | None) -> Process:
-        """The living process of a name, which may be a new one."""
+        """Return the living process with this name; create one if there is none."""
         found = self._processes.get(name)
         if found is None or not found.alive:
             found = self._processes[name] = Process(name, hook)
@@ -90,33 +90,33 @@ class Server:
         return found
 
     def living(self, name: str) -> Process | None:
-        """The living process of a name, or None."""
+        """Return the living process with this name, or None."""
         found = self._processes.get(name)
         return found if found is not None and found.alive else None
 
     def draw_fetched(self, most: int) -> int:
-        """How many records have arrived of those that a consumer asks for."""
+        """Draw how many of the records that a consumer asks for have arrived."""
         return most if self._fetch_most is None else min(most, self.random.randint(1, self._fetch_most))
 
     def draw_latency_ms(self) -> int:
-        """How long a request takes."""
+        """Draw how long a request takes."""
         return self.random.randint(*self._latency_ms)
 
     def answers(self, group: str | None = None) -> bool:
-        """Whether a request would be answered; one to a group's coordinator where a group is named."""
+        """Return whether the cluster would answer a request now: with `group`, a request to its coordinator."""
         if not self.running:
             return False
         return group is None or self.groups.of(group).away_until_ms <= self.clock.monotonic_ms()
 
     def stop(self) -> None:
-        """Answer nobody."""
+        """Stop answering requests."""
         self.running = False
         self.stops += 1
         for member in self.members:
             member.end_session_after(self.stops)
 
     def start(self) -> None:
-        """Answer again."""
+        """Answer requests again."""
         self.running = True
         self.groups.begin_sessions()
 

@@ -1,4 +1,4 @@
-"""The steps of a simulation: every request to the cluster, before it gets there and after it is done."""
+"""The steps of a simulation. Each request to the cluster has two: before it arrives, and after it is executed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import Literal
 
 
 class Fate(Enum):
-    """What may happen to a request, or to its answer."""
+    """A fault of a request or of its answer."""
 
     LOSE_ANSWER = auto()
-    """The cluster has done it, and the client never hears of it."""
+    """The cluster has executed the request, but its answer never reaches the client."""
     WANT_ABORT = auto()
-    """The cluster does nothing, and answers that the transaction is to be aborted."""
+    """The cluster does not execute the request, and answers that the transaction must be aborted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,10 @@ class Step:
     """One side of a request.
 
     Attributes:
-        process: whose client makes it.
-        call: what is asked for, such as `commit_transaction`.
-        phase: `before` it reaches the cluster, or `after` it is done and before the client has the answer.
-        number: counts all steps of the cluster.
+        process: the name of the client's process.
+        call: the request, such as `commit_transaction`.
+        phase: `before` the request reaches the cluster, or `after` it is executed and before the client has the answer.
+        number: the number of this step among all steps of the cluster.
     """
 
     process: str
@@ -33,8 +33,8 @@ class Step:
 
 
 Hook = Callable[[Step], Fate | None]
-"""Is told of each step.
+"""Called for each step.
 
-It may raise, let time pass, run other processes, and in phase `before` want a transaction aborted, or in phase `after`
-lose an answer.
+It may raise, advance the clock, or run other processes. In phase `before` it may return `Fate.WANT_ABORT`, in phase
+`after` `Fate.LOSE_ANSWER`.
 """

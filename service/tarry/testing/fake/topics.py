@@ -1,4 +1,4 @@
-"""Topics: their partitions, their configuration, and what they refuse."""
+"""Topics: their partitions, their configuration, and the records that they refuse."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ _NAMESPACE = 0x7A11
 CLUSTER_ID = "simulated-cluster-id-1"
 
 BROKERS = {_BROKER: "fake", 2: "fake-2"}
-"""The second shows where the first does not know everything."""
+"""The second broker appears in metadata when the first one has forgotten topics."""
 
 PORT = 9092
 
@@ -36,11 +36,11 @@ class Topic:
     """One topic.
 
     Args:
-        name: of it.
-        partitions: how many.
-        config: Kafka's properties; the rest is Kafka's default.
-        changes: counts those of its logs.
-        number: of its id: another one of the same name has another.
+        name: the topic's name.
+        partitions: the number of partitions.
+        config: topic properties; the others have Kafka's defaults.
+        changes: the counter of changes to logs.
+        number: the number in its topic id; a new topic with the same name has another one.
     """
 
     def __init__(self, name: str, partitions: int, config: Mapping[str, str], changes: Changes, number: int) -> None:
@@ -49,11 +49,11 @@ class Topic:
         self.config = {**DEFAULTS, **config}
         self.logs = [PartitionLog(changes) for _ in range(partitions)]
         self.away: set[int] = set()
-        """Its partitions whose leaders are away."""
+        """Its partitions without a leader."""
         self.markers_wait = False
-        """Whether markers of transactions wait until they are back."""
+        """Whether transaction markers wait for the leaders."""
         self.fetch_ms = 0
-        """How long whoever fetches of it waits for what comes."""
+        """How long a fetch that returns records takes."""
 
     def append(
         self, partition: int, drafts: list[Draft], producer: int | None, now_ms: int, *, compressed: bool = False
@@ -64,7 +64,7 @@ class Topic:
             The offset of its first record.
 
         Raises:
-            Refused: as a whole.
+            Refused: the topic refuses the whole batch.
         """
         self._check(drafts, now_ms, batch_bytes(drafts, compressed=compressed))
         stamp_ms = now_ms if self.stamps else None
@@ -72,7 +72,7 @@ class Topic:
 
     @property
     def stamps(self) -> bool:
-        """Whether it gives records a time of its own."""
+        """Whether it uses log-append time."""
         return self.config["message.timestamp.type"] == "LogAppendTime"
 
     def _check(self, drafts: Sequence[Draft], now_ms: int, size: int) -> None:
@@ -93,7 +93,7 @@ class Topics:
     """All topics of the cluster.
 
     Args:
-        on_change: told the name of a topic that was made, deleted or grown.
+        on_change: called with the name of a topic that was created or deleted, or that has more partitions.
     """
 
     def __init__(self, on_change: Callable[[str], None]) -> None:
@@ -101,19 +101,19 @@ class Topics:
         self._made = 0
         self._on_change = on_change
         self.hidden: set[str] = set()
-        """Of which the one broker knows nothing that clients come to first; another one does."""
+        """Topics that the broker to which clients connect first does not know; the other broker does."""
         self.denied: set[str] = set()
-        """Which nobody may ask about."""
+        """Topics that admin clients have no right to describe."""
         self.unreadable: set[str] = set()
-        """Which nobody may commit an offset of."""
+        """Topics for which no client may commit an offset."""
         self.changes = Changes()
-        """Counts whatever a reader might notice."""
+        """Counts all changes that a reader may notice."""
 
     def make(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
-        """Make a topic.
+        """Create a topic.
 
         Raises:
-            Refused: it exists, or cannot.
+            Refused: the topic exists, or its name or its number of partitions is not valid.
         """
         if not _is_name(name):
             raise Refused(KafkaError.TOPIC_EXCEPTION)
@@ -126,13 +126,13 @@ class Topics:
         self._changed(name)
 
     def delete(self, name: str) -> None:
-        """Delete a topic with all that is in it."""
+        """Delete a topic with all of its records."""
         self.of(name)
         del self._topics[name]
         self._changed(name)
 
     def grow(self, name: str, partitions: int) -> None:
-        """Add partitions up to a number."""
+        """Add partitions to a topic until it has `partitions` of them."""
         topic = self.of(name)
         if partitions <= len(topic.logs):
             raise Refused(KafkaError.INVALID_PARTITIONS)
@@ -140,47 +140,47 @@ class Topics:
         self._changed(name)
 
     def take_away(self, name: str, partition: int | None, *, markers_wait: bool) -> None:
-        """Take the leader of a partition away, or those of all."""
+        """Take one partition of a topic offline, or all of them."""
         topic = self.of(name)
         topic.away.update(range(len(topic.logs)) if partition is None else [partition])
         topic.markers_wait = markers_wait
         self.changes.count += 1
 
     def bring_back(self, name: str, partition: int | None) -> None:
-        """The leader of a partition is back, or those of all."""
+        """Bring one partition of a topic online again, or all of them."""
         topic = self.of(name)
         topic.away.difference_update(range(len(topic.logs)) if partition is None else [partition])
         self.changes.count += 1
 
     def is_away(self, place: Place) -> bool:
-        """Whether there is such a topic, and the leader of this partition of it is away."""
+        """Return whether the topic exists and this partition has no leader."""
         topic = self._topics.get(place[0])
         return topic is not None and place[1] in topic.away
 
     def keeps_markers_waiting(self, place: Place) -> bool:
-        """Whether no marker of a transaction can be written to a partition now."""
+        """Return whether transaction markers cannot be written to a partition now."""
         return self.is_away(place) and self.of(place[0]).markers_wait
 
     def of(self, name: str) -> Topic:
-        """A topic.
+        """Return a topic.
 
         Raises:
-            Refused: there is none of that name.
+            Refused: the topic does not exist.
         """
         if name not in self._topics:
             raise Refused(KafkaError.UNKNOWN_TOPIC_OR_PART if _is_name(name) else KafkaError.TOPIC_EXCEPTION)
         return self._topics[name]
 
     def logs(self) -> Iterator[PartitionLog]:
-        """All logs."""
+        """Return the logs of all partitions."""
         for topic in self._topics.values():
             yield from topic.logs
 
     def log(self, place: Place) -> PartitionLog:
-        """A partition's log.
+        """Return a partition's log.
 
         Raises:
-            Refused: there is no such partition.
+            Refused: the partition does not exist.
         """
         logs = self.of(place[0]).logs
         if not 0 <= place[1] < len(logs):
@@ -188,10 +188,10 @@ class Topics:
         return logs[place[1]]
 
     def led_log(self, place: Place) -> PartitionLog:
-        """A partition's log, where its leader is there.
+        """Return the log of a partition that has a leader.
 
         Raises:
-            Refused: it is not.
+            Refused: the partition has no leader or does not exist.
         """
         self.of(place[0])
         if self.is_away(place):
@@ -199,17 +199,17 @@ class Topics:
         return self.log(place)
 
     def find(self, place: Place) -> PartitionLog | None:
-        """A partition's log, or None."""
+        """Return a partition's log; None if the partition does not exist."""
         topic = self._topics.get(place[0])
         return topic.logs[place[1]] if topic is not None and 0 <= place[1] < len(topic.logs) else None
 
     def count(self, name: str) -> int:
-        """How many partitions a topic has: 0 where there is none of that name."""
+        """Return the number of partitions of a topic; 0 if the topic does not exist."""
         topic = self._topics.get(name)
         return len(topic.logs) if topic is not None else 0
 
     def metadata(self, name: str | None) -> ClusterMetadata:
-        """What the cluster says of one topic, or of all."""
+        """Return the metadata of one topic, or of all topics."""
         found = ClusterMetadata()
         found.cluster_id = CLUSTER_ID  # type: ignore[assignment]  # the stub has its first value's type
         for number, host in BROKERS.items() if self.hidden else [(_BROKER, BROKERS[_BROKER])]:

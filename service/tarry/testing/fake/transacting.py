@@ -1,4 +1,4 @@
-"""The local states of a transactional producer, as librdkafka moves through them.
+"""The state machine of a transactional producer, as in librdkafka.
 
 NEW ──init──▶ READY ──begin──▶ OPEN ──commit──▶ COMMITTING ──▶ READY
                 ▲                │                  │
@@ -24,7 +24,7 @@ _FATAL = frozenset(
 
 
 class Stage(Enum):
-    """Of a producer's life."""
+    """The state of a producer."""
 
     PLAIN = auto()
     """Not transactional."""
@@ -40,11 +40,11 @@ class Transacting:
     """One producer's transactions.
 
     Args:
-        wire: to the cluster.
+        wire: the connection to the cluster.
         name: the transactional id; empty for a producer without transactions.
-        timeout_ms: of a transaction.
-        give_up: drops what is queued, once the transaction can't be committed any more.
-        begin_sequences: called when the brokers count the records of each partition from 0 again.
+        timeout_ms: the timeout of a transaction.
+        give_up: drops the queued records when the transaction can no longer be committed.
+        begin_sequences: called when the sequence numbers of all partitions start at 0 again.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Transacting:
 
     @property
     def may_send(self) -> bool:
-        """Whether queued records are sent."""
+        """Whether queued records may be sent."""
         return self.stage in {Stage.PLAIN, Stage.OPEN, Stage.COMMITTING}
 
     def require(self, *stages: Stage) -> None:
-        """Go on in these stages alone.
+        """Check that the producer is in one of these stages.
 
         Raises:
-            KafkaException: why the producer is in another.
+            KafkaException: it is in another stage; the error says why.
         """
         if self.stage in stages:
             return
@@ -85,17 +85,17 @@ class Transacting:
         raise failure(KafkaError._STATE, f"Operation not valid in state {self.stage.name}")
 
     def tell(self) -> None:
-        """The client library's call-backs run: the loss of the producer is told by one of them, once.
+        """Raise a fatal error once, as the client library does in a callback.
 
         Raises:
-            KafkaException: it is lost.
+            KafkaException: the producer has a fatal error that was not raised yet.
         """
         if not self._is_told:
             self._is_told = True
             raise self._why
 
     def init(self, timeout_ms: int | None) -> None:
-        """Register, which fences an earlier producer and aborts what it left open."""
+        """Register the transactional id, which fences an earlier producer and aborts its open transaction."""
         self.require(Stage.NEW)
         register = partial(self._wire.server.transactions.register, self._name, self._timeout_ms)
         patience_ms = self._timeout_ms * 2 if timeout_ms is None else timeout_ms
@@ -108,14 +108,14 @@ class Transacting:
         self.stage = Stage.READY
 
     def begin(self) -> None:
-        """Open a transaction, here alone."""
+        """Open a transaction locally, without a request."""
         self.require(Stage.READY)
         self.stage = Stage.OPEN
         self._requests = 0
         self._error = None
 
     def admit(self, place: Place) -> int | None:
-        """Make a partition part of the open transaction.
+        """Add a partition to the open transaction.
 
         Returns:
             The producer's id; None outside of transactions.
@@ -127,7 +127,7 @@ class Transacting:
         return self._registered.id
 
     def send_offsets(self, offsets: dict[Place, OffsetMetadata], shown: GroupMetadata, timeout_ms: int | None) -> None:
-        """Make offsets part of the open transaction, if who shows this is a member."""
+        """Add offsets to the open transaction, if `shown` proves membership of their group."""
         self.require(Stage.OPEN)
         self._requests += 1
         server, producer = self._wire.server, self._registered
@@ -139,8 +139,8 @@ class Transacting:
             group.offsets.commit(offsets, producer.id)
 
         try:
-            # librdkafka heeds no time-out while the group's coordinator does not answer (#5456), and does while the
-            # last transaction is not ended.
+            # librdkafka ignores the timeout while the group's coordinator does not answer (#5456), but respects it
+            # while the last transaction is still ending.
             self._wire.ask_until_answered("send_offsets", send, None, shown.group, timeout_ms)
         except Refused as refusal:
             raise self.refuse(refusal, "send offsets to the transaction") from refusal
@@ -148,7 +148,7 @@ class Transacting:
             raise failure(busy.code, "Failed to add offsets to transaction", retriable=True) from busy
 
     def end(self, timeout_ms: int, *, commit: bool) -> None:
-        """Decide the open transaction; nothing is asked where the cluster never heard of it."""
+        """Commit or abort the open transaction. Without an earlier request of it, no request is sent."""
         if self._requests:
             end = partial(self._wire.server.transactions.end, self._registered, commit=commit)
             self._ask("commit_transaction" if commit else "abort_transaction", end, timeout_ms)
@@ -157,10 +157,10 @@ class Transacting:
         self.stage = Stage.READY
 
     def refuse(self, refusal: Refused, doing: str) -> KafkaException:
-        """Take in what a refusal makes of the producer.
+        """Change the stage after a refused request.
 
         Returns:
-            What the call is to raise.
+            The error that the call must raise.
         """
         self._requests += 1
         self._wants_epoch = self._wants_epoch or refusal.code == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -176,14 +176,14 @@ class Transacting:
         return self._why
 
     def fail(self, code: int, text: str) -> None:
-        """The transaction can only be aborted; of several causes the first is told."""
+        """Make the transaction abortable. The first of several errors is kept."""
         if self.stage not in {Stage.FATAL, Stage.ABORTABLE}:
             self.stage = Stage.ABORTABLE
             self._error = failure(code, text, abort=True)
         self._give_up()
 
     def _take_next_epoch(self, timeout_ms: int) -> None:
-        """Where a sequence has a gap, the brokers take nothing more of that partition in this epoch."""
+        """Take the next epoch: the broker refuses all records of an epoch after a gap in a partition's sequence."""
 
         def bump() -> None:
             self._identity = self._wire.server.transactions.bump(self._registered)
@@ -202,10 +202,10 @@ class Transacting:
 
     @property
     def _why(self) -> KafkaException:
-        assert self._error is not None  # noqa: S101 - a stage with an error has one
+        assert self._error is not None  # noqa: S101 - these stages always have an error
         return KafkaException(*self._error.args)
 
     @property
     def _registered(self) -> Producer:
-        assert self._identity is not None  # noqa: S101 - the stages see to it
+        assert self._identity is not None  # noqa: S101 - the stages guarantee it
         return self._identity

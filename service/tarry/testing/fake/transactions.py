@@ -1,4 +1,4 @@
-"""The coordinator of transactions: ids, epochs, and markers that reach each partition in their own time."""
+"""The transaction coordinator: ids, epochs, and markers, which reach each partition after a lag of its own."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,26 +14,26 @@ from tarry.testing.fake.topics import Topics
 from tarry.testing.manual_clock import ManualClock
 
 RETRY_MS = 50
-"""How long until a marker that could not be written is tried again."""
+"""How long until the coordinator retries a marker that it could not write."""
 
 
 class State(Enum):
-    """Of the transaction of one id."""
+    """The state of the transaction of one id."""
 
     EMPTY = auto()
     ONGOING = auto()
     ENDING = auto()
-    """It is decided; its markers are on their way."""
+    """The transaction is decided, but not all markers are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """Who a request is from.
+    """The producer that sends a request.
 
     Attributes:
         name: the transactional id.
-        id: of the producer.
-        epoch: of the producer.
+        id: the producer id.
+        epoch: the producer epoch.
     """
 
     name: str
@@ -43,18 +43,18 @@ class Producer:
 
 @dataclass(slots=True)
 class Transaction:
-    """The transactions of one id, one after the other.
+    """The successive transactions of one transactional id.
 
     Attributes:
-        id: of the producer.
-        timeout_ms: after so long an open one is aborted.
-        epoch: of the producer.
-        state: of the one that is open.
-        commits: how it ends, or the last one ended; None where there was none in this epoch.
-        number: counts them.
-        places: partitions with records in it.
-        groups: with offsets in it.
-        markers: how many are still to be written.
+        id: the producer id.
+        timeout_ms: the time after which an open transaction is aborted.
+        epoch: the producer epoch.
+        state: the state of the current transaction.
+        commits: whether the current or the last transaction was committed; None: no transaction in this epoch.
+        number: the number of transactions so far.
+        places: the partitions in the transaction.
+        groups: the groups with offsets in the transaction.
+        markers: the number of markers that are not written yet.
     """
 
     id: int
@@ -72,11 +72,11 @@ class Transactions:
     """All transactional ids.
 
     Args:
-        clock: for time-outs and markers.
-        topics: take markers.
-        groups: take markers.
-        running: whether the cluster is.
-        draw_lag_ms: how long a marker takes.
+        clock: for timeouts and markers.
+        topics: the topics, whose logs get markers.
+        groups: the groups, whose offsets get markers.
+        running: returns whether the cluster runs.
+        draw_lag_ms: draws how long a marker takes.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class Transactions:
 
     @property
     def ending(self) -> list[str]:
-        """The ids whose last transaction is decided, and not ended everywhere."""
+        """The ids whose last transaction is decided, but not all of its markers are written yet."""
         return [name for name, found in self._transactions.items() if found.state is State.ENDING]
 
     def register(self, name: str, timeout_ms: int) -> Producer:
-        """Give a producer the next epoch; abort what an earlier one left open.
+        """Give a producer the next epoch, and abort the open transaction of an earlier producer.
 
         Raises:
-            Busy: until that is done.
+            Busy: that transaction has not ended yet.
         """
         found = self._transactions.setdefault(name, Transaction(len(self._transactions) + 1, timeout_ms))
         if found.state is State.ONGOING:
@@ -116,11 +116,11 @@ class Transactions:
         return Producer(name, found.id, found.epoch)
 
     def bump(self, producer: Producer) -> Producer:
-        """Give a producer that was not fenced its next epoch.
+        """Give a producer its next epoch, unless it is fenced.
 
         Raises:
-            Refused: it was fenced.
-            Busy: markers of its last transaction are on their way.
+            Refused: the producer is fenced.
+            Busy: not all markers of its last transaction are written.
         """
         found = self.check(producer)
         found.epoch += 1
@@ -128,11 +128,11 @@ class Transactions:
         return Producer(producer.name, found.id, found.epoch)
 
     def check(self, producer: Producer) -> Transaction:
-        """The transaction of a producer that may go on.
+        """Return the transaction of a producer that is not fenced.
 
         Raises:
-            Refused: it was fenced.
-            Busy: markers of its last transaction are on their way.
+            Refused: the producer is fenced.
+            Busy: not all markers of its last transaction are written.
         """
         found = self._transactions[producer.name]
         if found.epoch != producer.epoch:
@@ -141,11 +141,11 @@ class Transactions:
         return found
 
     def add(self, producer: Producer, places: Iterable[Place] = (), groups: Iterable[str] = ()) -> None:
-        """Make partitions and groups part of the transaction; the first opens it.
+        """Add partitions and groups to the transaction. The first call opens it.
 
         Raises:
-            Refused: it was fenced.
-            Busy: markers of its last transaction are on their way.
+            Refused: the producer is fenced.
+            Busy: not all markers of its last transaction are written.
         """
         found = self.check(producer)
         if found.state is State.EMPTY:
@@ -157,11 +157,11 @@ class Transactions:
         found.groups.update(dict.fromkeys(groups))
 
     def end(self, producer: Producer, *, commit: bool) -> None:
-        """Decide the transaction.
+        """Commit or abort the transaction.
 
         Raises:
-            Refused: it was fenced, or none is open that could end so.
-            Busy: it is decided so already, and its markers are on their way.
+            Refused: the producer is fenced, or there is no open transaction and the last one ended differently.
+            Busy: the transaction was already decided in the same way, and not all of its markers are written.
         """
         found = self._transactions[producer.name]
         if found.epoch != producer.epoch:

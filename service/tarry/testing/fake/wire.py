@@ -1,4 +1,4 @@
-"""How requests of a process get to the cluster, and how their answers get back."""
+"""The transport of a process's requests to the cluster, and of the answers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,24 +12,24 @@ from tarry.testing.fake.server import Server
 from tarry.testing.fake.steps import Fate, Step
 
 FOR_EVER_MS = 24 * 3600 * 1000
-"""What a call without a time-out waits at most: longer, and the simulation would never end."""
+"""The longest time that a call without a timeout waits, so that a simulation always ends."""
 
 Answer = TypeVar("Answer")
 
 
 class WouldWait(BaseException):
-    """A request would have to wait, where nothing may."""
+    """A request would have to wait inside `Wire.without_waiting`."""
 
 
 class Wire:
     """The connections of one process.
 
-    Each request is done in one piece between its two steps. Whatever happens at a step (other processes may run, this
-    one may be killed) is looked at afterwards.
+    The cluster executes each request as a whole between its two steps. At a step, other processes may run, and this one
+    may be killed; the wire checks that after each step.
 
     Args:
         server: the cluster.
-        process: whose they are.
+        process: the process of the clients.
     """
 
     def __init__(self, server: Server, process: Process) -> None:
@@ -40,10 +40,10 @@ class Wire:
 
     @contextmanager
     def without_waiting(self, since_ms: int) -> Iterator[None]:
-        """Raise `WouldWait` inside, where a request would wait.
+        """Raise `WouldWait` if a request inside the block would wait.
 
         Args:
-            since_ms: monotonic: when what is done inside was begun first; its time-outs count from there.
+            since_ms: the monotonic time when the call inside the block was first tried; its timeouts count from it.
         """
         self._hurried_since_ms = since_ms
         try:
@@ -59,21 +59,21 @@ class Wire:
         group: str | None = None,
         busy_ms: int | None = None,
     ) -> Answer:
-        """Make a request and wait for its answer, moving the clock.
+        """Make a request, and wait for its answer by advancing the clock.
 
         Args:
             call: the name of its steps.
-            do: what the cluster does.
-            timeout_ms: how long to wait; None: for ever.
-            group: whose coordinator it is for.
-            busy_ms: how long to ask again where the answer is: not yet; None: for the whole time-out.
+            do: executes the request in the cluster.
+            timeout_ms: how long to wait; None: without a limit.
+            group: the group to whose coordinator the request goes.
+            busy_ms: how long to repeat the request while it is `Busy`; None: until the timeout.
 
         Raises:
-            Refused: the answer.
-            Unanswered: it could not be done within the time-out.
-            Busy: it was to be asked again until the time-out.
-            AnswerLost: it is done.
-            ProcessKilled: meanwhile.
+            Refused: the answer is an error.
+            Unanswered: the cluster did not answer within the timeout.
+            Busy: the request was still `Busy` at the timeout.
+            AnswerLost: the cluster has executed the request, but the answer was lost.
+            ProcessKilled: the process was killed meanwhile.
         """
         hurried_since_ms = self._hurried_since_ms
         begins_ms = self.clock.monotonic_ms() if hurried_since_ms is None else hurried_since_ms
@@ -106,7 +106,7 @@ class Wire:
         group: str | None = None,
         busy_ms: int | None = None,
     ) -> Answer:
-        """Make a request that may be made again where its answer is lost; else as `ask`."""
+        """Make a request as `ask` does, and repeat it if its answer is lost."""
         while True:
             try:
                 return self.ask(call, do, timeout_ms, group, busy_ms)
@@ -114,14 +114,14 @@ class Wire:
                 self.clock.advance(1)
 
     def try_in_background(self, call: str, do: Callable[[], Answer], group: str | None = None) -> Answer:
-        """Make a request that a thread of the client makes, and that nobody waits for.
+        """Make a request as a background thread of the client does, without waiting.
 
         Raises:
-            Refused: the answer.
-            Unanswered: not now.
-            Busy: not now.
-            AnswerLost: it is done.
-            ProcessKilled: meanwhile.
+            Refused: the answer is an error.
+            Unanswered: the cluster does not answer now.
+            Busy: the request cannot be executed now.
+            AnswerLost: the cluster has executed the request, but the answer was lost.
+            ProcessKilled: the process was killed meanwhile.
         """
         if not self.server.answers(group):
             raise Unanswered
@@ -133,7 +133,7 @@ class Wire:
                 raise silence
             if self._hurried_since_ms is not None:
                 raise WouldWait
-            # A condition may come with time alone: look at it now and then.
+            # Time alone, without a scheduled call, may make a condition true: check it every 100 ms.
             self.clock.advance_until(condition, min(ends_ms, self.clock.monotonic_ms() + 100))
         self.process.must_live()
 
