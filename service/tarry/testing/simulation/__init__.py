@@ -1,4 +1,4 @@
-"""Simulation of the service: processes, a cluster, senders and readers in one thread, with one seed for all chance."""
+"""A simulation of the service: processes, a cluster, senders and readers in one thread, with one random seed."""
 
 from tarry.testing.simulation.disturbances import At, Chance, Recorder
 from tarry.testing.simulation.oracle import Report, Seen, judge

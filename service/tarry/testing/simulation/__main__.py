@@ -1,4 +1,4 @@
-"""`python -m tarry.testing.simulation`: run by chance, seed after seed, until something is wrong."""
+"""`python -m tarry.testing.simulation`: random runs, seed after seed, until a promise is broken."""
 
 from typing import Annotated
 
@@ -11,20 +11,21 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def hunt(
-    seed: Annotated[int, typer.Option(help="Of the first run; each further one has the next.")] = 1,
-    runs: Annotated[int, typer.Option(min=1, help="How many.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the first run. Each further run has the next seed.")] = 1,
+    runs: Annotated[int, typer.Option(min=1, help="Number of runs.")] = 100,
     kind: Annotated[
-        list[str] | None, typer.Option(metavar="K", help="A kind of disturbance, as often as needed; by default all.")
+        list[str] | None,
+        typer.Option(metavar="K", help="A kind of disturbance; repeat for more kinds. Default: all kinds."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, the verdict alone.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result, no progress.")] = False,
 ) -> None:
-    """Run the service on a simulated cluster under random faults; end with 1 at the first broken promise.
+    """Run the service on a simulated cluster with random faults. Exit with 1 at the first broken promise.
 
     \b
     python -m tarry.testing.simulation --runs 1000
     python -m tarry.testing.simulation --seed 4711 --runs 1     # repeat one
     python -m tarry.testing.simulation --kind leader --kind crash
-    """  # noqa: D301 - typer's sign for "keep these lines"
+    """  # noqa: D301 - \b tells typer to keep the line breaks
     judged = 0
     kinds = ALL_KINDS if kind is None else frozenset(kind)
     if unknown := sorted(kinds - ALL_KINDS):

@@ -1,8 +1,8 @@
-"""What befalls processes: at one exact step, or by chance.
+"""Disturbances of processes and of the cluster: at one exact step, or at random.
 
-A step is one request to the cluster, seen twice: before it arrives there, and when it is done but the answer is not yet
-back. Between two steps a process changes nothing that others could see, so a crash at a step stands for every crash
-since the last one.
+Each request to the cluster has two steps: before it arrives there, and after it is executed but before the answer is
+back. Between two steps, a process changes nothing that others can see. So a crash at a step has the same effect as a
+crash at any time since the previous step.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,29 +16,29 @@ from tarry.testing.simulation.process import Process
 from tarry.testing.simulation.world import INTAKE, LEADERLESS_MS, World, nothing
 
 QUIET = frozenset({"fetch"})
-"""Calls that each turn makes and that change nothing at the cluster."""
+"""Calls that each turn makes and that change nothing in the cluster. They are not counted as steps."""
 
 
 ENDING = frozenset({"send_offsets", "commit_transaction"})
-"""Calls that are answered by chance that their transaction is to be aborted."""
+"""Calls that may be answered, at random, that their transaction must be aborted."""
 
 SESSION_MS = 6_000
 CRASH_BACK_MS = (50, 2_000)
 NAP_MS = (20, 2_000)
 TIGHT_MS = 60_000
-"""What processes may write slowly may be late by so much."""
+"""How late messages may be while processes may write only slowly."""
 FREEZE_MS = (SESSION_MS + 1_000, 45_000)
 
 
 @dataclass(slots=True)
 class Recorder:
-    """Notes the steps of one process, and disturbs nothing."""
+    """Records the steps of one process, and disturbs nothing."""
 
     name: str
     steps: list[Step] = field(default_factory=list)
 
     def __call__(self, process: Process, step: Step) -> Fate | None:
-        """Note a step."""
+        """Record a step."""
         if process.name == self.name and step.call not in QUIET:
             self.steps.append(step)
         return None
@@ -46,23 +46,23 @@ class Recorder:
 
 @dataclass(slots=True)
 class At:
-    """Does something to a process at one of its steps, counted from 0 over both phases, and then nothing more.
+    """Disturbs a process once, at one of its steps. Steps are counted from 0, over both phases.
 
     Attributes:
-        name: of the process.
-        index: of the step, as `Recorder` has them.
-        do: what to do.
+        name: the name of the process.
+        index: the index of the step in the list of a `Recorder`.
+        do: the disturbance.
     """
 
     name: str
     index: int
     do: Callable[[Process], Fate | None]
     met: Step | None = None
-    """The step at which it was done."""
+    """The step at which the disturbance happened; None before."""
     _seen: int = 0
 
     def __call__(self, process: Process, step: Step) -> Fate | None:
-        """Count a step, and act when it is the one."""
+        """Count a step, and disturb the process if it is the chosen one."""
         if process.name != self.name or step.call in QUIET:
             return None
         self._seen += 1
@@ -74,24 +74,24 @@ class At:
 
 @dataclass(slots=True)
 class Chance:
-    """Disturbs by chance: each kind with a probability a step or, where it is no step's business, a round.
+    """Disturbs at random. A disturbance of a process happens at a step, one of the world between two rounds.
 
     Attributes:
-        world: where.
-        most: disturbances of a run; the rest of it is calm.
-        kinds: which of crash, nap, freeze, lose, stop, twin, ghost, jump, away, coordinator, expire,
-            undelete, narrow, throttle, leader, foreign, anew, hide, behind.
+        world: the world to disturb.
+        most: the largest number of disturbances in a run; after them, the run is calm.
+        kinds: the kinds to choose from, out of crash, nap, freeze, lose, stop, twin, ghost, jump, away, coordinator,
+            expire, undelete, narrow, throttle, leader, foreign, anew, hide, behind.
     """
 
     world: World
     most: int
     kinds: frozenset[str]
     done: list[str] = field(default_factory=list)
-    """What was done, in order."""
+    """The disturbances so far, in order, as text."""
     _is_tight: bool = False
 
     def __call__(self, process: Process, step: Step) -> Fate | None:
-        """Perhaps disturb a process at a step."""
+        """Disturb a process at a step, with some probability."""
         choose = self.world.random
         if step.call in QUIET or len(self.done) >= self.most:
             return None
@@ -120,7 +120,7 @@ class Chance:
         return aborts > 0 and step.phase == "before" and step.call in ENDING and self.world.random.random() < aborts
 
     def round(self) -> None:
-        """Perhaps disturb the world between two rounds."""
+        """Disturb the world between two rounds, with some probability."""
         world, choose = self.world, self.world.random
         if len(self.done) >= self.most or choose.random() > 0.004:
             return
@@ -130,10 +130,10 @@ class Chance:
         world.touch()
 
     def _make_anew(self) -> None:
-        """Somebody deletes the intake and makes it anew while the service is down, and an operator mends it."""
+        """Delete the intake and create it again while the service is down, and then adopt it as an operator would."""
         world = self.world
         if world.leaderless or world.held:
-            return  # to adopt an intake its logs must be there
+            return  # an operator can adopt an intake only if its logs are available
         self._note("the intake is made anew")
         for process in world.processes:
             world.crash(process, back_after_ms=None)
@@ -153,7 +153,7 @@ class Chance:
 
     @property
     def _of_the_world(self) -> Mapping[str, Callable[[], None]]:
-        """Those kinds that are no step's business."""
+        """The kinds of disturbances that do not happen at a step of a process."""
         return {
             "stop": self._stop,
             "twin": self._start_a_twin,
@@ -191,7 +191,7 @@ class Chance:
         self.world.clock.jump(by_ms)
 
     def _fall_behind(self) -> None:
-        """The clock of one machine is set back, and right again; what counts from brokers' stamps must not mind."""
+        """Set one machine's clock back for a while, which must not change delays that start at broker timestamps."""
         world, choose = self.world, self.world.random
         process = choose.choice(world.processes)
         if world.shape.fixed_delay_ms is None or process.clock.ahead_ms:
@@ -216,7 +216,8 @@ class Chance:
     def _hide(self) -> None:
         world, choose = self.world, self.world.random
         topic, for_ms = choose.choice(world.shape.targets)[0], choose.choice((500, 2_000, 8_000))
-        if choose.random() < 0.5:  # one of ours: shorter than what is believed, and so would want somebody to mend it
+        # A topic of the service comes back before the service is sure that it is deleted and waits for an operator.
+        if choose.random() < 0.5:
             topic, for_ms = choose.choice(world.own_logs())[0][0], min(for_ms, 2_000)
         self._note(f"a broker does not know {topic} for {for_ms} ms")
         world.hide(topic, for_ms)
@@ -224,7 +225,8 @@ class Chance:
     def _expire(self) -> None:
         self._note("offsets expire")
         self.world.broker.expire_offsets(self.world.group)
-        # Whose name is in no copy yet, and who crashes now, can't be fenced: the broker ends what it left open.
+        # If a process crashes now and no copy of a checkpoint names it yet, a new owner cannot fence it. Its open
+        # transaction ends only at the transaction timeout.
         self.world.touch(TRANSACTION_TIMEOUT_MS)
 
     def _join_once_more(self) -> None:
@@ -260,7 +262,7 @@ class Chance:
             world.take_away(topic)
 
     def _begin_or_end(self, kind: str) -> None:
-        """What lasts: a target is away, topics take small batches alone, processes write slowly."""
+        """Begin or end a lasting disturbance: an offline target, topics that accept only small batches, slow writes."""
         world, choose = self.world, self.world.random
         if kind == "away":
             self._away_or_back()

@@ -1,7 +1,8 @@
-"""Which messages were delivered by an owner that knew one like them, and so for a duplicate.
+"""Finds messages that their owner delivered although it knew an earlier message with the same id and due time.
 
-An owner knows a message from when it has read it until some time after it was due, also when it has delivered it. That
-ends with its term: who takes over knows what still waits, and nothing of what was delivered before.
+The owner of a partition knows a message from the moment when it reads it until some time after it is due, even after
+the delivery. That knowledge ends with the owner's term: a new owner knows the messages that still wait, but none that
+were delivered before.
 """
 
 from collections import Counter
@@ -11,36 +12,37 @@ from tarry.testing.simulation.sent import Name, Sent
 
 
 class Known:
-    """What the owners of the intake's partitions know."""
+    """The messages that the owners of the intake's partitions know. A term is the time of one owner of a partition."""
 
     def __init__(self) -> None:
         self._terms: Counter[Place] = Counter()
-        """How often each partition was taken over."""
+        """The number of take-overs of each partition, which is the number of its current term."""
         self._sent: dict[str, int] = {}
-        """In which term each message was sent that is not read yet, by its place."""
+        """The term in which each unread message was sent, by its source."""
         self._read: dict[Name, int] = {}
-        """In which term a message of this id and due time was read last that was sent in it.
+        """The last term in which a message with this id and due time was both sent and read.
 
-        One that was sent before may be done: its owner died in the turn in which it read it, and the next one passed
-        over it.
+        A message of an earlier term does not count, because it may be done: its owner may have died in the turn in
+        which it read the message, and the new owner skipped it.
         """
         self._doubtful: dict[str, int] = {}
-        """By the place of each message that was read while one like it was known: in which term."""
+        """By source, the term of each message that was read while its owner knew one with the same id and due time."""
 
     def take_over(self, place: Place) -> None:
-        """A partition was taken over."""
+        """Record a take-over of a partition."""
         self._terms[place] += 1
 
     def send(self, message: Sent) -> None:
-        """A message was sent."""
+        """Record that a message was sent."""
         self._sent[message.source] = self._terms[message.place]
 
     def read(self, message: Sent, *, is_soon: bool) -> None:
-        """A message was read.
+        """Record that a message was read.
 
         Args:
-            message: the one.
-            is_soon: whether that was so soon that one like it is known, if it was read in the same term.
+            message: the message.
+            is_soon: whether it was read soon enough that its owner still knows an earlier message with the same id and
+                due time, if that was read in the same term.
         """
         term = self._terms[message.place]
         if is_soon and self._read.get(message.name) == term:
@@ -49,11 +51,11 @@ class Known:
             self._read[message.name] = term
 
     def deliver(self, message: Sent) -> None:
-        """A message was delivered."""
+        """Record that a message was delivered; set its `was_known`."""
         message.was_known = self._doubtful.get(message.source) == self._terms[message.place]
 
     def forget(self, message: Sent) -> None:
-        """Another message may come to stand in the place of one."""
+        """Forget a lost message, because another message may get its offset."""
         self._sent.pop(message.source, None)
         self._doubtful.pop(message.source, None)
         self._read.pop(message.name, None)

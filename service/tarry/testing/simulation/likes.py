@@ -1,10 +1,12 @@
-"""The judge of messages that have one id and due time, and of their cancels.
+"""Checks messages with the same id and due time, called duplicates of each other here, and their cancels.
 
-Each cancel has one definite answer, and a true one. What stands in front of a cancel that was read in time is not
-delivered; and nothing is delivered after a cancel behind it was answered `cancelled`, but for what waits for its target
-for longer than it is known. What is called a duplicate has
-one like it that left, or that was cancelled by what stands behind both. And of two that nobody cancelled, the second of
-which was read before they were due, or later while its owner knew the first, one is delivered.
+- Each cancel has exactly one final answer, and that answer is true.
+- A message before a cancel that was read in time is not delivered. No message is delivered after a later cancel was
+  answered `cancelled`, except a message that waits for its target for longer than its owner knows it.
+- A message with the result `duplicate` has another one that was delivered or is dead, or that was cancelled by a cancel
+  after both.
+- Of two messages without a cancel, only one is delivered if the second one was read before they were due, or later
+  while its owner knew the first one.
 """
 
 from collections import Counter, defaultdict
@@ -17,7 +19,7 @@ from tarry.testing.simulation.sent import Name, Sent, SentCancel
 
 OF_CANCELS = frozenset({Outcome.CANCEL_FILED, Outcome.CANCEL_TOO_LATE})
 SETTLED = frozenset({Outcome.CANCELLED, Outcome.DUPLICATE})
-"""What messages have that are not delivered, nor dead."""
+"""The outcomes of messages that are neither delivered nor dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,8 @@ class Told:
     """A result.
 
     Attributes:
-        of: what it says.
-        offset: where it stands among the results of its partition.
+        of: its fields.
+        offset: its offset in the partition of the results.
     """
 
     of: Mapping[str, Any]
@@ -34,27 +36,27 @@ class Told:
 
     @property
     def outcome(self) -> str:
-        """What has become of it."""
+        """The outcome."""
         return str(self.of["outcome"])
 
     @property
     def source(self) -> str:
-        """Where the message stands in the intake; where there is none, the cancel."""
+        """The position of the message in the intake; that of the cancel if there is no message."""
         return str(self.of["source"])
 
     @property
     def cancelled_by(self) -> int:
-        """The offset of what cancelled it; -1 where nothing did."""
+        """The offset of the cancel that cancelled it; -1 if there is none."""
         return int(self.of.get("cancel_source", "-1").rpartition("/")[2])
 
 
 class Likes:
-    """What was sent of each id and due time, and what has become of it.
+    """The messages of each id and due time, and their results.
 
     Args:
         sent: all messages.
         told: all results.
-        left: where those stand in the intake that were delivered, or are dead.
+        left: the positions in the intake of all messages that were delivered or are dead.
     """
 
     def __init__(self, sent: Iterable[Sent], told: Sequence[Told], left: Container[str]) -> None:
@@ -65,7 +67,7 @@ class Likes:
             self._by_name[message.name].append(message)
 
     def faults_of_cancels(self, cancels: Iterable[SentCancel]) -> Iterator[tuple[str, str]]:
-        """What is wrong with answers, by kind."""
+        """Return the faults of answers to cancels: kind and text."""
         answers: dict[str, list[Told]] = defaultdict(list)
         for one in self._told:
             if one.outcome in {Outcome.CANCELLED, Outcome.CANCEL_TOO_LATE}:
@@ -81,7 +83,7 @@ class Likes:
                     continue
                 if cancel.in_time:
                     yield "not cancelled", f"{message}, by {cancel}"
-                # A delivery and its result are in one transaction: what was told first was there first.
+                # A delivery and its result are in one transaction: the order of the results is the order of the events.
                 lies = (one.outcome == Outcome.CANCELLED and fired[message.source] > one.offset for one in of_it)
                 if cancel.may_know and any(lies):
                     yield "cancelled, and delivered", f"{message}, by {cancel}"
@@ -89,7 +91,7 @@ class Likes:
     def faults_of_duplicates(
         self, cancels: Iterable[SentCancel], repeated: Container[bytes]
     ) -> Iterator[tuple[str, str]]:
-        """What is wrong with duplicates, by kind."""
+        """Return the faults of duplicates: kind and text."""
         cancelled = {cancel.message.name for cancel in cancels}
         fired = {one.source for one in self._told if one.outcome == Outcome.FIRED}
         for name, likes in self._by_name.items():
@@ -107,7 +109,7 @@ class Likes:
                 if result is None or result.outcome != Outcome.DUPLICATE:
                     continue
                 if message.source in self._left:
-                    continue  # that was itself, come once more
+                    continue  # the duplicate is a repetition of this same message
                 others = [one.source for one in likes if one is not message]
                 is_taken = any(settled[one].cancelled_by > message.offset for one in others if one in settled)
                 if not is_taken and not any(one in self._left for one in others):

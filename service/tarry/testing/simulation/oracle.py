@@ -1,7 +1,7 @@
-"""The judge of a simulation: what was sent against what became visible, and when.
+"""The oracle of a simulation: compares the messages that were sent with the records that became visible, and when.
 
-It knows what no observer of a real cluster can: the exact moment at which the owner of a partition had read a message,
-and how far each target's log reached at that moment. So the order of every message can be judged without any grace.
+In a simulation it is known, unlike in a real cluster, when exactly the owner of a partition read a message, and where
+each target's log ended at that moment. So the oracle can check the order of every message exactly, without a tolerance.
 """
 
 import json
@@ -19,17 +19,17 @@ EXAMPLES = 6
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A record that a `read_committed` reader got.
+    """A record that a `read_committed` reader received.
 
     Attributes:
-        id: of the message.
-        place: where it stands.
-        offset: in that partition.
+        id: the message's id.
+        place: the topic and partition of the record.
+        offset: its offset there.
         stamp_ms: the record's timestamp.
-        wall_ms: the latest wall time by when it was seen; a clock that steps back makes nothing early.
-        at_ms: when it was seen, monotonic time.
-        value: of the record.
-        source: of a delivery: where its message stands in the intake.
+        wall_ms: the latest wall time until it was seen; so a clock that steps back makes no record early.
+        at_ms: the monotonic time when it was seen.
+        value: the record's value.
+        source: for a delivery, the position of its message in the intake.
     """
 
     id: bytes
@@ -44,16 +44,16 @@ class Seen:
 
 @dataclass(slots=True)
 class Report:
-    """What is wrong, by kind, and how much was judged."""
+    """The faults by kind, and how many messages were checked."""
 
     sent: int = 0
     judged: int = 0
-    """Messages that had a place in the order of their key."""
+    """The number of messages whose order was checked."""
     faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no faults."""
         return not self.faults
 
     def __str__(self) -> str:
@@ -71,22 +71,22 @@ def judge(
     results: Iterable[Seen],
     repeated: AbstractSet[bytes] = frozenset(),
 ) -> Report:
-    """Compare.
+    """Compare the sent messages with the visible records.
 
     Args:
-        sent: all messages that were acknowledged.
-        cancels: all cancels that were.
-        delivered: records of all targets.
-        dead: dead letters.
-        results: results; their `id` is the record's key.
-        repeated: ids of messages that may come more than once, because their intake was adopted.
+        sent: all acknowledged messages.
+        cancels: all acknowledged cancels.
+        delivered: the records of all targets.
+        dead: the dead letters.
+        results: the results; their `id` is the record's key.
+        repeated: the ids of messages that may be delivered more than once, because their intake was adopted.
     """
     report = Report()
     by_source = {message.source: message for message in sent}
     report.sent = len(by_source)
     by_value = {message.value: message.source for message in by_source.values()}
     arrivals = _by_source(delivered)
-    # A dead letter does not say where it stood, but no two messages have the same value.
+    # A dead letter does not name its position in the intake, but each message has a unique value.
     letters = _by_source(replace(one, source=by_value.get(one.value or b"", "")) for one in dead)
     told = [Told(json.loads(one.value or b""), one.offset) for one in results]
     of_messages = Counter(one.source for one in told if one.outcome not in OF_CANCELS)
@@ -132,7 +132,7 @@ def _judge_one(report: Report, message: Sent, one: Seen) -> None:
 
 
 def _judge_order(report: Report, sent: Mapping[str, Sent], arrivals: Mapping[str, list[Seen]]) -> None:
-    """Each message read in time stands before all that rank behind it and were written after it was read."""
+    """Check that each message that was read in time precedes all higher-ranked messages written after it was read."""
     lines: dict[tuple[bytes | None, Place, Place], list[tuple[int, Sent]]] = defaultdict(list)
     for name, seen in arrivals.items():
         if (message := sent.get(name)) is not None:
@@ -160,21 +160,21 @@ def judge_log_order(
     counts: Mapping[str, int],
     repeated: AbstractSet[bytes] = frozenset(),
 ) -> None:
-    """Judge an intake with a fixed delay: in a target's partition the order is that of the intake's, without exception.
+    """Check an intake with a fixed delay: each partition of the target must keep the order of the intake's partition.
 
     Args:
-        report: takes what is wrong.
-        sent: all messages that were acknowledged.
-        delivered: records of all targets.
-        counts: how many partitions each target has.
-        repeated: ids of messages that may come once more, behind later ones.
+        report: gets the faults.
+        sent: all acknowledged messages.
+        delivered: the records of all targets.
+        counts: the number of partitions of each target.
+        repeated: the ids of messages that may be delivered again, after later ones.
     """
     by_id = {message.id: message for message in sent}
     last: dict[tuple[Place, Place], Sent] = {}
     for one in sorted(delivered, key=lambda seen: (seen.place, seen.offset)):
         message = by_id.get(one.id)
         if message is None or one.id in repeated:
-            continue  # unexpected, and said so
+            continue  # `judge` has already reported an unexpected record
         if message.key is None and one.place[1] != message.place[1] % counts[one.place[0]]:
             report.faults["misdirected"].append(f"without a key, and at {one.place}: {message}")
         ahead = last.get((message.place, one.place))

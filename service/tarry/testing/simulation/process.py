@@ -1,4 +1,4 @@
-"""A process of the service in a simulation, through all its lives."""
+"""A process of the service in a simulation. A *life* of it is the time from one start to its end."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +18,7 @@ from tarry.testing.fake import FakeBroker, Fate, Step
 
 
 class Crash(BaseException):
-    """kill -9: the process's stack is gone. Raised through the service's own code, which must not catch it."""
+    """Unwinds the stack of a process that is killed as by kill -9. The service's code must not catch it."""
 
 
 @dataclass(slots=True)
@@ -26,44 +26,44 @@ class OwnClock:
     """The clock of one machine.
 
     Attributes:
-        clock: of the world.
-        ahead_ms: how far its wall time is ahead of that.
+        clock: the clock of the world.
+        ahead_ms: how far this machine's wall time is ahead of the world's.
     """
 
     clock: Clock
     ahead_ms: int = 0
 
     def now_ms(self) -> int:
-        """Wall time."""
+        """Return this machine's wall time."""
         return self.clock.now_ms() + self.ahead_ms
 
     def monotonic_ms(self) -> int:
-        """The world's."""
+        """Return the world's monotonic time."""
         return self.clock.monotonic_ms()
 
     def sleep(self, seconds: float) -> None:
-        """Let the world's time pass."""
+        """Advance the world's clock."""
         self.clock.sleep(seconds)
 
 
 Disturbance = Callable[["Process", Step], Fate | None]
-"""Told of every step of a process before and after it is done; may crash or pause the process, or lose an answer."""
+"""Called at every step of a process. It may crash or pause the process, or lose an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What all processes of a simulation have in common.
+    """The settings that all processes of a simulation share.
 
     Attributes:
         broker: the cluster.
-        clock: of everything.
+        clock: the clock of the world.
         group: the consumer group.
-        protocol: of the group.
-        intakes: by topic.
-        tick_ms: of the wheel.
-        most: messages a transaction.
-        memory_budget_bytes: for messages held.
-        max_poll_ms: how long a process may not look at the group.
+        protocol: the protocol of the group.
+        intakes: the intakes, by topic.
+        tick_ms: the tick of the wheel.
+        most: the largest number of messages in a transaction.
+        memory_budget_bytes: the memory for messages.
+        max_poll_ms: the maximum poll interval.
     """
 
     broker: FakeBroker
@@ -79,14 +79,14 @@ class Role:
 
 @dataclass(slots=True)
 class Process:
-    """One process: started, turned, killed, started again.
+    """One process, which a simulation starts, runs turn by turn, kills and starts again.
 
     Attributes:
-        role: what it does.
-        name: tells it from the others.
-        instance: of static membership; None for dynamic.
-        disturb: is told of each of its steps.
-        on_event: takes the process, an event's name and its fields.
+        role: the settings that it shares with the others.
+        name: its name, which is unique.
+        instance: the instance id of static membership; None: dynamic membership.
+        disturb: called at each of its steps.
+        on_event: called with the process, the name of an event and its fields.
     """
 
     role: Role
@@ -98,19 +98,19 @@ class Process:
     paused: bool = False
     worker: Worker | None = None
     errors: list[TarryError] = field(default_factory=list)
-    """What ended it by itself."""
+    """The errors that have ended it."""
     health: Health | None = None
-    """What it said of itself last."""
+    """The last health that it has reported."""
     tally: Tally = field(default_factory=Tally)
     clock: OwnClock = field(init=False)
 
     def __post_init__(self) -> None:
-        """Set its clock by the world's."""
+        """Give it a clock that follows the world's."""
         self.clock = OwnClock(self.role.clock)
 
     @property
     def handle(self) -> str:
-        """Its name in this life, by which the broker knows its clients."""
+        """Its name in this life, under which the broker knows its clients."""
         return f"{self.name}-{self.life}"
 
     @property
@@ -120,11 +120,11 @@ class Process:
 
     @property
     def quarantined(self) -> Mapping[Place, str]:
-        """The partitions that only a person can mend, and why."""
+        """The partitions that need an operator, and the reason."""
         return self.worker.look().aside.quarantined if self.worker is not None else {}
 
     def start(self) -> None:
-        """Begin a life."""
+        """Start the process."""
         self.life += 1
         role = self.role
         cluster = Cluster("fake", {}, role.broker.clients(self.handle, self._step))
@@ -148,19 +148,19 @@ class Process:
         self.worker = Worker(plan, self.clock, lambda: False, self._say, self.tally, self._note, brokers_ms=brokers_ms)
 
     def turn(self) -> None:
-        """Go once around the loop; the process may be gone when this returns."""
+        """Run one turn of its loop. The process may have ended when this returns."""
         if self.worker is not None:
             self._run(self.worker.turn)
 
     def stop(self) -> None:
-        """SIGTERM: hand the partitions over and end."""
+        """Release its partitions and end, as after SIGTERM."""
         if self.worker is not None:
             worker = self.worker
             self._run(worker.hand_over)
         self._end()
 
     def crash(self) -> None:
-        """End as by kill -9, from within a step or between two turns."""
+        """End as by kill -9, inside a step or between two turns."""
         self.role.broker.kill(self.handle)
         self.worker = None
 
@@ -177,10 +177,10 @@ class Process:
             self._end()
 
     def _end(self) -> None:
-        """Close what a process closes that ends by itself, and be gone."""
+        """End in the same way as a process that is not killed: close the worker first."""
         worker, self.worker = self.worker, None
         if worker is not None:
-            with suppress(Crash):  # it was about to end anyway
+            with suppress(Crash):  # the process ends in any case
                 worker.close()
             self.role.broker.kill(self.handle)
 

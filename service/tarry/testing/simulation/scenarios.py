@@ -1,4 +1,4 @@
-"""Whole runs: one that meets a given step of a process, and one by chance. Each is a function of its seed alone."""
+"""Whole runs: one with a disturbance at a given step of a process, and one at random. A seed determines each run."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -42,21 +42,21 @@ ALL_KINDS: Final = frozenset(
     }
 )
 CLOCKS: Final = frozenset({"jump", "behind"})
-"""Those that change a clock."""
+"""The kinds that change a clock."""
 FAR_IN_MS: Final = 70_000
-"""By then copies of checkpoints have been written, and journals trimmed."""
+"""The length of a long run, in which copies of checkpoints are written and journals are trimmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended.
+    """The outcome of a run.
 
     Attributes:
-        seed: which repeats it.
-        shape: of its world.
-        disturbances: what was done, in words.
-        report: what was wrong.
-        trace: what the processes had to say, in order: equal runs have equal ones.
+        seed: the seed, which repeats the run.
+        shape: the shape of its world.
+        disturbances: the disturbances, as text.
+        report: the faults.
+        trace: the events of the processes, in order. Equal runs have equal traces.
     """
 
     seed: int
@@ -72,50 +72,51 @@ class Outcome:
 
 
 Deed = Callable[[World, Process], Fate | None]
-"""What is done at a step."""
+"""A disturbance of a process at a step."""
 
 
 def crash(world: World, process: Process) -> None:
-    """End the process; it is back soon."""
+    """Kill the process, and start it again soon."""
     world.crash_here(process)
 
 
 def crash_for_good(world: World, process: Process) -> None:
-    """End the process, and do not start it again before all settles."""
+    """Kill the process, and do not start it again before the end of the run."""
     world.crash_here(process, back_after_ms=None)
 
 
 def freeze(world: World, process: Process) -> None:
-    """SIGSTOP until its session and its transactions are over, and SIGCONT: a zombie wakes."""
+    """Stop the process until its session and its transactions have timed out, then continue it: it is a zombie."""
     world.pause_here(process, 6 * SESSION_MS, frozen=True)
 
 
 def nap(world: World, process: Process) -> None:
-    """Be slow for a second, heartbeats going on."""
+    """Pause the process for a second, while its heartbeats continue."""
     world.pause_here(process, 1_000, frozen=False)
 
 
 def lose(world: World, _process: Process) -> Fate:
-    """The cluster's answer never arrives."""
+    """Lose the cluster's answer."""
     return world.lose_answer()
 
 
 def steps_of(seed: int, shape: Shape, name: str = "p0") -> list[Step]:
-    """The steps of a process in the run that `at_a_step` disturbs."""
+    """Return the steps of a process in the run that `at_a_step` disturbs."""
     recorder = Recorder(name)
     _play(World(seed, shape, recorder))
     return recorder.steps
 
 
 def at_a_step(seed: int, shape: Shape, index: int, deed: Deed, then: tuple[int, Deed] | None = None) -> Outcome:
-    """A run in which one process is disturbed at one of its steps.
+    """Run the scenario with a disturbance of one process at one of its steps.
 
     Args:
-        seed: of the run.
-        shape: of the world.
-        index: of the step of the first process, as `steps_of` has them.
-        deed: what is done there.
-        then: at which step after that, of whichever process, what is done too.
+        seed: the seed of the run.
+        shape: the shape of the world.
+        index: the index of the step of the first process, in the list of `steps_of`.
+        deed: the disturbance.
+        then: a second disturbance, and its step. Steps are counted from 0 for the first process that has a step after
+            the first disturbance.
     """
     world = World(seed, shape)
     first = At("p0", index, lambda process: deed(world, process))
@@ -139,17 +140,17 @@ def at_a_step(seed: int, shape: Shape, index: int, deed: Deed, then: tuple[int, 
 
 
 def by_chance(seed: int, *, kinds: frozenset[str] = ALL_KINDS) -> Outcome:
-    """A run in which everything is chosen by its seed: the world, the load, and up to eight disturbances."""
+    """Run a random scenario. The seed determines the world, the load, and up to eight disturbances."""
     choose = random.Random(seed)
     shape = _shape_by_chance(choose, seed)
     is_long, is_fixed = shape.journal_fetch_ms > 0, shape.fixed_delay_ms is not None
     world = World(seed, shape)
     if not kinds.isdisjoint(CLOCKS) and "away" in kinds:
-        # With both there is no one order that could be promised: what is parked was due by another clock.
+        # With both kinds, no order can be promised: a parked message was due by another clock.
         kinds -= choose.choice((CLOCKS, {"away", "hide"}))
     if is_long:
-        # What is parked keeps the low watermark, and so the journal is read from there. Twins take it from each other
-        # before it is read.
+        # A parked message holds the low watermark back, so each take-over reads a long journal from there. Twins would
+        # take the partition from each other before one of them has read it.
         kinds -= {"jump", "away", "twin"}
         world.take_away("bills")
     chance = Chance(world, choose.randint(1, 8), kinds)
@@ -167,13 +168,13 @@ def by_chance(seed: int, *, kinds: frozenset[str] = ALL_KINDS) -> Outcome:
 
 
 def serving(world: World) -> bool:
-    """Whether every partition is served by a process that runs."""
+    """Return whether a running process serves every partition."""
     served = {place for process in world.processes for place, state in process.states.items() if not state.replaying}
     return len(served) == world.shape.partitions
 
 
 def _shape_by_chance(choose: random.Random, seed: int) -> Shape:
-    """What has no draw of its own goes by the seed, so that worlds which were recorded stay as they are."""
+    """Draw a shape. Newer properties use the seed instead of a draw, so that recorded seeds keep their worlds."""
     marker_lag_ms = choose.choice(((0, 0), (0, 30), (0, 900)))
     shape = replace(
         choose.choice(list(SHAPES.values())),
@@ -185,12 +186,12 @@ def _shape_by_chance(choose: random.Random, seed: int) -> Shape:
         cancels=choose.choice((0.0, 0.2)),
         large=choose.choice((0.0, 0.0, 0.5)),
         geometry=choose.choice((NO_LEVELS, SMALL_LEVELS if marker_lag_ms[1] < 500 else LARGE_LEVELS)),
-        # Ten messages in nearly a second, or a bucket, would be a backlog that has no end in time, by nobody's fault.
+        # With ten messages in each transaction of nearly a second, the backlog could never be worked off in time.
         most=choose.choice((10, 50, 1_000) if marker_lag_ms[1] < 500 else (50, 1_000)),
     )
     if seed % 4 == 0:
-        # A take-over in the middle of a run is longer than the group waits for a member that does not poll.
-        # Each fetch holds up all processes, which share one thread: three of them must take less than that.
+        # A take-over in the middle of a run takes longer than the maximum poll interval. All processes share one
+        # thread, so each fetch delays all of them: three fetches must take less time than the interval.
         shape = replace(shape, journal_fetch_ms=1_400, max_poll_ms=6_000)
     if seed % 3 == 0:
         shape = replace(shape, cancels=0.3, again=0.3)
@@ -199,15 +200,15 @@ def _shape_by_chance(choose: random.Random, seed: int) -> Shape:
     if seed % 11 == 0:
         shape = replace(shape, aborts=0.05)
     if seed % 5 == 0:
-        # Through none of the levels, one, two or three; and there nothing can be cancelled.
+        # These delays use no level, one, two or three levels. With a fixed delay, messages cannot be cancelled.
         delay_ms = choose.choice((300, 1_500, 3_000, 6_000))
-        # Each message may be filed three times: with ten at a time there would be a backlog that has no end.
+        # Each message may be filed three times: with ten messages per transaction, the backlog would only grow.
         shape = replace(shape, fixed_delay_ms=delay_ms, cancels=0.0, again=0.0, most=max(50, shape.most))
     return shape
 
 
 def _play(world: World) -> None:
-    """Start, send, serve, and send again: take-over, transactions, copies and a release."""
+    """Play the scenario: start, send, serve, send again. It has a take-over, transactions, copies and a release."""
     world.start()
     world.run_until(lambda: serving(world), SERVING_WITHIN_MS)
     world.send(25, longest_ms=1_500)

@@ -1,4 +1,4 @@
-"""What was written to the intake of a simulation."""
+"""The messages and cancels that were written to the intake of a simulation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tarry.kafka.types import Place
 
 Name = tuple[Place, bytes, int]
-"""Partition of the intake, id, due time."""
+"""The partition of the intake, the id and the due time of a message. Messages with the same name are duplicates."""
 
 
 @dataclass(slots=True)
@@ -14,16 +14,18 @@ class Sent:
     """A message in the intake.
 
     Attributes:
-        id: of the message.
-        place: the intake's partition.
-        offset: in it.
-        key: of the message, or None.
-        target: where it is to arrive; None for one that can only become a dead letter.
-        due_ms: wall time.
-        value: of the message.
-        ends: how far the logs of the targets reached when its owner had read it in time; None while it has not.
-        in_time: whether the owner had read it, and so all like it in front of it, before that was due, and knows it.
-        was_known: whether who delivered it had read it while it knew one like it in front of it, however late.
+        id: the message's id.
+        place: its partition of the intake.
+        offset: its offset there.
+        key: its key, or None.
+        target: its target; None for a message that can only become a dead letter.
+        due_ms: its due time, in wall time.
+        value: its value.
+        ends: the ends of the targets' logs when its owner had read it before it was due; None: not read in time.
+        in_time: whether its owner had read it before it was due, and so also all earlier messages with the same name,
+            and still knows them.
+        was_known: whether the owner that delivered it knew an earlier message with the same name when it read this one,
+            however late.
     """
 
     id: bytes
@@ -39,12 +41,12 @@ class Sent:
 
     @property
     def source(self) -> str:
-        """As deliveries and results name it."""
+        """Its position in the intake, as deliveries and results name it."""
         return f"{self.place[0]}/{self.place[1]}/{self.offset}"
 
     @property
     def name(self) -> Name:
-        """What it has in common with others like it, and with its cancels."""
+        """The partition, id and due time, which it shares with its duplicates and its cancels."""
         return self.place, self.id, self.due_ms
 
 
@@ -53,11 +55,11 @@ class SentCancel:
     """A cancel in the intake.
 
     Attributes:
-        place: the intake's partition.
-        offset: in it.
-        message: what it is for; others like it may stand in front of it too, or behind it.
-        in_time: whether the owner had read it, and so all in front of it, before that was due.
-        may_know: whether that was no longer after it than one like it is known that was handed out.
+        place: its partition of the intake.
+        offset: its offset there.
+        message: the message that it cancels. The intake may have other messages with the same name.
+        in_time: whether the owner had read the cancel, and so all earlier records, before the message was due.
+        may_know: whether the owner read the cancel soon enough to still know the message after its delivery.
     """
 
     place: Place
@@ -68,5 +70,5 @@ class SentCancel:
 
     @property
     def source(self) -> str:
-        """As results name it."""
+        """Its position in the intake, as results name it."""
         return f"{self.place[0]}/{self.place[1]}/{self.offset}"

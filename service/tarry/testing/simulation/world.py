@@ -1,7 +1,7 @@
-"""A whole world in one thread: a fake cluster, processes of the service, senders, readers, and time.
+"""A simulated world in one thread: a fake cluster, processes of the service, senders, readers and a clock.
 
-Nothing here reads a real clock or the machine's randomness: the same seed gives the same run, step by step. Time moves
-where a client waits, and where nobody is there to wait.
+The world uses no real clock and no other randomness than its seed, so the same seed gives the same run, step by step.
+The clock advances when a client waits, and after a round in which no client has waited.
 """
 
 import json
@@ -50,57 +50,58 @@ LARGE_LEVELS = Geometry(2_000, 2, 2)
 
 KEYS = 6
 LARGE_BYTES = 1_200_000
-"""More than any topic takes."""
+"""A size that every topic refuses."""
 WIDE_BYTES = 1_114_124
-"""The limit of a topic beside the intake, as it is made."""
+"""The message limit with which the service creates the internal topics of an intake."""
 IDLE_MS = 10
 PATIENCE_MS = 20_000
-"""How long a message that is due may take to be seen while nothing disturbs.
+"""How long after its due time a message must be visible, if there is no disturbance.
 
-A session's 6 s, a take-over, and, where there is no topic of its target's name, the time until that is sure.
+It covers a session timeout of 6 s, a take-over, and, for a target that does not exist, the time until that is sure.
 """
 CATCH_UP_MS = 45_000
-"""And longer where buckets are to be closed one after the other, each by a commit or two that take a second."""
+"""Added to that when buckets must be closed one after the other, each with one or two commits that take a second."""
 LONG_JOURNAL_MS = 60_000
-"""And longer where journals are slow to read."""
+"""Added to that when journals are slow to read."""
 SETTLE_MS = 120_000
 EMPTIED_MS = 12_000
-"""By then every bucket's time is over, and it is emptied."""
+"""The time after which every bucket is past its end and is emptied."""
 LEADERLESS_MS = (500, 40_000)
-"""How long a partition of the intake's topics may have no leader."""
+"""How long a partition of the intake's topics may have no leader: minimum and maximum."""
 TRIED_AGAIN_MS = TRY_EVERY_MS + 5_000
-"""How long after it was mended a quarantined partition may go on to be one."""
+"""How long a partition may still be quarantined after its fault was repaired."""
 FOREIGN = b"not of tarry"
 REQUEST_TIMEOUT_MS = 10_000
-"""How long a client of the service waits for an answer before it asks again."""
+"""How long a client of the service waits for an answer before it repeats the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a world is made of.
+    """The parameters of a world.
 
     Attributes:
-        protocol: of the group.
-        static: whether processes have instances.
-        partitions: of the intake.
-        processes: of the service.
-        targets: topics, and how many partitions each has.
-        marker_lag_ms: how long markers of a transaction take, each for itself.
-        latency_ms: of a request.
-        fetch_most: records a fetch, so that a replay takes several.
-        tick_ms: of the wheel; due times are rounded up to its multiples.
-        most: messages a transaction.
-        memory_budget_bytes: of a process.
+        protocol: the protocol of the group.
+        static: whether processes are static members.
+        partitions: the number of partitions of the intake.
+        processes: the number of processes of the service.
+        targets: the target topics, and the number of partitions of each.
+        marker_lag_ms: how long each marker of a transaction takes: minimum and maximum.
+        latency_ms: how long a request takes: minimum and maximum.
+        fetch_most: the largest number of records in a fetch, so that a replay takes several fetches.
+        tick_ms: the tick of the wheel; due times are rounded up to a multiple of it.
+        most: the largest number of messages in a transaction.
+        memory_budget_bytes: the memory budget of a process.
         poison: the share of messages that can only become dead letters.
-        large: the share of those that are so large that only a compressed batch holds them.
-        cancels: how many come with a message.
-        again: how many messages are followed by one like another: as if its acknowledgement had come too late.
-        aborts: how many requests to end a transaction, or to send offsets to it, are answered that it is to be aborted;
-            where chance disturbs.
-        geometry: of the overflow wheel.
-        fixed_delay_ms: of the intake, which has the first target then; None: its messages say when and where.
-        journal_fetch_ms: how long a fetch of a journal takes that brings anything: a take-over may be long.
-        max_poll_ms: how long a process may not look at the group.
+        large: the share of these that fit only into a compressed batch.
+        cancels: the probability of a cancel after each message.
+        again: the probability of a duplicate after each message, as if an acknowledgement had come too late.
+        aborts: with random disturbances, the probability that a request to end a transaction, or to send offsets to it,
+            is answered that the transaction must be aborted.
+        geometry: the shape of the overflow wheel.
+        fixed_delay_ms: the fixed delay of the intake, whose target is then the first one; None: messages have headers
+            with due time and target.
+        journal_fetch_ms: how long a fetch of a journal takes that returns records, for long take-overs.
+        max_poll_ms: the maximum poll interval.
     """
 
     protocol: Literal["classic", "consumer"] = "classic"
@@ -130,7 +131,7 @@ def nothing(_process: Process, _step: Step) -> None:
 
 
 def _source_of(headers: Any) -> str:
-    """Where a delivered message stood in the intake; a dead letter does not say."""
+    """Return the position of a delivered message in the intake; empty for a dead letter, which does not have it."""
     return (dict(headers or []).get(SOURCE) or b"").decode()
 
 
@@ -142,26 +143,26 @@ class _Restart:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A message that nobody has seen yet, and since when it is due."""
+    """A message that has not become visible yet, and how long it has been due."""
 
     message: Sent
     due_since_ms: int | None = None
     told: bool = False
     has_stub: bool = False
-    """A stub says that it waits for somebody to raise a limit, and the partition to be taken over."""
+    """Whether it has a stub: it waits until a topic's limit is raised and its partition is taken over."""
 
 
 AMPLE_BYTES = 1 << 24
-"""Memory for messages of which none is forgotten in a run."""
+"""A memory budget with which no delivered message is forgotten early in a run."""
 
 
 class World:
-    """One run.
+    """The world of one run.
 
     Args:
-        seed: of every choice.
-        shape: what it is made of.
-        disturb: is told of every step of every process.
+        seed: the seed of all random choices.
+        shape: the parameters.
+        disturb: called at every step of every process.
     """
 
     def __init__(self, seed: int, shape: Shape | None = None, disturb: Disturbance = nothing) -> None:
@@ -181,27 +182,27 @@ class World:
         self.sent: list[Sent] = []
         self.cancels: list[SentCancel] = []
         self.events: list[tuple[str, str, Mapping[str, Any]]] = []
-        """Process, event, fields."""
+        """The events so far: process, name of the event, fields."""
         self.away: set[str] = set()
         """Targets without leaders."""
         self.leaderless: dict[Place, Place] = {}
-        """Partitions without a leader beside the intake, each with the partition of the intake that waits for it."""
+        """Internal partitions without a leader, each with the intake partition that waits for it."""
         self.held: set[Place] = set()
-        """Partitions of the intake of which nothing can fire until somebody mends something."""
+        """Intake partitions that cannot fire until a fault is repaired."""
         self._interrupted: set[str] = set()
-        """The names of processes that were ever interrupted, which may have been in a transaction."""
+        """The names of processes that were interrupted at least once, possibly inside a transaction."""
         self.leader_behind_ms = 0
-        """How far the clock of the intake's leader is behind, or ahead if negative; log-append time is by that."""
+        """How far the clock of the intake's leader is behind, or ahead if negative. Log-append times use that clock."""
         self._latest_ms = 0
         self.disturbed_ms = 0
-        """Monotonic: when the last disturbance ended."""
+        """The monotonic time when the last disturbance ended."""
         self._former: set[bytes] = set()
-        """Ids of what was sent to intakes that were deleted; nobody promises anything of it."""
+        """The ids of messages of deleted intakes, for which nothing is promised."""
         self._forgotten = 0
         self.survivors: set[bytes] = set()
-        """Those of which something was seen afterwards."""
+        """Those of these ids that were still seen afterwards."""
         self._repeated: set[bytes] = set()
-        """Ids of what was sent before an intake was adopted: it may come once more."""
+        """The ids of messages that were sent before an intake was adopted: they may be delivered again."""
         self._unread: dict[Place, list[Sent | SentCancel]] = {}
         self._waiting: dict[str, _Waiting] = {}
         self._owners: dict[Place, str] = {}
@@ -210,7 +211,7 @@ class World:
         self._restarts: list[_Restart] = []
         self._seen: dict[str, list[Seen]] = {"delivered": [], DEAD: [], RESULTS: []}
         self.stubs: list[bytes] = []
-        """Values of `tarry-stub` among the dead letters: each names a record that is not done."""
+        """The values of the header `tarry-stub` among the dead letters. Each names a record that is not done."""
         self._paused = 0
         self._narrowed: set[str] = set()
         self._last_due_ms: dict[Place, int] = {}
@@ -245,7 +246,7 @@ class World:
             self.broker.make_topic(topic, count)
 
     def _prepare(self) -> None:
-        """Make the topics of the intake that are missing, as a start of the service does."""
+        """Create the missing topics of the intake, as the start of the service does."""
         cluster = Cluster("fake", {}, self.broker.clients("setup"))
         admin = cluster.clients.admin(cluster.admin())
         birth = Birth(cluster, admin, GROUP, self.clock)
@@ -267,7 +268,7 @@ class World:
     def _new(self, name: str, *, instance: str | None = None) -> Process:
         return self._process(name=name, instance=instance or (name if self.shape.static else None))
 
-    # -- what happens in it -----------------------------------------------------------------------------------------
+    # -- the run ----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start all processes."""
@@ -275,7 +276,7 @@ class World:
             process.start()
 
     def newcomer(self, name: str, *, instance: str | None = None) -> Process:
-        """Start one more process."""
+        """Add a process, and start it."""
         process = self._new(name, instance=instance)
         self.processes.append(process)
         process.start()
@@ -283,7 +284,7 @@ class World:
         return process
 
     def send(self, messages: int, *, longest_ms: int = 6_000) -> None:
-        """Write messages to the intake, due at any time from at once to `longest_ms` ahead, or by its fixed delay."""
+        """Write messages to the intake, which are due up to `longest_ms` from now, or after its fixed delay."""
         for _ in range(messages):
             if self.shape.fixed_delay_ms is not None:
                 self._send_fixed(self.shape.fixed_delay_ms)
@@ -298,7 +299,7 @@ class World:
                 self.cancel(self.random.choice(self.sent[-20:]))
 
     def send_due(self, due_ms: int) -> None:
-        """Write a message to the intake that is due at a time."""
+        """Write a message with this due time to the intake."""
         self._send_one(0, due_ms)
 
     def _send_one(self, longest_ms: int, due_ms: int | None = None) -> None:
@@ -324,11 +325,11 @@ class World:
         """Write a large message to the intake.
 
         Args:
-            size: of its value.
-            target: where to; None: it does not say.
-            arrives: whether it can be delivered; else it can only become a dead letter.
-            delay_ms: how long it waits.
-            codec: whether its producer compresses, and it is small so; else it is not smaller compressed either.
+            size: the size of its value, in bytes.
+            target: its target; None: no header for it.
+            arrives: whether it can be delivered; if not, it can only become a dead letter.
+            delay_ms: its delay.
+            codec: whether its producer compresses it, to a small size. If not, its value cannot be compressed at all.
         """
         choose = self.random
         key_number = choose.randrange(KEYS)
@@ -355,22 +356,22 @@ class World:
         read_ms = self.clock.now_ms()
         self.clock.jump(-self.leader_behind_ms)
         stamp_ms = self.clock.now_ms()
-        # A stamp that is far ahead counts as of the time when it is read: not before it was written.
+        # A timestamp that is too far ahead counts as the time of the reading, which is not before the write.
         due_ms = self._tick_of((read_ms if stamp_ms > read_ms + AHEAD_MS else stamp_ms) + delay_ms)
         offset = self.broker.append(INTAKE, key, value, [(ID, id_), *([(PARTITION, b"x")] * poisoned)], place[1])
         self.clock.jump(self.leader_behind_ms)
         if not poisoned:
-            # No record is due before the one in front of it.
+            # A record is never due before the previous record of its partition.
             due_ms = self._last_due_ms[place] = max(due_ms, self._last_due_ms.get(place, 0))
         self._note_sent(Sent(id_, place, offset, key, None if poisoned else self.shape.targets[0][0], due_ms, value))
 
     def _tick_of(self, due_ms: int) -> int:
-        """When a message is due that names a time: at the first tick that is not before it."""
+        """Return the due time for a requested time: the first tick at or after it."""
         return -(-due_ms // self.shape.tick_ms) * self.shape.tick_ms
 
     @property
     def _number(self) -> int:
-        """Of the next message, which is its value: no two have the same."""
+        """The number of the next message, which is also its value, so that each message has a unique value."""
         return len(self.sent) + self._forgotten
 
     def _note_sent(self, message: Sent) -> None:
@@ -380,7 +381,7 @@ class World:
         self._known.send(message)
 
     def send_again(self, message: Sent, *, later_ms: int = 0) -> None:
-        """Write a message to the intake that has the id of another, and its target, and is due with it, or later."""
+        """Write a message with the id and the target of another one, which is due `later_ms` after it."""
         due_ms = self._tick_of(message.due_ms + later_ms)
         value = b"%d" % self._number
         target = (message.target or "no-such-topic").encode()
@@ -391,7 +392,7 @@ class World:
         )
 
     def cancel(self, message: Sent) -> None:
-        """Write a cancel to the intake; of one that is done, too, or is cancelled already."""
+        """Write a cancel to the intake. The message may already be done or cancelled."""
         intake, partition = message.place
         handle = f"1.{intake}.{partition}.{message.due_ms}.{message.id.decode()}".encode()
         offset = self.broker.append(intake, None, None, [(CANCEL, handle)], partition, self.clock.now_ms())
@@ -400,18 +401,18 @@ class World:
         self._unread.setdefault(message.place, []).append(cancel)
 
     def run(self, for_ms: int) -> None:
-        """Let time pass."""
+        """Run for `for_ms` milliseconds."""
         self.run_until(lambda: False, for_ms)
 
     def run_until(self, condition: Callable[[], bool], within_ms: int) -> bool:
-        """Go on until something holds; whether it came to that in time."""
+        """Run until a condition holds; return whether it held in time."""
         ends_ms = self.clock.monotonic_ms() + within_ms
         while not (holds := condition()) and self.clock.monotonic_ms() < ends_ms:
             self.round()
         return holds
 
     def round(self) -> None:
-        """One turn of each process that runs."""
+        """Run one turn of each running process, in random order."""
         self._restart_who_is_due()
         before_ms = self.clock.monotonic_ms()
         for process in self.random.sample(self.processes, len(self.processes)):
@@ -426,7 +427,7 @@ class World:
         self._watch()
 
     def settle(self) -> Report:
-        """Disturb nothing more, let all that is due arrive, end all processes in good order, and judge."""
+        """End all disturbances, let all messages arrive, stop all processes gracefully, and report the faults."""
         self.disturb = nothing
         self.widen()
         self.run_until(lambda: not self.leaderless and not self.held, LEADERLESS_MS[1] + TRIED_AGAIN_MS)
@@ -436,7 +437,7 @@ class World:
         self._restart_all_that_must()
         self.run_until(lambda: not self._waiting and not self._restarts, SETTLE_MS)
         self.run(EMPTIED_MS if self.shape.geometry.levels else 1_000)
-        # An emptying whose answer was lost is asked for again only when its time-out is over.
+        # If the answer to a request that empties a slot was lost, the service repeats it only after its timeout.
         self.run_until(lambda: not self._left_behind(), SETTLE_MS)
         for process in self.processes:
             process.stop()
@@ -457,7 +458,7 @@ class World:
         return report
 
     def _restart_all_that_must(self) -> None:
-        """Start who does not run; and begin again where a stub says so, now that the limits are raised."""
+        """Start processes that do not run. If there are stubs, restart all, because the limits are raised now."""
         for process in self.processes:
             if self.stubs:
                 process.stop()
@@ -465,38 +466,38 @@ class World:
                 self.restart(process, 0)
 
     def _left_behind(self) -> list[str]:
-        """Records in buckets when nothing waits any more."""
+        """Return the records that are still in buckets although no message waits."""
         geometry = self.shape.geometry
         slots = slots_of(geometry) * self.shape.partitions
         places = [(wheel_topic(INTAKE, level), p) for level in range(1, geometry.levels + 1) for p in range(slots)]
         return [f"{topic}/{p}: {records}" for topic, p in places if (records := len(self.broker.records(topic, p)))]
 
     def unseen(self) -> list[Sent]:
-        """Messages that have not arrived."""
+        """Return the messages that have not arrived."""
         return [waiting.message for waiting in self._waiting.values()]
 
     def trace(self) -> list[str]:
-        """What the processes had to say, one line each."""
+        """Return the events of all processes, one line each."""
         return [f"{handle} {event} {dict(fields)}" for handle, event, fields in self.events]
 
     # -- disturbances -----------------------------------------------------------------------------------------------
 
     def touch(self, for_ms: int = 0) -> None:
-        """Something is disturbed, for so long from now on: patience begins anew after it."""
+        """Record a disturbance that lasts `for_ms` from now on. Messages may be late until some time after it."""
         self.disturbed_ms = max(self.disturbed_ms, self.clock.monotonic_ms() + for_ms)
 
     def lose_answer(self) -> Fate:
-        """Lose the answer of a step; a client may wait its whole time-out for it."""
+        """Lose the answer of a step. A client may wait for it until its timeout."""
         self.touch(REQUEST_TIMEOUT_MS)
         return Fate.LOSE_ANSWER
 
     def crash(self, process: Process, *, back_after_ms: int | None = 300) -> None:
-        """End a process as kill -9 does, between two turns."""
+        """Kill a process as by kill -9, between two turns."""
         process.crash()
         self._crashed(process, back_after_ms)
 
     def crash_here(self, process: Process, *, back_after_ms: int | None = 300) -> None:
-        """End a process as kill -9 does, in the middle of a step.
+        """Kill a process as by kill -9, inside a step.
 
         Raises:
             Crash: always.
@@ -506,12 +507,12 @@ class World:
         raise Crash
 
     def pause_here(self, process: Process, for_ms: int, *, frozen: bool) -> None:
-        """Hold a process in the middle of a step, while all else goes on.
+        """Pause a process inside a step, while the rest of the world runs.
 
         Args:
-            process: the one.
+            process: the process.
             for_ms: how long.
-            frozen: as by SIGSTOP, its heartbeats too; else its threads in the client library go on.
+            frozen: whether its heartbeats stop, too, as by SIGSTOP; if not, the client library's threads continue.
         """
         process.paused = True
         self._interrupted.add(process.instance or process.handle)
@@ -526,12 +527,12 @@ class World:
         self.touch()
 
     def narrow(self, suffix: str, limit_bytes: int) -> None:
-        """Lower the limit of a topic beside the intake: it takes small batches alone."""
+        """Lower the message limit of an internal topic, so that it accepts only small batches."""
         self._narrowed.add(suffix)
         self.broker.configure(INTAKE + suffix, max_message_bytes=str(limit_bytes))
 
     def widen(self) -> None:
-        """Put the limits of the topics beside the intake back, and forbid nothing of what a process may write."""
+        """Restore the message limits of the internal topics, and remove the quota."""
         for suffix in sorted(self._narrowed):
             self.broker.configure(INTAKE + suffix, max_message_bytes=str(WIDE_BYTES))
         self._narrowed.clear()
@@ -539,34 +540,34 @@ class World:
         self.touch()
 
     def take_away(self, topic: str, *, markers_wait: bool = True) -> None:
-        """Take a target's leaders away: what is for it waits.
+        """Take a target offline, so that its messages wait.
 
         Args:
             topic: the target.
-            markers_wait: whether transactions that it is part of can't end before they are back.
+            markers_wait: whether transactions with records for it cannot end before it is back.
         """
         self.away.add(topic)
         self.broker.take_away(topic, markers_wait=markers_wait)
 
     def bring_back(self, topic: str) -> None:
-        """Bring a target's leaders back."""
+        """Bring a target online again."""
         self.away.discard(topic)
         self.broker.bring_back(topic)
         self.touch()
 
     def own_logs(self) -> list[tuple[Place, Place]]:
-        """All partitions beside the intake, each with the partition of the intake that it belongs to."""
+        """Return all internal partitions, each with the intake partition to which it belongs."""
         geometry = self.shape.geometry
         places = [(INTAKE, partition) for partition in range(self.shape.partitions)]
         return [(log, place) for place in places for log in logs_of(place, geometry) if log != place]
 
     def lose_leader(self, log: Place, place: Place, for_ms: int) -> None:
-        """Take the leader of a partition beside the intake away, for so long: its partition of the intake waits alone.
+        """Take an internal partition offline for a while. Only its intake partition waits for it.
 
         Args:
-            log: which.
-            place: the partition of the intake.
-            for_ms: until the leader is back.
+            log: the internal partition.
+            place: its intake partition.
+            for_ms: the time until the leader is back.
         """
         self.leaderless[log] = place
         self.broker.take_away(*log, markers_wait=True)
@@ -579,11 +580,11 @@ class World:
         self.touch()
 
     def put_foreign(self, place: Place, for_ms: int) -> None:
-        """Write a record that is not the service's into a partition's journal, and mend that after so long.
+        """Write a foreign record to a partition's journal, and repair the journal after a while.
 
         Args:
-            place: the partition of the intake; whoever takes it over meanwhile can't.
-            for_ms: until then.
+            place: the intake partition; until the repair, no process can take it over.
+            for_ms: the time until the repair.
         """
         offset = self.broker.append(INTAKE + JOURNAL, None, FOREIGN, None, place[1])
         self.held.add(place)
@@ -598,9 +599,10 @@ class World:
         self.touch()
 
     def _is_held(self, place: Place) -> bool:
-        """Whether what is due in a partition of the intake can't fire, by nobody's fault.
+        """Return whether an intake partition cannot fire its due messages, without a fault of the service.
 
-        Who was interrupted in a transaction whose end waits for a leader can't be shut out before that is there.
+        A process that was interrupted in a transaction, whose end waits for a leader, cannot be fenced before that
+        leader is back.
         """
         return (
             place in self.held
@@ -609,13 +611,13 @@ class World:
         )
 
     def hide(self, topic: str, for_ms: int) -> None:
-        """Have a broker know nothing of a topic for a while."""
+        """Make a broker forget a topic for a while."""
         self.broker.hide(topic)
         self.clock.call_at(self.clock.monotonic_ms() + for_ms, lambda: self.broker.hide(topic, hidden=False))
         self.touch(for_ms)
 
     def _was_interrupted(self, transactional_id: str) -> bool:
-        """Whether the process of an id was interrupted, or is gone."""
+        """Return whether the process of a transactional id was interrupted or has ended."""
         alive = {process.instance or process.handle for process in self.processes if process.worker is not None}
         name = transactional_id.removeprefix(f"{GROUP}.")
         return not any(name.startswith(f"{one}-") for one in alive - self._interrupted)
@@ -625,12 +627,13 @@ class World:
         self._restarts.append(_Restart(self.clock.monotonic_ms() + after_ms, process))
 
     def make_anew(self, *suffixes: str) -> None:
-        """Topics of the intake are deleted and made anew, as by somebody who thinks them his own.
+        """Delete topics of the intake and create them again, as an operator might do by mistake.
 
         Args:
-            suffixes: of their names; the empty one is the intake's: nothing is promised of what was sent to it before.
+            suffixes: the suffixes of their names. The empty suffix is the intake itself: nothing is promised for the
+                messages that were sent to it before.
         """
-        self.widen()  # or the start refuses topics that take so little
+        self.widen()  # the start refuses topics with a low message limit
         for suffix in suffixes:
             self.broker.delete_topic(INTAKE + suffix)
         self._prepare()
@@ -641,7 +644,7 @@ class World:
         self.touch()
 
     def _forget(self, messages: Sequence[Sent]) -> None:
-        """Expect no more of messages; others will stand in their places."""
+        """Expect nothing for these messages any more; other messages will get their offsets."""
         self._former.update(message.id for message in messages)
         self._forgotten += len(messages)
         for message in messages:
@@ -652,7 +655,7 @@ class World:
             self._seen[kind] = [one for one in seen if one.id not in self._former]
 
     def lose_end(self, partition: int, end: int) -> None:
-        """What a partition of the intake holds from an offset on is lost; nothing is promised of it."""
+        """Drop the records of an intake partition from offset `end` on. Nothing is promised for these messages."""
         place = (INTAKE, partition)
         self.broker.truncate(INTAKE, end, partition)
         self._forget([message for message in self.sent if message.place == place and message.offset >= end])
@@ -660,7 +663,11 @@ class World:
         self.touch()
 
     def until_refused(self) -> str | None:
-        """Run one process alone, as an operator who looks; why it does not serve all, or None where it does."""
+        """Run the first process alone until it serves or quarantines each partition.
+
+        Returns:
+            Why it quarantines a partition; None if it serves all of them.
+        """
         self._restarts.clear()
         process = self.processes[0]
         if process.worker is None:
@@ -674,10 +681,10 @@ class World:
         return line
 
     def adopt(self) -> list[str]:
-        """What a start with `--adopt` does: what was sent so far may come once more, and behind what came before.
+        """Adopt partitions as `--adopt` does. Messages that were sent so far may be delivered again, and out of order.
 
         Returns:
-            Why, for each partition that was adopted.
+            The reason for each partition that was adopted.
         """
         cluster = Cluster("fake", {}, self.broker.clients("adopter"))
         reasons: list[str] = []
@@ -712,7 +719,7 @@ class World:
     def _step(self, process: Process, step: Step) -> Fate | None:
         return self.disturb(process, step)
 
-    # -- what is noted ----------------------------------------------------------------------------------------------
+    # -- observations -----------------------------------------------------------------------------------------------
 
     def _note(self, process: Process, event: str, fields: Mapping[str, Any]) -> None:
         self.events.append((process.handle, event, fields))
@@ -722,7 +729,7 @@ class World:
             self._known.take_over(place)
 
     def _accept(self, process: Process) -> None:
-        """Note which messages their owner has read in time, and how far the targets reached then."""
+        """Record which messages their owner has read in time, and where the targets' logs ended then."""
         now_ms = self.clock.now_ms()
         ends: Mapping[Place, int] | None = None
         for place, state in process.states.items():
@@ -734,12 +741,13 @@ class World:
                 latest_ms = max(now_ms, self._latest_ms)
                 if isinstance(message, SentCancel):
                     cancelled = message.message
-                    # What it is for stands in front of it, and was read before it; nothing of that was due so far.
+                    # Its message is before it in the partition, so the owner has read the message, too. The latest wall
+                    # time so far decides whether the message may already have been due.
                     after_ms = latest_ms - cancelled.due_ms
                     message.in_time = after_ms < 0 and cancelled.target is not None
                     message.may_know = after_ms < self.shape.geometry.width_ms
                     continue
-                # With less memory what was delivered is forgotten before its time.
+                # With less memory, delivered messages are forgotten earlier.
                 is_ample = self.shape.memory_budget_bytes >= AMPLE_BYTES
                 message.in_time = latest_ms < message.due_ms and is_ample
                 after_ms = latest_ms - message.due_ms
@@ -756,13 +764,13 @@ class World:
         }
 
     def _watch(self) -> bool:
-        """Read what has become visible, and complain about what should have; whether there was anything to read."""
+        """Read the newly visible records, and record overdue messages; return whether there were records."""
         wall_ms, now_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         self._latest_ms = max(self._latest_ms, wall_ms)
         records = self._reader.consume(1_000, 0)
         for record in records:
             if record.error() is not None:
-                continue  # an end was reached
+                continue  # the end of a partition
             topic = record.topic() or ""
             suffix = topic.removeprefix(INTAKE) if topic.startswith(INTAKE) else "delivered"
             headers: Any = record.headers()
@@ -783,14 +791,14 @@ class World:
             self._seen[suffix].append(seen)
             if suffix == "delivered" and (waiting := self._waiting.get(source)) is not None:
                 self._known.deliver(waiting.message)
-            if suffix != RESULTS or b'"fired"' not in (value or b""):  # that goes with a delivery, which is to be seen
+            if suffix != RESULTS or b'"fired"' not in (value or b""):  # for `fired`, the delivery itself must be seen
                 self._waiting.pop(source, None)
         if not self._paused:
             self._complain(wall_ms, now_ms)
         return bool(records)
 
     def _complain(self, wall_ms: int, now_ms: int) -> None:
-        """Note what should have become visible by now."""
+        """Record messages that should have become visible by now."""
         for waiting in self._waiting.values():
             message = waiting.message
             is_early = message.due_ms > wall_ms
