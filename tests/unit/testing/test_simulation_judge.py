@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from tarry.testing.simulation.duplicates import Duplicates, SeenResult
 from tarry.testing.simulation.known import Known
-from tarry.testing.simulation.likes import Likes, Told
 from tarry.testing.simulation.sent import Sent, SentCancel
 from tarry.testing.simulation.world import Shape, World
 
@@ -95,13 +95,13 @@ def test_where_the_first_may_be_cancelled_the_second_may_be_delivered() -> None:
 def duplicates(second: Sent, *cancels: SentCancel) -> list[str]:
     """The faults that the judge finds where both are delivered."""
     both = (FIRST, second)
-    told = [fired(message, offset) for offset, message in enumerate(both)]
-    likes = Likes(both, told, {message.source for message in both})
-    return [kind for kind, _ in likes.faults_of_duplicates(cancels, ())]
+    results = [fired(message, offset) for offset, message in enumerate(both)]
+    duplicates = Duplicates(both, results, {message.source for message in both})
+    return [kind for kind, _ in duplicates.faults_of_duplicates(cancels, ())]
 
 
-def fired(message: Sent, offset: int) -> Told:
-    return Told({"outcome": "fired", "source": message.source}, offset)
+def fired(message: Sent, offset: int) -> SeenResult:
+    return SeenResult({"outcome": "fired", "source": message.source}, offset)
 
 
 def test_due_times_of_a_world_are_ticks_of_its_wheel(seed: int) -> None:

@@ -84,7 +84,7 @@ class ClassicGroup(Seats[ClassicSeat]):
             self._prepare()
         seat = self._seats[member]
         seat.application, seat.joined = application, True
-        self._complete_if_all_are_back()
+        self._complete_if_all_rejoined()
         return member
 
     def beat(self, member: str, instance: str | None) -> bool:
@@ -130,7 +130,7 @@ class ClassicGroup(Seats[ClassicSeat]):
             self.phase = Phase.EMPTY
             self.generation += 1
         elif self.phase is Phase.PREPARING:
-            self._complete_if_all_are_back()
+            self._complete_if_all_rejoined()
         else:
             self._prepare()
 
@@ -153,7 +153,7 @@ class ClassicGroup(Seats[ClassicSeat]):
         if self.phase is Phase.COMPLETING:
             self._prepare()
             seat.joined = True
-        self._complete_if_all_are_back()
+        self._complete_if_all_rejoined()
         return member
 
     def _prepare(self) -> None:
@@ -163,15 +163,15 @@ class ClassicGroup(Seats[ClassicSeat]):
             seat.joined = False
         longest_ms = max(seat.application.rebalance_ms for seat in self._seats.values())
         self._clock.call_at(
-            self._clock.monotonic_ms() + longest_ms, partial(self._go_on_without_the_rest, self._rebalances)
+            self._clock.monotonic_ms() + longest_ms, partial(self._remove_absent_members, self._rebalances)
         )
 
-    def _go_on_without_the_rest(self, rebalance: int) -> None:
+    def _remove_absent_members(self, rebalance: int) -> None:
         if self.phase is Phase.PREPARING and rebalance == self._rebalances:
             for seat in [seat for seat in self._seats.values() if not seat.joined]:
                 self.remove(seat.id)
 
-    def _complete_if_all_are_back(self) -> None:
+    def _complete_if_all_rejoined(self) -> None:
         if self.phase is not Phase.PREPARING or not all(seat.joined for seat in self._seats.values()):
             return
         self.generation += 1

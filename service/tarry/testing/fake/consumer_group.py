@@ -66,17 +66,17 @@ class ConsumerGroup(Seats[ConsumerSeat]):
             del self._seats[held.id]
             seat.owned, seat.target = held.owned & held.target, held.target
             self._seats[member] = seat
-            self._settle()
+            self._reconcile()
         else:
             self._seats[member] = seat
-            self._aim()
+            self._retarget()
         return member
 
     def release(self, member: str, places: Iterable[Place]) -> None:
         """Take back partitions that a member has given up."""
         if (seat := self._seats.get(member)) is not None:
             seat.owned.difference_update(places)
-            self._settle()
+            self._reconcile()
 
     def leave(self, member: str) -> None:
         """Remove a dynamic member; keep a static one until its session expires, because it may return."""
@@ -106,21 +106,21 @@ class ConsumerGroup(Seats[ConsumerSeat]):
     def remove(self, member: str) -> None:
         """Remove a member, if there is one with this id."""
         if self._seats.pop(member, None) is not None:
-            self._aim()
+            self._retarget()
 
     def look_again(self) -> None:
         """Assign again if topics have changed; let members that respond again reconcile."""
         if self._assignment() != {seat.id: seat.target for seat in self._seats.values()}:
-            self._aim()
+            self._retarget()
         else:
-            self._settle()
+            self._reconcile()
 
     def _assignment(self) -> dict[str, set[Place]]:
         ranked = sorted(self._seats.values(), key=lambda seat: seat.application.instance or seat.id)
         given = assign_ranges({seat.id: seat.application.topics for seat in ranked}, self._count)
         return {member: set(places) for member, places in given.items()}
 
-    def _aim(self) -> None:
+    def _retarget(self) -> None:
         """Start a new group epoch with a new target assignment."""
         self._epoch += 1
         for member, places in self._assignment().items():
@@ -128,14 +128,14 @@ class ConsumerGroup(Seats[ConsumerSeat]):
             seat.target = places
             if seat.owned - places:
                 late_ms = self._clock.monotonic_ms() + seat.application.rebalance_ms
-                self._clock.call_at(late_ms, partial(self._put_out_if_late, seat, self._epoch))
-        self._settle()
+                self._clock.call_at(late_ms, partial(self._remove_if_late, seat, self._epoch))
+        self._reconcile()
 
-    def _put_out_if_late(self, seat: ConsumerSeat, epoch: int) -> None:
+    def _remove_if_late(self, seat: ConsumerSeat, epoch: int) -> None:
         if self._seats.get(seat.id) is seat and seat.epoch < epoch:
             self.remove(seat.id)
 
-    def _settle(self) -> None:
+    def _reconcile(self) -> None:
         """Let each member reconcile as far as it can: it cannot get partitions that another member still owns."""
         for seat in self._seats.values():
             if seat.away or not seat.application.process.responds or seat.owned - seat.target:

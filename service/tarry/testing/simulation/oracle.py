@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from tarry.kafka.types import Place
-from tarry.testing.simulation.likes import OF_CANCELS, SETTLED, Likes, Told
+from tarry.testing.simulation.duplicates import OF_CANCELS, SETTLED, Duplicates, SeenResult
 from tarry.testing.simulation.sent import Sent, SentCancel
 
 EXAMPLES = 6
@@ -88,11 +88,11 @@ def judge(
     arrivals = _by_source(delivered)
     # A dead letter does not name its position in the intake, but each message has a unique value.
     letters = _by_source(replace(one, source=by_value.get(one.value or b"", "")) for one in dead)
-    told = [Told(json.loads(one.value or b""), one.offset) for one in results]
-    of_messages = Counter(one.source for one in told if one.outcome not in OF_CANCELS)
-    settled = {one.source for one in told if one.outcome in SETTLED}
-    likes = Likes(by_source.values(), told, {*arrivals, *letters})
-    for kind, fault in [*likes.faults_of_cancels(cancels), *likes.faults_of_duplicates(cancels, repeated)]:
+    seen_results = [SeenResult(json.loads(one.value or b""), one.offset) for one in results]
+    of_messages = Counter(one.source for one in seen_results if one.outcome not in OF_CANCELS)
+    settled = {one.source for one in seen_results if one.outcome in SETTLED}
+    duplicates = Duplicates(by_source.values(), seen_results, {*arrivals, *letters})
+    for kind, fault in [*duplicates.faults_of_cancels(cancels), *duplicates.faults_of_duplicates(cancels, repeated)]:
         report.faults[kind].append(fault)
     for message in by_source.values():
         at_target, in_letters = arrivals.get(message.source, []), letters.get(message.source, [])

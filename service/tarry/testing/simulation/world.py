@@ -413,7 +413,7 @@ class World:
 
     def round(self) -> None:
         """Run one turn of each running process, in random order."""
-        self._restart_who_is_due()
+        self._restart_due_processes()
         before_ms = self.clock.monotonic_ms()
         for process in self.random.sample(self.processes, len(self.processes)):
             if not process.paused:
@@ -434,7 +434,7 @@ class World:
         self.touch()
         for topic in sorted(self.away):
             self.bring_back(topic)
-        self._restart_all_that_must()
+        self._restart_stopped_processes()
         self.run_until(lambda: not self._waiting and not self._restarts, SETTLE_MS)
         self.run(EMPTIED_MS if self.shape.geometry.levels else 1_000)
         # If the answer to a request that empties a slot was lost, the service repeats it only after its timeout.
@@ -457,7 +457,7 @@ class World:
             report.faults["refused"] = refused
         return report
 
-    def _restart_all_that_must(self) -> None:
+    def _restart_stopped_processes(self) -> None:
         """Start processes that do not run. If there are stubs, restart all, because the limits are raised now."""
         for process in self.processes:
             if self.stubs:
@@ -708,7 +708,7 @@ class World:
         if back_after_ms is not None:
             self.restart(process, back_after_ms)
 
-    def _restart_who_is_due(self) -> None:
+    def _restart_due_processes(self) -> None:
         now_ms = self.clock.monotonic_ms()
         for restart in [one for one in self._restarts if one.at_ms <= now_ms]:
             self._restarts.remove(restart)
