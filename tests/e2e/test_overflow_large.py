@@ -31,7 +31,7 @@ WIDE_WHEEL: Final[dict[str, Any]] = {
 """One level is enough: what is filed comes straight into memory."""
 LONG = 100_000
 LONG_MESSAGES = 800
-AHEAD_MS = 15_000
+AHEAD_MS = 30_000
 DEAD_WITHIN_S = 30.0
 DELIVERED_WITHIN_S = 60.0
 
