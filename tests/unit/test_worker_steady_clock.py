@@ -11,8 +11,9 @@ from tarry.kafka.settings import Cluster
 from tarry.service.metrics.families import CLOCK_AHEAD
 from tarry.service.metrics.tally import Tally
 from tarry.service.worker.aside import Aside
-from tarry.service.worker.health import HealthReporter, View
+from tarry.service.worker.health import HealthReporter
 from tarry.service.worker.steady_clock import ASK_ANEW_MS, GIVE_UP_MS, SAY_EVERY_MS, STEP_MS, SteadyClock
+from tarry.service.worker.view import View
 from tarry.testing.fake import FakeBroker
 from tarry.testing.manual_clock import ManualClock
 from tarry.testing.simulation.process import OwnClock
@@ -102,12 +103,12 @@ def test_how_far_a_clock_is_ahead_is_a_gauge() -> None:
     machine, tally = Machine(), Tally()
     offsets = Offsets(machine.cluster.clients.admin(machine.cluster.client()), "g", machine.cluster)
     view = View(joined=True, waiting=0, states={}, aside=Aside(machine.own, machine.say))
-    health = HealthReporter(machine.steady, tally, 1, offsets, lambda: view, lambda _health: None)
-    health.beat()
+    health = HealthReporter(machine.steady, tally, 1, offsets, lambda _health: None)
+    health.beat(view)
     assert tally.snapshot().gauges[(CLOCK_AHEAD.name,)] == 0
     machine.own.ahead_ms = DAY_MS
     machine.run(SAY_EVERY_MS)
-    health.beat()
+    health.beat(view)
     assert tally.snapshot().gauges[(CLOCK_AHEAD.name,)] == DAY_MS / 1000
 
 

@@ -30,15 +30,15 @@ from operator import attrgetter
 
 from tarry.core.batch import UNBOUNDED, Batch, Filing, Settlement
 from tarry.core.message import DeadMessage, FiledMessage, HeldCancel
+from tarry.core.partition_progress import Progress
 from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.origin import Origin
-from tarry.core.progress.progress import Progress
 from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.source import Source
 from tarry.core.request.reader import RequestReader
-from tarry.core.wheel.draining import DrainedRecords
 from tarry.core.wheel.overflow import Overflow
 from tarry.core.window.arrivals import Arrivals
+from tarry.core.window.drained_records import DrainedRecords
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.letters import LARGE_BYTES, Bundle, Letters
 from tarry.core.window.memory import Memory

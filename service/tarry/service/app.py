@@ -18,8 +18,8 @@ from tarry import __version__
 from tarry.clock import SystemClock
 from tarry.config import Config, Intake
 from tarry.config.tree import MOST_PROCESSES, Service
+from tarry.core.longest_checkpoint import longest_checkpoint
 from tarry.core.progress.checkpoint import LIMIT, Geometry
-from tarry.core.progress.longest_checkpoint import longest_checkpoint
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.levels import levels_for

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tarry.core.longest_checkpoint import longest_checkpoint
 from tarry.core.progress.checkpoint import (
     LIMIT,
     Checkpoint,
@@ -15,7 +16,6 @@ from tarry.core.progress.checkpoint import (
     Geometry,
     decode,
 )
-from tarry.core.progress.longest_checkpoint import longest_checkpoint
 from tarry.core.progress.origin import Origin
 from tarry.core.wheel.overflow import MOST_ENTRIES
 

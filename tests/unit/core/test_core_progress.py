@@ -1,11 +1,11 @@
 """What a summary says, and what its commit does to the pointers."""
 
+from tarry.core.partition_progress import MOST_BYTES, Progress
 from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.journal import Done
 from tarry.core.progress.journal import decode as decode_record
-from tarry.core.progress.progress import MOST_BYTES, Progress
 from tarry.core.progress.recovered import Buckets, Recovered
 from tarry.core.progress.source import INTAKE
 from tarry.core.wheel.overflow import Overflow

@@ -1,11 +1,10 @@
 """The health report of a process, once a second: that its loop goes round, whether it is ready, and its gauges."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tarry.core.partition import PartitionState
 from tarry.kafka.offsets import Offsets, Pending
-from tarry.kafka.types import Place
 from tarry.service.metrics.families import (
     ASSIGNED,
     BUDGET_BYTES,
@@ -17,14 +16,16 @@ from tarry.service.metrics.families import (
     QUARANTINED,
     REFUSED_LETTERS,
     REPLAYING,
-    TAKEOVER_SECONDS,
     UNEMPTIED,
     WAITING,
     WITHOUT_LEADER,
 )
 from tarry.service.metrics.tally import Key, Tally
-from tarry.service.worker.aside import Aside
 from tarry.service.worker.steady_clock import SteadyClock
+from tarry.service.worker.view import View
+
+if TYPE_CHECKING:
+    from tarry.kafka.types import Place
 
 EVERY_MS = 1_000
 """How often a report is sent."""
@@ -43,28 +44,6 @@ class Health:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """The present state of the loop.
-
-    Attributes:
-        joined: whether the group has assigned us partitions, or an empty assignment.
-        waiting: how many partitions wait to be taken over.
-        states: the partitions that are taken over.
-        aside: the partitions that cannot be served now.
-    """
-
-    joined: bool
-    waiting: int
-    states: Mapping[Place, PartitionState]
-    aside: Aside
-
-    @property
-    def replaying(self) -> int:
-        """How many of our partitions do not fire yet; those that are set aside do not count."""
-        return self.waiting + sum(state.replaying for state in self.states.values())
-
-
 class HealthReporter:
     """Sends a report at most once a second, however often `turn` is called.
 
@@ -73,7 +52,6 @@ class HealthReporter:
         tally: takes the gauges.
         budget_bytes: the memory for held messages.
         offsets: asks the brokers for offsets.
-        look: returns the present state of the loop.
         send: takes the health; must not wait.
     """
 
@@ -83,46 +61,33 @@ class HealthReporter:
         tally: Tally,
         budget_bytes: int,
         offsets: Offsets,
-        look: Callable[[], View],
         send: Callable[[Health], None],
     ) -> None:
         self._clock = clock
         self._tally = tally
         self._budget_bytes = budget_bytes
         self._offsets = offsets
-        self._look = look
         self._send = send
         self._next_ms = 0
-        self._taking_over_since_ms: int | None = None
         self._asked: Pending | None = None
         self._ends: dict[Place, int] = {}
 
-    def turn(self) -> None:
-        """Send a report, if it is time."""
+    def turn(self, look: Callable[[], View]) -> None:
+        """Send a report, if it is time.
+
+        Args:
+            look: returns the present state of the partitions; called only then.
+        """
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + EVERY_MS
-            self.beat()
+            self.beat(look())
 
-    def beat(self) -> None:
+    def beat(self, view: View) -> None:
         """Send a report now: after a change that others wait for, and at the end."""
-        view = self._look()
         self._ask_ends(view)
         self._tally.replace_gauges(self._gauges(view))
         self._send(_health(view))
-
-    def taking_over(self) -> None:
-        """Begin to measure a take-over: the group has assigned us partitions, or all of ours are taken over anew."""
-        if self._taking_over_since_ms is None:
-            self._taking_over_since_ms = self._clock.monotonic_ms()
-
-    def serving(self) -> None:
-        """End the measurement: all partitions are taken over and replayed."""
-        if self._taking_over_since_ms is not None:
-            took_ms = self._clock.monotonic_ms() - self._taking_over_since_ms
-            self._taking_over_since_ms = None
-            self._tally.observe(TAKEOVER_SECONDS, took_ms / 1000)
-        self.beat()
 
     def _ask_ends(self, view: View) -> None:
         """Note the ends of the intakes from the last request, and ask again, without waiting."""

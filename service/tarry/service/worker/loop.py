@@ -20,7 +20,7 @@ from tarry.service.worker.counting import declare_counters
 from tarry.service.worker.draining import Draining
 from tarry.service.worker.filing import Filer
 from tarry.service.worker.firing import Firing
-from tarry.service.worker.health import Health, HealthReporter, View
+from tarry.service.worker.health import Health, HealthReporter
 from tarry.service.worker.letters import LetterWriter
 from tarry.service.worker.maintenance import Maintenance
 from tarry.service.worker.ownership import Ownership
@@ -31,6 +31,7 @@ from tarry.service.worker.reading import Reading
 from tarry.service.worker.rereading import Rereading
 from tarry.service.worker.steady_clock import SteadyClock
 from tarry.service.worker.targets import Targets
+from tarry.service.worker.view import View
 
 READ_WAIT_MS = 10
 """The longest that a turn waits for records.
@@ -144,9 +145,7 @@ class Worker:
             on_event,
         )
         self._bucket_counts = BucketCounts(connections.offsets, clock)
-        self._health = HealthReporter(
-            self._steady, tally, plan.memory_budget_bytes, connections.offsets, self.look, on_health
-        )
+        self._health = HealthReporter(self._steady, tally, plan.memory_budget_bytes, connections.offsets, on_health)
         self._reading = Reading(
             connections.reader, plan.intakes, plan.memory_budget_bytes, self._steady, tally, on_event
         )
@@ -168,10 +167,10 @@ class Worker:
             self._parking,
             self._letters,
             self._maintenance,
-            self._health,
             self._publishing,
             tally,
             on_event,
+            lambda: self._health.turn(self.look),
         )
         connections.membership.join(self._owned)
 
@@ -218,14 +217,16 @@ class Worker:
             raise
         except FatalError as error:
             owned.begin_anew(error)
-        owned.announce()
+        if owned.begins_to_serve():
+            self._health.beat(self.look())
+            self._on_event("serving", partitions=[f"{topic}/{partition}" for topic, partition in sorted(owned.states)])
         self._publishing.turn(owned.states)
-        self._health.turn()
+        self._health.turn(self.look)
 
     def hand_over(self) -> None:
         """Release all our partitions."""
         self._owned.hand_over()
-        self._health.beat()
+        self._health.beat(self.look())
 
     def close(self) -> None:
         """Leave the group, which releases the partitions that are still ours, and close the clients."""

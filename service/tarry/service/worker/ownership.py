@@ -1,16 +1,16 @@
 """Which partitions are ours: assigned by the group, taken over, then released, lost or taken over anew.
 
-The life of a partition: assigned → taken over (its state is built, the gate is closed) → replayed (the gate opens) →
-served → released or lost. A take-over may wait for brokers, but a rebalance callback must not. So the callback only
-notes the assigned partitions, and the loop takes them over. A classic group revokes all partitions at a rebalance and
-gives most of them back: their states stand by meanwhile. A partition that cannot be served is set aside (`Aside`); the
-others go on.
+The lives of a partition and of the membership are tables: `tarry.core.lifecycle`. A take-over may wait for brokers, but
+a rebalance callback must not. So the callback only notes the assigned partitions, and the loop takes them over. A
+classic group revokes all partitions at a rebalance and gives most of them back: their states stand by meanwhile. A
+partition that cannot be served is set aside (`Aside`); the others go on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from tarry.clock import Clock
+from tarry.core.lifecycle import Event, Lives, MemberEvent, MemberLife, MemberPhase, Phase
 from tarry.core.partition import PartitionState
 from tarry.core.progress.recovered import Recovered
 from tarry.errors import (
@@ -28,14 +28,13 @@ from tarry.kafka.own_logs import Seen
 from tarry.kafka.partition_logs import logs_of, proof_of
 from tarry.kafka.rights import denial
 from tarry.kafka.types import OffsetMetadata, Place
-from tarry.service.metrics.families import REBALANCES, TAKEOVERS
+from tarry.service.metrics.families import REBALANCES, TAKEOVER_SECONDS, TAKEOVERS
 from tarry.service.metrics.tally import Tally
 from tarry.service.worker.aside import Aside
 from tarry.service.worker.connections import Connections
 from tarry.service.worker.draining import Draining
 from tarry.service.worker.filing import Filer
 from tarry.service.worker.firing import Firing
-from tarry.service.worker.health import HealthReporter, View
 from tarry.service.worker.letters import LetterWriter
 from tarry.service.worker.maintenance import Maintenance
 from tarry.service.worker.parking import Parking
@@ -45,6 +44,7 @@ from tarry.service.worker.reading import Reading
 from tarry.service.worker.standby import Standby
 from tarry.service.worker.static_member import StaticMember
 from tarry.service.worker.takeovers import Refused, Taken, TakeOvers
+from tarry.service.worker.view import View
 from tarry.timer import TimingWheel
 
 RETRY_MS = 100
@@ -85,10 +85,10 @@ class Ownership:
         parking: stopped before partitions are given up.
         letters: stopped before partitions are given up.
         maintenance: forgets partitions that are not ours any more.
-        health: notified of take-overs.
         publishing: notified of partitions that were taken over.
         tally: counts metrics.
         on_event: takes an event's name and fields, for the log.
+        on_long_step: called after a step that may have taken seconds, to show that the process lives.
     """
 
     def __init__(
@@ -103,10 +103,10 @@ class Ownership:
         parking: Parking,
         letters: LetterWriter,
         maintenance: Maintenance,
-        health: HealthReporter,
         publishing: Publishing,
         tally: Tally,
         on_event: Callable[..., None],
+        on_long_step: Callable[[], None],
     ) -> None:
         self._plan = plan
         self._clock = clock
@@ -117,16 +117,17 @@ class Ownership:
         self._side_writers = (filer, parking, letters)
         """The parts that have producers of their own, beside the firing producer."""
         self._maintenance = maintenance
-        self._health = health
         self._publishing = publishing
         self._tally = tally
         self._on_event = on_event
+        self._on_long_step = on_long_step
+        self._lives = Lives()
+        self._member = MemberLife()
         self.states: dict[Place, PartitionState] = {}
         """The partitions that are taken over."""
         self._standby = Standby(connections, lambda states: firing.commit_rest(states, released=False))
         self._static_member = StaticMember(connections, clock, on_event)
         self._taking_over = TakeOvers(plan, clock, connections, on_event)
-        self._waiting: set[Place] = set()
         self._aside = Aside(clock, on_event)
         self._away: set[Place] = set()
         """Partitions with a log that had no leader, or could not be read, at the last look."""
@@ -138,16 +139,13 @@ class Ownership:
         """Whether the committed checkpoints do not name our new transactional ids yet."""
         self._retry_at_ms = 0
         self._announced = False
+        self._taking_over_since_ms: int | None = None
         self._lost_producer: FatalError | None = None
-        self._waits_for_instance = False
-        self._joined = False
-        self._rejoin_at_ms: int | None = None
-        self._rejoined = False
 
     def view(self) -> View:
         """Return the state of our partitions, for the health report."""
-        waiting = sum(place not in self._aside for place in self._waiting)
-        return View(self._joined or self._connections.membership.joined, waiting, self.states, self._aside)
+        joined = self._member.phase is MemberPhase.MEMBER or self._connections.membership.joined
+        return View(joined, len(self._unserved), self.states, self._aside)
 
     def turn(self) -> None:
         """Serve the group's callbacks, and take over the partitions that wait for it.
@@ -161,69 +159,91 @@ class Ownership:
         self._serve_the_group()
         if self._lost_producer is not None:
             raise self._lost_producer
-        if self._rejoin_at_ms is not None and self._clock.monotonic_ms() >= self._rejoin_at_ms:
+        if self._member.has_waited(LOST_MS, self._clock.monotonic_ms()):
             self._join_after_loss()
         self._change_stuck_names()
         seen = self._connections.own_logs.turn(self._ours)
         if seen is not None:
             self._act_on_logs(seen)
-        self._waiting.update(self._aside.due(self._away))
+        set_aside = self._lives.having(Phase.AWAY, Phase.QUARANTINED)
+        self._lives.move(Event.DUE, set_aside.intersection(self._aside.due(self._away)))
         if self._waiting and self._clock.monotonic_ms() >= self._retry_at_ms:
             self._take_over()
 
     @property
     def _ours(self) -> list[Place]:
         """All partitions that the group has assigned to us."""
-        return sorted({*self.states, *self._waiting, *self._aside})
+        return sorted(self._lives.having(*Phase) - self._lives.having(Phase.STANDING_BY))
+
+    @property
+    def _waiting(self) -> set[Place]:
+        """Our partitions that are to be taken over; for some a take-over is under way."""
+        return self._lives.having(Phase.WAITING, Phase.TAKING_OVER)
+
+    @property
+    def _unserved(self) -> list[Place]:
+        """Those of them that were not set aside, and are not just tried again."""
+        return [place for place in self._waiting if place not in self._aside]
 
     def _serve_the_group(self) -> None:
-        try:
-            if not self._static_member:
+        if self._member.phase is not MemberPhase.SHUT_OUT:
+            try:
                 self._connections.membership.poll()
-        except MembershipLostError as error:
-            self._lose_all()
-            self._static_member.begin(error)
-        self._static_member.turn()
+            except MembershipLostError as error:
+                # No callback follows an error that ends the membership.
+                self.lost(self._ours)
+                self._move_member(MemberEvent.ENDED)
+                self._static_member.begin(error)
+        if self._member.phase is MemberPhase.SHUT_OUT and self._static_member.turn():
+            self._move_member(MemberEvent.REJOINED)
+            self._connections.membership.rejoin()
 
-    def _lose_all(self) -> None:
-        """Drop all our partitions, taken over or not: no callback follows an error that ends the membership."""
-        self._joined = False
-        self.lost(self._ours)
+    def _move_member(self, event: MemberEvent) -> None:
+        self._member.move(event, self._clock.monotonic_ms())
 
     @property
     def is_taking_over(self) -> bool:
         """Whether a take-over is under way, so that the loop should come back soon."""
         return bool(self._taking_over.places)
 
-    def announce(self) -> None:
-        """Report once that all our partitions are served, except those that are set aside."""
-        if self._announced or not self.states or any(place not in self._aside for place in self._waiting):
-            return
+    def begins_to_serve(self) -> bool:
+        """Return, once, that all our partitions are served, except those that are set aside."""
+        if self._announced or not self.states or self._unserved:
+            return False
         if any(state.replaying for state in self.states.values()):
-            return
+            return False
         self._announced = True
-        self._health.serving()
-        self._on_event("serving", partitions=_text(self.states))
+        if self._taking_over_since_ms is not None:
+            took_ms = self._clock.monotonic_ms() - self._taking_over_since_ms
+            self._taking_over_since_ms = None
+            self._tally.observe(TAKEOVER_SECONDS, took_ms / 1000)
+        return True
+
+    def _note_take_over(self) -> None:
+        """Partitions of ours are to be taken over: begin to measure how long that takes."""
+        self._announced = False
+        if self._taking_over_since_ms is None:
+            self._taking_over_since_ms = self._clock.monotonic_ms()
 
     # -- the group's callbacks --------------------------------------------------------------------------------------
 
     def assigned(self, places: Sequence[Place]) -> None:
         """Note these partitions for a take-over."""
         self._on_event("assigned", partitions=_text(places))
-        self._waits_for_instance = False
-        self._rejoin_at_ms, self._rejoined = None, False
-        self._joined = True
+        self._move_member(MemberEvent.ASSIGNED)
         self._tally.count(REBALANCES, 1, "assigned")
         self._standby.keep(places)
-        self._waiting.update(places)
-        if places:
-            self._health.taking_over()
+        self._forget_standby()
+        self._lives.move(Event.ASSIGNED, places)
         self._announced = False
+        if places:
+            self._note_take_over()
 
     def revoked(self, places: Sequence[Place]) -> None:
         """Release these partitions. No firing transaction is open: the loop finishes each one before it polls."""
         self._stop_side_producers()
         states = [self.states[place] for place in places if place in self.states]
+        places = [place for place in places if place in self._lives]
         if states or self._waiting.intersection(places):  # at shutdown `hand_over` has released them already
             self._tally.count(REBALANCES, 1, "revoked")
         self._taking_over.give_up(places)
@@ -234,6 +254,10 @@ class Ownership:
                 self._standby.put(state, released[state.place])
             else:
                 state.close()
+        # A partition that is revoked before it was resumed goes on standing by.
+        kept = {place for place in places if place in self._standby}
+        self._lives.move(Event.KEPT, kept)
+        self._lives.move(Event.GIVEN_UP, [place for place in places if place not in kept])
         self._aside.forget(places)
         self._taking_over.part_with(places)
         self._on_event("revoked", partitions=_text(places))
@@ -241,18 +265,20 @@ class Ownership:
     def hand_over(self) -> None:
         """Release all our partitions, for other owners."""
         self.revoked([*self.states, *self._taking_over.places])
+        self._lives.move(Event.GIVEN_UP, self._lives.having(Phase.AWAY, Phase.QUARANTINED))
         self._aside.clear()
-        self._standby.clear()
+        self._clear_standby()
 
     def lost(self, places: Sequence[Place]) -> None:
         """Drop these partitions: they belong to another member."""
         self._stop_side_producers()
         self._drop(places)
+        self._lives.move(Event.GIVEN_UP, [place for place in places if place in self._lives])
         self._aside.forget(places)
         self._taking_over.part_with(places)
-        self._standby.clear()
+        self._clear_standby()
         if places and self._connections.membership.is_incremental:
-            self._rejoin_at_ms = self._clock.monotonic_ms() + LOST_MS
+            self._move_member(MemberEvent.LOST)
         self._tally.count(REBALANCES, 1, "lost")
         self._on_event("lost", partitions=_text(places))
 
@@ -300,10 +326,23 @@ class Ownership:
         if held:
             self._reading.shut(held)
         self._draining.forget(held)
-        self._waiting.difference_update(places)
         self._taking_over.forget(places)
+        self._note_stopped()
         self._maintenance.forget(places)
         return [self.states.pop(place) for place in held]
+
+    def _note_stopped(self) -> None:
+        """Take-overs that are not under way any more are to begin again."""
+        self._lives.move(Event.STOPPED, self._lives.having(Phase.TAKING_OVER) - self._taking_over.places)
+
+    def _clear_standby(self) -> None:
+        self._standby.clear()
+        self._forget_standby()
+
+    def _forget_standby(self) -> None:
+        """Give up the partitions whose kept states were dropped."""
+        standing = self._lives.having(Phase.STANDING_BY)
+        self._lives.move(Event.GIVEN_UP, [place for place in standing if place not in self._standby])
 
     # -- beginning again --------------------------------------------------------------------------------------------
 
@@ -315,36 +354,37 @@ class Ownership:
         for one in self._side_writers:
             one.forget()
         self._drop(places)
+        self._lives.move(Event.RESTARTED, places)
         self._taking_over.clear()
-        self._standby.clear()
+        self._note_stopped()
+        self._clear_standby()
         for transactor in self._connections.transactors:
             transactor.close()
-        self._waiting.update(places)
-        self._health.taking_over()
+        self._note_take_over()
         self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
-        self._announced = False
 
     def join_again(self, error: RejoinError) -> None:
         """Join as a new member, after a wait; under KIP-848 a dead member keeps its instance until its session ends."""
         wait_ms = REJOIN_MS
         if not isinstance(error, InstanceInUseError):
             self._on_event("group_gone", reason=str(error))
-            self._lose_all()
+            self._move_member(MemberEvent.GROUP_GONE)
+            self.lost(self._ours)
             wait_ms = GONE_MS
-        elif not self._waits_for_instance:
+        elif self._member.phase is not MemberPhase.INSTANCE_IN_USE:
             self._on_event("instance_in_use", reason=str(error))
-            self._waits_for_instance = True
+            self._move_member(MemberEvent.INSTANCE_TAKEN)
         self._clock.sleep(wait_ms / 1000)
         self._connections.membership.rejoin()
 
     def _join_after_loss(self) -> None:
         """Join anew if no partition was assigned since some were lost; after the first time, only if not a member."""
-        self._rejoin_at_ms = None
-        if self._rejoined and self._connections.membership.joined:
+        if self._member.phase is MemberPhase.REJOINED and self._connections.membership.joined:
+            self._move_member(MemberEvent.CONFIRMED)
             return
+        self._move_member(MemberEvent.WAITED)
         self._on_event("joining_anew", waited_ms=LOST_MS)
         self._connections.membership.rejoin()
-        self._rejoined, self._rejoin_at_ms = True, self._clock.monotonic_ms() + LOST_MS
 
     # -- set aside --------------------------------------------------------------------------------------------------
 
@@ -352,7 +392,7 @@ class Ownership:
         """Stop serving the partition that has this faulty log, until an operator has repaired it."""
         for place in self._ours:
             if error.log in logs_of(place, self._plan.intakes[place[0]].geometry):
-                self._set_aside({place: str(error)}, self._aside.quarantine)
+                self._quarantine({place: str(error)})
 
     def _act_on_logs(self, seen: Seen) -> None:
         """Set aside partitions that cannot be served in the present state of their logs.
@@ -362,10 +402,13 @@ class Ownership:
         """
         unreadable = {place: why for place, why in seen.unreadable.items() if place not in self.states}
         self._away = {*seen.away, *unreadable}
-        self._set_aside({**unreadable, **seen.away}, self._aside.wait)
-        self._set_aside(seen.missing, self._aside.quarantine)
+        self._set_aside({**unreadable, **seen.away}, Event.LEADERLESS, self._aside.wait)
+        self._quarantine(seen.missing)
 
-    def _set_aside(self, reasons: Mapping[Place, str], put: Callable[[Place, str], None]) -> None:
+    def _quarantine(self, reasons: Mapping[Place, str]) -> None:
+        self._set_aside(reasons, Event.CONDEMNED, self._aside.quarantine)
+
+    def _set_aside(self, reasons: Mapping[Place, str], event: Event, put: Callable[[Place, str], None]) -> None:
         """Stop serving these partitions, and release them, so that the next owner need not fence us."""
         states = [self.states[place] for place in reasons if place in self.states]
         if states:
@@ -373,6 +416,7 @@ class Ownership:
             self._release_by_plain_commit(states)
         self._taking_over.give_up(list(reasons))
         self._drop(list(reasons))
+        self._lives.move(event, reasons)
         for place, why in reasons.items():
             put(place, why)
 
@@ -414,6 +458,7 @@ class Ownership:
         for state in self.states.values():
             state.sign(self._connections.writer)
         self._taking_over.clear()
+        self._note_stopped()
         self._has_uncommitted_names = True
         return True
 
@@ -422,7 +467,7 @@ class Ownership:
     def _take_over(self) -> None:
         """Begin the take-overs that wait, and continue those under way."""
         try:
-            if not self._taking_over.places.issuperset(self._waiting):
+            if self._lives.having(Phase.WAITING):
                 self._begin_to_take_over()
             for outcome in self._taking_over.turn():
                 if isinstance(outcome, Taken):
@@ -431,6 +476,8 @@ class Ownership:
                     self._on_refused(outcome)
         except (RetriableError, AbortableError) as error:
             self._try_again(error)
+        finally:
+            self._note_stopped()
         self._one_by_one = self._one_by_one and bool(self._waiting)
 
     def _on_refused(self, refused: Refused) -> None:
@@ -438,7 +485,7 @@ class Ownership:
         if not isinstance(refused.error, UsageError):
             self._try_again(refused.error)
         elif len(refused.places) == 1:
-            self._set_aside({refused.places[0]: str(refused.error)}, self._aside.quarantine)
+            self._quarantine({refused.places[0]: str(refused.error)})
         self._one_by_one = True
 
     def _try_again(self, error: BrokerError) -> None:
@@ -448,8 +495,8 @@ class Ownership:
 
     def _to_begin(self) -> list[Place]:
         """Return the partitions to begin: all that wait; after a refusal one, another one each time."""
-        places = sorted(self._waiting - self._taking_over.places)
-        if not self._one_by_one:
+        places = sorted(self._lives.having(Phase.WAITING))
+        if not self._one_by_one or not places:
             return places
         self._tries += 1
         return [places[self._tries % len(places)]]
@@ -457,9 +504,8 @@ class Ownership:
     def _begin_to_take_over(self) -> None:
         began_ms = self._clock.monotonic_ms()
         self._act_on_logs(self._connections.own_logs.look(self._ours))
-        if not self._waiting:
+        if not (places := self._to_begin()):
             return
-        places = self._to_begin()
         for one in self._side_writers:
             one.settle()
         # Step 0.
@@ -473,10 +519,11 @@ class Ownership:
         # Only after step 0: with a static instance's ids this fences the process that used them before, even one that
         # still runs.
         self._plan.cluster.clients.at_once([one.renew for one in self._connections.transactors if not one.started])
-        self._health.turn()
+        self._on_long_step()
         self._resume(places, began_ms)
-        if others := sorted(self._waiting.intersection(places)):
+        if others := sorted(self._lives.having(Phase.WAITING).intersection(places)):
             self._taking_over.begin(others, began_ms)
+            self._lives.move(Event.BEGUN, others)
 
     def _resume(self, places: Sequence[Place], began_ms: int) -> None:
         """Resume the partitions that stand by; they are served, whether or not the others' take-over succeeds."""
@@ -486,7 +533,7 @@ class Ownership:
         others = list(self.states)
         self.states.update(resumed)
         self._reading.open({place: state.position for place, state in resumed.items()}, others)
-        self._waiting.difference_update(resumed)
+        self._lives.move(Event.RESUMED, resumed)
         self._aside.back(resumed)
         self._on_event("resumed", partitions=_text(resumed), took_ms=self._clock.monotonic_ms() - began_ms)
 
@@ -524,7 +571,7 @@ class Ownership:
                 took_ms=taken.took_ms,
             )
         self._reading.open({place: found.low for place, found in taken.recovered.items()}, others)
-        self._waiting.difference_update(taken.recovered)
+        self._lives.move(Event.TAKEN_OVER, taken.recovered)
         self._publishing.taken_over(taken.recovered)
         self._aside.back(taken.recovered)
 

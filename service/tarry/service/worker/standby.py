@@ -46,6 +46,9 @@ class Standby:
         self._commit_rest = commit_rest
         self._standing: dict[Place, _Standing] = {}
 
+    def __contains__(self, place: Place) -> bool:
+        return place in self._standing
+
     def put(self, state: PartitionState, released: OffsetMetadata) -> None:
         """Keep a partition's state.
 

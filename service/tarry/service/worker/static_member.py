@@ -43,10 +43,6 @@ class StaticMember:
         self._held_since_ms: int | None = None
         self._ask_at_ms = 0
 
-    def __bool__(self) -> bool:
-        """Whether this member is out of its group, as far as it knows."""
-        return self._error is not None
-
     def begin(self, error: MembershipLostError) -> None:
         """Begin to ask, after the membership has ended; all our partitions are given up already."""
         try:
@@ -57,8 +53,8 @@ class StaticMember:
         self._error, self._held_since_ms = error, None
         self._on_event("shut_out", reason=str(error))
 
-    def turn(self) -> None:
-        """Find out which member holds the instance; join anew if it is no member, or our own.
+    def turn(self) -> bool:
+        """Find out which member holds the instance; return whether it is no member, or our own: then we may join anew.
 
         Raises:
             MembershipLostError: another member holds it for so long that its process is running; or this process has no
@@ -67,19 +63,19 @@ class StaticMember:
         """
         error, instance = self._error, self._connections.membership.static_instance
         if error is None:
-            return
+            raise AssertionError("nothing has ended the membership")
         if instance is None:
             raise error
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._ask_at_ms:
-            return
+            return False
         self._ask_at_ms = now_ms + ASK_EVERY_MS
         held_since_ms, self._held_since_ms = self._held_since_ms, None
         if self._connections.group.member_of(instance) in {None, self._connections.membership.member_id}:
             self._on_event("shut_out_by_itself")
             self._error = None
-            self._connections.membership.rejoin()
-            return
+            return True
         self._held_since_ms = now_ms if held_since_ms is None else held_since_ms
         if now_ms > self._held_since_ms + TWIN_AFTER_MS:
             raise error
+        return False
