@@ -11,7 +11,7 @@ from random import Random
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tarry.client.retry.core.key_queue import Bury, Handle, KeyQueues, PassOver, SendOff, Ticket, Trouble
+from tarry.client.retry.core.key_queue import Handle, KeyQueues, SendOff, Skip, Ticket, ToDeadLetters, Trouble
 
 START_MS = 1_700_000_000_000
 LEAST_MS = 50
@@ -98,9 +98,9 @@ class OrderedRetry(RuleBasedStateMachine):
                 self.open.settled.append((key, offset))
             case SendOff():
                 self.send(decision, key, offset)
-            case Bury(ticket):
+            case ToDeadLetters(ticket):
                 self.open.buried.append((key, offset, ticket))
-            case PassOver():
+            case Skip():
                 raise AssertionError(f"{key!r} {offset}: nothing comes twice here")
 
     def send(self, sent: SendOff, key: bytes, offset: int) -> None:

@@ -15,7 +15,7 @@ from tarry.client import CancelReceipt, OutcomeMetrics, Receipt
 from tarry.client.outcome.follower import consume
 from tarry.client.outcome.recent import RecentResults
 from tarry.client.outcome.result import Result, Wanted, parsed_result
-from tarry.client.outcome.waiting import WaitingRoom
+from tarry.client.outcome.waiting import PendingOutcomes
 from tarry.clock import SystemClock
 from tarry.errors import BrokerError, FatalError
 from tarry.handle import Handle
@@ -35,34 +35,34 @@ def _value(outcome: str, source: str = "in/0/3", **more: object) -> bytes:
 
 
 class _Fed:
-    """A room, and a source of results for it."""
+    """Pending outcomes, and a source of results for them."""
 
     def __init__(self) -> None:
         self.recent = RecentResults(10_000, {0: 0})
-        self.room = WaitingRoom("test", self.recent, SystemClock())
+        self.pending = PendingOutcomes("test", self.recent, SystemClock())
         self._offset = 0
 
     def feed(self, value: bytes | None, key: tuple[int, bytes] = KEY) -> None:
-        self.room.arrive(key, self._offset, value)
+        self.pending.arrive(key, self._offset, value)
         self._offset += 1
 
     def wait(
         self, subject: Receipt | CancelReceipt | Handle, timeout_s: float | None = None, *, interim: bool = False
     ) -> Future[Result]:
-        return self.room.watch(Wanted(subject, interim), timeout_s).future
+        return self.pending.watch(Wanted(subject, interim), timeout_s).future
 
 
 @pytest.fixture
 def fed() -> Iterator[_Fed]:
     fed = _Fed()
-    fed.room.start()
+    fed.pending.start()
     yield fed
-    fed.room.fail(FatalError("the test is over"))
-    fed.room.shutdown()
+    fed.pending.fail(FatalError("the test is over"))
+    fed.pending.shutdown()
 
 
 def _is_empty(fed: _Fed) -> bool:
-    return (fed.room.waiting, fed.room.watched(), fed.room.delayed()) == (0, 0, 0)
+    return (fed.pending.waiting, fed.pending.watched(), fed.pending.delayed()) == (0, 0, 0)
 
 
 def test_a_result_that_arrives_is_the_answer_of_all_who_wait_for_it(fed: _Fed) -> None:
@@ -70,7 +70,7 @@ def test_a_result_that_arrives_is_the_answer_of_all_who_wait_for_it(fed: _Fed) -
     fed.feed(_value("fired"))
     assert by_receipt.result(5)["outcome"] == by_handle.result(5)["outcome"] == "fired"
     assert not other.done()
-    assert (fed.room.waiting, fed.room.delayed()) == (1, 1)
+    assert (fed.pending.waiting, fed.pending.delayed()) == (1, 1)
 
 
 def test_a_result_that_came_before_is_remembered(fed: _Fed) -> None:
@@ -131,30 +131,30 @@ def test_when_the_time_is_over_it_is_a_timeout_error(fed: _Fed) -> None:
     future = fed.wait(RECEIPT, 0.05)
     with pytest.raises(TimeoutError, match=r"no outcome of 1\.in\.0\..* within 0\.05 s"):
         future.result(5)
-    wait_until(lambda: (fed.room.waiting, fed.room.delayed()) == (0, 0), "it has left")
+    wait_until(lambda: (fed.pending.waiting, fed.pending.delayed()) == (0, 0), "it has left")
     fed.feed(_value("fired"))
-    assert fed.room.watched() == 0
+    assert fed.pending.watched() == 0
 
 
 def test_a_future_that_is_cancelled_waits_no_more(fed: _Fed) -> None:
     future = fed.wait(RECEIPT, 60)
     assert future.cancel()
-    assert (fed.room.waiting, fed.room.delayed()) == (0, 0)
+    assert (fed.pending.waiting, fed.pending.delayed()) == (0, 0)
     fed.feed(_value("fired"))
     assert future.cancelled()
-    assert fed.room.watched() == 0
+    assert fed.pending.watched() == 0
 
 
 def test_a_failure_is_that_of_all_who_wait_and_of_all_who_come_later(fed: _Fed) -> None:
     futures = [fed.wait(RECEIPT), fed.wait(HANDLE, 60)]
-    fed.room.fail(FatalError("gone"))
-    fed.room.fail(FatalError("closed"))
+    fed.pending.fail(FatalError("gone"))
+    fed.pending.fail(FatalError("closed"))
     for future in futures:
         with pytest.raises(FatalError, match="gone"):
             future.result(5)
     with pytest.raises(FatalError, match="gone"):
         fed.wait(RECEIPT)
-    wait_until(lambda: (fed.room.waiting, fed.room.delayed()) == (0, 0), "all have left")
+    wait_until(lambda: (fed.pending.waiting, fed.pending.delayed()) == (0, 0), "all have left")
 
 
 def test_nothing_is_missed_where_results_arrive_while_many_begin_to_wait(fed: _Fed) -> None:
@@ -180,8 +180,8 @@ def test_nothing_is_missed_where_results_arrive_while_many_begin_to_wait(fed: _F
 def test_what_is_purged_leaves_nothing_under_any_key(fed: _Fed) -> None:
     for number in range(3_000):
         fed.wait(Handle("in", 0, DUE_MS, f"{number:036d}"), 0.05)
-    wait_until(lambda: fed.room.waiting == 0, "all time-outs are over")
-    wait_until(lambda: fed.room.watched() == 0, "their entries are purged")
+    wait_until(lambda: fed.pending.waiting == 0, "all time-outs are over")
+    wait_until(lambda: fed.pending.watched() == 0, "their entries are purged")
 
 
 def test_the_sizes_are_gauges_by_intake() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from confluent_kafka import Message
 
 from tarry.client.dedup.delivered import DeliveredMessage
-from tarry.client.dedup.store import AwayError, Store, TakenOverError
+from tarry.client.dedup.store import Store, TakenOverError, UnavailableError
 from tarry.client.retry.takeover import Begin
 from tarry.clock import Clock
 from tarry.errors import BrokerError, MembershipLostError, RejoinError, RetriableError
@@ -108,7 +108,7 @@ class Loop:
         except TakenOverError as error:
             self._on_event("fenced", reason=str(error))
             self._begin_anew()
-        except (AwayError, BrokerError) as error:
+        except (UnavailableError, BrokerError) as error:
             self._on_event("begin_anew", reason=str(error))
             self._begin_anew()
 
@@ -127,7 +127,7 @@ class Loop:
         """Store the positions of these partitions, and drop them; all messages read from them are written."""
         try:
             self._store_ends(self._owned.keys() & places)
-        except (AwayError, TakenOverError) as error:
+        except (UnavailableError, TakenOverError) as error:
             self._on_event("ends_not_stored", reason=str(error))
             self._begin_anew()  # also for the partitions that stay assigned: the connection may be lost
         self.lost(places)
@@ -168,7 +168,7 @@ class Loop:
             taken = self._store.take_over(begins)
         except RejoinError:
             raise
-        except (RetriableError, AwayError) as error:
+        except (RetriableError, UnavailableError) as error:
             self._on_event("take_over_refused", reason=str(error))
             self._begin_anew()
             return

@@ -36,7 +36,7 @@ _PATIENCE: Mapping[str, Any] = {
 }
 
 
-class AwayError(TarryError):
+class UnavailableError(TarryError):
     """The database is unreachable or has aborted a transaction; a commit may or may not have succeeded. Try again."""
 
 
@@ -76,7 +76,7 @@ class Store:
         """Connect, and create the missing tables; do nothing if the connection is open.
 
         Raises:
-            AwayError: the server does not answer, or refuses.
+            UnavailableError: the server does not answer, or refuses.
         """
         if self._connection is not None and not self._connection.closed:
             return
@@ -100,7 +100,7 @@ class Store:
         """Return the partitions that have a stored offset.
 
         Raises:
-            AwayError: the database is unreachable.
+            UnavailableError: the database is unreachable.
         """
         with self._translated(), self._transaction() as cursor:
             return self._tables.known(cursor)
@@ -115,7 +115,7 @@ class Store:
             The partitions that were taken over; at the others a transaction of the old owner is open.
 
         Raises:
-            AwayError: the database is unreachable.
+            UnavailableError: the database is unreachable.
         """
         taken: dict[Place, Held] = {}
         with self._translated():
@@ -153,7 +153,7 @@ class Store:
 
         Raises:
             TakenOverError: another process has taken over a partition; nothing was written.
-            AwayError: the database is unreachable; the write may or may not be committed, so take over again.
+            UnavailableError: the database is unreachable; the write may or may not be committed, so take over again.
             Exception: the exception of the application's function; nothing was written.
         """
         with self._translated(), self._ending_idle_sessions(), self._transaction() as cursor:
@@ -210,7 +210,7 @@ class Store:
 
     @contextmanager
     def _translated(self) -> "Iterator[None]":
-        """Translate errors that a retry over a new connection may resolve into `AwayError`; let others through."""
+        """Raise `UnavailableError` for errors that a retry over a new connection may resolve; let others through."""
         psycopg = self._psycopg
         errors = psycopg.errors
         passing = (psycopg.OperationalError, errors.ReadOnlySqlTransaction, errors.IdleInTransactionSessionTimeout)
@@ -220,7 +220,9 @@ class Store:
             is_lost = self._connection is None or self._connection.closed
             if is_lost or isinstance(error, passing):
                 self.close()
-                raise AwayError(f"the database is unreachable or aborted the transaction: {_line(error)}") from error
+                raise UnavailableError(
+                    f"the database is unreachable or aborted the transaction: {_line(error)}"
+                ) from error
             raise
 
 

@@ -15,7 +15,7 @@ from tarry.client.outcome.follower import Follower
 from tarry.client.outcome.looking_back import LookingBack, Search
 from tarry.client.outcome.recent import RecentResults
 from tarry.client.outcome.result import Result, Wanted
-from tarry.client.outcome.waiting import AwaitedOutcome, WaitingRoom
+from tarry.client.outcome.waiting import AwaitedOutcome, PendingOutcomes
 from tarry.client.receipt import CancelReceipt, Receipt
 from tarry.clock import Clock, SystemClock
 from tarry.errors import FatalError, TarryError, UsageError
@@ -81,14 +81,14 @@ class OutcomeReader:
         self._follower = Follower(cluster, intake, clock)
         self._looking_back = LookingBack(cluster, self._follower.topic)
         self._recent = RecentResults(max(1, remembered), self._follower.positions)
-        self._room = WaitingRoom(f"outcomes {intake}", self._recent, clock)
+        self._pending = PendingOutcomes(f"outcomes {intake}", self._recent, clock)
         self._mark_every = max(1, remembered // 4)
         self._stopping = threading.Event()
         self._closed = False
         self._thread = threading.Thread(target=self._read, name=f"outcomes {intake}", daemon=True)
         self._origin = Origin()
         keep_in_children(self)
-        self._room.start()
+        self._pending.start()
         self._thread.start()
 
     def clients(self) -> list[object]:
@@ -170,17 +170,17 @@ class OutcomeReader:
     @property
     def waiting(self) -> int:
         """The number of waiting operations."""
-        return self._room.waiting
+        return self._pending.waiting
 
     @property
     def watched(self) -> int:
         """The number of entries in the purgatory's watch lists; settled operations count until a purge."""
-        return self._room.watched()
+        return self._pending.watched()
 
     @property
     def delayed(self) -> int:
         """The number of operations in the purgatory's timing wheel."""
-        return self._room.delayed()
+        return self._pending.delayed()
 
     @property
     def remembered(self) -> int:
@@ -194,8 +194,8 @@ class OutcomeReader:
         self._closed = True
         self._stopping.set()
         self._thread.join()
-        self._room.fail(FatalError(f"the reader of {self._follower.topic} is closed"))
-        self._room.shutdown()
+        self._pending.fail(FatalError(f"the reader of {self._follower.topic} is closed"))
+        self._pending.shutdown()
         self._looking_back.close()
         self._follower.close()
 
@@ -212,7 +212,7 @@ class OutcomeReader:
         handle = wanted.handle
         if handle.topic != self.intake or handle.partition not in self._follower.positions:
             raise UsageError(f"not of {self.intake}, or of a partition added after this reader's start: {handle}")
-        operation = self._room.watch(wanted, timeout_s)
+        operation = self._pending.watch(wanted, timeout_s)
         # Only after `watch`: a result that was forgotten before must lead to a search.
         if not operation.is_settled:
             search = self._search(operation, since)
@@ -242,11 +242,11 @@ class OutcomeReader:
                     self._follower.mark()
                 self._looking_back.step(self._follower.positions)
         except TarryError as error:
-            self._room.fail(error)
+            self._pending.fail(error)
         except BaseException as error:
-            self._room.fail(FatalError(f"could not read {self._follower.topic}: {error!r}"))
+            self._pending.fail(FatalError(f"could not read {self._follower.topic}: {error!r}"))
             raise
 
     def _arrive(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
         if key is not None:
-            self._room.arrive((partition, key), offset, value)
+            self._pending.arrive((partition, key), offset, value)

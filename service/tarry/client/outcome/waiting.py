@@ -72,7 +72,7 @@ class AwaitedOutcome(DelayedOperation):
             )
 
 
-class WaitingRoom:
+class PendingOutcomes:
     """All waiting calls of one intake. Thread-safe; `arrive` is called in one thread.
 
     Args:

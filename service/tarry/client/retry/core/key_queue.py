@@ -72,18 +72,18 @@ class SendOff(NamedTuple):
     due_ms: int
 
 
-class Bury(NamedTuple):
+class ToDeadLetters(NamedTuple):
     """Write the message to the dead letters: its key has stopped."""
 
     ticket: Ticket
 
 
-class PassOver(NamedTuple):
+class Skip(NamedTuple):
     """Skip the message: it was handled before."""
 
 
-Decision = Handle | SendOff | Bury | PassOver
-PASS_OVER = PassOver()
+Decision = Handle | SendOff | ToDeadLetters | Skip
+SKIP = Skip()
 
 
 class KeyQueues:
@@ -138,7 +138,7 @@ class KeyQueues:
         ticket = Ticket(trouble.episode, trouble.tail + 1)
         if trouble.stopped:
             self._set(key, replace(trouble, tail=ticket.number))
-            return Bury(ticket)
+            return ToDeadLetters(ticket)
         due_ms = max(trouble.due_ms, now_ms + self._least_ms)
         self._set(key, replace(trouble, tail=ticket.number, due_ms=due_ms))
         return SendOff(ticket, due_ms)
@@ -147,11 +147,11 @@ class KeyQueues:
         """Decide about a message that has come back."""
         trouble = self._troubles.get(key)
         if trouble is None or ticket.episode != trouble.episode:
-            return Bury(ticket)  # its key stopped, and a redrive released the key before this message came back
+            return ToDeadLetters(ticket)  # its key stopped, and a redrive released it before this message came back
         if trouble.stopped:
-            return Bury(ticket)
+            return ToDeadLetters(ticket)
         if ticket.number < trouble.head:
-            return PASS_OVER
+            return SKIP
         if ticket.number == trouble.head:
             return Handle(ticket)
         due_ms = max(trouble.due_ms, now_ms + self._least_ms)

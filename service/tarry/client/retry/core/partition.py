@@ -7,7 +7,7 @@ or to the dead letters. The records to write collect until a transaction writes 
 from collections.abc import Iterable, Mapping
 
 from tarry.client.retry.core.journey import ALONE, Headers, Journey, journey_of, own_headers, redriven_episode
-from tarry.client.retry.core.key_queue import Bury, Handle, KeyQueues, PassOver, SendOff, Ticket, encode
+from tarry.client.retry.core.key_queue import Handle, KeyQueues, SendOff, Skip, Ticket, ToDeadLetters, encode
 from tarry.client.retry.core.message import Incoming, Record, RetryMessage
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.policy import GaveUp, RetryPolicy
@@ -102,7 +102,7 @@ class RetryPartition:
     def refuse(self, record: Incoming, code: str, detail: str) -> None:
         """Write a record that cannot be handled to the dead letters, unchanged."""
         if self._comes_next(record):
-            self._bury(record, record.headers, code, detail)
+            self._add_dead_letter(record, record.headers, code, detail)
             self._settle()
 
     def _comes_next(self, record: Incoming) -> bool:
@@ -134,7 +134,7 @@ class RetryPartition:
         try:
             journey = journey_of(record.headers)
         except HeaderError as error:
-            self._bury(record, record.headers, FOREIGN, str(error))
+            self._add_dead_letter(record, record.headers, FOREIGN, str(error))
             return None
         message = RetryMessage(
             self._names.topic,
@@ -174,15 +174,15 @@ class RetryPartition:
             returned=False,
         )
 
-    def _decided(self, message: RetryMessage, decision: Handle | SendOff | Bury | PassOver) -> RetryMessage | None:
+    def _decided(self, message: RetryMessage, decision: Handle | SendOff | ToDeadLetters | Skip) -> RetryMessage | None:
         match decision:
             case Handle():
                 return message
             case SendOff():
                 self._send_off(message, message.journey, decision)
-            case Bury(ticket):
+            case ToDeadLetters(ticket):
                 self._give_up(message, message.journey._replace(ticket=ticket), GaveUp.STOPPED)
-            case PassOver():
+            case Skip():
                 pass
         return None
 
@@ -204,7 +204,9 @@ class RetryPartition:
         trouble = self.key_queues.of(record.key or b"") if journey.partition == self.partition else None
         if trouble is None or trouble.stopped or journey.ticket != (trouble.episode, trouble.head):
             return  # it belongs to another partition, or it has come back after all
-        self._bury(record, _dead_letter_headers(journey, own_headers(record.headers)), GaveUp.NEVER_CAME, why)
+        self._add_dead_letter(
+            record, _dead_letter_headers(journey, own_headers(record.headers)), GaveUp.NEVER_CAME, why
+        )
         self.key_queues.done(record.key or b"", journey.ticket)
         self.is_dirty = True
 
@@ -291,9 +293,9 @@ class RetryPartition:
         self._out.append(Record(self._names.intake, -1, message.key, message.value, headers))
 
     def _give_up(self, message: RetryMessage, journey: Journey, why: GaveUp) -> None:
-        self._bury(message, _dead_letter_headers(journey, message.headers), why)
+        self._add_dead_letter(message, _dead_letter_headers(journey, message.headers), why)
 
-    def _bury(self, one: Incoming | RetryMessage, headers: Headers, code: str, detail: str = "") -> None:
+    def _add_dead_letter(self, one: Incoming | RetryMessage, headers: Headers, code: str, detail: str = "") -> None:
         reason: Headers = [(ERROR, code.encode()), *([(ERROR_DETAIL, detail.encode())] if detail else [])]
         self._out.append(Record(self._names.dead, self.partition, one.key, one.value, [*headers, *reason]))
 
