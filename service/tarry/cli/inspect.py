@@ -47,15 +47,15 @@ def configured(config: Path | None, bootstrap_servers: str | None) -> tuple[Conf
 
 
 @contextmanager
-def inspector(settings: Config, cluster: Cluster) -> Iterator[Inspector]:
+def open_inspector(settings: Config, cluster: Cluster) -> Iterator[Inspector]:
     """Open an inspector that shows a progress bar on a terminal, and close it after the block."""
     bar = Bar()
-    looking = Inspector(cluster, settings.service.group, SystemClock(), bar.advance)
+    inspector = Inspector(cluster, settings.service.group, SystemClock(), bar.advance)
     try:
-        yield looking
+        yield inspector
     finally:
         bar.close()
-        looking.close()
+        inspector.close()
 
 
 def policy(settings: Config, topic: str) -> IntakePolicy:

@@ -45,7 +45,7 @@ def value_of(name: str, read: Callable[[str], _Read], text: str) -> _Read:
         raise typer.BadParameter(f"{name}: {error}") from error
 
 
-def more_than_nothing_ms(text: str) -> int:
+def positive_duration_ms(text: str) -> int:
     """Parse a duration that is greater than zero; return milliseconds.
 
     Raises:
@@ -64,7 +64,7 @@ def signed_duration_ms(text: str) -> int:
         ValueError: the text is not a duration, or the duration is zero.
     """
     sign = -1 if text.startswith("-") else 1
-    return sign * more_than_nothing_ms(text.removeprefix("-"))
+    return sign * positive_duration_ms(text.removeprefix("-"))
 
 
 HandleIntakeOption = Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.inspect import configured, inspector, policy
+from tarry.cli.inspect import configured, open_inspector, policy
 from tarry.cli.options import ConfigOption, JsonOption, ServersOption, value_of
 from tarry.cli.pending_rows import Row, at_most, by_due_time, listed
 from tarry.clock import SystemClock
@@ -60,14 +60,14 @@ def pending(
         raise typer.BadParameter("--exact and --bucket exclude each other: use only one")
     at_ms = None if bucket is None else _read_time(bucket)
     settings, cluster = configured(config, bootstrap_servers)
-    with inspector(settings, cluster) as looking:
+    with open_inspector(settings, cluster) as inspector:
         for topic in [intake] if intake else [one.topic for one in settings.intakes]:
-            backlogs = looking.survey(topic)
+            backlogs = inspector.survey(topic)
             _say_unserved(topic, settings.service.group, backlogs)
             if at_ms is not None:
-                _list(_of_time(looking, settings, backlogs, at_ms), as_json=as_json)
+                _list(_of_time(inspector, settings, backlogs, at_ms), as_json=as_json)
             elif exact:
-                rows = by_due_time(_all(looking, settings, backlogs), SystemClock().now_ms())
+                rows = by_due_time(_all(inspector, settings, backlogs), SystemClock().now_ms())
                 _table(topic, "", list(rows), as_json=as_json)
             else:
                 _table(topic, "at most ", list(at_most(backlogs)), as_json=as_json)
@@ -91,19 +91,19 @@ def _say_unserved(topic: str, group: str, backlogs: Sequence[Backlog]) -> None:
         typer.echo(f"tarry: {which}: group {group} has no checkpoint: {text}", err=True)
 
 
-def _all(looking: Inspector, settings: Config, backlogs: Sequence[Backlog]) -> Iterator[Waiting]:
+def _all(inspector: Inspector, settings: Config, backlogs: Sequence[Backlog]) -> Iterator[Waiting]:
     requests = RequestReader(policy(settings, backlogs[0].place[0]))
-    done = looking.done(backlogs)
-    yield from looking.in_intake(backlogs, requests, done)
-    yield from looking.in_slots(backlogs, done)
+    done = inspector.done(backlogs)
+    yield from inspector.in_intake(backlogs, requests, done)
+    yield from inspector.in_slots(backlogs, done)
 
 
-def _of_time(looking: Inspector, settings: Config, backlogs: Sequence[Backlog], at_ms: int) -> Iterator[Waiting]:
+def _of_time(inspector: Inspector, settings: Config, backlogs: Sequence[Backlog], at_ms: int) -> Iterator[Waiting]:
     """Return the messages in the buckets that cover a time, and those in memory that are due in the same width."""
     requests = RequestReader(policy(settings, backlogs[0].place[0]))
-    done = looking.done(backlogs)
+    done = inspector.done(backlogs)
     width_ms = settings.overflow.width_ms
-    for found in looking.in_intake(backlogs, requests, done):
+    for found in inspector.in_intake(backlogs, requests, done):
         if found.due_ms is not None and found.due_ms // width_ms == at_ms // width_ms:
             yield found
     for backlog in backlogs:
@@ -112,7 +112,7 @@ def _of_time(looking: Inspector, settings: Config, backlogs: Sequence[Backlog], 
             continue
         for bucket in reversed(backlog.buckets_of(at_ms)):
             source = Source(bucket.level, levels.slot(bucket))
-            for found in looking.in_slots([backlog], done, source):
+            for found in inspector.in_slots([backlog], done, source):
                 if found.due_ms is not None and _covers(bucket, levels.end_ms(bucket), found.due_ms, at_ms):
                     yield found
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tarry.cli.inspect import configured, inspector, instants, policy
+from tarry.cli.inspect import configured, instants, open_inspector, policy
 from tarry.cli.options import ConfigOption, HandleIntakeOption, JsonOption, ServersOption, refuse_other_intakes
 from tarry.clock import SystemClock
 from tarry.handle import Handle
@@ -39,8 +39,8 @@ def status(
     wanted = Handle.parse(handle)
     settings, cluster = configured(config, bootstrap_servers)
     refuse_other_intakes(wanted, settings, intake)
-    with inspector(settings, cluster) as looking:
-        found = find(looking, wanted, policy(settings, wanted.topic))
+    with open_inspector(settings, cluster) as inspector:
+        found = find(inspector, wanted, policy(settings, wanted.topic))
     line = json.dumps(_fields(wanted, found)) if as_json else _text(wanted, found, SystemClock().now_ms())
     typer.echo(line)
     if _state(found) == "unknown":

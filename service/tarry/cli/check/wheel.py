@@ -28,14 +28,14 @@ def refusals(settings: Config, cluster: Cluster, intake: Intake) -> Iterator[str
         TarryError: the check is not possible: a broker does not answer, or a right to read is missing.
     """
     wanted = geometry_of(settings, intake)
-    with closing(Inspector(cluster, settings.service.group, SystemClock())) as looking:
-        for backlog in looking.survey(intake.topic):
+    with closing(Inspector(cluster, settings.service.group, SystemClock())) as inspector:
+        for backlog in inspector.survey(intake.topic):
             checkpoint = backlog.checkpoint
             if checkpoint is None or checkpoint.geometry == wanted or not checkpoint.geometry.levels:
                 continue
-            if checkpoint.draining or _holds_any(looking, backlog):
+            if checkpoint.draining or _holds_any(inspector, backlog):
                 yield another_shape(backlog.place, checkpoint.geometry)
 
 
-def _holds_any(looking: Inspector, backlog: Backlog) -> bool:
-    return any(True for _ in looking.in_slots([backlog], looking.done([backlog])))
+def _holds_any(inspector: Inspector, backlog: Backlog) -> bool:
+    return any(True for _ in inspector.in_slots([backlog], inspector.done([backlog])))

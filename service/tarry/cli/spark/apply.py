@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tarry.cli.options import more_than_nothing_ms, value_of
+from tarry.cli.options import positive_duration_ms, value_of
 from tarry.cli.spark.job import EveryOption, Session, job, with_session
 from tarry.errors import ConfigError, UsageError
 from tarry.pipelines.unknown_column import OnUnknownColumn
@@ -101,7 +101,7 @@ def apply(
         raise ConfigError("--rejected and --every exclude each other: a run with --rejected ends by itself")
     job_name = name or "+".join(topic)
     ids_for_ms = value_of("--ids-for", parse_duration_ms, ids_for)
-    every_ms = None if every is None else value_of("--every", more_than_nothing_ms, every)
+    every_ms = None if every is None else value_of("--every", positive_duration_ms, every)
     keys = _keys(key)
     if to is To.POSTGRES:
         if not (conninfo and checkpoint):

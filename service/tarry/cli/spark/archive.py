@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.options import more_than_nothing_ms, value_of
+from tarry.cli.options import positive_duration_ms, value_of
 from tarry.cli.spark.job import EveryOption, Session, job, named_or_all, of_intakes, with_session
 from tarry.progress_output import tell
 
@@ -35,7 +35,7 @@ def archive(
       tarry spark archive --lake /lake/tarry
       tarry spark archive --lake s3a://lake/tarry --every 1m --master spark://spark:7077
     """
-    every_ms = None if every is None else value_of("--every", more_than_nothing_ms, every)
+    every_ms = None if every is None else value_of("--every", positive_duration_ms, every)
     with job("archive", session, of_intakes(intake)) as running:
         from tarry.pipelines.archive import archive as run
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tarry.cli.inspect import policy
-from tarry.cli.options import JsonOption, more_than_nothing_ms, value_of
+from tarry.cli.options import JsonOption, positive_duration_ms, value_of
 from tarry.cli.spark.job import Session, job, named_or_all, of_intakes, with_session
 from tarry.clock import SystemClock
 from tarry.errors import ConfigError
@@ -42,7 +42,7 @@ def forecast(
       tarry spark forecast --step 1h --out forecast
       tarry spark forecast --where "target = 'campaign'" --json
     """
-    step_ms = None if step is None else value_of("--step", more_than_nothing_ms, step)
+    step_ms = None if step is None else value_of("--step", positive_duration_ms, step)
     if out is not None and Path(out).exists():
         raise ConfigError(f"--out: {out} exists already")
     with job("forecast", session, of_intakes(intake)) as running:
