@@ -267,7 +267,7 @@ def test_a_bad_line_ends_the_command_after_the_receipts_before_it(command: _Comm
     code, lines, errors = command.run("--file", str(path))
     assert code != 0
     assert len(lines) == 2
-    assert f"{path}:3: target: needed" in errors
+    assert f"{path}:3: target: missing" in errors
 
 
 @pytest.mark.parametrize(("outcome", "expected_code"), [("fired", 0), ("dead", 1)])

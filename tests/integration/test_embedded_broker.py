@@ -265,5 +265,5 @@ def test_the_command_refuses_a_taken_port_with_exit_1_and_a_line(shared: Embedde
     with python(COMMAND, "--port", port) as command:
         out, err = command.communicate(timeout=30.0)
     assert (command.returncode, out) == (1, "")
-    assert err.startswith(f"tarry broker: port {port} of 127.0.0.1 is taken: ")
+    assert err.startswith(f"tarry broker: port {port} of 127.0.0.1 is in use: ")
     assert err.count("\n") == 1

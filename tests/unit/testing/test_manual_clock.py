@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told how far to go."""
+"""A clock that stands still until a test advances it."""
 
 from functools import partial
 
