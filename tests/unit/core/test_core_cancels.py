@@ -117,11 +117,12 @@ class Owner:
         assert offset not in self.told, "one outcome each"
         self.told[offset] = outcome
 
-    def all_outcomes(self, room_bytes: int = 10**6) -> dict[int, str]:
+    def all_outcomes(self, room_bytes: int = 10**6, now_ms: int = DUE_MS + 10) -> dict[int, str]:
         """Read and fire until nothing is left; what became of each record, by its offset in the intake."""
         for _ in range(200):
             self.read_bucket(room_bytes)
-            self.fire(DUE_MS + 10)
+            while len(self.fire(now_ms)):
+                pass  # and once more when nothing is ready
             if not self.state.held and not self.state.overflow.entries()[0]:
                 assert self.state.held_bytes == 0
                 return self.told
@@ -243,3 +244,17 @@ def test_what_a_cancel_has_taken_takes_no_memory_for_what_was_in_it() -> None:
         most = max(most, owner.state.held_bytes)
     assert most < 4 * SIZE
     assert (owner.told[50], owner.state.held, owner.state.held_bytes) == ("cancelled", 0, 0)
+
+
+@pytest.mark.parametrize("found", [False, True], ids=["closed", "found-by-a-take-over"])
+@pytest.mark.parametrize("late_ms", [10, 100_000])
+def test_one_like_a_message_of_the_same_bucket_is_a_duplicate_however_late_the_bucket_is_read(
+    late_ms: int, found: bool
+) -> None:
+    bucket = [("A", 0), *(("x", offset) for offset in range(1, 40)), ("A", 40)]
+    owner = Owner(bucket, found=found)
+    if not found:
+        owner.state.overflow.fill(SOURCE)
+        owner.close()
+    told = owner.all_outcomes(10 * SIZE, DUE_MS + late_ms)
+    assert named(told, bucket) == ["fired", "duplicate"]

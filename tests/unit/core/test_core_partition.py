@@ -339,6 +339,14 @@ def test_after_a_small_step_back_nothing_that_was_ready_is_early() -> None:
     assert due_offsets(fire(state, NOW_MS)) == [0]
 
 
+def test_what_was_made_ready_is_not_taken_by_a_clock_that_has_gone_back_since() -> None:
+    state = taken_over()
+    send(state, 0, 0)
+    state.collect(NOW_MS)
+    assert due_offsets(state.take(100, NOW_MS - 1)) == []
+    assert due_offsets(state.take(100, NOW_MS)) == [0]
+
+
 def test_after_a_small_step_back_what_is_due_first_does_not_wait_behind_what_was_ready() -> None:
     state = taken_over()
     send(state, 0, 0)
@@ -594,6 +602,18 @@ def test_a_second_message_with_the_same_id_and_due_time_is_a_duplicate() -> None
     assert (outcomes(batch), due_offsets(batch)) == ([("duplicate", 1, None)], [0, 2])
     send_named(state, 3, due_ms)
     assert outcomes(fire(state, due_ms + 2)) == [("duplicate", 3, None)]
+
+
+def test_what_was_delivered_stays_known_for_the_width_of_a_bucket() -> None:
+    state, due_ms = taken_over(), NOW_MS + 1_000
+    send_named(state, 0, due_ms)
+    assert due_offsets(fire(state, due_ms)) == [0]
+    fire(state, due_ms + BORN.geometry.width_ms)
+    send_named(state, 1, due_ms)
+    assert outcomes(fire(state, due_ms + BORN.geometry.width_ms)) == [("duplicate", 1, None)]
+    fire(state, due_ms + BORN.geometry.width_ms + 1_000)
+    send_named(state, 2, due_ms)
+    assert due_offsets(fire(state, due_ms + BORN.geometry.width_ms + 1_000)) == [2], "nor is it known for ever"
 
 
 def test_what_is_about_to_be_delivered_stays_known_however_long_ago_it_was_due() -> None:
