@@ -1,6 +1,7 @@
 """The service's own worker on the fake cluster."""
 
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal
 
 import pytest
@@ -41,14 +42,14 @@ class Service:
         make_or_check(TopicAdmin(admin), "in", 2, 1, GEOMETRY, fixed_delay=False, before_intake=give)
         self.broker.make_topic("out", 2)
 
-    def worker(self, name: str) -> Worker:
+    def worker(self, name: str, keep_ms: int = 3_600_000) -> Worker:
         cluster = Cluster("fake", {}, self.broker.clients(name, self.steps.append))
         plan = Plan(
             cluster=cluster,
             group="group",
             member=cluster.member("group", self._protocol, None),
             name=f"group.{name}",
-            intakes={"in": IntakePlan(RequestReader(IntakePolicy(topic="in")), False, GEOMETRY, 3_600_000)},
+            intakes={"in": IntakePlan(RequestReader(IntakePolicy(topic="in")), False, GEOMETRY, keep_ms)},
             tick_ms=1,
             wheel_size=64,
             memory_budget_bytes=1 << 30,
@@ -195,3 +196,43 @@ def test_what_is_known_of_targets_may_become_old_while_others_are_asked_for() ->
     service.turn(worker, until=40)
     assert [one.value for one in service.broker.records("another")] == [b"another"]
     assert [one.value for one in service.broker.records("in.dead")] == [b"out"]
+
+
+def test_a_clients_open_transaction_keeps_nothing_in_front_of_it_from_firing() -> None:
+    service = Service(7, "classic")
+    service.send(20)
+    cluster = Cluster("fake", {}, service.broker.clients("client"))
+    client = cluster.clients.producer(cluster.transactor("client"))
+    client.init_transactions(30)
+    client.begin_transaction()
+    headers: list[tuple[str, str | bytes | None]] = [("tarry-target", b"out"), ("tarry-delay-ms", b"0")]
+    for partition in (0, 1):
+        client.produce("in", b"%d" % (20 + partition), partition=partition, headers=headers)
+    client.flush(1)
+    worker = service.worker("a")
+    service.turn(worker, until=20)
+    client.commit_transaction(30)  # the brokers have not ended it: nobody has waited for that
+    service.turn(worker, until=22)
+    assert service.delivered() == list(range(22))
+
+
+def test_what_is_done_stays_in_the_intake_for_as_long_as_is_configured() -> None:
+    keep_ms = 10 * COPY_EVERY_MS
+    service = Service(8, "classic")
+    worker = service.worker("a", keep_ms)
+
+    def oldest_ms() -> int:
+        """How old what the intake still holds is at most."""
+        return service.clock.now_ms() - min(service.broker.records("in", at)[0].timestamp_ms for at in (0, 1))
+
+    service.send(10)
+    sent_ms = service.clock.monotonic_ms()
+    seen = []
+    while service.clock.monotonic_ms() < sent_ms + 2 * keep_ms:
+        service.send(2)
+        service.turn(worker, until=service.sent - 10)
+        service.clock.advance(COPY_EVERY_MS // 4)
+        seen.append(oldest_ms())
+    first = next(at for at, (age_ms, next_ms) in enumerate(pairwise(seen)) if next_ms < age_ms)
+    assert keep_ms <= seen[first], "nothing is deleted before its time"
+    assert max(seen) <= keep_ms + 3 * COPY_EVERY_MS, "and all is soon after"
