@@ -186,3 +186,48 @@ def test_the_open_transaction_of_a_dead_owner_is_not_waited_for(seed: int) -> No
     refused = [fields for handle, event, fields in world.events if (handle, event) == ("p0-1", "take_over_refused")]
     assert not [fields for fields in refused if "Timed out" in fields["reason"]]
     verify_kept(world, "crashed in its transaction", least_judged=LEAST_JUDGED)
+
+
+class InAPass:
+    """Has another process join while the first one is in the middle of a pass over a bucket."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.since: int | None = None
+        """How many events there were when the other one came."""
+        self.scanned: set[int] = set()
+        """The partitions in which the first one was in a pass when it gave them up."""
+
+    def __call__(self, process: Process, _step: Step) -> Fate | None:
+        if process.name != "p0" or self.is_over:
+            return None
+        self.scanned = {place[1] for place, state in process.states.items() if not state.overflow.can_be_left}
+        if self.scanned and self.since is None:
+            self.since = len(self._world.events)
+            self._world.newcomer("p1")
+            self._world.pause_here(process, 1_500, frozen=False)
+        return None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the first one has given up what it had."""
+        events = self._world.events[self.since :] if self.since is not None else []
+        return ("p0-1", "revoked") in {(handle, event) for handle, event, _ in events}
+
+
+def test_what_is_given_up_in_the_middle_of_a_pass_is_taken_over_anew(seed: int) -> None:
+    """What the pass has kept so far would come once more: it could not be gone on with where it was."""
+    shape = Shape(processes=1, partitions=3, geometry=LARGE_LEVELS, memory_budget_bytes=60_000, fetch_most=5)
+    given_back: set[int] = set()
+    for one in range(seed, seed + SEEDS):
+        world = serve(one, shape)
+        world.send(300, longest_ms=8_000)
+        world.disturb = passes = InAPass(world)
+        while not passes.is_over:
+            world.round()
+        assert world.run_until(partial(serving, world), 60_000)
+        for event, partitions in told(world, "p0", passes.since or 0):
+            assert event == "taken_over" or passes.scanned.isdisjoint(partitions)
+            given_back |= passes.scanned.intersection(partitions)
+        verify_kept(world, "in a pass", least_judged=LEAST_JUDGED)
+    assert given_back
