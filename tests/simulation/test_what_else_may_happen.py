@@ -9,8 +9,10 @@ from tarry.core.wheel.levels import slots_of
 from tarry.kafka.record_headers import LOST_NAME
 from tarry.service.worker.ownership import LOST_MS
 from tarry.service.worker.static_member import TWIN_AFTER_MS
+from tarry.testing.fake import Step
 from tarry.testing.fake.log import Record
 from tarry.testing.simulation import SHAPES, Process, Shape, World, at_a_step, crash, freeze, steps_of
+from tarry.testing.simulation.disturbances import SESSION_MS
 from tarry.testing.simulation.scenarios import SERVING_WITHIN_MS, Deed, serving
 from tarry.testing.simulation.sent import Sent
 from tarry.testing.simulation.world import SMALL_LEVELS
@@ -366,3 +368,30 @@ def test_records_whose_headers_the_client_library_cannot_read_are_dead_letters_w
         assert dict(headers)["tarry-error"] == b"unreadable-headers"
     assert all(process.errors == [] for process in world.processes)
     verify_kept(world, "foreign records", least_judged=LEAST_JUDGED)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_who_wakes_before_a_take_over_whose_partitions_are_somebody_elses_by_now_shuts_nobody_out(
+    seed: int, shape: Shape
+) -> None:
+    world = World(seed, replace(shape, processes=1))
+    since: int | None = None
+
+    def disturb(process: Process, step: Step) -> None:
+        nonlocal since
+        begins = (process.name, step.call, step.phase) == ("p0", "describe_topics", "after")
+        if since is None and begins and ("p0-1", "assigned") in {(handle, event) for handle, event, _ in world.events}:
+            since = -1
+            world.newcomer("p1")
+            world.pause_here(process, 6 * SESSION_MS, frozen=True)
+            assert world.processes[1].states, "the other one serves"
+            since = len(world.events)
+
+    world.disturb = disturb
+    world.start()
+    assert world.run_until(lambda: (since or 0) > 0, SERVING_WITHIN_MS)
+    world.send(60)
+    world.run(2 * SESSION_MS)
+    assert not [fields for handle, event, fields in world.events[since:] if (handle, event) == ("p1-1", "begin_anew")]
+    assert not [fields for handle, event, fields in world.events[since:] if (handle, event) == ("p0-1", "fencing")]
+    verify_kept(world, "froze as it began to take over", least_judged=LEAST_JUDGED)
