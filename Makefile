@@ -6,6 +6,7 @@ READY  := $(VENV)/.ready-$(shell cksum < requirements.lock | cut -d' ' -f1)
 FOR    ?= 20s
 SOAK   ?= 60s
 JOBS   ?= 4
+MODULE ?=
 # The suite makes the same choices each time, so that a change is judged by what it does; test-all draws new ones.
 SEED   ?= 350615919
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -13,7 +14,7 @@ SUITE  = $(PYTEST) --seed $(SEED) -m "not exhaustive and not soak and not deploy
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all cover test-deploy check format soak bench manifests lock clean
+.PHONY: help setup demo test test-all cover mutants test-deploy check format soak bench manifests lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +40,9 @@ test-all: $(READY) ## every test there is but soak and deploy: more cases, and t
 cover: $(READY) ## the test suite, and how much of the code it goes through
 	$(SUITE) --cov --cov-report=
 	@echo "covered: $$($(BIN)/coverage report --format=total) %; $(BIN)/coverage report says where"
+
+mutants: $(READY) ## bugs put into the modules that the promises rest on, or into $(MODULE): those that no test sees
+	$(BIN)/python -m tests.mutants $(MODULE)
 
 test-deploy: $(READY) ## the image, compose and Kubernetes, each where its tool is there
 	$(BIN)/python -m pytest tests/deploy -m deploy

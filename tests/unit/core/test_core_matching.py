@@ -76,6 +76,28 @@ def test_one_like_another_of_the_same_id_and_second_is_known_when_the_first_of_t
     assert known.remember(message(5_000, 3))
 
 
+def test_what_is_done_after_it_was_cancelled_is_not_known_again() -> None:
+    known = Matching(20_000)
+    first = message(5_000)
+    known.remember(first)
+    known.forget(first)
+    known.done([first])
+    assert known.size_bytes == 0
+    assert known.remember(message(5_000, 1))
+    known.done([first])
+    assert known.like(cancel(5_000)) is not None, "what came anew is still held"
+    assert known.size_bytes == 0
+
+
+def test_what_was_due_too_long_ago_is_forgotten_beside_what_is_due_later() -> None:
+    known = Matching(20_000)
+    known.remember(message(5_000))
+    known.remember(message(900_000, 1))
+    known.advance(26_000)
+    assert known.remember(message(5_000, 2))
+    assert not known.remember(message(900_000, 3))
+
+
 def test_of_more_than_there_is_memory_for_those_that_were_due_first_are_forgotten_first() -> None:
     known = Matching(20_000)
     messages = [message(due_ms, due_ms) for due_ms in (1_000, 1_500, 2_000, 3_000)]
