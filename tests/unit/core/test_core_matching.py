@@ -85,7 +85,7 @@ def test_what_is_done_after_it_was_cancelled_is_not_known_again() -> None:
     assert known.size_bytes == 0
     assert known.remember(message(5_000, 1))
     known.done([first])
-    assert known.like(cancel(5_000)) is not None, "what came anew is still held"
+    assert known.find(cancel(5_000)) is not None, "what came anew is still held"
     assert known.size_bytes == 0
 
 
