@@ -1,0 +1,123 @@
+"""How a retrying consumer takes over, on the fake cluster: what the last owner has written, and what it had open."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tarry.client.retry.core.key_queue import Trouble, encode
+from tarry.client.retry.core.names import Names
+from tarry.client.retry.core.partition import RetryPartition
+from tarry.client.retry.core.policy import RetryPolicy
+from tarry.client.retry.takeover import WRITER, Begin, TakeOver
+from tarry.errors import FatalError
+from tarry.kafka.membership import Membership
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS, Cluster
+from tarry.kafka.transaction import Transactor
+from tarry.kafka.types import Place
+from tarry.testing import FakeBroker, ManualClock
+
+NAMES = Names("t", "group", "in")
+TROUBLE = Trouble(0, 1, 1, 5_000, 5_000)
+KEY, OTHER = b"k", b"other"
+SEEDS = range(10)
+
+
+class Consumer:
+    """A member of the group that takes over what it is assigned, and writes state as the consumer's loop does."""
+
+    def __init__(self, broker: FakeBroker, process: str) -> None:
+        self._cluster = Cluster("fake", {}, broker.clients(process))
+        self._offsets = Offsets(self._cluster.clients.admin(self._cluster.admin()), NAMES.group, self._cluster)
+        self.membership = Membership(
+            self._cluster.clients, self._cluster.member(NAMES.group, "classic", None), [NAMES.topic, NAMES.retry], print
+        )
+        self.transactor = Transactor(self._cluster, f"group.{process}-retry")
+        self.places: list[Place] = []
+        self.membership.join(self)
+
+    def assigned(self, places: Sequence[Place]) -> None:
+        self.places = list(places)
+
+    def revoked(self, _places: Sequence[Place]) -> None:
+        self.places = []
+
+    lost = revoked
+
+    def take_over(self, clock: ManualClock) -> RetryPartition:
+        while not self.places:
+            self.membership.poll()
+            clock.advance(1)
+        take_over = TakeOver(
+            self._cluster,
+            NAMES,
+            self.membership,
+            self._offsets,
+            self.transactor.transactional_id,
+            RetryPolicy(),
+            Begin.EARLIEST,
+            print,
+            keeps_order=True,
+        )
+        return take_over.run([0])[0]
+
+    def write_trouble(self) -> None:
+        """In a transaction, which is open afterwards."""
+        self.transactor.renew()
+        self.transactor.begin()
+        self.transactor.produce(NAMES.state, 0, KEY, encode(TROUBLE), None, lambda _error, _record: None)
+        self.transactor.deliver(lambda: False)
+        offsets = {(NAMES.topic, 0): (1, WRITER + self.transactor.transactional_id)}
+        self.transactor.send_offsets(offsets, self.membership.metadata())
+
+    def release(self) -> None:
+        """Give the partition up: nobody waits for this one's markers by fencing it."""
+        self.membership.commit({(NAMES.topic, 0): (1, ""), (NAMES.retry, 0): (0, "")})
+        self.membership.close()
+
+
+def consumers(clock: ManualClock, broker: FakeBroker) -> tuple[Consumer, Consumer]:
+    """One that has taken over, and written that a key is in trouble, in an open transaction; and the next one."""
+    for topic in (NAMES.topic, NAMES.retry, NAMES.state):
+        broker.make_topic(topic, 1)
+    broker.append(NAMES.topic, KEY, b"fails", None)
+    first = Consumer(broker, "first")
+    assert first.take_over(clock).key_queues.of(KEY) is None
+    first.write_trouble()
+    return first, Consumer(broker, "second")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_key_is_known_to_be_in_trouble_while_the_marker_of_its_commit_is_on_its_way(
+    clock: ManualClock, seed: int
+) -> None:
+    """Else what follows of the key overtakes the message that failed."""
+    broker = FakeBroker(clock, seed=seed, marker_lag_ms=(0, 3_000))
+    first, second = consumers(clock, broker)
+    first.transactor.commit()
+    first.release()
+    assert second.take_over(clock).key_queues.of(KEY) == TROUBLE
+
+
+def test_whoever_had_a_partition_is_shut_out_with_what_it_left_open(clock: ManualClock) -> None:
+    broker = FakeBroker(clock)
+    first, second = consumers(clock, broker)
+    began_ms = clock.monotonic_ms()
+    first.membership.close()
+    assert second.take_over(clock).key_queues.of(KEY) is None
+    assert clock.monotonic_ms() < began_ms + TRANSACTION_TIMEOUT_MS, "the brokers' time-out is not waited for"
+    with pytest.raises(FatalError):
+        first.transactor.commit()
+    assert broker.records(NAMES.state) == []
+
+
+def test_who_has_released_a_partition_is_not_shut_out(clock: ManualClock) -> None:
+    broker = FakeBroker(clock)
+    first, second = consumers(clock, broker)
+    first.transactor.commit()
+    first.release()
+    second.take_over(clock)
+    first.transactor.begin()
+    first.transactor.produce(NAMES.state, 0, OTHER, encode(TROUBLE), None, lambda _error, _record: None)
+    first.transactor.commit()
+    assert [record.key for record in broker.records(NAMES.state)] == [KEY, OTHER]
