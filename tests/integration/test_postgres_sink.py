@@ -15,9 +15,17 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.client.dedup import DeliveredMessage
+from tarry.client.dedup.loop import Loop
 from tarry.client.dedup.store import Store, TakenOverError
 from tarry.client.dedup.tables import Tables
+from tarry.client.retry.takeover import Begin
 from tarry.errors import UsageError
+from tarry.kafka.membership import Membership
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.reader import Reader
+from tarry.kafka.settings import Cluster
+from tarry.testing import FakeBroker, ManualClock
+from tarry.testing import Step as Request
 from tests.support.brokers import wait_until
 from tests.support.postgres import Postgres
 from tests.support.raw_headers import produce_raw
@@ -320,3 +328,54 @@ def test_a_function_that_ends_the_transaction_is_found_out(make_store: Any) -> N
     store.take_over({PLACE: 0})
     with pytest.raises(Exception, match="ended the transaction"):
         store.write({PLACE: 1}, {PLACE: 1}, messages(0, 1))
+
+
+# -- the loop, on the fake cluster ------------------------------------------------------------------------------------
+
+
+class Member:
+    """A sink's loop, whose group and messages are on the fake cluster."""
+
+    def __init__(self, broker: FakeBroker, clock: ManualClock, process: str, store: Store, hook: Any = None) -> None:
+        cluster = Cluster("fake", {}, broker.clients(process, hook))
+        offsets = Offsets(cluster.clients.admin(cluster.admin()), "group", cluster)
+        membership = Membership(cluster.clients, cluster.member("group", "classic", None), [PLACE[0]], print)
+        self.events: list[str] = []
+
+        def note(event: str, **_fields: Any) -> None:
+            self.events.append(event)
+
+        self._loop = Loop(membership, Reader(cluster, print), offsets, store, Begin.EARLIEST, 10, clock, note)
+        membership.join(self._loop)
+
+    def turn_until(self, holds: Callable[[], bool]) -> None:
+        for _ in range(2_000):
+            self._loop.turn()
+            if holds():
+                return
+        raise AssertionError(f"it does not come to that: {self.events}")
+
+
+def test_who_wakes_before_a_take_over_shuts_nobody_out_who_has_the_partitions_by_now(
+    database: Postgres, make_store: Any
+) -> None:
+    clock = ManualClock()
+    broker = FakeBroker(clock)
+    broker.make_topic(PLACE[0])
+    healthy = Member(broker, clock, "healthy", make_store())
+    slept = False
+
+    def sleep(step: Request) -> None:
+        nonlocal slept
+        if not slept and (step.call, step.phase) == ("list_offsets", "after"):
+            slept = True
+            broker.freeze("zombie")
+            healthy.turn_until(lambda: "taken_over" in healthy.events)
+            broker.thaw("zombie")
+
+    zombie = Member(broker, clock, "zombie", make_store(), sleep)
+    zombie.turn_until(lambda: slept and bool({"rejoining", "take_over_refused"} & {*zombie.events}))
+    broker.append(PLACE[0], b"k", b"v", None)
+    rows = partial(database.rows, "SELECT 1 FROM rows WHERE sink = %s", make_store.name)
+    healthy.turn_until(lambda: len(rows()) == 1)
+    assert "fenced" not in healthy.events

@@ -59,7 +59,7 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
     "core/request/target_names.py": ("unit/test_request.py", "unit/test_worker_targets.py", "unit/test_config.py"),
     "core/request/translated.py": ("unit/core/test_state_of_version_1.py", *_REQUEST),
     "client/retry/core": _RETRY,
-    "client/retry/takeover.py": ("unit/testing/test_fake_faces.py",),
+    "client/retry/takeover.py": ("unit/testing/test_fake_retry.py", "unit/testing/test_fake_faces.py"),
     "client/dedup": ("unit/test_dedup_window.py", "integration/test_postgres_sink.py"),
     "client/dedup/window.py": ("unit/test_dedup_window.py",),
     "client/exclusive": ("unit/testing/test_fake_exclusive.py", "integration/test_exclusive_writer.py"),
