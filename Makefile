@@ -77,8 +77,8 @@ lock: $(READY) ## resolve the dependencies anew
 	$(BIN)/python -m pip install --quiet uv
 	$(COMPILE) pyproject.toml --all-extras -o requirements.lock
 	@# What the image takes of that, and what builds it.
-	$(COMPILE) -c requirements.lock pyproject.toml -o service/requirements/service.lock
-	$(COMPILE) -c requirements.lock pyproject.toml --extra pipelines --extra postgres -o service/requirements/spark.lock
+	$(COMPILE) -c requirements.lock pyproject.toml --extra service -o service/requirements/service.lock
+	$(COMPILE) -c requirements.lock pyproject.toml --extra spark --extra postgres -o service/requirements/spark.lock
 	$(COMPILE) -c requirements.lock service/requirements/build.in -o service/requirements/build.lock
 
 clean: ## remove what make made

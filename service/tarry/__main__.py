@@ -1,6 +1,23 @@
-"""`python -m tarry`."""
+"""The command `tarry`, also as `python -m tarry`."""
 
-from tarry.cli.main import main
+import sys
+from typing import Final
+
+_OF_THE_SERVICE: Final = {"prometheus_client", "pydantic", "rich", "structlog", "typer"}
+"""The distributions of the extra `service`, by the names of their modules. The client needs none of them."""
+
+
+def main() -> None:
+    """Run the command line, or say in one line what to install for it; the exit code is 2 then."""
+    try:
+        from tarry.cli.main import main as run  # noqa: PLC0415 (it may not be installed)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _OF_THE_SERVICE:
+            raise
+        sys.stderr.write(f"tarry: the command needs {error.name}: pip install 'tarry[service]'\n")
+        sys.exit(2)
+    run()
+
 
 if __name__ == "__main__":
     main()

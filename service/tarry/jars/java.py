@@ -67,7 +67,7 @@ def find_java(
         else:
             return Java(path, version)
     found = f" ({', '.join(refused)})" if refused else ""
-    hint = "" if module else ", or run `pip install 'tarry[pipelines]'`"
+    hint = "" if module else ", or run `pip install 'tarry[broker]'`"
     raise UsageError(f"this needs Java {LEAST_VERSION} or newer{found}: install a JRE {LEAST_VERSION}{hint}")
 
 

@@ -34,8 +34,10 @@ def fresh_name(test: str) -> str:
 @pytest.fixture
 def tarry_fake() -> "FakeService":
     """The service on a fake broker, in this thread; see `tarry.testing.FakeService`."""
-    from tarry.testing.fake_service import FakeService  # noqa: PLC0415 (only if a test uses it)
-
+    try:
+        from tarry.testing.fake_service import FakeService  # noqa: PLC0415 (only if a test uses it)
+    except ModuleNotFoundError as error:
+        pytest.fail(f"tarry_fake needs {error.name}: pip install 'tarry[service]'", pytrace=False)
     return FakeService()
 
 

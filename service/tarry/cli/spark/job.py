@@ -108,7 +108,7 @@ def job(name: str, asked: Session, needed: Callable[[Config], Iterable[str]]) ->
         BrokerError: the brokers do not answer.
     """
     if importlib.util.find_spec("pyspark") is None:
-        raise UsageError("the jobs of tarry spark need PySpark: pip install 'tarry[pipelines]'")
+        raise UsageError("the jobs of tarry spark need PySpark: pip install 'tarry[spark]'")
     from tarry.pipelines.session import session
     from tarry.pipelines.streaming import FAILURES, reason
     from tarry.pipelines.topics import Topics, refuse_missing
