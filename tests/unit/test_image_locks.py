@@ -31,9 +31,10 @@ def test_the_image_has_what_was_tested(name: str) -> None:
 def test_it_has_all_that_is_asked_for_and_nothing_of_the_tests() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    jobs = [*project["dependencies"], *extras["pipelines"], *extras["postgres"]]
-    for lock, asked in (("service.lock", project["dependencies"]), ("spark.lock", jobs)):
-        assert {re.split(r"[\[<>=]", each)[0] for each in asked} <= names(LOCKS / lock)
+    service = [*project["dependencies"], *extras["service"]]
+    jobs = [*service, *extras["broker"], *extras["spark"], *extras["postgres"]]
+    for lock, asked in (("service.lock", service), ("spark.lock", jobs)):
+        assert {re.split(r"[\[<>=]", each)[0] for each in asked} - {project["name"]} <= names(LOCKS / lock)
         assert not names(LOCKS / lock) & {"pytest", "mypy", "ruff"}
 
 
