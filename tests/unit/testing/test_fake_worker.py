@@ -10,6 +10,7 @@ from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
+from tarry.core.window.matching import DONE_BYTES
 from tarry.errors import AbortableError
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check
@@ -42,7 +43,7 @@ class Service:
         make_or_check(TopicAdmin(admin), "in", 2, 1, GEOMETRY, fixed_delay=False, before_intake=give)
         self.broker.make_topic("out", 2)
 
-    def worker(self, name: str, keep_ms: int = 3_600_000) -> Worker:
+    def worker(self, name: str, keep_ms: int = 3_600_000, budget_bytes: int = 1 << 30) -> Worker:
         cluster = Cluster("fake", {}, self.broker.clients(name, self.steps.append))
         plan = Plan(
             cluster=cluster,
@@ -52,7 +53,7 @@ class Service:
             intakes={"in": IntakePlan(RequestReader(IntakePolicy(topic="in")), False, GEOMETRY, keep_ms)},
             tick_ms=1,
             wheel_size=64,
-            memory_budget_bytes=1 << 30,
+            memory_budget_bytes=budget_bytes,
             interval_ms=5,
             most=100,
         )
@@ -236,3 +237,17 @@ def test_what_is_done_stays_in_the_intake_for_as_long_as_is_configured() -> None
     first = next(at for at, (age_ms, next_ms) in enumerate(pairwise(seen)) if next_ms < age_ms)
     assert keep_ms <= seen[first], "nothing is deleted before its time"
     assert max(seen) <= keep_ms + 3 * COPY_EVERY_MS, "and all is soon after"
+
+
+def test_as_many_ids_are_known_as_an_eighth_of_the_memory_has_room_for() -> None:
+    known = {}
+    for budget_bytes in (1 << 20, 16 << 20):
+        service = Service(9, "classic")
+        worker = service.worker("a", budget_bytes=budget_bytes)
+        service.send(4_000)
+        service.turn(worker, until=4_000)
+        worker.turn()
+        known[budget_bytes] = [state.memory_bytes - state.held_bytes for state in worker.look().states.values()]
+    small, ample = known.values()
+    assert ample == [2_000 * DONE_BYTES] * 2
+    assert all(0 < some <= (1 << 20) // 16 for some in small), "for each of two partitions"
