@@ -69,6 +69,7 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
 """Tests below `tests`, by how a module's path below `service/tarry` begins."""
 
 FIRST: Final[dict[str, tuple[str, ...]]] = {
+    "core/partition_progress.py": ("unit/core/test_core_progress.py",),
     "core/progress/intake.py": ("unit/core/test_core_progress.py", "unit/core/test_core_partition.py"),
     "core/wheel": ("unit/core/test_core_overflow.py",),
     "core/window": ("unit/core/test_core_partition.py",),

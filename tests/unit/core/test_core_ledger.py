@@ -59,6 +59,17 @@ def test_marks_are_taken_back_when_their_transaction_aborts() -> None:
     assert (ledger.low, ledger.position) == (1, 4)
 
 
+def test_what_is_committed_cannot_be_marked() -> None:
+    ledger = Ledger(5)
+    ledger.read(5)
+    ledger.read(6)
+    ledger.mark([5])
+    ledger.trim()
+    ledger.mark([6])
+    with pytest.raises(ValueError, match="offset 5 is below the committed watermark 6"):
+        ledger.mark([6, 5])
+
+
 events = st.lists(
     st.tuples(st.sampled_from(["read", "gap", "done", "abort"]), st.integers(1, 5), st.integers(0, 2**16)), max_size=60
 )
@@ -92,3 +103,12 @@ def test_the_watermark_is_the_smallest_offset_that_is_held(start: int, course: l
         assert ledger.low == min(held, default=position)
         assert ledger.low >= low
         low = ledger.low
+        assert list(ledger.undone()) == sorted(held)
+        done = [offset for offset in range(low, position) if offset not in held]
+        assert [offset for offset in range(low, position) if ledger.is_done(offset)] == done
+        assert start == 0 or ledger.is_done(start - 1)
+        assert [offset for first, end in ledger.ranges() for offset in range(first, end)] == done
+        assert all(end not in done for _, end in ledger.ranges()), "they do not touch"
+        for first in (start - 1, low, low + choice % 7, position):
+            wanted = min((offset for offset in held if offset >= first), default=position)
+            assert ledger.first_undone(first) == wanted
