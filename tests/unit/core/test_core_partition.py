@@ -555,6 +555,16 @@ def test_a_cancel_and_its_message_settle_each_other() -> None:
     assert due_offsets(fire(state, due_ms)) == []
 
 
+def test_what_needs_no_delivery_is_ready_also_where_nothing_else_is() -> None:
+    state, due_ms = taken_over(), NOW_MS + 1_000
+    send_named(state, 0, due_ms)
+    cancel(state, 1, due_ms)
+    assert state.collect(NOW_MS)
+    assert state.next_due_ms() == 0
+    assert outcomes(fire(state, NOW_MS)) == [("cancelled", 0, 1)]
+    assert not state.collect(NOW_MS)
+
+
 def test_a_cancel_in_front_of_its_message_or_of_another_due_time_takes_nothing_and_is_too_late() -> None:
     state, due_ms = taken_over(), NOW_MS + 1_000
     cancel(state, 0, due_ms)

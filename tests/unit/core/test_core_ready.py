@@ -1,0 +1,158 @@
+"""What a batch takes of what is ready: by number, by bytes, by the clock, and what it leaves."""
+
+from collections import deque
+from collections.abc import Sequence
+
+import pytest
+
+from tarry.core.batch import UNBOUNDED, Batch, Resolution
+from tarry.core.message import DeadMessage, HeldMessage
+from tarry.core.progress.source import INTAKE
+from tarry.core.window.letters import LARGE_BYTES, Letters
+from tarry.core.window.memory import Memory
+from tarry.core.window.parked import Parked
+from tarry.core.window.ready import Ready
+from tarry.headers import Outcome
+
+NOW_MS = 1_700_000_000_000
+VALUE = bytes(1_000)
+
+
+def message(offset: int, due_ms: int = NOW_MS, target: str = "orders") -> HeldMessage:
+    return HeldMessage(due_ms, offset, None, VALUE, None, False, target, -1, b"%036d" % offset)
+
+
+def dead(offset: int, value: bytes = VALUE) -> DeadMessage:
+    return DeadMessage(offset, None, value, [], "code", "detail", b"%036d" % offset, None, None, INTAKE, offset)
+
+
+def cancelled(offset: int) -> Resolution:
+    return Resolution(Outcome.CANCELLED, message(offset), message(offset + 1))
+
+
+SIZE = message(0).size_bytes
+DEAD_SIZE = dead(0).size_bytes
+
+
+class Shelf:
+    """What is ready, and what has gone elsewhere."""
+
+    def __init__(self, due: Sequence[int] = (), letters: Sequence[int] = (), resolved: Sequence[int] = ()) -> None:
+        memory = Memory()
+        self.letters = Letters(memory, lambda _source, _offset: None)
+        self.parked = Parked(memory, lambda _messages: None)
+        self.ready = Ready(self.letters)
+        self.ready.due = deque(map(message, due))
+        for offset in letters:
+            self.ready.bury(dead(offset))
+        self.ready.resolutions = list(map(cancelled, resolved))
+
+    def take(self, limit: int = 100, limit_bytes: int = UNBOUNDED, away: Sequence[str] = ()) -> Batch:
+        return self.ready.take(limit, limit_bytes, NOW_MS, away, self.parked)
+
+    def left(self) -> tuple[list[int], list[int], list[int]]:
+        return offsets(self.ready)
+
+
+def offsets(of: Ready | Batch) -> tuple[list[int], list[int], list[int]]:
+    """What is due, dead, and resolved."""
+    resolved = [one.message.sequence for one in of.resolutions]
+    return [one.sequence for one in of.due], [one.sequence for one in of.dead], resolved
+
+
+@pytest.mark.parametrize(
+    ("due", "letters", "resolved", "count"),
+    [((), (), (), 0), ((1,), (), (), 1), ((), (2,), (), 1), ((), (), (3,), 2), ((1, 2), (3,), (4, 6), 7)],
+)
+def test_it_counts_records_and_is_true_where_it_has_any(
+    due: tuple[int, ...], letters: tuple[int, ...], resolved: tuple[int, ...], count: int
+) -> None:
+    shelf = Shelf(due, letters, resolved)
+    assert len(shelf.ready) == count
+    assert bool(shelf.ready) is (count > 0)
+    assert offsets(shelf.take()) == (list(due), list(letters), list(resolved))
+    assert (len(shelf.ready), bool(shelf.ready)) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("limit", "taken"),
+    [
+        (1, ([], [10], [])),
+        (2, ([], [10, 11], [])),
+        (3, ([], [10, 11], [20])),
+        (4, ([], [10, 11], [20, 22])),
+        (5, ([1], [10, 11], [20, 22])),
+        (7, ([1, 2, 3], [10, 11], [20, 22])),
+        (8, ([1, 2, 3], [10, 11], [20, 22])),
+    ],
+)
+def test_dead_letters_come_first_and_then_what_needs_no_delivery(
+    limit: int, taken: tuple[list[int], list[int], list[int]]
+) -> None:
+    shelf = Shelf([1, 2, 3], [10, 11], [20, 22])
+    everything = shelf.left()
+    batch = shelf.take(limit)
+    assert offsets(batch) == taken
+    assert shelf.left() == tuple(all_[len(some) :] for all_, some in zip(everything, taken, strict=True))
+    shelf.ready.put_back(batch)
+    assert shelf.left() == everything, "in front of the rest, and in order"
+
+
+@pytest.mark.parametrize(
+    ("limit_bytes", "taken"),
+    [
+        (0, 1),
+        (SIZE, 1),
+        (2 * SIZE - 1, 1),
+        (2 * SIZE, 2),
+        (3 * SIZE - 1, 2),
+        (3 * SIZE, 3),
+    ],
+)
+def test_what_is_due_is_taken_as_far_as_it_fits_and_one_in_any_case(limit_bytes: int, taken: int) -> None:
+    assert len(Shelf([1, 2, 3]).take(limit_bytes=limit_bytes)) == taken
+
+
+@pytest.mark.parametrize(
+    ("limit_bytes", "taken"),
+    [
+        (0, (0, 1, 0)),
+        (2 * DEAD_SIZE - 1, (0, 1, 1)),  # one of each in any case, where any room is left
+        (2 * DEAD_SIZE, (0, 2, 0)),
+        (2 * DEAD_SIZE + 1, (0, 2, 1)),
+        (2 * DEAD_SIZE + 4 * SIZE - 1, (1, 2, 1)),
+        (2 * DEAD_SIZE + 4 * SIZE, (0, 2, 2)),
+        (2 * DEAD_SIZE + 5 * SIZE - 1, (0, 2, 2)),
+        (2 * DEAD_SIZE + 5 * SIZE, (1, 2, 2)),
+        (2 * DEAD_SIZE + 6 * SIZE, (2, 2, 2)),
+    ],
+)
+def test_all_that_is_taken_counts_towards_the_bytes(limit_bytes: int, taken: tuple[int, int, int]) -> None:
+    shelf = Shelf([1, 2, 3], [10, 11], [20, 22])
+    assert tuple(map(len, offsets(shelf.take(limit_bytes=limit_bytes)))) == taken
+
+
+def test_what_needs_no_delivery_is_taken_in_any_case_where_nothing_is_dead() -> None:
+    assert offsets(Shelf([1], [], [20, 22]).take(limit_bytes=0)) == ([], [], [20])
+
+
+def test_what_is_for_a_target_that_is_away_is_parked_and_takes_no_room() -> None:
+    shelf = Shelf()
+    shelf.ready.due = deque([message(1, target="away"), message(2), message(3, target="away"), message(4), message(5)])
+    assert offsets(shelf.take(2, 2 * SIZE, ["away"])) == ([2, 4], [], [])
+    assert shelf.left() == ([5], [], [])
+    assert len(shelf.parked) == 2
+
+
+def test_nothing_is_taken_that_is_not_due_any_more() -> None:
+    shelf = Shelf()
+    shelf.ready.due = deque([message(1, NOW_MS), message(2, NOW_MS + 1), message(3, NOW_MS + 1)])
+    assert offsets(shelf.take()) == ([1], [], [])
+
+
+@pytest.mark.parametrize(("more", "apart"), [(0, 0), (1, 1)])
+def test_a_dead_letter_that_is_large_is_written_apart(more: int, apart: int) -> None:
+    shelf = Shelf()
+    letter = dead(1, bytes(LARGE_BYTES + more - dead(1, b"").size_bytes))
+    shelf.ready.bury(letter)
+    assert (len(shelf.letters), len(shelf.ready)) == (apart, 1 - apart)
