@@ -8,6 +8,7 @@ kills it.
 
 import hashlib
 import json
+import signal
 import sys
 import tempfile
 import tomllib
@@ -195,4 +196,5 @@ if __name__ == "__main__":
     parser.add_argument("module", nargs="?", default="", help="a file or folder below service/tarry; all by default")
     parser.add_argument("--afresh", action="store_true", help="forget what came out so far")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main(arguments.module, afresh=arguments.afresh) > 0)

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -113,7 +114,12 @@ class Copy:
         child = os.fork()
         if child == 0:
             _be_tried(self._directory, tests, said, output)
-        status = _await(child, began + within_s)
+        os.setpgid(child, child)  # whoever is first: it may be ended at once
+        try:
+            status = _await(child, began + within_s)
+        except BaseException:
+            _end(child)
+            raise
         took_s = time.monotonic() - began
         if status is None:
             return Verdict("timeout", f"{within_s:.0f} s", took_s)
@@ -133,11 +139,16 @@ def _await(child: int, until: float) -> int | None:
         if ended:
             return status
         if time.monotonic() > until:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+            _end(child)
             return None
         time.sleep(wait_s)
         wait_s = min(2 * wait_s, 0.1)
+
+
+def _end(child: int) -> None:
+    """End a child with all that it has started."""
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 class _Watch:
@@ -172,7 +183,9 @@ def _be_tried(directory: Path, tests: Sequence[str], said: Path, output: Path) -
     """The child: nothing of what it does reaches its parent but its exit code and what it said."""
     code = 70
     try:
-        os.setpgid(0, 0)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with suppress(PermissionError):
+            os.setpgid(0, 0)
         to = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(to, 1)
         os.dup2(to, 2)
