@@ -25,9 +25,9 @@ from tests.mutants.trial import Copy, Verdict, load
 
 KNOWN: Final = Path(__file__).with_name("known.toml")
 KEPT: Final = ROOT / ".mutants" / "verdicts.jsonl"
-SLACK_S: Final = 10.0
+SLACK_S: Final = 10
 SLOWER: Final = 4
-"""A mutant may take so many times what the tests take without it, and the slack."""
+"""A mutant may take so many times what the tests take of the processor without it, and the slack."""
 
 OUTCOMES: Final = ("killed", "survived", "timeout")
 
@@ -102,7 +102,7 @@ class Trials:
         for test in tests:
             digest.update(copy.read(test))
         self._of_tests = digest.hexdigest()[:16]
-        self._within_s: list[float] = []
+        self._within_s: list[int] = []
 
     def run(self) -> Iterator[tuple[Mutant, Verdict]]:
         """Try each mutant, or say what is known of it.
@@ -123,7 +123,7 @@ class Trials:
     def _try(self, mutant: Mutant) -> Verdict:
         if not self._within_s:
             self._within_s = [self._bound_s(stage) for stage in self._stages]
-            say(f"{self._module}: at most {', '.join(f'{bound:.0f}' for bound in self._within_s)} s a mutant")
+            say(f"{self._module}: at most {', '.join(map(str, self._within_s))} s of the processor a mutant")
         verdict = Verdict("survived", "", 0.0)
         for stage, within_s in zip(self._stages, self._within_s, strict=True):
             verdict = self._copy.run(self._module, mutant.of(self._source), stage, within_s)
@@ -131,11 +131,11 @@ class Trials:
                 break
         return verdict
 
-    def _bound_s(self, stage: Sequence[str]) -> float:
+    def _bound_s(self, stage: Sequence[str]) -> int:
         control = self._copy.run(self._module, self._source, stage, 3_600)
         if control.outcome != "survived":
             raise RuntimeError(f"{self._module}: its tests fail without any mutant, too:\n{self._copy.output}")
-        return SLOWER * control.took_s + SLACK_S
+        return round(SLOWER * control.cpu_s) + SLACK_S
 
 
 def shown(module: str, mutant: Mutant) -> str:

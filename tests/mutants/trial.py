@@ -34,6 +34,9 @@ LOADED_ONCE: Final = (
     "xdist.scheduler",
 )
 SEED: Final = 350_615_919
+PATIENCE: Final = 6
+"""A mutant may take so many times longer than it may take of the processor, which others use as well."""
+
 MEMORY_BYTES: Final = 4 << 30
 """What a mutant may take: one that never stops growing is not to take the machine with it."""
 
@@ -50,11 +53,13 @@ class Verdict:
         outcome: `killed`, `survived` or `timeout`.
         by: the test that failed, or what else ended it.
         took_s: seconds.
+        cpu_s: seconds of the processor, without what other processes took of it.
     """
 
     outcome: str
     by: str
     took_s: float
+    cpu_s: float = 0.0
 
 
 def load() -> None:
@@ -89,8 +94,15 @@ class Copy:
         """A file of it, as it was when it was copied; the tree may be worked on meanwhile."""
         return (self._directory / path).read_bytes()
 
-    def run(self, module: str, source: bytes, tests: Sequence[str], within_s: float) -> Verdict:
-        """Run tests with a module as it is given."""
+    def run(self, module: str, source: bytes, tests: Sequence[str], within_s: int) -> Verdict:
+        """Run tests with a module as it is given.
+
+        Args:
+            module: as a path below `service/tarry`.
+            source: of it.
+            tests: files.
+            within_s: seconds of the processor that they may take.
+        """
         path = self._directory / "service" / "tarry" / module
         before = path.read_bytes()
         path.write_bytes(source)
@@ -107,40 +119,39 @@ class Copy:
         """The end of what the last trial printed."""
         return (self._directory / ".output.txt").read_text(errors="replace")[-4_000:]
 
-    def _run(self, tests: Sequence[str], within_s: float) -> Verdict:
+    def _run(self, tests: Sequence[str], within_s: int) -> Verdict:
         said, output = self._directory / ".said.json", self._directory / ".output.txt"
         said.unlink(missing_ok=True)
         began = time.monotonic()
         child = os.fork()
         if child == 0:
-            _be_tried(self._directory, tests, said, output)
+            _be_tried(self._directory, tests, within_s, said, output)
         os.setpgid(child, child)  # whoever is first: it may be ended at once
         try:
-            status = _await(child, began + within_s)
+            code, cpu_s = _await(child, began + PATIENCE * within_s)
         except BaseException:
             _end(child)
             raise
         took_s = time.monotonic() - began
-        if status is None:
-            return Verdict("timeout", f"{within_s:.0f} s", took_s)
-        code = os.waitstatus_to_exitcode(status)
+        if code in {None, -signal.SIGXCPU}:
+            return Verdict("timeout", f"{within_s} s", took_s, cpu_s)
         if code == pytest.ExitCode.OK:
-            return Verdict("survived", "", took_s)
+            return Verdict("survived", "", took_s, cpu_s)
         # What does not even import is noticed, too: the same tests have run without a mutant.
         by = json.loads(said.read_text()) if said.exists() else f"exit code {code}"
-        return Verdict("killed", by, took_s)
+        return Verdict("killed", by, took_s, cpu_s)
 
 
-def _await(child: int, until: float) -> int | None:
-    """How a child ended; None where it did not in time: it is ended then, with what it has started."""
+def _await(child: int, until: float) -> tuple[int | None, float]:
+    """A child's exit code, or None where it did not end in time and was ended; and what it took of the processor."""
     wait_s = 0.005
     while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
+        ended, status, usage = os.wait4(child, os.WNOHANG)
         if ended:
-            return status
+            return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
         if time.monotonic() > until:
             _end(child)
-            return None
+            return None, 0.0
         time.sleep(wait_s)
         wait_s = min(2 * wait_s, 0.1)
 
@@ -179,7 +190,7 @@ class _Watch:
             self._said.write_text(json.dumps(text))
 
 
-def _be_tried(directory: Path, tests: Sequence[str], said: Path, output: Path) -> NoReturn:
+def _be_tried(directory: Path, tests: Sequence[str], within_s: int, said: Path, output: Path) -> NoReturn:
     """The child: nothing of what it does reaches its parent but its exit code and what it said."""
     code = 70
     try:
@@ -190,6 +201,7 @@ def _be_tried(directory: Path, tests: Sequence[str], said: Path, output: Path) -
         os.dup2(to, 1)
         os.dup2(to, 2)
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (within_s, within_s + 1))
         os.chdir(directory)
         sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() not in {ROOT, directory}]
         for name in [name for name in sys.modules if name.partition(".")[0] in {"tarry", "tests"}]:
