@@ -21,7 +21,7 @@ from rich.console import Console
 
 from benches.support_run import say_circumstances
 from tarry.pipelines.audit.tables import ACCEPTED, ARRIVED, SETTLED, columns_of
-from tarry.pipelines.audit.validation import Rules, judge
+from tarry.pipelines.audit.validation import Rules, compare
 from tarry.pipelines.session import session
 
 T0: Final = 1_767_268_800_000
@@ -74,7 +74,7 @@ def by_spark(spark: SparkSession, directory: Path) -> dict[str, int]:
     for name, schema in TABLES.items():
         read = spark.read.schema(schema.replace("key binary", "key string")).json(str(directory / name))
         frames.append(read.withColumn("key", f.col("key").cast("binary")) if "key" in read.columns else read)
-    messages: DataFrame = judge(frames[0], frames[1], frames[2], RULES)
+    messages: DataFrame = compare(frames[0], frames[1], frames[2], RULES)
     path = str(directory / "messages")
     messages.write.mode("overwrite").parquet(path)
     rows = spark.read.parquet(path).select(f.explode("faults").alias("kind")).groupBy("kind").count().collect()

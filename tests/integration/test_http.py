@@ -12,12 +12,12 @@ import pytest
 
 from tarry.clock import SystemClock
 from tarry.errors import UsageError
-from tarry.service.http import Answer, HttpServer, listen
+from tarry.service.http import HttpServer, Response, listen
 from tarry.service.http.server import CONNECTION_MS, CONNECTIONS
 from tests.support.brokers import wait_until
 from tests.support.programs import tarry
 
-LARGE = Answer(b"x" * 20_000_000)
+LARGE = Response(b"x" * 20_000_000)
 
 
 class AheadClock(SystemClock):
@@ -35,7 +35,7 @@ class Looped:
     def __init__(self) -> None:
         self.clock = AheadClock()
         self._selector = DefaultSelector()
-        pages = {"/livez": lambda: Answer(b"ok\n"), "/large": lambda: LARGE}
+        pages = {"/livez": lambda: Response(b"ok\n"), "/large": lambda: LARGE}
         self._server = HttpServer(listen("127.0.0.1", 0), pages, self._selector, self.clock)
         self.port = self._server.port
         self._over = False

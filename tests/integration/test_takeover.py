@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry, decode
+from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry, decode_checkpoint
 from tarry.core.progress.journal import encode_copy
 from tarry.core.progress.origin import Origin
 from tarry.errors import FatalError, RetriableError, UsageError
@@ -62,9 +62,9 @@ def test_the_first_owner_begins_where_the_partition_was_born(stage: Stage, place
     assert (found.low, len(found.done), found.replay_end) == (0, 0, 2)
     low, text = metadata_of(stage, place)
     assert low == 0
-    assert decode(text) == replace(found.checkpoint, origin=decode(text).origin)
-    assert decode(text).writer == (process.transactor.transactional_id,)
-    assert not decode(text).released
+    assert decode_checkpoint(text) == replace(found.checkpoint, origin=decode_checkpoint(text).origin)
+    assert decode_checkpoint(text).writer == (process.transactor.transactional_id,)
+    assert not decode_checkpoint(text).released
     assert process.events.of("checkpoint_from_copy") == [{"topic": stage.intake, "partition": 0, "low": 0}]
     assert process.events.of("fencing") == []
 
@@ -143,7 +143,7 @@ def test_a_zombie_that_goes_on_after_it_was_fenced_commits_nothing(stage: Stage,
     with pytest.raises(FatalError):
         first.transactor.commit()
     low, text = metadata_of(stage, place)
-    assert (low, decode(text).writer) == (found.low, (second.transactor.transactional_id,))
+    assert (low, decode_checkpoint(text).writer) == (found.low, (second.transactor.transactional_id,))
     second.serve({place: found})
     assert second.fire() == 1
     assert [record.value() for record in stage.committed(stage.target).read_to_the_end()] == [b"a", b"b"]
@@ -323,11 +323,11 @@ def test_what_a_version_without_ids_committed_is_taken_on_and_gets_them(stage: S
     first.die()
     low, text = metadata_of(stage, place)
     before = "|".join(text.split("|")[:9])
-    assert decode(text).origin.cluster
+    assert decode_checkpoint(text).origin.cluster
     overwrite(stage, place, low, before)
     found = stage.process("second").take_over()[place]
     assert (found.low, found.is_uncopied) == (1, True)
-    assert found.checkpoint.origin == decode(text).origin
+    assert found.checkpoint.origin == decode_checkpoint(text).origin
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tarry.core.progress.done_set import DoneSet
-from tarry.core.progress.journal import Done, Range, decode, encode_done, encode_ranges
+from tarry.core.progress.journal import DoneEntry, Range, decode_entry, encode_done, encode_ranges
 from tarry.core.progress.ledger import Ledger
 from tarry.core.progress.pointer import JournalPointer
 from tarry.core.progress.source import INTAKE, Source
@@ -36,8 +36,8 @@ class Journal(RuleBasedStateMachine):
         ranges: list[Range] = []
         for offset, record in self.records.items():
             if offset >= pointer:
-                found = decode(record)
-                assert isinstance(found, Done)
+                found = decode_entry(record)
+                assert isinstance(found, DoneEntry)
                 ranges += found.ranges.get(INTAKE, [])
         self.found = DoneSet(ranges, low)
         # What is no record, a marker, counts as done in a summary.
@@ -141,8 +141,8 @@ class Journal(RuleBasedStateMachine):
         low, pointer = self.committed
         needed = {offset for offset in self.done if offset >= low}
         for offset, record in self.records.items():
-            found = decode(record)
-            assert isinstance(found, Done)
+            found = decode_entry(record)
+            assert isinstance(found, DoneEntry)
             if offset >= pointer:
                 for start, end in found.ranges.get(INTAKE, []):
                     needed.difference_update(range(start, end))

@@ -18,8 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tarry.core.batch import Batch
 from tarry.core.message import Headers, HeldMessage
 from tarry.core.partition import PartitionState
-from tarry.core.progress.checkpoint import Checkpoint, Geometry
-from tarry.core.progress.checkpoint import decode as decode_checkpoint
+from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode_checkpoint
 from tarry.core.progress.journal import encode_copy, encode_done
 from tarry.core.progress.log_order import is_ahead
 from tarry.core.progress.source import INTAKE

@@ -14,7 +14,7 @@ from tarry.pipelines.audit.capture import CLOCKS_APART_MS, complete_since
 from tarry.pipelines.audit.summary import beside, findings, histogram, lateness, lateness_over_time, summarise
 from tarry.pipelines.audit.tables import ACCEPTED, ARRIVED, SETTLED, STUBS, columns_of, stubs
 from tarry.pipelines.audit.unmatched import RANGE, known_of, settled_again, strays, told_apart, vouched_for
-from tarry.pipelines.audit.validation import Rules, judge
+from tarry.pipelines.audit.validation import Rules, compare
 from tarry.pipelines.faults import FAULTS
 from tarry.pipelines.topics import RECORD
 
@@ -114,7 +114,7 @@ class Judged:
         later = None if told_later is None else frame(told_later.settled, SETTLED)
         accepted = frame((row for world in worlds for row in world.accepted), ACCEPTED)
         held_back = frame((row for world in worlds for row in world.stubs), STUBS)
-        self.messages = judge(accepted, settled, arrived, rules, later, held_back).persist()
+        self.messages = compare(accepted, settled, arrived, rules, later, held_back).persist()
         ranges = spark.createDataFrame([(world.name, 0, *world.range) for world in worlds], RANGE)
         known = known_of(self.messages)
         found = strays(arrived, known, ranges, ["neighbour"])

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.kafka.settings import Cluster
 from tarry.pipelines.backlog import forecast, plan
-from tarry.pipelines.backlog.bulk import Done, Run
+from tarry.pipelines.backlog.bulk import BulkDone, Run
 from tarry.pipelines.backlog.plan import Action
 from tarry.pipelines.backlog.waiting import selected, waiting
 from tarry.pipelines.topics import Topics
@@ -127,7 +127,7 @@ class Bulk:
         plan.write(made, path)
         return path
 
-    def run(self, path: str, action: Action, *, is_new: bool = False, margin_ms: int = 0) -> Done:
+    def run(self, path: str, action: Action, *, is_new: bool = False, margin_ms: int = 0) -> BulkDone:
         run = Run(
             self._spark,
             self._topics,
@@ -187,11 +187,11 @@ def test_what_waits_is_counted_shifted_and_cancelled_as_was_sent(scene: Scene, b
     # Due some seconds from now, on a machine that may be slow: late is allowed, and early is not.
     by_ms = now_ms() + 5_000 - xs[0][4]
     shifting = bulk.plan("shift", f"target = '{scene.campaign}' and key like 'x%'", by_ms)
-    assert bulk.run(shifting, "shift", is_new=True) == Done(len(xs), len(xs), 0, 0, 0, 0, 0)
-    assert bulk.run(shifting, "shift") == Done(len(xs), 0, len(xs), 0, 0, 0, 0)
+    assert bulk.run(shifting, "shift", is_new=True) == BulkDone(len(xs), len(xs), 0, 0, 0, 0, 0)
+    assert bulk.run(shifting, "shift") == BulkDone(len(xs), 0, len(xs), 0, 0, 0, 0)
     cancelling = bulk.plan("cancel", f"target = '{scene.bills}'")
-    assert bulk.run(cancelling, "cancel") == Done(len(zs), len(zs), 0, 0, 0, 0, 0)
-    assert bulk.run(cancelling, "cancel") == Done(len(zs), 0, len(zs), 0, 0, 0, 0)
+    assert bulk.run(cancelling, "cancel") == BulkDone(len(zs), len(zs), 0, 0, 0, 0, 0)
+    assert bulk.run(cancelling, "cancel") == BulkDone(len(zs), 0, len(zs), 0, 0, 0, 0)
 
     arrived = scene.arrived(scene.campaign, len(xs))
     assert found(bulk.waiting()) == sorted([*ys, *unread])
@@ -214,7 +214,7 @@ def test_what_waits_is_counted_shifted_and_cancelled_as_was_sent(scene: Scene, b
 def test_what_is_due_too_soon_is_left_as_it_is(scene: Scene, bulk: Bulk) -> None:
     sent = scene.send(scene.campaign, "x", 10, now_ms() + 20 * MINUTE_MS)
     cancelling = bulk.plan("cancel", "true")
-    assert bulk.run(cancelling, "cancel", margin_ms=25 * MINUTE_MS) == Done(10, 0, 0, 10, 0, 0, 0)
+    assert bulk.run(cancelling, "cancel", margin_ms=25 * MINUTE_MS) == BulkDone(10, 0, 0, 10, 0, 0, 0)
     assert found(bulk.waiting()) == sorted(sent)
 
 
@@ -226,9 +226,9 @@ def test_cancels_that_come_too_late_are_told_of(scene: Scene, bulk: Bulk, spark:
     path = str(scene.directory / "plan")
     messages = spark.createDataFrame(rows, bulk.waiting().schema)
     plan.write(plan.plan(messages, scene.policy, "cancel", by_ms=0, name=uuid.uuid4(), made_ms=0), path)
-    assert bulk.run(path, "cancel", is_new=True, margin_ms=-MINUTE_MS) == Done(4, 4, 0, 0, 4, 0, 0)
+    assert bulk.run(path, "cancel", is_new=True, margin_ms=-MINUTE_MS) == BulkDone(4, 4, 0, 0, 4, 0, 0)
     # Run again, it sees that they do not wait.
-    assert bulk.run(path, "cancel", margin_ms=-MINUTE_MS) == Done(4, 0, 4, 0, 0, 0, 0)
+    assert bulk.run(path, "cancel", margin_ms=-MINUTE_MS) == BulkDone(4, 0, 4, 0, 0, 0, 0)
 
 
 def run_killed_and_run_again(scene: Scene, bulk: Bulk, count: int, kills: int, at_once: int) -> None:

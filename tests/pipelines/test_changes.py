@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tarry.pipelines.apply.changes import PLACE, Table, first_of, judge, newest, read, steps, without_doubles
+from tarry.pipelines.apply.changes import PLACE, Table, first_of, newest, read, steps, validate_changes, without_doubles
 from tarry.pipelines.topics import RECORD
 
 COLUMNS = ["id", "a", "b", "c"]
@@ -42,7 +42,7 @@ def test_what_is_left_of_a_batch_comes_to_the_same_as_all_of_it_in_turn(spark: S
         [("log", 0, offset, None, None, json.dumps(one).encode(), None) for offset, one in enumerate(changes)], RECORD
     )
     tables = [Table("shop", name, True, ["id"], COLUMNS) for name in logs]
-    left = newest(steps(judge(read(records), tables, spark))).collect()
+    left = newest(steps(validate_changes(read(records), tables, spark))).collect()
     found: dict[str, Rows] = {name: {} for name in logs}
     for row in sorted(left, key=lambda row: row["round"]):
         data = {name: row["data"][name] for name in row["present"]}

@@ -18,9 +18,9 @@ from tarry.pipelines.schedule.messages import (
     Limits,
     Verdict,
     ask,
-    judge,
     namespace_of,
     records,
+    validate_rows,
     verdict_rows,
 )
 from tarry.pipelines.schedule.tables import UNREADABLE, Table, read_table
@@ -49,7 +49,7 @@ def judged(
     known: tuple[str, ...] = (),
 ) -> list[Row]:
     frame = spark.createDataFrame([(*row, None, None)[:5] for row in rows], ROW)
-    return judge(
+    return validate_rows(
         ask(frame, asked, JOB, BASE_MS),
         spark.createDataFrame([(one,) for one in known], "id string"),
         verdict_rows(spark, VERDICTS),
@@ -230,7 +230,7 @@ def test_a_key_lies_in_one_shard_of_one_task_in_due_order(spark: SparkSession) -
     rows = [(f"{number}", "orders", BASE_MS + number * 7_919 % 50, f"key {number % 37}") for number in range(3_000)]
     frame = spark.createDataFrame([(*row, None) for row in rows], ROW)
     asked = Expressions("k", "t", key="v", due="at", order_by=["-cast(k as int)"])
-    made = judge(
+    made = validate_rows(
         ask(frame, asked, JOB, BASE_MS),
         spark.createDataFrame([], "id string"),
         verdict_rows(spark, VERDICTS),

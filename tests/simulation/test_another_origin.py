@@ -10,7 +10,7 @@ from tarry.kafka.offsets import Offsets
 from tarry.kafka.refusals import SURE_AFTER_MS
 from tarry.kafka.types import Place
 from tarry.service.worker.maintenance import COPY_EVERY_MS
-from tarry.testing.simulation import Outcome, Shape, World
+from tarry.testing.simulation import RunOutcome, Shape, World
 from tarry.testing.simulation.scenarios import serving
 from tarry.testing.simulation.world import INTAKE, SMALL_LEVELS
 
@@ -44,7 +44,7 @@ def refusal(world: World) -> str:
 
 def verify_all_arrives(world: World, what: str) -> None:
     report = world.settle()
-    assert report.is_clean, Outcome(world.seed, world.shape, (what,), report, world.trace())
+    assert report.is_clean, RunOutcome(world.seed, world.shape, (what,), report, world.trace())
 
 
 def said(world: World, event: str) -> bool:
@@ -192,7 +192,7 @@ def test_an_intake_made_anew_under_a_running_service_is_noticed_before_anything_
     world.adopt()
     report = world.settle()
     # Until it was noticed, what stands below where the old one was read stayed away.
-    assert report.faults.keys() <= {"stuck"}, Outcome(seed, SHAPE, (), report, world.trace())
+    assert report.faults.keys() <= {"stuck"}, RunOutcome(seed, SHAPE, (), report, world.trace())
 
 
 def test_an_intake_made_anew_within_seconds_of_its_birth_is_refused_too(seed: int) -> None:

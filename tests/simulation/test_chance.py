@@ -5,7 +5,7 @@ The suite's worlds are the same each time, so that a change is judged by what it
 
 import pytest
 
-from tarry.testing.simulation import Outcome, by_chance
+from tarry.testing.simulation import RunOutcome, by_chance
 
 FIRST = 1
 
@@ -13,7 +13,7 @@ ONCE_BROKEN = (417848588, 90191)
 """Worlds that have found a bug by chance, and that no other test builds on purpose."""
 
 
-def run(first: int, runs: int) -> list[Outcome]:
+def run(first: int, runs: int) -> list[RunOutcome]:
     outcomes = []
     for seed in range(first, first + runs):
         outcome = by_chance(seed)

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from tarry.core.batch import Settlement
 from tarry.core.message import Headers
-from tarry.core.progress.checkpoint import Checkpoint, decode
+from tarry.core.progress.checkpoint import Checkpoint, decode_checkpoint
 from tarry.core.progress.done_set import DoneSet
-from tarry.core.progress.journal import Copy, Done, Range
-from tarry.core.progress.journal import decode as decode_record
+from tarry.core.progress.journal import Copy, DoneEntry, Range, decode_entry
 from tarry.core.progress.recovered import Buckets, Recovered
 from tarry.core.progress.source import INTAKE, Source
 
@@ -52,7 +51,7 @@ class Store:
 
     def last_copy(self) -> Copy:
         """The copy that serves where the group's offsets are lost."""
-        copies = [record for _, value in self.journal if isinstance(record := decode_record(value), Copy)]
+        copies = [record for _, value in self.journal if isinstance(record := decode_entry(value), Copy)]
         return copies[-1]
 
     def begin(self, writer: str) -> tuple[int, Checkpoint]:
@@ -61,7 +60,7 @@ class Store:
             copy = self.last_copy()
             self.offset = (copy.low, copy.checkpoint)
         low, text = self.offset
-        checkpoint = replace(decode(text), writer=(writer,), released=False)
+        checkpoint = replace(decode_checkpoint(text), writer=(writer,), released=False)
         self.offset = (low, checkpoint.encode())
         return low, checkpoint
 
@@ -70,7 +69,7 @@ class Store:
         assert self.journal_start <= pointer <= self.journal_end
         ranges: dict[Source, list[Range]] = {INTAKE: []}
         for offset, value in self.journal:
-            if offset >= pointer and isinstance(record := decode_record(value), Done):
+            if offset >= pointer and isinstance(record := decode_entry(value), DoneEntry):
                 for source, found in record.ranges.items():
                     ranges.setdefault(source, []).extend(found)
         return {source: DoneSet(found, low if source == INTAKE else 0) for source, found in ranges.items()}

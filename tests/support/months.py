@@ -8,7 +8,7 @@ from math import exp, log
 from random import Random
 from typing import TYPE_CHECKING
 
-from tarry.core.progress.checkpoint import decode
+from tarry.core.progress.checkpoint import decode_checkpoint
 from tarry.handle import Handle
 from tarry.headers import CANCEL, DELAY_MS, ID, TARGET
 from tests.support.outcomes import Sent
@@ -79,7 +79,7 @@ class Months(Owner):
     def pass_time(self) -> bool:
         """Jump to when something happens next; whether anything does."""
         times = [self.state.next_due_ms(), *self.plan[:1]]
-        closed_ms = decode(self.store.offset[1]).closed_ms if self.store.offset else ()
+        closed_ms = decode_checkpoint(self.store.offset[1]).closed_ms if self.store.offset else ()
         for source, slot in self.slots.items():
             width_ms = GEOMETRY.width_of(source.level)
             starts = {one.start_ms for one in slot.records.values() if one.start_ms >= closed_ms[source.level - 1]}

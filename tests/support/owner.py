@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tarry.core.batch import Batch, Settlement
 from tarry.core.partition import PartitionState
-from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode
+from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode_checkpoint
 from tarry.core.progress.journal import encode_copy, encode_done
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.request.intake_policy import IntakePolicy
@@ -280,7 +280,7 @@ class Owner:
         """Where the bucket begins that a slot is open for: each closing is committed before anything is filed."""
         assert self.store.offset is not None
         width_ms = GEOMETRY.width_of(source.level)
-        first = decode(self.store.offset[1]).closed_ms[source.level - 1] // width_ms
+        first = decode_checkpoint(self.store.offset[1]).closed_ms[source.level - 1] // width_ms
         return (first + (source.slot - first) % self.state.overflow.slots) * width_ms
 
     def empty(self) -> bool:

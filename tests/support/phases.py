@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tarry.core.progress.checkpoint import decode as decode_checkpoint
-from tarry.core.progress.journal import Copy, decode
+from tarry.core.progress.checkpoint import decode_checkpoint
+from tarry.core.progress.journal import Copy, decode_entry
 from tarry.kafka.clients import Properties
 from tarry.kafka.topics import JOURNAL
 from tests.support.fate import Fate
@@ -99,7 +99,7 @@ class PhasedProducer(Producer):
 
     def _note(self, partition: int, value: bytes) -> None:
         """What the transaction completes, or which buckets a copy of the checkpoint names."""
-        record = decode(value)
+        record = decode_entry(value)
         if isinstance(record, Copy):
             draining = decode_checkpoint(record.checkpoint).draining
             closed = {(partition, slot.level, slot.slot, slot.end) for slot in draining}

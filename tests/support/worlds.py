@@ -7,7 +7,7 @@ least, as a part of what was sent. Such a floor is far below the least that seve
 
 from collections.abc import Sequence
 
-from tarry.testing.simulation import Outcome, Report, Shape, World
+from tarry.testing.simulation import Report, RunOutcome, Shape, World
 from tarry.testing.simulation.scenarios import SERVING_WITHIN_MS, serving
 
 
@@ -31,12 +31,12 @@ def verify_kept(world: World, *what: str, least_judged: float) -> None:
         AssertionError: a promise is broken, or less was judged; the text names seed, shape and what was done.
     """
     report = world.settle()
-    outcome = Outcome(world.seed, world.shape, what, report, world.trace())
+    outcome = RunOutcome(world.seed, world.shape, what, report, world.trace())
     assert report.is_clean, outcome
     assert judged_of([report]) >= least_judged, outcome
 
 
-def verify_all_kept(outcomes: Sequence[Outcome], *, least_judged: float) -> None:
+def verify_all_kept(outcomes: Sequence[RunOutcome], *, least_judged: float) -> None:
     """The same of runs that differ in the step that was disturbed: what is judged is counted over all of them.
 
     Args:

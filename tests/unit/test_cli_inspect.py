@@ -19,7 +19,7 @@ from tarry.core.progress.source import INTAKE, Source
 from tarry.errors import HeaderError, TarryError, UsageError
 from tarry.handle import Handle
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.inspector import Kind, Waiting
+from tarry.kafka.inspector import EntryKind, Waiting
 from tarry.kafka.settings import Cluster
 from tarry.testing import FakeBroker, ManualClock
 
@@ -118,7 +118,7 @@ def test_at_most_has_a_row_for_memory_and_one_for_each_bucket_of_all_partitions(
     }
 
 
-def waiting(due_ms: int | None, kind: Kind = "message", level: int = 0) -> Waiting:
+def waiting(due_ms: int | None, kind: EntryKind = "message", level: int = 0) -> Waiting:
     return Waiting(("in", 0), Source(level, 0) if level else INTAKE, kind, due_ms, ID, b"k", "orders")
 
 

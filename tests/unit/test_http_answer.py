@@ -4,10 +4,10 @@ from http import HTTPStatus
 
 import pytest
 
-from tarry.service.http import Answer
+from tarry.service.http import Response
 from tarry.service.http.answer import HEAD_LIMIT_BYTES, answer_to
 
-PAGES = {"/livez": lambda: Answer(b"ok\n"), "/readyz": lambda: Answer(b"no\n", HTTPStatus.SERVICE_UNAVAILABLE)}
+PAGES = {"/livez": lambda: Response(b"ok\n"), "/readyz": lambda: Response(b"no\n", HTTPStatus.SERVICE_UNAVAILABLE)}
 
 
 def answer(head: bytes) -> bytes:

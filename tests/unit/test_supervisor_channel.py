@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tarry.service.metrics import Snapshot
-from tarry.service.supervisor.channel import Beat, Channel, Refused, decode, put_orders
+from tarry.service.supervisor.channel import Beat, Channel, StartRefused, decode_report, put_orders
 
 BEAT = Beat(
     ready=False,
@@ -43,16 +43,16 @@ def test_a_beat_arrives_as_it_was_said(pair: tuple[socket.socket, Channel]) -> N
     ours, channel = pair
     channel.beat(BEAT)
     [line, rest] = lines(ours)
-    assert (decode(line), rest) == (BEAT, b"")
+    assert (decode_report(line), rest) == (BEAT, b"")
 
 
 def test_last_words_arrive_behind_what_was_kept(pair: tuple[socket.socket, Channel]) -> None:
     ours, channel = pair
     channel.beat(BEAT)
-    channel.refuse(Refused("in has 4 partitions, not 5", configuration=True))
+    channel.refuse(StartRefused("in has 4 partitions, not 5", configuration=True))
     [first, second, _] = lines(ours)
-    assert decode(first) == BEAT
-    assert decode(second) == Refused("in has 4 partitions, not 5", configuration=True)
+    assert decode_report(first) == BEAT
+    assert decode_report(second) == StartRefused("in has 4 partitions, not 5", configuration=True)
 
 
 def test_a_supervisor_that_does_not_listen_makes_nobody_wait_and_gets_whole_lines_later(
@@ -69,7 +69,7 @@ def test_a_supervisor_that_does_not_listen_makes_nobody_wait_and_gets_whole_line
         received = [*received[:-1], received[-1] + more[0], *more[1:]]
     assert received[-1] == b""
     assert 2 <= len(received[:-1]) < 50, "those that found no room were left out"
-    assert {decode(line) for line in received[:-1] if decode(line) != long} == set()
+    assert {decode_report(line) for line in received[:-1] if decode_report(line) != long} == set()
 
 
 def test_orders_come_before_anything_else(pair: tuple[socket.socket, Channel]) -> None:
@@ -96,4 +96,4 @@ def test_orders_that_never_come_are_an_end(pair: tuple[socket.socket, Channel]) 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"7", b"{}", b'{"ready":true,"why":"","counters":[[]]}', b"\xff"])
 def test_what_is_no_line_of_the_channel_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        decode(line)
+        decode_report(line)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tarry.testing.simulation import Outcome, Report, Shape, World
+from tarry.testing.simulation import Report, RunOutcome, Shape, World
 from tests.support.worlds import serve, verify_all_kept, verify_kept
 
 
-def outcome(judged: int, sent: int = 10) -> Outcome:
-    return Outcome(17, Shape(), (), Report(sent=sent, judged=judged), ())
+def outcome(judged: int, sent: int = 10) -> RunOutcome:
+    return RunOutcome(17, Shape(), (), Report(sent=sent, judged=judged), ())
 
 
 def test_of_all_runs_together_enough_is_to_be_judged() -> None:

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 from tarry.cli.inspect import instants
 from tarry.handle import Handle
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.inspector import Kind, Waiting
+from tarry.kafka.inspector import EntryKind, Waiting
 from tarry.units import format_duration, format_instant, shown
 
 _S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
 STEPS_MS = (10 * _S, _M, 10 * _M, _H, 6 * _H, _D, 7 * _D, 30 * _D)
 """The upper bounds of the rows of an exact count, in milliseconds from now."""
 
-_OTHERS: tuple[tuple[Kind, str], ...] = (("cancel", "cancels"), ("dead", "to be dead letters"))
+_OTHERS: tuple[tuple[EntryKind, str], ...] = (("cancel", "cancels"), ("dead", "to be dead letters"))
 
 
 class Row(NamedTuple):
@@ -64,7 +64,7 @@ def by_due_time(waiting: Iterable[Waiting], now_ms: int) -> Iterator[Row]:
     """
     ends_ms = [now_ms, *(now_ms + step for step in STEPS_MS)]
     steps: Counter[int] = Counter()
-    others: Counter[Kind] = Counter()
+    others: Counter[EntryKind] = Counter()
     for found in waiting:
         if found.kind != "message" or found.due_ms is None:
             others[found.kind] += 1

@@ -12,7 +12,7 @@ from typing import Final
 from tarry import logs
 from tarry.errors import ConfigError, MembershipLostError, TarryError, UsageError
 from tarry.service import app
-from tarry.service.supervisor import Channel, Refused
+from tarry.service.supervisor import Channel, StartRefused
 
 FAILED: Final = 1
 REFUSED: Final = 2
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
         app.work(orders, channel, logs.speaker(logger))
     except (UsageError, ConfigError, MembershipLostError) as error:
         logger.debug("process_refused", reason=str(error), exc_info=True)
-        channel.refuse(Refused(str(error), isinstance(error, ConfigError)))
+        channel.refuse(StartRefused(str(error), isinstance(error, ConfigError)))
         return REFUSED
     except TarryError as error:
         logger.warning("process_failed", reason=str(error))

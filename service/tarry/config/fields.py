@@ -139,8 +139,8 @@ def _intake_topic(name: str) -> str:
 
 
 Count = Annotated[int, BeforeValidator(_refuse_bool_and_float)]
-Topic = Annotated[str, AfterValidator(_legal_topic)]
-IntakeTopic = Annotated[Topic, AfterValidator(_intake_topic)]
+TopicName = Annotated[str, AfterValidator(_legal_topic)]
+IntakeTopic = Annotated[TopicName, AfterValidator(_intake_topic)]
 # Both are part of transactional ids, which are part of a checkpoint of at most 4,095 characters.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{1,128}$")]
 NameOrEmpty = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{0,128}$")]

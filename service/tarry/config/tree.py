@@ -19,7 +19,7 @@ from tarry.config.fields import (
     Name,
     NameOrEmpty,
     OptionValue,
-    Topic,
+    TopicName,
     duration,
     read_options,
     size,
@@ -163,7 +163,7 @@ class Intake(_Section):
     targets: tuple[str, ...] = ("*",)
     keep_ms: Annotated[int, duration("0ms", "36500d")] = Field(default=7 * 86_400_000, alias="keep")
     delay_ms: Annotated[int, duration("1ms", "36500d")] | None = Field(default=None, alias="delay")
-    target: Topic | None = None
+    target: TopicName | None = None
     dialect: Literal["etf1", "karafka", "timebridge", "rabbitmq"] | None = None
 
     @field_validator("targets")

@@ -8,7 +8,7 @@ partition gets a copy in its journal, which says: begin here, no record above is
 from confluent_kafka.admin import AdminClient
 
 from tarry.clock import Clock
-from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode
+from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode_checkpoint
 from tarry.core.progress.origin import Origin
 from tarry.core.wheel.levels import first_closed_ms
 from tarry.kafka.copies import Kept, write_copies
@@ -83,7 +83,7 @@ class Birth:
 
 def _is_of_deleted_topics(metadata: str, now: Origin) -> bool:
     try:
-        had = decode(metadata).origin
+        had = decode_checkpoint(metadata).origin
     except CheckpointError:
         return False
     return all(one and one != other for one, other in ((had.intake, now.intake), (had.journal, now.journal)))

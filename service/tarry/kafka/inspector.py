@@ -14,11 +14,9 @@ from confluent_kafka import Message
 
 from tarry.clock import Clock
 from tarry.core.message import HeldCancel
-from tarry.core.progress.checkpoint import CheckpointError, is_checkpoint
-from tarry.core.progress.checkpoint import decode as decode_checkpoint
+from tarry.core.progress.checkpoint import CheckpointError, decode_checkpoint, is_checkpoint
 from tarry.core.progress.done_set import DoneSet, add_done
-from tarry.core.progress.journal import Done
-from tarry.core.progress.journal import decode as decode_record
+from tarry.core.progress.journal import DoneEntry, decode_entry
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.request.reader import RequestReader
 from tarry.core.request.request import CancelRequest, Rejection
@@ -39,7 +37,7 @@ ANSWER_WITHIN_S = 10.0
 PACE = 1_000
 """The number of records between two reports of progress."""
 
-Kind = Literal["message", "cancel", "dead"]
+EntryKind = Literal["message", "cancel", "dead"]
 DoneSets = Mapping[Place, Mapping[Source, DoneSet]]
 _NOTHING = DoneSet((), 0)
 
@@ -60,7 +58,7 @@ class Waiting(NamedTuple):
 
     place: Place
     source: Source
-    kind: Kind
+    kind: EntryKind
     due_ms: int | None
     id: str
     key: bytes | None
@@ -162,10 +160,10 @@ class Inspector:
         ends = {journal: backlog.journal_end for journal, backlog in of_journal.items()}
         for journal, record in self._read(starts, ends):
             try:
-                found = decode_record(record.value())
+                found = decode_entry(record.value())
             except ValueError as error:
                 raise UsageError(f"{journal[0]}/{journal[1]} at offset {record.offset()}: {error}") from error
-            if isinstance(found, Done):
+            if isinstance(found, DoneEntry):
                 add_done(done[of_journal[journal].place], found.ranges)
         return done
 
@@ -198,7 +196,7 @@ class Inspector:
         else:
             is_null = record.value() is None
             found = requests.read(place[1], offset, stamp_ms, headers, self._clock.now_ms(), is_null=is_null)
-        kind: Kind = "message"
+        kind: EntryKind = "message"
         if isinstance(found, Rejection | CancelRequest):
             kind = "dead" if isinstance(found, Rejection) else "cancel"
         target = None if kind == "cancel" else found.target
@@ -235,7 +233,7 @@ class Inspector:
             except ValueError:  # not the service's: it becomes a dead letter, with an id derived from this place
                 yield Waiting(place, source, "dead", None, derived_id(*log, offset).decode(), record.key(), None)
                 continue
-            kind: Kind = "cancel" if isinstance(found, HeldCancel) else "message"
+            kind: EntryKind = "cancel" if isinstance(found, HeldCancel) else "message"
             target = found.target or None
             yield Waiting(place, source, kind, found.due_ms, found.id.decode(), found.key, target, found.sequence)
 

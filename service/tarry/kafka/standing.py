@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tarry.clock import Clock
-from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode
+from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode_checkpoint
 from tarry.core.progress.done_set import DoneSet, add_done
-from tarry.core.progress.journal import Copy, Done
-from tarry.core.progress.journal import decode as decode_record
+from tarry.core.progress.journal import Copy, DoneEntry, decode_entry
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.source import INTAKE, Source
 from tarry.kafka.copies import Kept, is_later
@@ -146,7 +145,7 @@ class Standings:
         try:
             for record in self._records(place, *logs.journal):
                 if isinstance(record, Copy):
-                    copy = record.low, decode(record.checkpoint)
+                    copy = record.low, decode_checkpoint(record.checkpoint)
                     found = copy if is_later(copy, found) else found
         except ValueError as error:
             return None, f"{journal_of(place)[0]}/{place[1]}: {error}"
@@ -164,13 +163,13 @@ class Standings:
         done: dict[Source, DoneSet] = {INTAKE: DoneSet((), 0)}
         try:
             for record in self._records(place, begin, end):
-                if isinstance(record, Done):
+                if isinstance(record, DoneEntry):
                     add_done(done, record.ranges)
         except ValueError as error:
             return f"{journal_of(place)[0]}/{place[1]}: {error}"
         return shortfall(place, low, checkpoint, done, logs.intake[1], spans)
 
-    def _records(self, place: Place, begin: int, end: int) -> Iterator[Done | Copy]:
+    def _records(self, place: Place, begin: int, end: int) -> Iterator[DoneEntry | Copy]:
         """Read a partition's journal.
 
         Raises:
@@ -179,7 +178,7 @@ class Standings:
         journal = journal_of(place)
         if begin < end:
             for _, record in read_to_ends(self._reader, {journal: begin}, {journal: end}):
-                yield decode_record(record.value())
+                yield decode_entry(record.value())
 
     def _spans(self, place: Place, geometry: Geometry) -> dict[Source, tuple[int, int]]:
         slots = {slot_of(place, geometry, source): source for source in sources_of(geometry)}
@@ -194,6 +193,6 @@ def _readable(committed: tuple[int, str] | None) -> Kept | None:
     if committed is None:
         return None
     try:
-        return committed[0], decode(committed[1])
+        return committed[0], decode_checkpoint(committed[1])
     except CheckpointError:
         return None

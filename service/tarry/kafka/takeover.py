@@ -29,10 +29,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tarry.clock import Clock
-from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode
+from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode_checkpoint
 from tarry.core.progress.done_set import DoneSet, add_done
-from tarry.core.progress.journal import Copy, Done
-from tarry.core.progress.journal import decode as decode_record
+from tarry.core.progress.journal import Copy, DoneEntry, decode_entry
 from tarry.core.progress.recovered import Buckets, Recovered
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.wheel.levels import first_closed_ms
@@ -201,7 +200,7 @@ class TakeOver:
             return 0, None
         low, metadata = committed
         try:
-            checkpoint = decode(metadata)
+            checkpoint = decode_checkpoint(metadata)
         except CheckpointError as error:
             reason = str(error)
         else:
@@ -269,7 +268,7 @@ class TakeOver:
         starts = self._offsets.starts([journal_of(place) for place in places])
         found: dict[Place, Kept] = {}
 
-        def take(place: Place, record: Done | Copy) -> None:
+        def take(place: Place, record: DoneEntry | Copy) -> None:
             if isinstance(record, Copy):
                 copy = record.low, self._copied(place, record)
                 if is_later(copy, found.get(place)):
@@ -280,7 +279,7 @@ class TakeOver:
 
     def _copied(self, place: Place, copy: Copy) -> Checkpoint:
         try:
-            return decode(copy.checkpoint)
+            return decode_checkpoint(copy.checkpoint)
         except CheckpointError as error:
             raise UsageError(f"a copy of a checkpoint in {place[0]}{JOURNAL}: {error}") from error
 
@@ -292,7 +291,7 @@ class TakeOver:
         done = {place: {INTAKE: DoneSet((), lows[place])} for place in checkpoints}
         begin = {place: checkpoint.reads_from for place, checkpoint in checkpoints.items()}
 
-        def take(place: Place, record: Done | Copy) -> None:
+        def take(place: Place, record: DoneEntry | Copy) -> None:
             if not isinstance(record, Copy):
                 add_done(done[place], record.ranges)
 
@@ -300,7 +299,7 @@ class TakeOver:
         return done, journal_ends
 
     def _read(
-        self, starts: Mapping[Place, int], take: Callable[[Place, Done | Copy], None], *, committed: bool
+        self, starts: Mapping[Place, int], take: Callable[[Place, DoneEntry | Copy], None], *, committed: bool
     ) -> ByParts[None]:
         """Read journals, each from an offset to its present end: the last stable offset, or the high watermark."""
         begin = self._readable({journal_of(place): at for place, at in starts.items()}, committed=committed)
@@ -323,8 +322,8 @@ class TakeOver:
         self._shortfalls.judge(too_short)
         return {journal: at for journal, at in begin.items() if at < ends[journal]}
 
-    def _decoded(self, journal: Place, offset: int, value: bytes | None) -> Done | Copy:
+    def _decoded(self, journal: Place, offset: int, value: bytes | None) -> DoneEntry | Copy:
         try:
-            return decode_record(value)
+            return decode_entry(value)
         except ValueError as error:
             raise UsageError(f"{journal[0]}/{journal[1]} at offset {offset}: {error}") from error

@@ -45,7 +45,7 @@ It mostly takes milliseconds, but waits for each partition that has no leader.
 METADATA_TIMEOUT_S = 5.0
 """How long to wait for the metadata of a topic."""
 
-Headers = list[tuple[str, str | bytes | None]]
+ProducedHeaders = list[tuple[str, str | bytes | None]]
 """The type that the client library takes; its lists are invariant."""
 
 OnFailure = Callable[[KafkaError | None, Any], None]
@@ -189,7 +189,7 @@ class Transactor:
         partition: int,
         key: bytes | None,
         value: bytes | None,
-        headers: Headers | None,
+        headers: ProducedHeaders | None,
         on_failure: OnFailure,
     ) -> None:
         """Add a record to the transaction; the client library sends it in the background.

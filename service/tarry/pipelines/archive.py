@@ -101,7 +101,7 @@ def archive(
     every_ms: int | None,
     may_be_trimmed: bool,
     on_progress: Callable[[str], None],
-) -> dict[str, streaming.Done]:
+) -> dict[str, streaming.BatchDone]:
     """Add new results and dead letters to the tables `results` and `dead` of a lake.
 
     Args:

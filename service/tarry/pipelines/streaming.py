@@ -31,14 +31,14 @@ def trigger(writer: DataStreamWriter, every_ms: int | None) -> DataStreamWriter:
 
 
 @dataclass(slots=True)
-class Done:
+class BatchDone:
     """Counts of a stream: its non-empty batches, and their rows."""
 
     batches: int = 0
     rows: int = 0
 
 
-def run(queries: Sequence[StreamingQuery], on_progress: Callable[[str], None]) -> dict[str, Done]:
+def run(queries: Sequence[StreamingQuery], on_progress: Callable[[str], None]) -> dict[str, BatchDone]:
     """Wait until streams end, and report their batches.
 
     If one stream fails or the wait is interrupted, all streams are stopped. The next run repeats uncommitted batches.
@@ -53,7 +53,7 @@ def run(queries: Sequence[StreamingQuery], on_progress: Callable[[str], None]) -
     Raises:
         UsageError: a stream failed.
     """
-    done = {query.name: Done() for query in queries}
+    done = {query.name: BatchDone() for query in queries}
     seen = {query.name: -1 for query in queries}
     try:
         while True:
@@ -82,7 +82,7 @@ def reason(error: Exception) -> str:
     return next((line for line in lines if line), type(error).__name__)
 
 
-def _tell(batch: dict[str, Any], done: Done, on_progress: Callable[[str], None]) -> None:
+def _tell(batch: dict[str, Any], done: BatchDone, on_progress: Callable[[str], None]) -> None:
     rows = batch["numInputRows"]
     if rows:
         done.batches += 1

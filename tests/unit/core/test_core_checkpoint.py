@@ -14,7 +14,7 @@ from tarry.core.progress.checkpoint import (
     DrainingSlot,
     EmptyingSlot,
     Geometry,
-    decode,
+    decode_checkpoint,
 )
 from tarry.core.progress.origin import Origin
 from tarry.core.wheel.overflow import MOST_ENTRIES
@@ -57,7 +57,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
 @settings(max_examples=200, deadline=None)
 @given(checkpoints())
 def test_a_checkpoint_comes_back(checkpoint: Checkpoint) -> None:
-    assert decode(checkpoint.encode()) == checkpoint
+    assert decode_checkpoint(checkpoint.encode()) == checkpoint
 
 
 def test_the_form_is_that_of_version_1() -> None:
@@ -73,7 +73,7 @@ def test_the_form_is_that_of_version_1() -> None:
     )
     text = "1|1|4e20,a,2|3,2|1.11.100.100.1f|2.3.ff|10|3e8|tarry.a-fire,tarry.a-file"
     assert checkpoint.encode() == text
-    assert decode(text) == checkpoint
+    assert decode_checkpoint(text) == checkpoint
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_form_is_that_of_version_1() -> None:
 )
 def test_any_transactional_id_comes_back(name: str) -> None:
     checkpoint = replace(PLAIN, writer=(name, "other", name))
-    assert decode(checkpoint.encode()).writer == (name, "other", name)
+    assert decode_checkpoint(checkpoint.encode()).writer == (name, "other", name)
 
 
 def test_a_recovery_reads_from_the_lowest_pointer_of_the_intake_and_of_what_is_drained() -> None:
@@ -90,7 +90,7 @@ def test_a_recovery_reads_from_the_lowest_pointer_of_the_intake_and_of_what_is_d
 
 
 def test_nobody_may_be_the_writer_of_a_partition_just_born() -> None:
-    assert decode(replace(PLAIN, writer=(), released=True).encode()).writer == ()
+    assert decode_checkpoint(replace(PLAIN, writer=(), released=True).encode()).writer == ()
 
 
 @pytest.mark.parametrize("length", [LIMIT - 1, LIMIT])
@@ -99,7 +99,7 @@ def test_a_text_up_to_the_limit_is_written(length: int) -> None:
     checkpoint = replace(PLAIN, writer=("x" * room,))
     text = checkpoint.encode()
     assert len(text) == length
-    assert decode(text) == checkpoint
+    assert decode_checkpoint(text) == checkpoint
 
 
 def test_a_text_of_one_character_more_than_kafka_takes_is_refused() -> None:
@@ -141,29 +141,29 @@ def test_escapes_count_towards_the_limit() -> None:
 )
 def test_what_is_no_checkpoint_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(CheckpointError) as refusal:
-        decode(text)
+        decode_checkpoint(text)
     assert "\n" not in str(refusal.value)
     assert "not a readable checkpoint" in str(refusal.value)
 
 
 def test_a_newer_version_is_refused_by_name() -> None:
     with pytest.raises(CheckpointError, match="reads version 1"):
-        decode("2" + PLAIN.encode()[1:])
+        decode_checkpoint("2" + PLAIN.encode()[1:])
 
 
 def test_a_field_that_a_later_version_adds_behind_is_passed_over() -> None:
     known = replace(PLAIN, origin=ORIGIN)
-    assert decode(known.encode() + "|something|new") == known
+    assert decode_checkpoint(known.encode() + "|something|new") == known
 
 
 def test_what_its_offsets_are_of_stands_behind_the_rest() -> None:
     text = replace(PLAIN, origin=ORIGIN).encode()
     assert text == PLAIN.encode() + "|" + ",".join([ORIGIN.cluster, ORIGIN.intake, ORIGIN.journal, *ORIGIN.levels])
-    assert decode(text).origin == ORIGIN
+    assert decode_checkpoint(text).origin == ORIGIN
 
 
 def test_a_checkpoint_that_was_written_before_there_were_ids_is_of_anything() -> None:
-    assert decode(PLAIN.encode()).origin == Origin()
+    assert decode_checkpoint(PLAIN.encode()).origin == Origin()
     assert Origin().changes("in", ORIGIN) == []
 
 
@@ -202,14 +202,14 @@ def test_a_text_with_fields_missing_is_refused(checkpoint: Checkpoint, data: st.
     fields = checkpoint.encode().split("|")[:9]
     kept = data.draw(st.integers(0, len(fields) - 1))
     with pytest.raises(CheckpointError):
-        decode("|".join(fields[:kept]))
+        decode_checkpoint("|".join(fields[:kept]))
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=40) | st.text(alphabet="01|,.a-%", max_size=40).map(lambda rest: "1|0|4e20,a,2|" + rest))
 def test_any_text_is_a_checkpoint_or_an_error_of_its_own(text: str) -> None:
     try:
-        found = decode(text)
+        found = decode_checkpoint(text)
     except CheckpointError:
         return
     assert isinstance(found, Checkpoint)

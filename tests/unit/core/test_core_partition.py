@@ -11,10 +11,9 @@ import pytest
 from tarry.core.batch import Batch
 from tarry.core.message import Headers, HeldMessage
 from tarry.core.partition import PartitionState
-from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode
+from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode_checkpoint
 from tarry.core.progress.done_set import DoneSet
-from tarry.core.progress.journal import Copy, Done, encode_done
-from tarry.core.progress.journal import decode as decode_record
+from tarry.core.progress.journal import Copy, DoneEntry, decode_entry, encode_done
 from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.source import INTAKE
 from tarry.core.request.intake_policy import IntakePolicy
@@ -96,8 +95,8 @@ def test_the_settlement_names_watermark_journal_and_checkpoint() -> None:
     batch = state.take(10, NOW_MS + 10)
     settled = state.settle(batch)
     assert settled.low == 0
-    assert decode_record(settled.journal) == Done({INTAKE: [(1, 2)]})
-    assert decode(settled.metadata) == BORN
+    assert decode_entry(settled.journal) == DoneEntry({INTAKE: [(1, 2)]})
+    assert decode_checkpoint(settled.metadata) == BORN
 
 
 def test_a_rejected_record_is_in_the_next_batch_with_all_that_it_came_with() -> None:
@@ -195,10 +194,10 @@ def test_markers_at_the_end_move_the_watermark() -> None:
 def test_a_checkpoint_at_rest_and_its_copy_say_the_same() -> None:
     state = taken_over(recovered(4))
     rest = state.rest(released=True)
-    copy = decode_record(rest.journal)
+    copy = decode_entry(rest.journal)
     assert copy == Copy(4, rest.metadata)
-    assert decode(rest.metadata) == replace(BORN, released=True)
-    assert not decode(state.rest().metadata).released
+    assert decode_checkpoint(rest.metadata) == replace(BORN, released=True)
+    assert not decode_checkpoint(state.rest().metadata).released
 
 
 def test_a_writer_too_long_for_the_metadata_is_an_error_and_not_a_cut() -> None:
@@ -215,7 +214,7 @@ def test_the_pointer_follows_what_was_noted_when_the_watermark_passes() -> None:
     assert state.pointer == 0
     fire(state, NOW_MS)
     assert (state.low, state.pointer) == (1, 30)
-    assert decode(state.rest().metadata).pointer == 30
+    assert decode_checkpoint(state.rest().metadata).pointer == 30
 
 
 # -- taking over -------------------------------------------------------------------------------------------------------
@@ -276,7 +275,7 @@ def test_with_a_fixed_delay_a_new_owner_goes_on_from_the_due_time_below_the_wate
     state = taken_over(fixed=True)
     state.arrivals.accept(0, NOW_MS + 50, None, None, None, NOW_MS)
     fire(state, NOW_MS + 1_050)
-    checkpoint = decode(state.rest().metadata)
+    checkpoint = decode_checkpoint(state.rest().metadata)
     assert checkpoint.due_below_ms == NOW_MS + 1_050
     after = taken_over(Recovered(1, checkpoint, DoneSet([], 1), 2), fixed=True)
     after.arrivals.accept(1, NOW_MS, None, None, None, NOW_MS)
@@ -292,7 +291,7 @@ def test_with_a_fixed_delay_an_aborted_batch_leaves_the_due_time_below_the_water
     batch = state.take(10, NOW_MS + 2_000)
     state.settle(batch)
     state.put_back(batch)
-    assert decode(state.rest().metadata).due_below_ms is None
+    assert decode_checkpoint(state.rest().metadata).due_below_ms is None
 
 
 def test_with_a_fixed_delay_a_message_given_up_counts_for_the_due_time_below_the_watermark() -> None:
@@ -302,7 +301,7 @@ def test_with_a_fixed_delay_a_message_given_up_counts_for_the_due_time_below_the
     state.collect(NOW_MS + 2_000)
     batch = state.take(10, NOW_MS + 2_000)
     batch.give_up({1: ("too-large", "")})
-    assert decode(state.settle(batch).metadata).due_below_ms == NOW_MS + 1_500
+    assert decode_checkpoint(state.settle(batch).metadata).due_below_ms == NOW_MS + 1_500
 
 
 def test_with_a_fixed_delay_what_was_found_done_counts_for_the_due_time_below_the_watermark() -> None:
@@ -310,7 +309,7 @@ def test_with_a_fixed_delay_what_was_found_done_counts_for_the_due_time_below_th
     for offset in range(3):
         state.arrivals.accept(offset, NOW_MS + 100 * offset, None, None, None, NOW_MS)
     rest = state.rest()
-    assert (rest.low, decode(rest.metadata).due_below_ms) == (2, NOW_MS + 1_100)
+    assert (rest.low, decode_checkpoint(rest.metadata).due_below_ms) == (2, NOW_MS + 1_100)
 
 
 # -- the clock ---------------------------------------------------------------------------------------------------------
@@ -388,7 +387,7 @@ def test_what_is_due_for_a_target_that_is_away_is_parked_and_holds_nobody_up() -
     assert state.parked.by_target() == {"orders": 2}
     tried = state.parked.take("orders", 1, NOW_MS)
     assert due_offsets(tried) == [0]
-    assert decode_record(encode_done(tried.offsets())) == Done({INTAKE: [(0, 1)]})
+    assert decode_entry(encode_done(tried.offsets())) == DoneEntry({INTAKE: [(0, 1)]})
     state.parked.park_again("orders", tried)
     tried = state.parked.take("orders", 10, NOW_MS)
     assert due_offsets(tried) == [0, 2]
@@ -496,8 +495,8 @@ def test_who_takes_over_gives_a_stamp_that_is_ahead_its_own_time_and_keeps_the_o
         accept_stamped(state, offset, timestamp_ms, NOW_MS + 2)
     assert due_offsets(fire(state, NOW_MS + 1_000)) == [0]
     settled = state.rest()
-    assert decode(settled.metadata).due_below_ms == NOW_MS + 1_000
-    after = taken_over(Recovered(1, decode(settled.metadata), DoneSet([], 1), 4), fixed=True)
+    assert decode_checkpoint(settled.metadata).due_below_ms == NOW_MS + 1_000
+    after = taken_over(Recovered(1, decode_checkpoint(settled.metadata), DoneSet([], 1), 4), fixed=True)
     for offset in (1, 2, 3):
         accept_stamped(after, offset, stamps[offset], NOW_MS + 700)
     assert due_offsets(fire(after, NOW_MS + 1_699)) == []
@@ -598,7 +597,7 @@ def test_an_aborted_cancellation_is_settled_again() -> None:
     cancel(state, 1, due_ms)
     state.collect(NOW_MS)
     batch = state.take(10, NOW_MS)
-    assert decode_record(state.settle(batch).journal) == Done({INTAKE: [(0, 2)]})
+    assert decode_entry(state.settle(batch).journal) == DoneEntry({INTAKE: [(0, 2)]})
     state.put_back(batch)
     assert (state.low, state.held) == (0, 2)
     assert outcomes(fire(state, NOW_MS)) == [("cancelled", 0, 1)]

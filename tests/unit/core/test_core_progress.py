@@ -1,11 +1,10 @@
 """What a summary says, and what its commit does to the pointers."""
 
 from tarry.core.partition_progress import MOST_BYTES, Progress
-from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode
+from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode_checkpoint
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.intake import IntakeProgress
-from tarry.core.progress.journal import Done
-from tarry.core.progress.journal import decode as decode_record
+from tarry.core.progress.journal import DoneEntry, decode_entry
 from tarry.core.progress.recovered import Buckets, Recovered
 from tarry.core.progress.source import INTAKE
 from tarry.core.wheel.overflow import Overflow
@@ -27,8 +26,8 @@ def test_it_says_all_that_is_done_above_the_watermark_and_moves_the_pointer_to_t
     progress.mark({INTAKE: [1, 2, 5]})
     assert progress.behind == 497
     settled = progress.rest(released=False, sums_up=True)
-    assert [decode_record(record) for record in settled.summary] == [Done({INTAKE: [(1, 3), (5, 6)]})]
-    assert (settled.low, decode(settled.metadata).pointer) == (0, 500)
+    assert [decode_entry(record) for record in settled.summary] == [DoneEntry({INTAKE: [(1, 3), (5, 6)]})]
+    assert (settled.low, decode_checkpoint(settled.metadata).pointer) == (0, 500)
     assert progress.pointer == 3, "it is not committed yet"
     progress.confirm()
     assert (progress.pointer, progress.behind) == (500, 0)
@@ -37,7 +36,7 @@ def test_it_says_all_that_is_done_above_the_watermark_and_moves_the_pointer_to_t
 def test_where_nothing_is_done_above_the_watermark_the_pointer_moves_and_nothing_is_said() -> None:
     progress, _ = progress_of(0)
     settled = progress.rest(released=False, sums_up=True)
-    assert (settled.summary, decode(settled.metadata).pointer) == ((), 500)
+    assert (settled.summary, decode_checkpoint(settled.metadata).pointer) == ((), 500)
     progress.confirm()
     assert (progress.pointer, progress.behind) == (500, 0)
 
@@ -48,7 +47,7 @@ def test_one_that_was_not_committed_moves_no_pointer() -> None:
     progress.rest(released=False, sums_up=True)
     settled = progress.settle({INTAKE: [2]})
     progress.confirm()
-    assert (decode(settled.metadata).pointer, progress.pointer) == (3, 3)
+    assert (decode_checkpoint(settled.metadata).pointer, progress.pointer) == (3, 3)
 
 
 def test_one_that_is_too_large_is_left_out() -> None:
@@ -57,6 +56,6 @@ def test_one_that_is_too_large_is_left_out() -> None:
     intake.ledger.mark(range(1, records, 2))
     settled = progress.rest(released=False, sums_up=True)
     assert settled.summary == ()
-    assert decode(settled.metadata).pointer == 3
+    assert decode_checkpoint(settled.metadata).pointer == 3
     progress.confirm()
     assert progress.pointer == 3

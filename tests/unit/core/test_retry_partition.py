@@ -15,7 +15,7 @@ from tarry.client.retry.core.journey import (
     RETRY_TICKET,
     Headers,
 )
-from tarry.client.retry.core.key_queue import KeyQueues, Ticket, Trouble, decode, encode
+from tarry.client.retry.core.key_queue import KeyQueues, Ticket, Trouble, decode_trouble, encode
 from tarry.client.retry.core.message import Incoming, Record, RetryMessage
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.partition import FOREIGN, RetryPartition
@@ -198,13 +198,13 @@ def test_an_offset_counts_as_soon_as_its_message_is_settled_and_not_before() -> 
 
 def test_the_state_of_a_key_survives() -> None:
     trouble = Trouble(17, 2, 5, NOW_MS, NOW_MS - 1, stopped=True)
-    assert decode(encode(trouble)) == trouble
+    assert decode_trouble(encode(trouble)) == trouble
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b'{"v":2}', b'{"v":1,"episode":1}', b'{"v":1,"no":1}'])
 def test_what_is_no_state_of_a_key_is_refused(value: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        decode(value)
+        decode_trouble(value)
 
 
 def test_a_convoy_longer_than_allowed_is_told() -> None:

@@ -8,7 +8,7 @@ from tarry.client.outcome.result import Wanted
 from tarry.core.message import Headers, HeldCancel
 from tarry.core.progress import checkpoint, journal
 from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, EmptyingSlot, Geometry
-from tarry.core.progress.journal import Copy, Done
+from tarry.core.progress.journal import Copy, DoneEntry
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.request.translated import TranslatedMessage
 from tarry.core.wheel.filed import read_filed
@@ -25,7 +25,7 @@ FILED = b"\x01\x00\x00\x01\x9b\x76\xdb\x92\x60\x00\x00\x00\x00\x00\x00\x00\x2a\x
 
 
 def test_a_checkpoint() -> None:
-    assert checkpoint.decode(CHECKPOINT) == Checkpoint(
+    assert checkpoint.decode_checkpoint(CHECKPOINT) == Checkpoint(
         writer=("tarry.3f2ac1d09b7e-fire", "tarry.a,b|c%-file"),
         released=False,
         geometry=Geometry(20_000, 10, 2),
@@ -39,16 +39,16 @@ def test_a_checkpoint() -> None:
 
 def test_the_checkpoint_of_a_partition_just_born_without_an_overflow_wheel() -> None:
     born = Checkpoint(writer=(), released=True, geometry=Geometry(20_000, 10, 0))
-    assert checkpoint.decode("1|1|4e20,a,0||||0||") == born
+    assert checkpoint.decode_checkpoint("1|1|4e20,a,0||||0||") == born
 
 
 def test_a_record_of_the_journal_that_says_what_is_done() -> None:
     record = b"D\x01" + bytes([0, 0, 5, 3, 3, 2, 1]) + bytes([1, 21, 0xAC, 0x02, 1, 4])
-    assert journal.decode(record) == Done({INTAKE: [(5, 8), (10, 11)], Source(1, 21): [(300, 304)]})
+    assert journal.decode_entry(record) == DoneEntry({INTAKE: [(5, 8), (10, 11)], Source(1, 21): [(300, 304)]})
 
 
 def test_a_copy_of_a_checkpoint_in_the_journal() -> None:
-    assert journal.decode(b"C\x011234 " + CHECKPOINT.encode()) == Copy(1234, CHECKPOINT)
+    assert journal.decode_entry(b"C\x011234 " + CHECKPOINT.encode()) == Copy(1234, CHECKPOINT)
 
 
 def test_a_message_in_a_bucket() -> None:

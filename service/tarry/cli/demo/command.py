@@ -19,7 +19,7 @@ from rich.console import Console
 
 from tarry.cli.demo.reading import Reader
 from tarry.cli.demo.screen import Screen, screen_for, summary
-from tarry.cli.demo.sending import Pace, Sender
+from tarry.cli.demo.sending import DemoSender, Pace
 from tarry.cli.demo.service import DemoService
 from tarry.cli.demo.tally import Arrival, Sent, Tally
 from tarry.cli.options import value_of
@@ -119,7 +119,7 @@ class _Demo:
                 )
                 reader = Reader(servers, TARGET, PARTITIONS, self._clock, self._events.put)
                 pace = Pace(self._rate, self._for_ms)
-                sender = Sender(servers, TARGET, pace, self._clock, lambda sent: self._events.put(list(sent)))
+                sender = DemoSender(servers, TARGET, pace, self._clock, lambda sent: self._events.put(list(sent)))
                 try:
                     reader.start()
                     sender.start()
@@ -134,7 +134,7 @@ class _Demo:
         self._tally.close()
         return True
 
-    def _watch(self, broker: EmbeddedBroker, service: DemoService, sender: Sender, reader: Reader) -> None:
+    def _watch(self, broker: EmbeddedBroker, service: DemoService, sender: DemoSender, reader: Reader) -> None:
         """Count and draw until all messages have arrived or the grace time is over."""
         began_ms = self._clock.monotonic_ms()
         with screen_for(Console(), self._for_ms) as screen:
@@ -165,7 +165,7 @@ class _Demo:
             else:
                 self._tally.add_sent(event)
 
-    def _raise_errors(self, sender: Sender, reader: Reader) -> None:
+    def _raise_errors(self, sender: DemoSender, reader: Reader) -> None:
         for error in (sender.error, reader.error):
             if error is not None:
                 raise error

@@ -45,7 +45,7 @@ class Pace:
         return max(SHORTEST_MS, min(LONGEST_MS, self._due_by_ms - elapsed_ms))
 
 
-class Sender(threading.Thread):
+class DemoSender(threading.Thread):
     """Sends until the end of the pace or until `stop` is called.
 
     Args:

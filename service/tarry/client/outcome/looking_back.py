@@ -19,7 +19,7 @@ from tarry.kafka.errors import group_errors
 from tarry.kafka.settings import Cluster
 
 if TYPE_CHECKING:
-    from tarry.client.outcome.result import Key
+    from tarry.client.outcome.result import OutcomeKey
 
 _READ_S = 0.02
 """How long one read may block the follower if no record arrives, in seconds."""
@@ -62,7 +62,7 @@ class LookingBack:
         self._running: list[Search] = []
         self._starts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
-        self._by_key: dict[Key, list[AwaitedOutcome]] = {}
+        self._by_key: dict[OutcomeKey, list[AwaitedOutcome]] = {}
         self._consumer: Consumer | None = None
 
     @property

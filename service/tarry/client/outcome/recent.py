@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from tarry.client.outcome.result import Key
+from tarry.client.outcome.result import OutcomeKey
 
 
 class RecentResults:
@@ -21,10 +21,10 @@ class RecentResults:
         self._lock = threading.Lock()
         self._most = most
         self._begins = dict(starts)
-        self._by_age: deque[tuple[Key, int]] = deque()
-        self._by_key: dict[Key, deque[bytes | None]] = {}
+        self._by_age: deque[tuple[OutcomeKey, int]] = deque()
+        self._by_key: dict[OutcomeKey, deque[bytes | None]] = {}
 
-    def put(self, key: Key, offset: int, value: bytes | None) -> None:
+    def put(self, key: OutcomeKey, offset: int, value: bytes | None) -> None:
         """Remember a result, and forget the oldest if there are too many."""
         with self._lock:
             self._by_age.append((key, offset))
@@ -37,7 +37,7 @@ class RecentResults:
                 if not values:
                     del self._by_key[oldest]
 
-    def of(self, keys: Iterable[Key]) -> list[bytes | None]:
+    def of(self, keys: Iterable[OutcomeKey]) -> list[bytes | None]:
         """Return the values under some keys, those of a key in the order of arrival."""
         with self._lock:
             return [value for key in keys for value in self._by_key.get(key, ())]

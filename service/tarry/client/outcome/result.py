@@ -15,7 +15,7 @@ from tarry.handle import Handle
 from tarry.headers import Outcome, derived_id
 
 Result = dict[str, Any]
-Key = tuple[int, bytes]
+OutcomeKey = tuple[int, bytes]
 """A partition of the results topic, and the key of a result: a message's id."""
 
 _OF_A_HANDLE = (Outcome.FIRED, Outcome.CANCELLED, Outcome.DEAD)
@@ -44,7 +44,7 @@ class Wanted:
         """The offset of its record in the intake, if known; its result was written after that record."""
         return None if isinstance(self.subject, Handle) else self.subject.offset
 
-    def result_keys(self) -> tuple[Key, ...]:
+    def result_keys(self) -> tuple[OutcomeKey, ...]:
         """Return the keys that its results can have.
 
         A cancel that becomes a dead letter has a result under its own derived id: its record has no `tarry-id`.

@@ -17,7 +17,7 @@ import threading
 from concurrent.futures import Future
 
 from tarry.client.outcome.recent import RecentResults
-from tarry.client.outcome.result import Key, Result, Wanted
+from tarry.client.outcome.result import OutcomeKey, Result, Wanted
 from tarry.clock import Clock
 from tarry.errors import FatalError, TarryError
 from tarry.timer import DelayedOperation, DelayedOperationPurgatory, SystemTimer
@@ -115,7 +115,7 @@ class PendingOutcomes:
             raise
         return operation
 
-    def arrive(self, key: Key, offset: int, value: bytes | None) -> None:
+    def arrive(self, key: OutcomeKey, offset: int, value: bytes | None) -> None:
         """Remember a result, and complete the operations that wait for it."""
         self._recent.put(key, offset, value)
         self._purgatory.check_and_complete(key)

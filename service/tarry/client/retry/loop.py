@@ -19,7 +19,7 @@ from tarry.client.retry.handling import Handling, Running
 from tarry.client.retry.missing import Missing
 from tarry.client.retry.takeover import WRITER, TakeOver
 from tarry.client.retry.trimming import Trimming
-from tarry.client.retry.writing import Refused, deliver
+from tarry.client.retry.writing import RefusedRecord, deliver
 from tarry.clock import Clock
 from tarry.errors import (
     AbortableError,
@@ -362,7 +362,7 @@ class Loop:
             self._trimming.committed(partition.partition, partition.positions[self._names.retry])
         self._one_by_one = max(0, self._one_by_one - 1)
 
-    def _isolate_refused(self, partitions: Sequence[RetryPartition], refused: Refused) -> None:
+    def _isolate_refused(self, partitions: Sequence[RetryPartition], refused: RefusedRecord) -> None:
         """Find the message of a refused record by committing one message at a time; that message counts as failed."""
         topic, error = refused
         self._transactor.abort()

@@ -11,7 +11,7 @@
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from tarry.client.retry.core.key_queue import KeyQueues, Trouble, decode
+from tarry.client.retry.core.key_queue import KeyQueues, Trouble, decode_trouble
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.partition import RetryPartition
 from tarry.client.retry.core.policy import RetryPolicy
@@ -133,7 +133,7 @@ class TakeOver:
 
     def _decoded(self, value: bytes, number: int, offset: int) -> Trouble:
         try:
-            return decode(value)
+            return decode_trouble(value)
         except ValueError as error:
             raise UsageError(f"{self._names.state}/{number} at offset {offset}: {error}") from error
 

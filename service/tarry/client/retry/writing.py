@@ -10,7 +10,7 @@ from tarry.kafka.errors import error_of
 from tarry.kafka.transaction import Transactor
 
 
-class Refused(NamedTuple):
+class RefusedRecord(NamedTuple):
     """A record that Kafka or the producer refused.
 
     Attributes:
@@ -22,7 +22,7 @@ class Refused(NamedTuple):
     error: KafkaError
 
 
-def deliver(transactor: Transactor, records: Iterable[Record]) -> Refused | None:
+def deliver(transactor: Transactor, records: Iterable[Record]) -> RefusedRecord | None:
     """Add records to the open transaction, and wait until all are acknowledged.
 
     Returns:
@@ -32,17 +32,17 @@ def deliver(transactor: Transactor, records: Iterable[Record]) -> Refused | None
         AbortableError: the producer's queue had no room in time.
         FatalError: the producer is lost.
     """
-    refused: list[Refused] = []
+    refused: list[RefusedRecord] = []
 
     def note(error: KafkaError | None, record: Message) -> None:
         if error is not None:
-            refused.append(Refused(record.topic() or "", error))
+            refused.append(RefusedRecord(record.topic() or "", error))
 
     for record in records:
         headers: Any = record.headers
         try:
             transactor.produce(record.topic, record.partition, record.key, record.value, headers, note)
         except KafkaException as exception:
-            refused.append(Refused(record.topic, error_of(exception)))
+            refused.append(RefusedRecord(record.topic, error_of(exception)))
     transactor.deliver(lambda: bool(refused))
     return refused[0] if refused else None

@@ -153,7 +153,7 @@ class Checkpoint:
         )
 
 
-def decode(text: str) -> Checkpoint:
+def decode_checkpoint(text: str) -> Checkpoint:
     """Parse a checkpoint.
 
     Raises:
@@ -185,7 +185,7 @@ def decode(text: str) -> Checkpoint:
 def is_checkpoint(text: str) -> bool:
     """Whether a text is a checkpoint that this release can read."""
     try:
-        decode(text)
+        decode_checkpoint(text)
     except CheckpointError:
         return False
     return True

@@ -32,7 +32,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class DoneEntry:
     """A done record: the offsets that one transaction completed, as ascending ranges by source."""
 
     ranges: dict[Source, list[Range]]
@@ -85,7 +85,7 @@ def encode_copy(low: int, checkpoint: str) -> bytes:
     return b"%b%c%d %b" % (_COPY, _VERSION, low, checkpoint.encode())
 
 
-def decode(record: bytes | None) -> Done | Copy:
+def decode_entry(record: bytes | None) -> DoneEntry | Copy:
     """Decode a record of the journal.
 
     Raises:
@@ -109,7 +109,7 @@ def decode(record: bytes | None) -> Done | Copy:
             raise ValueError("a journal record is truncated")
         at += count
         ranges.setdefault(Source(level, slot), []).extend(_ranges(first, steps))
-    return Done(ranges)
+    return DoneEntry(ranges)
 
 
 def _steps(rising: Sequence[int]) -> list[int]:

@@ -46,7 +46,7 @@ class Batch:
 
     Attributes:
         source: the origin of the batch.
-        judged: the changes, validated by `changes.judge` and the target.
+        judged: the changes, validated by `changes.validate_changes` and the target.
         steps: all steps of the changes.
         newest: the steps that have an effect on the final rows.
         rejected: the number of rejected changes, by reason.
@@ -64,7 +64,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Outcome:
+class BatchOutcome:
     """The counts of a target: rows by action, and rejected records by reason."""
 
     rows: Counter[str] = field(default_factory=Counter)
@@ -91,7 +91,7 @@ class Total:
             "unknown": dict(self.unknown),
         }
 
-    def add(self, records: int, outcome: Outcome, unknown: Counter[str]) -> None:
+    def add(self, records: int, outcome: BatchOutcome, unknown: Counter[str]) -> None:
         """Add the counts of a batch."""
         self.unknown += unknown
         self.batches += 1
@@ -127,7 +127,7 @@ class Target(Protocol):
         """Reject the changes whose values the target cannot hold, as far as this is known before the commit."""
         ...
 
-    def commit(self, batch: Batch) -> Outcome:
+    def commit(self, batch: Batch) -> BatchOutcome:
         """Apply a batch. A repeated batch changes nothing."""
         ...
 
@@ -231,7 +231,7 @@ class Batches:
     def _judge(self, kept: DataFrame, found: Sequence[Row]) -> DataFrame:
         spark = kept.sparkSession
         # Checkpointed, not only persisted: otherwise Spark would plan all earlier steps again for each later query.
-        return self._target.check(changes.judge(kept, self._tables(spark, found), spark)).localCheckpoint()
+        return self._target.check(changes.validate_changes(kept, self._tables(spark, found), spark)).localCheckpoint()
 
     def _commit(self, source: Source, found: Sequence[Row], ids: DataFrame | None, judged: DataFrame) -> None:
         unknown: Counter[str] = Counter()
@@ -274,7 +274,7 @@ class Batches:
         return [held.get(name, Table(*name, name in wanted, None, None)) for name in names]
 
     def _tell(
-        self, number: int, records: int, counted: Sequence[Row], unknown: Mapping[str, int], outcome: Outcome
+        self, number: int, records: int, counted: Sequence[Row], unknown: Mapping[str, int], outcome: BatchOutcome
     ) -> None:
         kinds: Counter[str] = Counter()
         for row in counted:

@@ -138,7 +138,7 @@ def without_doubles(changes: DataFrame, first: DataFrame) -> DataFrame:
     )
 
 
-def judge(changes: DataFrame, tables: Iterable[Table], spark: SparkSession) -> DataFrame:
+def validate_changes(changes: DataFrame, tables: Iterable[Table], spark: SparkSession) -> DataFrame:
     """Validate changes against their tables.
 
     Args:

@@ -19,7 +19,7 @@ from pyspark.sql.types import BinaryType, DataType, DateType, StructField, Struc
 
 from tarry.errors import UsageError
 from tarry.kafka.types import Place
-from tarry.pipelines.apply.batch import Batch, Outcome
+from tarry.pipelines.apply.batch import Batch, BatchOutcome
 from tarry.pipelines.apply.changes import PLACE, TABLE, ZERO_DATE, Table, refuse, rejects
 from tarry.pipelines.apply.delta_values import can_hold, is_bad, is_scalar, value
 from tarry.pipelines.files import Files
@@ -169,7 +169,7 @@ class Lake:
         no_key = f.exists("row_key", lambda value: value.isNull()) | f.exists("old_key", lambda value: value.isNull())
         return refuse(checked, "bad-value", f.when(no_key, "a value of the key"))
 
-    def commit(self, batch: Batch) -> Outcome:
+    def commit(self, batch: Batch) -> BatchOutcome:
         """Apply a batch, table by table."""
         spark = batch.judged.sparkSession
         # 1. The ids: the result of a repeated batch depends on them.
@@ -199,7 +199,7 @@ class Lake:
             self._note(spark, batch, "rejects gone")
             there = DeltaTable.forPath(spark, self._own("rejects")).alias("there")
             there.merge(gone.alias("new"), _SAME_RECORD).whenMatchedDelete().execute()
-        return Outcome(rows, Counter(batch.rejected))
+        return BatchOutcome(rows, Counter(batch.rejected))
 
     def _key(self, name: Name) -> Sequence[str] | None:
         """The columns of a table's key: those given for the table, or for all tables with its name."""

@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 
 from tarry.errors import ConfigError, UsageError
 from tarry.kafka.types import Place
-from tarry.pipelines.apply.batch import Batch, Outcome
+from tarry.pipelines.apply.batch import Batch, BatchOutcome
 from tarry.pipelines.apply.changes import PLACE, TABLE, Table, rejects
 from tarry.pipelines.apply.merge import Merge, Shape, catalog
 
@@ -197,7 +197,7 @@ class Postgres:
         """Return the changes unchanged: PostgreSQL itself refuses invalid values during the merge."""
         return judged
 
-    def commit(self, batch: Batch) -> Outcome:
+    def commit(self, batch: Batch) -> BatchOutcome:
         """Stage a batch, and merge it in one transaction."""
         staged = self._stage("steps", _STAGING["steps"])
         self._write(
@@ -239,7 +239,7 @@ class Postgres:
                     " own --schema and --job; or use --merge-databases if their keys never collide"
                 )
 
-    def _merge(self, batch: Batch, staged: str, staged_rejects: str | None, staged_ids: str | None) -> Outcome:
+    def _merge(self, batch: Batch, staged: str, staged_rejects: str | None, staged_ids: str | None) -> BatchOutcome:
         connection = self._connection
         # 1. The database of each table. If another job claims a table at the same time, one of the two waits.
         with connection.cursor() as cursor:
@@ -278,7 +278,7 @@ class Postgres:
             cursor.executemany(
                 self._sql(_ADVANCE), [(self._job, *place, end) for place, end in batch.source.ends.items()]
             )
-        return Outcome(merge.rows, of_reason)
+        return BatchOutcome(merge.rows, of_reason)
 
     def _reject(self, batch: Batch, refused: Mapping[tuple[str, int, int], str]) -> int:
         spark = batch.judged.sparkSession

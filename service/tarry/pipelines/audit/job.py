@@ -31,7 +31,7 @@ from tarry.pipelines.audit.summary import (
 )
 from tarry.pipelines.audit.tables import SOURCE_PLACE
 from tarry.pipelines.audit.unmatched import Read, known_of, settled_again, strays, told_apart, vouched_for
-from tarry.pipelines.audit.validation import RESULTS_EXPIRED, Rules, judge
+from tarry.pipelines.audit.validation import RESULTS_EXPIRED, Rules, compare
 from tarry.pipelines.faults import CARRIED
 from tarry.pipelines.files import Files
 from tarry.pipelines.topics import Topics
@@ -108,7 +108,7 @@ class _Run:
             horizon_ms, seen = self._read(before, keep)
             rules = self._rules(horizon_ms, seen)
             self._tell("judging")
-            every = judge(seen.accepted, seen.settled, seen.arrived, rules, seen.told_later, seen.stubs)
+            every = compare(seen.accepted, seen.settled, seen.arrived, rules, seen.told_later, seen.stubs)
             messages = self._write("messages", every.where(self._is_in_span()))
             known = self._known(messages, seen)
             ranges = seen.ranges.table(self._spark)

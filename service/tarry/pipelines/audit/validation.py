@@ -77,7 +77,7 @@ class Rules:
     max_late_ms: int | None = None
 
 
-def judge(
+def compare(
     accepted: DataFrame,
     settled: DataFrame,
     arrived: DataFrame,

@@ -25,7 +25,7 @@ from tarry.headers import CANCEL, Outcome
 from tarry.kafka.errors import error_of
 from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS
 from tarry.kafka.topics import RESULTS
-from tarry.kafka.transaction import Headers, Transactor
+from tarry.kafka.transaction import ProducedHeaders, Transactor
 from tarry.kafka.types import Place
 from tarry.pipelines import archive
 from tarry.pipelines.backlog.waiting import waiting
@@ -37,7 +37,7 @@ LOOK_EVERY_S: Final = 1.0
 _KEY: Final = ("partition", "id", "due_ms")
 
 
-class Done(NamedTuple):
+class BulkDone(NamedTuple):
     """The counts of a run.
 
     Attributes:
@@ -96,7 +96,7 @@ class Run:
         self._on_progress = on_progress
         self._clock: Clock = SystemClock()
 
-    def run(self, planned: DataFrame, *, is_new: bool) -> Done:
+    def run(self, planned: DataFrame, *, is_new: bool) -> BulkDone:
         """Run the part of a plan that is not done yet.
 
         Args:
@@ -108,7 +108,7 @@ class Run:
         """
         first = planned.head()
         if first is None:
-            return Done(0, 0, 0, 0, 0, 0, 0)
+            return BulkDone(0, 0, 0, 0, 0, 0, 0)
         if first.intake != self._policy.topic:
             raise UsageError(f"the plan is for {first.intake}, not for {self._policy.topic}")
         count = planned.count()
@@ -137,7 +137,7 @@ class Run:
         finally:
             transactor.close()
         too_late, refused, unanswered = self._outcomes(results_from, todo, sent)
-        return Done(count, sent, count - left, too_soon, too_late, refused, unanswered)
+        return BulkDone(count, sent, count - left, too_soon, too_late, refused, unanswered)
 
     def _still_waiting(self, planned: DataFrame) -> DataFrame:
         found = waiting(
@@ -188,7 +188,9 @@ def _transact(transactor: Transactor, rows: Sequence[Row]) -> None:
             handle = [(CANCEL, row.handle.encode())]
             transactor.produce(row.intake, row.partition, None, None, handle, on_failure)
             if row.new_id is not None:
-                headers: Headers = [(key, None if value is None else bytes(value)) for key, value in row.headers]
+                headers: ProducedHeaders = [
+                    (key, None if value is None else bytes(value)) for key, value in row.headers
+                ]
                 transactor.produce(row.intake, row.partition, _bytes(row.key), _bytes(row.value), headers, on_failure)
     except KafkaException as exception:
         raise BrokerError(f"could not send to {row.intake}: {error_of(exception).str()}") from exception

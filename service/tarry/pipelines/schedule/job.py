@@ -33,10 +33,10 @@ from tarry.pipelines.schedule.messages import (
     Limits,
     Verdict,
     ask,
-    judge,
     namespace_of,
     placed_by,
     records,
+    validate_rows,
     verdict_rows,
 )
 from tarry.pipelines.schedule.state import JobState
@@ -129,7 +129,7 @@ def schedule(
         known = known_ids(topics, intake, on_progress, until_the_end)
         verdicts = verdict_rows(spark, _verdicts(topics, plan.policy, _targets(asked)))
         max_bytes = min(topics.max_request_bytes, limits.max_bytes or DEFAULT_MAX_MESSAGE_BYTES)
-        judged = judge(
+        judged = validate_rows(
             asked,
             known,
             verdicts,

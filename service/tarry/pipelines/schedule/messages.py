@@ -220,7 +220,7 @@ def verdict_rows(spark: SparkSession, verdicts: Sequence[Verdict]) -> DataFrame:
     )
 
 
-def judge(asked: DataFrame, known: DataFrame, verdicts: DataFrame, limits: Limits) -> DataFrame:
+def validate_rows(asked: DataFrame, known: DataFrame, verdicts: DataFrame, limits: Limits) -> DataFrame:
     """Decide which rows to send: those without a code that are not `is_known`.
 
     A row whose id is known stays known, even if it has a fault now. If several rows have the same row key, none of them

@@ -18,7 +18,7 @@ _END = b"\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """The response of a page."""
 
     body: bytes
@@ -26,7 +26,7 @@ class Answer:
     content_type: str = TEXT
 
 
-Page = Callable[[], Answer]
+Page = Callable[[], Response]
 
 
 def answer_to(received: bytes, pages: Mapping[str, Page]) -> bytes | None:
@@ -55,11 +55,11 @@ def answer_to(received: bytes, pages: Mapping[str, Page]) -> bytes | None:
     return _bytes(page() if page else _line(HTTPStatus.NOT_FOUND), with_body=method == "GET")
 
 
-def _line(status: HTTPStatus) -> Answer:
-    return Answer(f"{status.phrase}\n".encode(), status)
+def _line(status: HTTPStatus) -> Response:
+    return Response(f"{status.phrase}\n".encode(), status)
 
 
-def _bytes(answer: Answer, more: str = "", *, with_body: bool = True) -> bytes:
+def _bytes(answer: Response, more: str = "", *, with_body: bool = True) -> bytes:
     head = (
         f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
         f"Content-Type: {answer.content_type}\r\n"

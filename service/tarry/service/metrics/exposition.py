@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from tarry.service.metrics.families import FAMILIES, Family
-from tarry.service.metrics.tally import Key, Snapshot
+from tarry.service.metrics.tally import SeriesKey, Snapshot
 
 Value = TypeVar("Value")
 
@@ -78,6 +78,6 @@ def _histogram(family: Family, snapshot: Snapshot) -> Metric:
     return metric
 
 
-def _of(family: Family, items: Iterable[tuple[Key, Value]]) -> list[tuple[list[str], Value]]:
+def _of(family: Family, items: Iterable[tuple[SeriesKey, Value]]) -> list[tuple[list[str], Value]]:
     """Return the values of one family with their labels, sorted by labels."""
     return sorted(((list(key[1:]), value) for key, value in items if key[0] == family.name), key=lambda found: found[0])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal
 
-Kind = Literal["counter", "gauge", "histogram"]
+MetricKind = Literal["counter", "gauge", "histogram"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Family:
 
     name: str
     help: str
-    kind: Kind
+    kind: MetricKind
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tarry.service.metrics.families import LATENESS, Family
 
-Key = tuple[str, ...]
+SeriesKey = tuple[str, ...]
 """A family's name and its label values, in order."""
 
 _LATENESS_BOUNDS_MS = [round(bound * 1000) for bound in LATENESS.bounds]
@@ -31,9 +31,9 @@ class Snapshot:
         gauges: the values of gauges.
     """
 
-    counters: Mapping[Key, float] = field(default_factory=dict)
-    histograms: Mapping[Key, Sequence[float]] = field(default_factory=dict)
-    gauges: Mapping[Key, float] = field(default_factory=dict)
+    counters: Mapping[SeriesKey, float] = field(default_factory=dict)
+    histograms: Mapping[SeriesKey, Sequence[float]] = field(default_factory=dict)
+    gauges: Mapping[SeriesKey, float] = field(default_factory=dict)
 
     def encode(self) -> dict[str, Any]:
         """Return the snapshot as a value for JSON."""
@@ -61,9 +61,9 @@ class Tally:
     """The metrics of one process, while it counts. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._counters: dict[Key, float] = {}
-        self._histograms: dict[Key, list[float]] = {}
-        self._gauges: dict[Key, float] = {}
+        self._counters: dict[SeriesKey, float] = {}
+        self._histograms: dict[SeriesKey, list[float]] = {}
+        self._gauges: dict[SeriesKey, float] = {}
 
     def count(self, family: Family, amount: float = 1, *labels: str) -> None:
         """Add to a counter."""
@@ -101,7 +101,7 @@ class Tally:
         values[-2] += later
         values[-1] += (now_ms * len(due_ms) - sum(due_ms)) / 1000
 
-    def replace_gauges(self, gauges: Mapping[Key, float]) -> None:
+    def replace_gauges(self, gauges: Mapping[SeriesKey, float]) -> None:
         """Replace all gauges. One that is not among these is removed, for example that of a released partition."""
         self._gauges = dict(gauges)
 

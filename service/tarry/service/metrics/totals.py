@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
 from tarry.service.metrics.families import FAMILIES, Family
-from tarry.service.metrics.tally import Key, Snapshot, Tally, empty
+from tarry.service.metrics.tally import SeriesKey, Snapshot, Tally, empty
 
 _PER_PROCESS = frozenset(family.name for family in FAMILIES if "process" in family.labels)
 
@@ -29,8 +29,8 @@ class Totals:
         self.own = Tally()
         """The metrics that the supervisor counts itself."""
         self._live: dict[int, Snapshot] = {}
-        self._counters: dict[Key, float] = {}
-        self._histograms: dict[Key, list[float]] = {}
+        self._counters: dict[SeriesKey, float] = {}
+        self._histograms: dict[SeriesKey, list[float]] = {}
         for family in FAMILIES:
             for key in _keys(family, labels):
                 if family.kind == "counter":
@@ -52,7 +52,7 @@ class Totals:
         counters = dict(self._counters)
         histograms = {key: list(values) for key, values in self._histograms.items()}
         own = self.own.snapshot()
-        gauges: dict[Key, float] = dict(own.gauges)
+        gauges: dict[SeriesKey, float] = dict(own.gauges)
         for snapshot in (*self._live.values(), own):
             _add(counters, histograms, snapshot)
         for process, snapshot in self._live.items():
@@ -62,7 +62,7 @@ class Totals:
         return Snapshot(counters, histograms, gauges)
 
 
-def _add(counters: dict[Key, float], histograms: dict[Key, list[float]], snapshot: Snapshot) -> None:
+def _add(counters: dict[SeriesKey, float], histograms: dict[SeriesKey, list[float]], snapshot: Snapshot) -> None:
     for key, value in snapshot.counters.items():
         counters[key] = counters.get(key, 0) + value
     for key, values in snapshot.histograms.items():
@@ -70,7 +70,7 @@ def _add(counters: dict[Key, float], histograms: dict[Key, list[float]], snapsho
         histograms[key] = list(values) if before is None else [a + b for a, b in zip(before, values, strict=True)]
 
 
-def _keys(family: Family, labels: Mapping[str, Sequence[str]]) -> Iterable[Key]:
+def _keys(family: Family, labels: Mapping[str, Sequence[str]]) -> Iterable[SeriesKey]:
     if any(label not in labels for label in family.labels):
         return []
     return [(family.name, *values) for values in product(*(labels[label] for label in family.labels))]

@@ -1,6 +1,6 @@
 """The supervisor, which starts the worker processes, watches and restarts them, and stops them together."""
 
-from tarry.service.supervisor.channel import Beat, Channel, Refused
+from tarry.service.supervisor.channel import Beat, Channel, StartRefused
 from tarry.service.supervisor.child import ChildProcess
 from tarry.service.supervisor.signals import StopSignals, ended_at_once, handled, interruptible
 from tarry.service.supervisor.supervisor import Limits, Supervisor
@@ -10,7 +10,7 @@ __all__ = [
     "Channel",
     "ChildProcess",
     "Limits",
-    "Refused",
+    "StartRefused",
     "StopSignals",
     "Supervisor",
     "ended_at_once",

@@ -48,7 +48,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class StartRefused:
     """The last message of a process that ends on purpose, because a restart would be useless.
 
     Attributes:
@@ -60,7 +60,7 @@ class Refused:
     configuration: bool
 
 
-def decode(line: bytes) -> Beat | Refused:
+def decode_report(line: bytes) -> Beat | StartRefused:
     """Parse a line of the channel.
 
     Raises:
@@ -69,7 +69,7 @@ def decode(line: bytes) -> Beat | Refused:
     try:
         said: Mapping[str, Any] = json.loads(line)
         if "refused" in said:
-            return Refused(str(said["refused"]), bool(said["configuration"]))
+            return StartRefused(str(said["refused"]), bool(said["configuration"]))
         return Beat(bool(said["ready"]), str(said["why"]), Snapshot.decode(said))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a line of the channel: {error!r}") from error
@@ -108,7 +108,7 @@ class Channel:
         if not self._unsent:
             self._say({"ready": beat.ready, "why": beat.why, **beat.snapshot.encode()})
 
-    def refuse(self, refused: Refused) -> None:
+    def refuse(self, refused: StartRefused) -> None:
         """Send the reason why the process ends; waits up to 2 s for the socket."""
         self._socket.settimeout(_LAST_WORDS_S)
         self._say({"refused": refused.text, "configuration": refused.configuration})

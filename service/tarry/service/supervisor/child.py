@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tarry.service.supervisor.channel import LINE_LIMIT_BYTES, Beat, Refused, decode, put_orders
+from tarry.service.supervisor.channel import LINE_LIMIT_BYTES, Beat, StartRefused, decode_report, put_orders
 
 _CHUNK_BYTES = 262_144
 _ORDERS_S = 10.0
@@ -62,7 +62,7 @@ class ChildProcess:
         """A descriptor that is readable when the child has written, or has died."""
         return self._socket.fileno()
 
-    def hear(self) -> list[Beat | Refused]:
+    def hear(self) -> list[Beat | StartRefused]:
         """Return the messages since the last call. Never blocks.
 
         Raises:
@@ -82,7 +82,7 @@ class ChildProcess:
             if len(self._received) > LINE_LIMIT_BYTES:
                 raise ValueError(f"more than {LINE_LIMIT_BYTES} bytes at once")
         *lines, self._received = self._received.split(b"\n")
-        return [decode(line) for line in lines]
+        return [decode_report(line) for line in lines]
 
     def terminate(self) -> None:
         """Send SIGTERM."""

@@ -17,11 +17,11 @@ from typing import Final
 
 from tarry.clock import Clock
 from tarry.errors import ConfigError, UsageError
-from tarry.service.http import Answer, HttpServer
+from tarry.service.http import HttpServer, Response
 from tarry.service.metrics import Exposition, Totals
 from tarry.service.metrics.exposition import CONTENT_TYPE
 from tarry.service.metrics.families import HANGS, RESTARTS, UP
-from tarry.service.supervisor.channel import Beat, Refused
+from tarry.service.supervisor.channel import Beat, StartRefused
 from tarry.service.supervisor.child import ChildProcess
 from tarry.service.supervisor.seat import Seat
 from tarry.service.supervisor.signals import StopSignals
@@ -84,7 +84,7 @@ class Supervisor:
         self._seats = [Seat(index) for index in range(processes)]
         self._exposition = Exposition(totals.sum, version)
         self._ends_ms: int | None = None
-        self._refused: Refused | None = None
+        self._refused: StartRefused | None = None
         self._selector = DefaultSelector()
         self._selector.register(stop, EVENT_READ, lambda _mask: stop.drain())
         self._http = HttpServer(
@@ -229,15 +229,15 @@ class Supervisor:
 
     # -- HTTP pages ------------------------------------------------------------------------------------------------
 
-    def livez(self) -> Answer:
+    def livez(self) -> Response:
         """Return 200 if no process is without a heartbeat for too long, else 503."""
         now_ms = self._clock.monotonic_ms()
         for seat in self._seats:
             if (silent_ms := seat.silent_ms(now_ms)) > self._limits.silence_ms:
                 return _unavailable(f"process {seat.index} has been silent for {silent_ms // 1000} s")
-        return Answer(b"ok\n")
+        return Response(b"ok\n")
 
-    def readyz(self) -> Answer:
+    def readyz(self) -> Response:
         """Return 200 if each process has taken over all partitions that it can serve, else 503.
 
         Partitions that cannot be served are listed, but do not make the service unready: they must not stop a rollout.
@@ -248,9 +248,9 @@ class Supervisor:
             if why := seat.not_ready():
                 return _unavailable(why)
         notes = "".join(f"{note}\n" for seat in self._seats if (note := seat.unserved()))
-        return Answer(f"ok\n{notes}".encode())
+        return Response(f"ok\n{notes}".encode())
 
-    def metrics(self) -> Answer:
+    def metrics(self) -> Response:
         """Return all metrics."""
         now_ms = self._clock.monotonic_ms()
         self._totals.own.replace_gauges(
@@ -261,8 +261,8 @@ class Supervisor:
                 for seat in self._seats
             }
         )
-        return Answer(self._exposition.text(), content_type=CONTENT_TYPE)
+        return Response(self._exposition.text(), content_type=CONTENT_TYPE)
 
 
-def _unavailable(why: str) -> Answer:
-    return Answer(f"{why}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+def _unavailable(why: str) -> Response:
+    return Response(f"{why}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)

@@ -35,7 +35,7 @@ from tarry.service.worker.counting import count_fired
 from tarry.service.worker.letters import LetterWriter
 from tarry.service.worker.parking import Parking
 from tarry.service.worker.targets import Targets
-from tarry.service.worker.validation import judge, may_condemn
+from tarry.service.worker.validation import may_condemn, validate
 
 BACKOFF_MS = 200
 """How long to wait before the next transaction, after one aborted for a cause that passes."""
@@ -216,7 +216,7 @@ class Firing:
         asked = max((message.target_partition for _, batch in fired for message in batch.due), default=-1)
         if asked < 0 and not missing and not may_condemn(fired, topics, self._targets):
             return
-        while doubtful := judge(fired, missing, self._targets, now_ms):
+        while doubtful := validate(fired, missing, self._targets, now_ms):
             for topic in doubtful:
                 self._targets.forget(topic)
             # Ask for all of them again: while the service asks for some, its knowledge of others may grow stale.

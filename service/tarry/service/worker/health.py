@@ -20,7 +20,7 @@ from tarry.service.metrics.families import (
     WAITING,
     WITHOUT_LEADER,
 )
-from tarry.service.metrics.tally import Key, Tally
+from tarry.service.metrics.tally import SeriesKey, Tally
 from tarry.service.worker.steady_clock import SteadyClock
 from tarry.service.worker.view import View
 
@@ -97,8 +97,8 @@ class HealthReporter:
         if self._asked is None and view.states:
             self._asked = self._offsets.ask_ends(view.states)
 
-    def _gauges(self, view: View) -> dict[Key, float]:
-        gauges: dict[Key, float] = {
+    def _gauges(self, view: View) -> dict[SeriesKey, float]:
+        gauges: dict[SeriesKey, float] = {
             (ASSIGNED.name,): len(view.states) + view.waiting + len(view.aside),
             (REPLAYING.name,): view.replaying,
             (HELD_BYTES.name,): sum(state.memory_bytes for state in view.states.values()),

@@ -43,7 +43,7 @@ from tarry.service.worker.publishing import Publishing
 from tarry.service.worker.reading import Reading
 from tarry.service.worker.standby import Standby
 from tarry.service.worker.static_member import StaticMember
-from tarry.service.worker.takeovers import Refused, Taken, TakeOvers
+from tarry.service.worker.takeovers import Taken, TakeOverRefused, TakeOvers
 from tarry.service.worker.view import View
 from tarry.timer import TimingWheel
 
@@ -480,7 +480,7 @@ class Ownership:
             self._note_stopped()
         self._one_by_one = self._one_by_one and bool(self._waiting)
 
-    def _on_refused(self, refused: Refused) -> None:
+    def _on_refused(self, refused: TakeOverRefused) -> None:
         """Set aside a partition that no process can take over, once it is known which one; take over one by one."""
         if not isinstance(refused.error, UsageError):
             self._try_again(refused.error)
@@ -514,7 +514,7 @@ class Ownership:
         except FatalError as error:
             if (refusal := denial(error)) is None:
                 raise
-            self._on_refused(Refused(places, refusal))
+            self._on_refused(TakeOverRefused(places, refusal))
             return
         # Only after step 0: with a static instance's ids this fences the process that used them before, even one that
         # still runs.

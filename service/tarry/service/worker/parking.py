@@ -45,7 +45,7 @@ from tarry.service.worker.letters import LetterWriter
 from tarry.service.worker.rereading import Rereading
 from tarry.service.worker.side_producer import ALONE_BYTES, SideProducer
 from tarry.service.worker.targets import KEPT_MS, Targets
-from tarry.service.worker.validation import Verdicts, judge
+from tarry.service.worker.validation import Verdicts, validate
 
 FIRST_RETRY_MS = 500
 """The pause before the first retry; each failure doubles it."""
@@ -268,7 +268,7 @@ class Parking:
         )
         if batches:
             attempt = _Attempt(topic, batches)
-            if judge(batches, missing, self._targets, now_ms, self._verdicts):
+            if validate(batches, missing, self._targets, now_ms, self._verdicts):
                 apart.is_doubtful = True
                 self._park_again(attempt)
                 return False

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from tarry.core.partition import PartitionState
-from tarry.core.progress.checkpoint import CheckpointError, decode
+from tarry.core.progress.checkpoint import CheckpointError, decode_checkpoint
 from tarry.kafka.types import OffsetMetadata, Place
 from tarry.service.worker.connections import Connections
 
@@ -113,7 +113,7 @@ class Standby:
     def _names_us(self, committed: OffsetMetadata | None) -> bool:
         """Return whether the committed checkpoint names us as writer, ignoring pending transactional offsets."""
         try:
-            return committed is not None and decode(committed[1]).writer == self._connections.writer
+            return committed is not None and decode_checkpoint(committed[1]).writer == self._connections.writer
         except CheckpointError:
             return False
 

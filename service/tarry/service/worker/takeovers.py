@@ -36,7 +36,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class TakeOverRefused:
     """The partitions of a take-over that was refused, because of one of them or all; it has ended.
 
     Attributes:
@@ -108,7 +108,7 @@ class TakeOvers:
         )
         self._under_way.append(_UnderWay(places, began_ms, take_over, journal, take_over.run(places)))
 
-    def turn(self) -> Iterator[Taken | Refused]:
+    def turn(self) -> Iterator[Taken | TakeOverRefused]:
         """Read one part for each take-over; yield each one that is complete or refused, at once.
 
         Raises:
@@ -123,10 +123,10 @@ class TakeOvers:
                     raise
                 # The partitions stay without service for long, and another member may get them.
                 self._release(one, one.places)
-                yield Refused(one.places, refusal)
+                yield TakeOverRefused(one.places, refusal)
                 continue
             except (RetriableError, AbortableError) as error:
-                yield Refused(one.places, error)
+                yield TakeOverRefused(one.places, error)
                 continue
             if recovered is not None:
                 yield Taken(recovered, self._clock.monotonic_ms() - one.began_ms)

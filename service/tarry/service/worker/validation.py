@@ -26,7 +26,7 @@ Verdicts = dict[tuple[Place, int], Verdict]
 _NONE: Verdicts = {}
 
 
-def judge(
+def validate(
     batches: Batches,
     missing: Container[str],
     targets: Targets,

@@ -23,7 +23,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.admin._topic import TopicDescription
 
 from tarry.testing.fake.metadata import ask_metadata
-from tarry.testing.fake.refusals import AnswerLost, Refused, Unanswered, failure
+from tarry.testing.fake.refusals import AnswerLost, RefusedRequest, Unanswered, failure
 from tarry.testing.fake.topics import BROKERS, CLUSTER_ID, PORT
 from tarry.testing.fake.wire import FOR_EVER_MS, Wire
 
@@ -37,7 +37,7 @@ Asked = TypeVar("Asked")
 Found = TypeVar("Found")
 
 
-class Answer(Future[Found]):
+class AdminAnswer(Future[Found]):
     """A future. Waiting for it advances the manual clock.
 
     Args:
@@ -137,9 +137,9 @@ class FakeAdmin:
 
         def describe(name: str) -> TopicDescription:
             if name in self._topics.denied:
-                raise Refused(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+                raise RefusedRequest(KafkaError.TOPIC_AUTHORIZATION_FAILED)
             if name in self._topics.hidden and not self._knows_all:
-                raise Refused(KafkaError.UNKNOWN_TOPIC_OR_PART)
+                raise RefusedRequest(KafkaError.UNKNOWN_TOPIC_OR_PART)
             found = self._topics.of(name)
 
             def partition(number: int) -> TopicPartitionInfo:
@@ -197,7 +197,7 @@ class FakeAdmin:
             log = self._topics.led_log((one.topic, one.partition))
             below = log.end if one.offset < 0 else one.offset
             if below > log.end:
-                raise Refused(KafkaError.OFFSET_OUT_OF_RANGE)
+                raise RefusedRequest(KafkaError.OFFSET_OUT_OF_RANGE)
             log.trim(below)
             return DeletedRecords(log.start)
 
@@ -209,7 +209,7 @@ class FakeAdmin:
         def delete(name: str) -> None:
             group = self._wire.server.groups.of(name)
             if not group.membership.is_empty:
-                raise Refused(KafkaError.NON_EMPTY_GROUP)
+                raise RefusedRequest(KafkaError.NON_EMPTY_GROUP)
             group.offsets.expire()
 
         return self._ask("delete_consumer_groups", {name: name for name in group_ids}, delete, options)
@@ -222,7 +222,7 @@ class FakeAdmin:
         def alter(request: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
             group = self._wire.server.groups.of(request.group_id)
             if not group.membership.is_empty:
-                raise Refused(KafkaError.UNKNOWN_MEMBER_ID)
+                raise RefusedRequest(KafkaError.UNKNOWN_MEMBER_ID)
             wanted = request.topic_partitions or []
             group.offsets.commit({(one.topic, one.partition): (one.offset, one.metadata or "") for one in wanted})
             return request
@@ -233,7 +233,7 @@ class FakeAdmin:
         self, call: str, asked: Mapping[Any, Asked], do: Callable[[Asked], Found], options: Mapping[str, Any]
     ) -> dict[Any, Future[Found]]:
         """Send the request at once, and return a future for each answer."""
-        answers: dict[Any, Answer[Found]] = {key: Answer(self._wire) for key in asked}
+        answers: dict[Any, AdminAnswer[Found]] = {key: AdminAnswer(self._wire) for key in asked}
         timeout_ms = round(float(options.get("request_timeout", REQUEST_TIMEOUT_S)) * 1000)
         ends_ms = self._wire.clock.monotonic_ms() + timeout_ms
         self._try(call, asked, do, answers, ends_ms)
@@ -244,7 +244,7 @@ class FakeAdmin:
         call: str,
         asked: Mapping[Any, Asked],
         do: Callable[[Asked], Found],
-        answers: Mapping[Any, Answer[Found]],
+        answers: Mapping[Any, AdminAnswer[Found]],
         ends_ms: int,
     ) -> None:
         """Send the request, and send it again every `AGAIN_AFTER_MS` while the cluster does not answer."""
@@ -254,12 +254,12 @@ class FakeAdmin:
             _fail(answers, KafkaError._TIMED_OUT)
             return
 
-        def do_all() -> list[tuple[Any, Found | Refused]]:
-            done: list[tuple[Any, Found | Refused]] = []
+        def do_all() -> list[tuple[Any, Found | RefusedRequest]]:
+            done: list[tuple[Any, Found | RefusedRequest]] = []
             for key, one in asked.items():
                 try:
                     done.append((key, do(one)))
-                except Refused as refusal:
+                except RefusedRequest as refusal:
                     done.append((key, refusal))
             return done
 
@@ -273,12 +273,12 @@ class FakeAdmin:
             self._wire.clock.call_at(ends_ms, lambda: _fail(answers, KafkaError._TIMED_OUT))
             return
         for key, outcome in done:
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, RefusedRequest):
                 answers[key].set_exception(failure(outcome.code))
             else:
                 answers[key].set_result(outcome)
 
 
-def _fail(answers: Mapping[Any, Answer[Any]], code: int) -> None:
+def _fail(answers: Mapping[Any, AdminAnswer[Any]], code: int) -> None:
     for answer in answers.values():
         answer.set_exception(failure(code))

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from tarry.kafka.types import Place
 from tarry.testing.fake.assigning import assign_ranges
 from tarry.testing.fake.membership import Application, GroupMetadata
-from tarry.testing.fake.refusals import Refused
+from tarry.testing.fake.refusals import RefusedRequest
 from tarry.testing.fake.seats import Seats
 from tarry.testing.manual_clock import ManualClock
 
@@ -73,10 +73,10 @@ class ClassicGroup(Seats[ClassicSeat]):
         held = self._holder(application.instance)
         if held is not None and held.id != member:
             if member:
-                raise Refused(KafkaError.FENCED_INSTANCE_ID)
+                raise RefusedRequest(KafkaError.FENCED_INSTANCE_ID)
             return self._replace(held, application)
         if member and member not in self._seats:
-            raise Refused(KafkaError.UNKNOWN_MEMBER_ID)
+            raise RefusedRequest(KafkaError.UNKNOWN_MEMBER_ID)
         if not member:
             member = self._new_id()
             self._seats[member] = ClassicSeat(member, application)
@@ -95,9 +95,9 @@ class ClassicGroup(Seats[ClassicSeat]):
         """
         held = self._holder(instance)
         if held is not None and held.id != member:
-            raise Refused(KafkaError.FENCED_INSTANCE_ID)
+            raise RefusedRequest(KafkaError.FENCED_INSTANCE_ID)
         if member not in self._seats:
-            raise Refused(KafkaError.UNKNOWN_MEMBER_ID)
+            raise RefusedRequest(KafkaError.UNKNOWN_MEMBER_ID)
         return self.phase is Phase.PREPARING and not self._seats[member].joined
 
     def check(self, shown: GroupMetadata, *, transactional: bool) -> None:
@@ -111,16 +111,16 @@ class ClassicGroup(Seats[ClassicSeat]):
         if shown.generation < 0 and not shown.member and shown.instance is None:
             if transactional:
                 return
-            raise Refused(KafkaError.UNKNOWN_MEMBER_ID)
+            raise RefusedRequest(KafkaError.UNKNOWN_MEMBER_ID)
         held = self._holder(shown.instance)
         if held is not None and held.id != shown.member:
-            raise Refused(KafkaError.FENCED_INSTANCE_ID)
+            raise RefusedRequest(KafkaError.FENCED_INSTANCE_ID)
         if shown.member not in self._seats:
-            raise Refused(KafkaError.UNKNOWN_MEMBER_ID)
+            raise RefusedRequest(KafkaError.UNKNOWN_MEMBER_ID)
         if shown.generation != self.generation:
-            raise Refused(KafkaError.ILLEGAL_GENERATION)
+            raise RefusedRequest(KafkaError.ILLEGAL_GENERATION)
         if self.phase is Phase.COMPLETING and not transactional:
-            raise Refused(KafkaError.REBALANCE_IN_PROGRESS)
+            raise RefusedRequest(KafkaError.REBALANCE_IN_PROGRESS)
 
     def remove(self, member: str) -> None:
         """Remove a member, if there is one with this id: it has left, or its session has expired."""

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 from tarry.testing.fake.classic_group import ClassicGroup, Phase
 from tarry.testing.fake.member import Member, Subscription
 from tarry.testing.fake.membership import GroupMetadata
-from tarry.testing.fake.refusals import AnswerLost, Refused, Unanswered
+from tarry.testing.fake.refusals import AnswerLost, RefusedRequest, Unanswered
 from tarry.testing.fake.wire import Wire
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class ClassicMember(Member):
             return False
         try:
             rejoin = self._group().beat(self._id, self._wants.application.instance)
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             if refusal.code == KafkaError.FENCED_INSTANCE_ID:
                 self._die(refusal.code, "Fatal consumer error")
             else:
@@ -135,7 +135,7 @@ class ClassicMember(Member):
             self._wire.try_in_background("join", join)
         except (Unanswered, AnswerLost):
             return
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             if refusal.code == KafkaError.FENCED_INSTANCE_ID:
                 self._die(refusal.code, "Fatal consumer error")
             else:

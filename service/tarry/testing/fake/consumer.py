@@ -14,7 +14,7 @@ from tarry.testing.fake.member import Member, Subscription
 from tarry.testing.fake.membership import Application, GroupMetadata
 from tarry.testing.fake.metadata import ask_metadata
 from tarry.testing.fake.reading import Cursor, Event, Reading
-from tarry.testing.fake.refusals import AnswerLost, Busy, Refused, Unanswered, failure
+from tarry.testing.fake.refusals import AnswerLost, Busy, RefusedRequest, Unanswered, failure
 from tarry.testing.fake.wire import FOR_EVER_MS, Wire
 
 SESSION_MS = 45_000
@@ -94,7 +94,7 @@ class FakeConsumer:
         session_ms = int(self._properties.get("session.timeout.ms", SESSION_MS))
         try:
             self._wire.ask("commit", partial(self._commit, wanted, shown), session_ms, self._group)
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             if self._member is not None:
                 self._member.be_refused(refusal.code)
             raise failure(refusal.code, f"Commit failed: {KafkaError(refusal.code).str()}") from refusal
@@ -110,7 +110,7 @@ class FakeConsumer:
         for topic, _ in offsets:
             self._wire.server.topics.of(topic)
             if topic in self._wire.server.topics.unreadable:
-                raise Refused(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+                raise RefusedRequest(KafkaError.TOPIC_AUTHORIZATION_FAILED)
         group.offsets.commit(offsets)
 
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
@@ -267,7 +267,7 @@ class FakeConsumer:
         timeout_ms = REQUEST_TIMEOUT_MS if timeout < 0 else round(timeout * 1000)
         try:
             return self._wire.ask_until_answered("list_offsets", ask, timeout_ms)
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             raise failure(refusal.code) from refusal
         except Unanswered as silence:
             raise failure(KafkaError._TIMED_OUT) from silence

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 from tarry.kafka.types import Place
 from tarry.testing.fake.assigning import assign_ranges
 from tarry.testing.fake.membership import Application, GroupMetadata
-from tarry.testing.fake.refusals import Refused
+from tarry.testing.fake.refusals import RefusedRequest
 from tarry.testing.fake.seats import Seats
 from tarry.testing.manual_clock import ManualClock
 
@@ -60,7 +60,7 @@ class ConsumerGroup(Seats[ConsumerSeat]):
         member = application.member or self._new_id()
         held = self._holder(application.instance)
         if held is not None and not held.away and held.id != member:
-            raise Refused(KafkaError.UNRELEASED_INSTANCE_ID)
+            raise RefusedRequest(KafkaError.UNRELEASED_INSTANCE_ID)
         seat = ConsumerSeat(member, application)
         if held is not None:
             del self._seats[held.id]
@@ -99,9 +99,9 @@ class ConsumerGroup(Seats[ConsumerSeat]):
             return
         seat = self._seats.get(shown.member)
         if seat is None:
-            raise Refused(KafkaError.UNKNOWN_MEMBER_ID)
+            raise RefusedRequest(KafkaError.UNKNOWN_MEMBER_ID)
         if shown.generation != seat.epoch:
-            raise Refused(KafkaError.ILLEGAL_GENERATION if transactional else KafkaError.STALE_MEMBER_EPOCH)
+            raise RefusedRequest(KafkaError.ILLEGAL_GENERATION if transactional else KafkaError.STALE_MEMBER_EPOCH)
 
     def remove(self, member: str) -> None:
         """Remove a member, if there is one with this id."""

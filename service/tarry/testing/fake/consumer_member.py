@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tarry.testing.fake.consumer_group import ConsumerGroup
 from tarry.testing.fake.member import Member, Subscription
 from tarry.testing.fake.membership import GroupMetadata
-from tarry.testing.fake.refusals import AnswerLost, Refused, Unanswered
+from tarry.testing.fake.refusals import AnswerLost, RefusedRequest, Unanswered
 from tarry.testing.fake.wire import Wire
 
 if TYPE_CHECKING:
@@ -87,5 +87,5 @@ class ConsumerMember(Member):
             self._wire.try_in_background("join", join)
         except (Unanswered, AnswerLost):
             return
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             self._die(refusal.code, "ConsumerGroupHeartbeat fatal error")

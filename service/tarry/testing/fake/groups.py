@@ -13,7 +13,7 @@ from tarry.testing.fake.consumer_group import ConsumerGroup
 from tarry.testing.fake.membership import Membership, Seat
 from tarry.testing.fake.offsets import GroupOffsets
 from tarry.testing.fake.process import Process
-from tarry.testing.fake.refusals import Refused
+from tarry.testing.fake.refusals import RefusedRequest
 from tarry.testing.manual_clock import ManualClock
 
 HEARTBEATS_A_SESSION = 3
@@ -72,7 +72,7 @@ class Groups:
         group = self.of(name)
         if not isinstance(group.membership, kind):
             if not group.membership.is_empty:
-                raise Refused(KafkaError.INCONSISTENT_GROUP_PROTOCOL)
+                raise RefusedRequest(KafkaError.INCONSISTENT_GROUP_PROTOCOL)
             group.membership = self._new(kind)
         return group.membership
 

@@ -4,14 +4,14 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from zlib import compress
 
-Headers = list[tuple[str | bytes, bytes | None]]
+StoredHeaders = list[tuple[str | bytes, bytes | None]]
 """Headers in their order. A name that is not UTF-8, which a log may contain, is bytes."""
 
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 12
 
 
-class Kind(Enum):
+class RecordKind(Enum):
     """The kind of an entry in a log."""
 
     DATA = auto()
@@ -34,7 +34,7 @@ class Record:
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: Headers | None
+    headers: StoredHeaders | None
     timestamp_ms: int
 
 
@@ -44,7 +44,7 @@ class Draft:
 
     key: bytes | None
     value: bytes | None
-    headers: Headers | None
+    headers: StoredHeaders | None
     timestamp_ms: int
 
     @property
@@ -80,7 +80,7 @@ class Entry:
     """
 
     record: Record
-    kind: Kind
+    kind: RecordKind
     producer: int | None
     aborted: bool = False
 
@@ -137,7 +137,7 @@ class PartitionLog:
         for draft in drafts:
             timestamp_ms = draft.timestamp_ms if stamp_ms is None else stamp_ms
             record = Record(self.end, draft.key, draft.value, draft.headers, timestamp_ms)
-            entry = Entry(record, Kind.DATA, producer)
+            entry = Entry(record, RecordKind.DATA, producer)
             self._entries.append(entry)
             if producer is not None:
                 self._open.setdefault(producer, []).append(entry)
@@ -149,7 +149,7 @@ class PartitionLog:
         for entry in self._open.pop(producer, ()):
             entry.aborted = not commit
         marker = Record(self.end, None, None, None, stamp_ms)
-        self._entries.append(Entry(marker, Kind.COMMIT if commit else Kind.ABORT, producer))
+        self._entries.append(Entry(marker, RecordKind.COMMIT if commit else RecordKind.ABORT, producer))
 
     def trim(self, below: int) -> None:
         """Delete the entries below an offset."""
@@ -195,7 +195,7 @@ class PartitionLog:
         end = self.stable_end if committed else self.end
         while position < end and len(found) < most:
             entry = self._entries[position - self.start]
-            if entry.kind is Kind.DATA and not (committed and entry.aborted):
+            if entry.kind is RecordKind.DATA and not (committed and entry.aborted):
                 found.append(entry.record)
             position += 1
         # The position also passes entries that this reader never sees.
@@ -212,4 +212,4 @@ class PartitionLog:
 
     @staticmethod
     def _is_visible(entry: Entry, *, committed: bool) -> bool:
-        return entry.kind is Kind.DATA and not (committed and entry.aborted)
+        return entry.kind is RecordKind.DATA and not (committed and entry.aborted)

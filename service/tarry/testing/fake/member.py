@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 from tarry.kafka.types import Place
 from tarry.testing.fake.membership import Application, GroupMetadata
 from tarry.testing.fake.process import Process
-from tarry.testing.fake.refusals import AnswerLost, Refused, Unanswered
+from tarry.testing.fake.refusals import AnswerLost, RefusedRequest, Unanswered
 from tarry.testing.fake.wire import Wire
 
 Tell = Callable[[Literal["assign", "revoke", "lost"], Sequence[Place]], None]
@@ -162,5 +162,5 @@ class Member(ABC):
 
     def _quietly(self, call: str, do: Callable[[], None]) -> None:
         """Make a request, and ignore its outcome."""
-        with suppress(Unanswered, AnswerLost, Refused):
+        with suppress(Unanswered, AnswerLost, RefusedRequest):
             self._wire.try_in_background(call, do)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError
 
 from tarry.kafka.types import OffsetMetadata, Place
-from tarry.testing.fake.refusals import Refused
+from tarry.testing.fake.refusals import RefusedRequest
 
 METADATA_LIMIT = 4_095
 
@@ -35,7 +35,7 @@ class GroupOffsets:
             Refused: the metadata of an offset is too long; nothing is committed.
         """
         if any(len(metadata or "") > METADATA_LIMIT for _, metadata in offsets.values()):
-            raise Refused(KafkaError.OFFSET_METADATA_TOO_LARGE)
+            raise RefusedRequest(KafkaError.OFFSET_METADATA_TOO_LARGE)
         self._rank += 1
         into = self._committed if producer is None else self._pending.setdefault(producer, {})
         for place, (offset, metadata) in offsets.items():

@@ -11,8 +11,8 @@ from tarry.testing.fake.log import Draft
 from tarry.testing.fake.membership import GroupMetadata
 from tarry.testing.fake.metadata import ask_metadata
 from tarry.testing.fake.outbox import Outbox, Queued, Report
-from tarry.testing.fake.refusals import Refused, failure
-from tarry.testing.fake.sending import Sender
+from tarry.testing.fake.refusals import RefusedRequest, failure
+from tarry.testing.fake.sending import FakeSender
 from tarry.testing.fake.transacting import Stage, Transacting
 from tarry.testing.fake.wire import FOR_EVER_MS, Wire
 
@@ -24,7 +24,7 @@ SENDING_MEANWHILE = 0.1
 """The probability that a call of `produce` sends a part of the queue, as the library's threads may do meanwhile."""
 _LOOK_EVERY_MS = 10
 
-Headers = Sequence[tuple[str, str | bytes | None]] | dict[str, str | bytes | None]
+GivenHeaders = Sequence[tuple[str, str | bytes | None]] | dict[str, str | bytes | None]
 
 
 class FakeProducer:
@@ -46,7 +46,7 @@ class FakeProducer:
         name = str(properties.get("transactional.id", ""))
         timeout_ms = int(properties.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
         self._transacting = Transacting(wire, name, timeout_ms, self._give_up, self._begin_sequences)
-        self._sender = Sender(wire, properties, self._outbox, self._transacting.admit, self._take_refusal)
+        self._sender = FakeSender(wire, properties, self._outbox, self._transacting.admit, self._take_refusal)
 
     def __len__(self) -> int:
         return len(self._outbox)
@@ -65,7 +65,7 @@ class FakeProducer:
         callback: Report | None = None,
         on_delivery: Report | None = None,
         timestamp: int = 0,
-        headers: Headers | None = None,
+        headers: GivenHeaders | None = None,
     ) -> None:
         """Queue a record; a part of the queue may be sent."""
         report = callback if on_delivery is None else on_delivery
@@ -196,7 +196,7 @@ class FakeProducer:
         partition: int,
         report: Report | None,
         timestamp_ms: int,
-        headers: Headers | None,
+        headers: GivenHeaders | None,
     ) -> None:
         self._check_stage()
         clock = self._wire.clock
@@ -239,7 +239,7 @@ class FakeProducer:
         waiting = [record for record in self._outbox.waiting if not record.stranded]
         self._outbox.settle(waiting, KafkaError(KafkaError._PURGE_QUEUE))
 
-    def _take_refusal(self, refusal: Refused, place: Place) -> None:
+    def _take_refusal(self, refusal: RefusedRequest, place: Place) -> None:
         """React to a partition that has refused a batch or was not available."""
         if self._transacting.stage is not Stage.PLAIN:
             self._transacting.refuse(refusal, f"write to {place[0]} [{place[1]}]")

@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, Message
 
 from tarry.kafka.types import Place
-from tarry.testing.fake.log import Headers, PartitionLog, Record
+from tarry.testing.fake.log import PartitionLog, Record, StoredHeaders
 from tarry.testing.fake.topics import Topics
 
 Event = Any
@@ -149,7 +149,7 @@ class _Unreadable(Message):
     the name is a null pointer; code must not touch it. Here such a pair has only its value.
     """
 
-    raw: Headers
+    raw: StoredHeaders
     refused = False
 
     def headers(self) -> Any:

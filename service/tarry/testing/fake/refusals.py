@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import KafkaError, KafkaException
 
 
-class Refused(Exception):  # noqa: N818 - an answer, and no failure
+class RefusedRequest(Exception):  # noqa: N818 - an answer, and no failure
     """The cluster's answer is an error.
 
     Args:

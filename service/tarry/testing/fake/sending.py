@@ -10,7 +10,7 @@ from tarry.kafka.types import Place
 from tarry.testing.fake.log import batch_bytes
 from tarry.testing.fake.outbox import Outbox, Queued
 from tarry.testing.fake.partitioner import choose
-from tarry.testing.fake.refusals import AnswerLost, Busy, Refused, Unanswered
+from tarry.testing.fake.refusals import AnswerLost, Busy, RefusedRequest, Unanswered
 from tarry.testing.fake.wire import Wire
 
 MESSAGE_TIMEOUT_MS = 300_000
@@ -25,7 +25,7 @@ _NOT_OF_THE_BATCH = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.UNK
 """Errors of the request that adds a partition to the transaction: no record is bad."""
 
 
-class Sender:
+class FakeSender:
     """Sends the queued records of one producer.
 
     Args:
@@ -42,7 +42,7 @@ class Sender:
         properties: Properties,
         outbox: Outbox,
         admit: Callable[[Place], int | None],
-        on_refusal: Callable[[Refused, Place], None],
+        on_refusal: Callable[[RefusedRequest, Place], None],
     ) -> None:
         self._wire = wire
         self._outbox = outbox
@@ -163,7 +163,7 @@ class Sender:
         except AnswerLost:
             # The client sends it again, and the broker detects the duplicate: only the offset is unknown.
             self._outbox.settle(batch, None)
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             self._take_refusal(refusal, place, batch)
         else:
             stamps = topics.of(topic).stamps
@@ -180,7 +180,7 @@ class Sender:
             self._admit(place)
         except Busy:
             self._announced.discard(place)
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             self._on_refusal(refusal, place)
 
     def _batch(self, place: Place) -> list[Queued]:
@@ -196,7 +196,7 @@ class Sender:
 
     def _write(self, place: Place, batch: list[Queued]) -> int:
         if place in self._gaps:
-            raise Refused(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            raise RefusedRequest(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER)
         topics = self._wire.server.topics
         topics.log(place)
         producer = self._admit(place)
@@ -204,7 +204,7 @@ class Sender:
         drafts = [record.draft for record in batch]
         return topics.of(place[0]).append(place[1], drafts, producer, now_ms, compressed=self._compressed)
 
-    def _take_refusal(self, refusal: Refused, place: Place, batch: list[Queued]) -> None:
+    def _take_refusal(self, refusal: RefusedRequest, place: Place, batch: list[Queued]) -> None:
         if refusal.code in _NOT_OF_THE_BATCH:
             self._on_refusal(refusal, place)
             return

@@ -9,7 +9,7 @@ from confluent_kafka.admin._metadata import BrokerMetadata, ClusterMetadata, Par
 
 from tarry.kafka.types import Place
 from tarry.testing.fake.log import Changes, Draft, PartitionLog, batch_bytes
-from tarry.testing.fake.refusals import Refused
+from tarry.testing.fake.refusals import RefusedRequest
 
 DEFAULTS = {
     "cleanup.policy": "delete",
@@ -32,7 +32,7 @@ BROKERS = {_BROKER: "fake", 2: "fake-2"}
 PORT = 9092
 
 
-class Topic:
+class FakeTopic:
     """One topic.
 
     Args:
@@ -77,16 +77,16 @@ class Topic:
 
     def _check(self, drafts: Sequence[Draft], now_ms: int, size: int) -> None:
         if size > int(self.config["max.message.bytes"]):
-            raise Refused(KafkaError.MSG_SIZE_TOO_LARGE)
+            raise RefusedRequest(KafkaError.MSG_SIZE_TOO_LARGE)
         if "compact" in self.config["cleanup.policy"]:
             keyless = [at for at, draft in enumerate(drafts) if draft.key is None]
             if keyless:
-                raise Refused(KafkaError.INVALID_RECORD, keyless)
+                raise RefusedRequest(KafkaError.INVALID_RECORD, keyless)
         if not self.stamps:
             latest_ms = now_ms + int(self.config["message.timestamp.after.max.ms"])
             ahead = [at for at, draft in enumerate(drafts) if draft.timestamp_ms > latest_ms]
             if ahead:
-                raise Refused(KafkaError.INVALID_TIMESTAMP, ahead)
+                raise RefusedRequest(KafkaError.INVALID_TIMESTAMP, ahead)
 
 
 class Topics:
@@ -97,7 +97,7 @@ class Topics:
     """
 
     def __init__(self, on_change: Callable[[str], None]) -> None:
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, FakeTopic] = {}
         self._made = 0
         self._on_change = on_change
         self.hidden: set[str] = set()
@@ -116,13 +116,13 @@ class Topics:
             Refused: the topic exists, or its name or its number of partitions is not valid.
         """
         if not _is_name(name):
-            raise Refused(KafkaError.TOPIC_EXCEPTION)
+            raise RefusedRequest(KafkaError.TOPIC_EXCEPTION)
         if name in self._topics:
-            raise Refused(KafkaError.TOPIC_ALREADY_EXISTS)
+            raise RefusedRequest(KafkaError.TOPIC_ALREADY_EXISTS)
         if partitions < 1:
-            raise Refused(KafkaError.INVALID_PARTITIONS)
+            raise RefusedRequest(KafkaError.INVALID_PARTITIONS)
         self._made += 1
-        self._topics[name] = Topic(name, partitions, config, self.changes, self._made)
+        self._topics[name] = FakeTopic(name, partitions, config, self.changes, self._made)
         self._changed(name)
 
     def delete(self, name: str) -> None:
@@ -135,7 +135,7 @@ class Topics:
         """Add partitions to a topic until it has `partitions` of them."""
         topic = self.of(name)
         if partitions <= len(topic.logs):
-            raise Refused(KafkaError.INVALID_PARTITIONS)
+            raise RefusedRequest(KafkaError.INVALID_PARTITIONS)
         topic.logs += [PartitionLog(self.changes) for _ in range(partitions - len(topic.logs))]
         self._changed(name)
 
@@ -161,14 +161,14 @@ class Topics:
         """Return whether transaction markers cannot be written to a partition now."""
         return self.is_away(place) and self.of(place[0]).markers_wait
 
-    def of(self, name: str) -> Topic:
+    def of(self, name: str) -> FakeTopic:
         """Return a topic.
 
         Raises:
             Refused: the topic does not exist.
         """
         if name not in self._topics:
-            raise Refused(KafkaError.UNKNOWN_TOPIC_OR_PART if _is_name(name) else KafkaError.TOPIC_EXCEPTION)
+            raise RefusedRequest(KafkaError.UNKNOWN_TOPIC_OR_PART if _is_name(name) else KafkaError.TOPIC_EXCEPTION)
         return self._topics[name]
 
     def logs(self) -> Iterator[PartitionLog]:
@@ -184,7 +184,7 @@ class Topics:
         """
         logs = self.of(place[0]).logs
         if not 0 <= place[1] < len(logs):
-            raise Refused(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            raise RefusedRequest(KafkaError.UNKNOWN_TOPIC_OR_PART)
         return logs[place[1]]
 
     def led_log(self, place: Place) -> PartitionLog:
@@ -195,7 +195,7 @@ class Topics:
         """
         self.of(place[0])
         if self.is_away(place):
-            raise Refused(KafkaError.LEADER_NOT_AVAILABLE)
+            raise RefusedRequest(KafkaError.LEADER_NOT_AVAILABLE)
         return self.log(place)
 
     def find(self, place: Place) -> PartitionLog | None:
@@ -230,7 +230,7 @@ class Topics:
         found.topic = name
         try:
             topic = self.of(name)
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             found.error = KafkaError(refusal.code)
             return found
         for number in range(len(topic.logs)):

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tarry.kafka.types import OffsetMetadata, Place
 from tarry.testing.fake.membership import GroupMetadata
-from tarry.testing.fake.refusals import Busy, Refused, Unanswered, failure
+from tarry.testing.fake.refusals import Busy, RefusedRequest, Unanswered, failure
 from tarry.testing.fake.transactions import Producer
 from tarry.testing.fake.wire import Wire
 
@@ -142,7 +142,7 @@ class Transacting:
             # librdkafka ignores the timeout while the group's coordinator does not answer (#5456), but respects it
             # while the last transaction is still ending.
             self._wire.ask_until_answered("send_offsets", send, None, shown.group, timeout_ms)
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             raise self.refuse(refusal, "send offsets to the transaction") from refusal
         except Busy as busy:
             raise failure(busy.code, "Failed to add offsets to transaction", retriable=True) from busy
@@ -156,7 +156,7 @@ class Transacting:
             self._take_next_epoch(timeout_ms)
         self.stage = Stage.READY
 
-    def refuse(self, refusal: Refused, doing: str) -> KafkaException:
+    def refuse(self, refusal: RefusedRequest, doing: str) -> KafkaException:
         """Change the stage after a refused request.
 
         Returns:
@@ -195,7 +195,7 @@ class Transacting:
     def _ask(self, call: str, do: Callable[[], None], timeout_ms: int) -> None:
         try:
             self._wire.ask_until_answered(call, do, timeout_ms)
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             raise self.refuse(refusal, call.replace("_", " ")) from refusal
         except (Unanswered, Busy) as silence:
             raise failure(KafkaError._TIMED_OUT, f"{call} timed out", retriable=True) from silence

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from tarry.kafka.types import Place
 from tarry.testing.fake.groups import Groups
-from tarry.testing.fake.refusals import Busy, Refused
+from tarry.testing.fake.refusals import Busy, RefusedRequest
 from tarry.testing.fake.topics import Topics
 from tarry.testing.manual_clock import ManualClock
 
@@ -136,7 +136,7 @@ class Transactions:
         """
         found = self._transactions[producer.name]
         if found.epoch != producer.epoch:
-            raise Refused(KafkaError.INVALID_PRODUCER_EPOCH)
+            raise RefusedRequest(KafkaError.INVALID_PRODUCER_EPOCH)
         self._wait_for_markers(found)
         return found
 
@@ -165,10 +165,10 @@ class Transactions:
         """
         found = self._transactions[producer.name]
         if found.epoch != producer.epoch:
-            raise Refused(KafkaError.INVALID_PRODUCER_EPOCH)
+            raise RefusedRequest(KafkaError.INVALID_PRODUCER_EPOCH)
         if found.state is not State.ONGOING:
             if found.commits is not commit:
-                raise Refused(KafkaError.INVALID_TXN_STATE)
+                raise RefusedRequest(KafkaError.INVALID_TXN_STATE)
             self._wait_for_markers(found)
             return
         self._end(found, commit=commit)

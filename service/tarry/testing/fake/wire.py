@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 from confluent_kafka import KafkaError
 
 from tarry.testing.fake.process import Process
-from tarry.testing.fake.refusals import AnswerLost, Busy, Refused, Unanswered
+from tarry.testing.fake.refusals import AnswerLost, Busy, RefusedRequest, Unanswered
 from tarry.testing.fake.server import Server
 from tarry.testing.fake.steps import Fate, Step
 
@@ -81,7 +81,7 @@ class Wire:
         fate = self._step(call, "before")
         self.clock.advance(self.server.draw_latency_ms())
         if fate is Fate.WANT_ABORT:
-            raise Refused(KafkaError.TRANSACTION_ABORTABLE)
+            raise RefusedRequest(KafkaError.TRANSACTION_ABORTABLE)
         while True:
             self._wait(lambda: self.server.answers(group), ends_ms, Unanswered())
             try:
@@ -89,7 +89,7 @@ class Wire:
             except Busy as busy:
                 self._wait(busy.over, ends_ms if busy_ms is None else begins_ms + busy_ms, busy)
                 continue
-            except Refused as error:
+            except RefusedRequest as error:
                 refusal = error
             break
         if self._step(call, "after") is Fate.LOSE_ANSWER:

@@ -5,7 +5,7 @@ from tarry.testing.simulation.oracle import Report, Seen, judge
 from tarry.testing.simulation.process import Crash, Disturbance, Process
 from tarry.testing.simulation.scenarios import (
     SHAPES,
-    Outcome,
+    RunOutcome,
     at_a_step,
     by_chance,
     crash,
@@ -24,10 +24,10 @@ __all__ = [
     "Chance",
     "Crash",
     "Disturbance",
-    "Outcome",
     "Process",
     "Recorder",
     "Report",
+    "RunOutcome",
     "Seen",
     "Sent",
     "Shape",

@@ -48,7 +48,7 @@ FAR_IN_MS: Final = 70_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """The outcome of a run.
 
     Attributes:
@@ -107,7 +107,7 @@ def steps_of(seed: int, shape: Shape, name: str = "p0") -> list[Step]:
     return recorder.steps
 
 
-def at_a_step(seed: int, shape: Shape, index: int, deed: Deed, then: tuple[int, Deed] | None = None) -> Outcome:
+def at_a_step(seed: int, shape: Shape, index: int, deed: Deed, then: tuple[int, Deed] | None = None) -> RunOutcome:
     """Run the scenario with a disturbance of one process at one of its steps.
 
     Args:
@@ -136,10 +136,10 @@ def at_a_step(seed: int, shape: Shape, index: int, deed: Deed, then: tuple[int, 
     met = [f"{deed.__name__} at step {index}: {first.met}"]
     if then is not None and seconds:
         met.append(f"{then[1].__name__} at step {then[0]} after it: {seconds[0].met}")
-    return Outcome(seed, shape, met, world.settle(), world.trace())
+    return RunOutcome(seed, shape, met, world.settle(), world.trace())
 
 
-def by_chance(seed: int, *, kinds: frozenset[str] = ALL_KINDS) -> Outcome:
+def by_chance(seed: int, *, kinds: frozenset[str] = ALL_KINDS) -> RunOutcome:
     """Run a random scenario. The seed determines the world, the load, and up to eight disturbances."""
     choose = random.Random(seed)
     shape = _shape_by_chance(choose, seed)
@@ -164,7 +164,7 @@ def by_chance(seed: int, *, kinds: frozenset[str] = ALL_KINDS) -> Outcome:
             world.leader_behind_ms = choose.choice((0, 30, 900, 3_000))
         world.round()
         chance.round()
-    return Outcome(seed, shape, chance.done, world.settle(), world.trace())
+    return RunOutcome(seed, shape, chance.done, world.settle(), world.trace())
 
 
 def serving(world: World) -> bool:

@@ -231,7 +231,7 @@ def encode(trouble: Trouble) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def decode(value: bytes) -> Trouble:
+def decode_trouble(value: bytes) -> Trouble:
     """Read a value of `encode`.
 
     Raises:
