@@ -1,8 +1,8 @@
 """All metrics: name, meaning, labels and histogram buckets.
 
 Names and units follow Prometheus's conventions: base units, and `_total` for counters. No label has values that a
-sender can choose freely, such as a key or an id. The label `target` only has names of topics that exist, while messages
-for them are parked.
+sender can choose freely, such as a key or an id. The label `target` has only names of topics that exist, and has a name
+only while messages for that topic are parked.
 """
 
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ MetricKind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric with all its label values.
+    """A metric: its name, help text, kind, label names and bucket bounds.
 
     Attributes:
         name: the name in Prometheus, without the `_total` of a counter.
-        help: its meaning, for people.
-        kind: counters and histograms are added up over all processes, including those that have ended; gauges only over
-            those that run.
-        labels: the names of its labels. The supervisor adds the value of `process`, which only gauges have.
+        help: the text of its `# HELP` line.
+        kind: the supervisor adds up counters and histograms over all processes, including processes that have ended;
+            gauges only over processes that run.
+        labels: the names of its labels. Only gauges have the label `process`; the supervisor adds its value.
         bounds: the upper bounds of a histogram's buckets, ascending, without infinity.
     """
 
@@ -38,48 +38,51 @@ class Family:
 
 RECEIVED: Final = Family(
     "tarry_received_messages",
-    "Messages read from the intake, with those that a take-over reads again.",
+    "Messages read from the intake, including messages that a take-over reads again.",
     "counter",
     ("intake",),
 )
 PLACED: Final = Family(
     "tarry_placed_messages",
-    "Messages that were given their place: in the timing wheel, or among the dead letters to be written.",
+    "Received messages that were not known to be done: put into the timing wheel, or queued to be filed or "
+    "to be written as dead letters.",
     "counter",
     ("intake",),
 )
-FIRED: Final = Family("tarry_fired_messages", "Messages delivered to their targets.", "counter", ("intake",))
+FIRED: Final = Family(
+    "tarry_fired_messages", "Committed deliveries of messages to their targets.", "counter", ("intake",)
+)
 FILED: Final = Family(
     "tarry_filed_messages",
-    "Messages written to a bucket of the overflow wheel; one that goes down a level counts again.",
+    "Messages written to a bucket of the overflow wheel; a message that moves down a level counts again.",
     "counter",
     ("intake",),
 )
-DEAD: Final = Family(
-    "tarry_dead_messages", "Messages written to the intake's dead letters.", "counter", ("intake", "code")
-)
+DEAD: Final = Family("tarry_dead_messages", "Committed dead letters, by error code.", "counter", ("intake", "code"))
 REFUSED_LETTERS: Final = Family(
     "tarry_refused_letters",
-    "Messages whose dead letter its topic refuses, even compressed: they wait where they stand for a higher limit.",
+    "Messages whose dead letter the dead-letter topic refuses as too large, even compressed; they stay where they are "
+    "until an operator raises the limit of that topic and restarts the service.",
     "gauge",
     ("intake",),
 )
-WAITING: Final = Family("tarry_waiting_messages", "Messages held in memory until they are due.", "gauge", ("intake",))
+WAITING: Final = Family("tarry_waiting_messages", "Messages in memory.", "gauge", ("intake",))
 IN_BUCKETS: Final = Family(
     "tarry_bucket_messages",
-    "Messages that wait in buckets of the overflow wheel; at most, because markers of transactions are counted too.",
+    "Messages that wait in buckets of the overflow wheel; an upper bound, because transaction markers are counted too.",
     "gauge",
     ("intake", "level"),
 )
 UNEMPTIED: Final = Family(
     "tarry_unemptied_buckets",
-    "Buckets of a partition that are done, and whose records are not deleted yet; with 80 no more of it are closed.",
+    "Done buckets of the partition whose records are not deleted yet; when these and the buckets that are being "
+    "drained are 80, the service closes no more buckets of the partition.",
     "gauge",
     ("intake", "partition"),
 )
 PARKED: Final = Family(
     "tarry_parked_messages",
-    "Messages of those waiting that are due, and whose target is away or takes them apart from others.",
+    "Messages in memory that are due, and whose target is away or accepts them only apart from other messages.",
     "gauge",
     ("intake", "target"),
 )
@@ -99,61 +102,76 @@ TRANSACTION_SECONDS: Final = Family(
 )
 TRANSACTION_MESSAGES: Final = Family(
     "tarry_transaction_messages",
-    "Messages that a committed firing transaction completed.",
+    "Messages that one committed firing transaction completed.",
     "histogram",
     (),
     (1.0, 5.0, 20.0, 100.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 20_000.0),
 )
-ABORTED: Final = Family("tarry_aborted_transactions", "Firing transactions that aborted; tried again.", "counter")
+ABORTED: Final = Family(
+    "tarry_aborted_transactions", "Firing transactions that aborted; the process tries their messages again.", "counter"
+)
 LAG: Final = Family(
     "tarry_position_lag_messages",
-    "Offsets from where a partition of the intake has been read to, to its end.",
+    "Offsets of the intake partition that are not read yet, up to its end; transaction markers are counted too.",
     "gauge",
     ("intake", "partition"),
 )
 REBALANCES: Final = Family(
-    "tarry_rebalances", "The group's decisions: assigned, revoked, lost.", "counter", ("decision",)
+    "tarry_rebalances",
+    "Decisions of the group about the partitions of a process: assigned, revoked, lost.",
+    "counter",
+    ("decision",),
 )
 TAKEOVERS: Final = Family("tarry_takeovers", "Partitions taken over.", "counter", ("intake",))
 TAKEOVER_SECONDS: Final = Family(
     "tarry_takeover_duration_seconds",
-    "From being assigned partitions to having all of them taken over and replayed.",
+    "From the assignment of partitions to the end of their take-over and replay.",
     "histogram",
     (),
     (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0),
 )
-ASSIGNED: Final = Family("tarry_assigned_partitions", "Partitions that the group gave it.", "gauge", ("process",))
+ASSIGNED: Final = Family(
+    "tarry_assigned_partitions", "Partitions that the group assigned to the process.", "gauge", ("process",)
+)
 QUARANTINED: Final = Family(
     "tarry_quarantined_partitions",
-    "1 for each partition that is not served until somebody mends it; the log and /readyz say why.",
+    "1 while the partition is not served and only an operator can repair it; the log and /readyz say why.",
     "gauge",
     ("intake", "partition"),
 )
 WITHOUT_LEADER: Final = Family(
     "tarry_waiting_partitions",
-    "1 for each partition that waits for a log of its own: no leader, or not known; the log and /readyz say which.",
+    "1 while the partition is not served because one of its own logs has no leader, or a broker does not know that "
+    "log; the log and /readyz say which.",
     "gauge",
     ("intake", "partition"),
 )
 REPLAYING: Final = Family(
     "tarry_replaying_partitions",
-    "Partitions of it that are being taken over or replayed, and do not fire yet.",
+    "Partitions of the process that are being taken over or replayed, and do not fire yet.",
     "gauge",
     ("process",),
 )
 HELD_BYTES: Final = Family(
-    "tarry_held_bytes", "Memory of the messages held, and of what is known of others.", "gauge", ("process",)
-)
-BUDGET_BYTES: Final = Family("tarry_memory_budget_bytes", "Memory that messages held may take.", "gauge", ("process",))
-CLOCK_AHEAD: Final = Family(
-    "tarry_clock_ahead_seconds",
-    "How far the machine's clock is ahead of the time that the process goes by; 0 where it follows that clock.",
+    "tarry_held_bytes",
+    "Memory of the messages that the process holds, and of what it remembers about other messages.",
     "gauge",
     ("process",),
 )
-UP: Final = Family("tarry_process_up", "Whether the process lives and was heard of in time.", "gauge", ("process",))
-RESTARTS: Final = Family("tarry_process_restarts", "Times that processes were started anew.", "counter")
-HANGS: Final = Family("tarry_process_hangs", "Times that processes were killed because they hung.", "counter")
+BUDGET_BYTES: Final = Family(
+    "tarry_memory_budget_bytes", "Limit for tarry_held_bytes; beyond it reading pauses.", "gauge", ("process",)
+)
+CLOCK_AHEAD: Final = Family(
+    "tarry_clock_ahead_seconds",
+    "How far the machine's clock is ahead of the time that the process uses; 0 if the process follows that clock.",
+    "gauge",
+    ("process",),
+)
+UP: Final = Family(
+    "tarry_process_up", "1 if the process lives and reported in time, otherwise 0.", "gauge", ("process",)
+)
+RESTARTS: Final = Family("tarry_process_restarts", "Restarts of processes.", "counter")
+HANGS: Final = Family("tarry_process_hangs", "Processes that were killed because they hung.", "counter")
 
 FAMILIES: Final = (
     RECEIVED,
