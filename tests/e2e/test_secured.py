@@ -155,12 +155,12 @@ def test_senders_and_those_who_look_on_need_what_is_documented(
 ) -> None:
     serve(config_of(made, made.user("service", NEEDED))).wait_serving()
     sender = made.user("sender", documented("What a sender may do", NAMES))
-    waiting = made.user("waiting", documented("What one who waits for outcomes may do", NAMES))
+    waiting = made.user("waiting", documented("Rights to wait for outcomes", NAMES))
     with DelayedProducer(made.address, "rights", options=sender.options) as producer:
         receipt = producer.send("bills", b"v", delay=timedelta(milliseconds=100))
         with OutcomeReader(made.address, "rights", options=waiting.options) as outcomes:
             assert outcomes.await_outcome(receipt, timeout_s=30)["outcome"] == "fired"
-    inspector = config_of(made, made.user("inspector", documented("What one who looks on may do", NAMES)))
+    inspector = config_of(made, made.user("inspector", documented("Rights to inspect", NAMES)))
     pending = run(inspector, tmp_path, "pending")
     assert (pending.code, pending.err) == (0, "")
     status = run(inspector, tmp_path, "status", str(receipt.handle), "--json")
@@ -177,7 +177,7 @@ def test_who_sends_dead_letters_again_needs_what_is_documented(made: SecuredBrok
     producer.produce(dead, b"task", b"key", headers=[("tarry-error", b"out-of-attempts")])
     assert producer.flush(30) == 0
     names = {**NAMES, "<dead>": [dead], "<to>": [to]}
-    user = made.user("redriver", documented("What one who sends dead letters again may do", names))
+    user = made.user("redriver", documented("Rights to redrive dead letters", names))
     for sent in (1, 0):
         said = run(config_of(made, user), tmp_path, "redrive", dead, "--to", to)
         assert said == (0, f"sent {sent} to {to}\n", "")

@@ -10,8 +10,8 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 SERVICE: Final = "What the service may do"
-MAKER: Final = "To make the topics"
-SUCCESSOR: Final = "To go on in another group"
+MAKER: Final = "Rights to create the topics"
+SUCCESSOR: Final = "Rights to change the group"
 """Sections of the guide."""
 
 GUIDE: Final = Path(__file__).parents[2] / "docs" / "security.md"

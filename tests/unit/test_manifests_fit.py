@@ -167,7 +167,7 @@ def test_the_user_of_jobs_that_look_may_do_what_is_documented_and_no_more(config
         "<group>": [config.service.group],
     }
     wanted: dict[tuple[str, str, str], set[str]] = {}
-    for grant in documented("What Spark jobs that look may do", names):
+    for grant in documented("What Spark jobs that only read may do", names):
         key = (grant.kind.name.lower(), grant.name, "prefix" if grant.is_prefix else "literal")
         wanted.setdefault(key, set()).add(grant.operation.name.title().replace("_", ""))
     assert granted_to("tarry-spark") == wanted

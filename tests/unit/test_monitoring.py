@@ -139,7 +139,7 @@ def test_an_alert_has_a_severity_a_summary_and_a_runbook_that_is_there(name: str
     path, _, anchor = rule["annotations"]["runbook_url"].partition("#")
     assert (ROOT / path).read_text(encoding="utf-8") == OPERATIONS
     assert anchor == name.lower()
-    for part in ("**Means.**", "**Check.**", "**Mend.**"):
+    for part in ("**Means.**", "**Check.**", "**Fix.**"):
         assert sections()[anchor].count(part) == 1
 
 

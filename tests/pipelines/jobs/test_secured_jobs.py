@@ -54,7 +54,7 @@ def test_jobs_do_their_work_with_the_documented_rights(secured: SecuredBroker, t
     with (tmp_path / "table.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["id", "due"], *rows])
     writer = user(secured, "writer", "What Spark jobs that write may do")
-    looker = user(secured, "looker", "What Spark jobs that look may do")
+    looker = user(secured, "looker", "What Spark jobs that only read may do")
     serve = Serve(user(secured, "service", SERVICE, MAKER), tmp_path)
     with ExitStack() as until_the_end:
         until_the_end.callback(serve.close)
