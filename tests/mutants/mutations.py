@@ -84,6 +84,8 @@ class _Pieces(ast.NodeVisitor):
     def mutant(self, kind: str, start: int, end: int, text: str) -> Mutant:
         line = bisect_right(self._line_starts, start)
         begin = self._line_starts[line - 1]
+        if self._source[start:end] in (b"continue", b"break"):
+            begin = self._line_starts[line - 2]  # or one could not be told from another
         after = self._source.find(b"\n", end)
         was = self._source[begin:after].decode()
         becomes = (self._source[begin:start] + text.encode() + self._source[end:after]).decode()

@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.done_set import DoneSet, add_done
+from tarry.core.progress.source import INTAKE, Source
 
 ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)).map(lambda r: (r[0], r[0] + r[1])), max_size=12)
 
@@ -29,3 +30,15 @@ def test_an_empty_set_ends_at_zero() -> None:
     assert (len(DoneSet([], 7)), DoneSet([], 7).end) == (0, 0)
     assert (len(DoneSet([(1, 7)], 7)), DoneSet([(1, 7)], 7).end) == (0, 0)
     assert 0 not in DoneSet([], 0)
+
+
+def test_what_records_of_the_journal_name_is_added_by_log_and_a_new_log_begins_at_offset_zero() -> None:
+    done = {INTAKE: DoneSet((), 10)}
+    bucket, other = Source(1, 3), Source(2, 3)
+    add_done(done, {INTAKE: [(8, 12)], bucket: [(0, 2)]})
+    add_done(done, {bucket: [(2, 3), (7, 8)], other: [(5, 6)]})
+    assert {source: found.ranges() for source, found in done.items()} == {
+        INTAKE: [(10, 12)],
+        bucket: [(0, 3), (7, 8)],
+        other: [(5, 6)],
+    }
