@@ -22,14 +22,14 @@ from tests.support.brokers import is_alive, wait_until
 CHILD = """
 import signal, sys, time
 from tarry.service.metrics import Snapshot
-from tarry.service.supervisor.channel import Beat, Channel, Refused
+from tarry.service.supervisor.channel import Beat, Channel, StartRefused
 
 channel = Channel(int(sys.argv[1]), int(sys.argv[2]))
 orders = channel.orders().decode()
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
 if orders.startswith("refuse"):
-    channel.refuse(Refused("this will never do", orders == "refuse the configuration"))
+    channel.refuse(StartRefused("this will never do", orders == "refuse the configuration"))
     sys.exit(2)
 if orders == "die":
     sys.exit(3)
