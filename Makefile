@@ -1,4 +1,4 @@
-# Every target sets up what it needs: Python >= 3.11 (with venv) and make are enough.
+# Every target installs everything that it needs. You need only make and Python 3.11 or newer (with venv).
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -7,19 +7,28 @@ FOR    ?= 20s
 SOAK   ?= 60s
 JOBS   ?= 4
 MODULE ?=
-# The suite makes the same choices each time, so that a change is judged by what it does; test-all draws new ones.
+SAMPLE ?=
+# A fixed seed: two runs of the suite make the same random choices, so that a new failure comes from a change.
+# test-all draws a new seed.
 SEED   ?= 350615919
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 SUITE  = $(PYTEST) --seed $(SEED) -m "not exhaustive and not soak and not deploy"
-COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --custom-compile-command "make lock"
+# Unit, model and simulation once more, on the compiled core; what is imported is checked. Left out is what imports the
+# tree itself: planted bugs, the container's health check, and the test that compiles.
+COMPILED   := build/compiled
+COMPILED_BY = $(shell find service/tarry -name '*.py') hatch_build.py pyproject.toml requirements.lock
+COMPILED_TESTS = $(COMPILED)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+	-o pythonpath=. --compiled -m "not soak and not deploy" --ignore tests/simulation/test_compiled.py --ignore tests/simulation/test_planted_bugs.py \
+	--ignore tests/unit/test_healthcheck.py tests/unit tests/model tests/simulation
+LOCK    = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all cover mutants test-deploy check format soak bench manifests lock clean
+.PHONY: help setup demo test test-all test-compiled cover mutants test-deploy check format soak bench wheel compiled manifests lock clean
 
-help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help: ## print this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## a virtual environment with everything locked
+setup: $(READY) ## create a virtual environment with the locked dependencies
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tarry needs Python 3.11 or newer: make PYTHON=python3.12"; exit 1; }
@@ -28,58 +37,72 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $(READY)
 
-demo: $(READY) ## broker, service, producer and reader in one terminal, for $(FOR)
+demo: $(READY) ## run a broker, the service, a producer and a reader in one terminal; FOR=20s is the default
 	$(BIN)/tarry demo --for $(FOR)
 
-test: $(READY) ## the test suite, on a real broker, in $(JOBS) processes
+test: $(READY) ## run the test suite on a real broker, in 4 processes; another number: JOBS=2
 	$(SUITE)
 
-test-all: $(READY) ## every test there is but soak and deploy: more cases, and those that take minutes
+test-all: $(READY) ## run all tests except soak and deploy: also the further cases and the tests that take minutes
 	$(PYTEST) -m "not soak and not deploy"
+	$(MAKE) test-compiled
 
-cover: $(READY) ## the test suite, and how much of the code it goes through
+test-compiled: compiled ## run unit, model and simulation tests on the compiled core
+	$(COMPILED_TESTS)
+
+cover: $(READY) ## run the test suite and measure which part of the code it executes
 	$(SUITE) --cov --cov-report=
 	@echo "covered: $$($(BIN)/coverage report --format=total) %; $(BIN)/coverage report says where"
 
-mutants: $(READY) ## bugs put into the modules that the promises rest on, or into $(MODULE): those that no test sees
-	$(BIN)/python -m tests.mutants $(MODULE)
+mutants: $(READY) ## mutation testing of the modules that the guarantees depend on, or of one module: MODULE=...
+	$(BIN)/python -m tests.mutants $(MODULE) $(if $(SAMPLE),--sample $(SAMPLE))
 
-test-deploy: $(READY) ## the image, compose and Kubernetes, each where its tool is there
+test-deploy: $(READY) ## test the image, compose and Kubernetes; a test whose tool is not installed is skipped
 	$(BIN)/python -m pytest tests/deploy -m deploy
 
-check: $(READY) ## format, lint, types, layers
+check: $(READY) ## check formatting, lint rules, types and import layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(READY) ## put the code in form
+format: $(READY) ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-soak: $(READY) ## random faults on a real broker and two services, for $(SOAK); says the seed
+soak: $(READY) ## random faults on a real broker and two services; prints its seed; SOAK=60s is the default
 	$(BIN)/python -m pytest tests/e2e/test_soak.py -m soak --soak-for $(SOAK)
 
-bench: $(READY) ## figures, as ratios in one run
+bench: $(READY) compiled ## run all benchmarks; each compares two figures of the same run, and says which core it measured
+	$(BIN)/python -m benches.bench_core
 	$(BIN)/python -m benches.bench_wheel
 	$(BIN)/python -m benches.bench_purgatory
-	$(BIN)/python -m benches.bench_relay
+	$(BIN)/python -m benches.bench_relay --compiled
 	$(BIN)/python -m benches.bench_overflow
 	$(BIN)/python -m benches.bench_poison
 	$(BIN)/python -m benches.bench_pipeline_schedule
 	$(BIN)/python -m benches.bench_pipeline_apply
 	$(BIN)/python -m benches.bench_pipeline_audit
 
-manifests: $(READY) ## deploy/k8s from the chart; needs helm
+wheel: $(READY) ## build the wheel with a compiled core, for this machine, in dist/; needs a C compiler
+	TARRY_COMPILE=1 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist .
+
+compiled: $(COMPILED)/.ready ## create a virtual environment with a compiled core, in build/compiled; needs a C compiler
+
+$(COMPILED)/.ready: $(READY) $(COMPILED_BY)
+	$(BIN)/python -m tests.support.compiled $(COMPILED)
+	@touch $@
+
+manifests: $(READY) ## render deploy/k8s from the chart; needs helm
 	$(BIN)/python deploy/render.py
 
-lock: $(READY) ## resolve the dependencies anew
+lock: $(READY) ## resolve the dependencies again and write the lock files
 	$(BIN)/python -m pip install --quiet uv
-	$(COMPILE) pyproject.toml --all-extras -o requirements.lock
-	@# What the image takes of that, and what builds it.
-	$(COMPILE) -c requirements.lock pyproject.toml --extra service -o service/requirements/service.lock
-	$(COMPILE) -c requirements.lock pyproject.toml --extra spark --extra postgres -o service/requirements/spark.lock
-	$(COMPILE) -c requirements.lock service/requirements/build.in -o service/requirements/build.lock
+	$(LOCK) pyproject.toml --all-extras -o requirements.lock
+	@# The part of the lock that the image installs, and the packages that build it.
+	$(LOCK) -c requirements.lock pyproject.toml --extra service -o service/requirements/service.lock
+	$(LOCK) -c requirements.lock pyproject.toml --extra spark --extra postgres -o service/requirements/spark.lock
+	$(LOCK) -c requirements.lock service/requirements/build.in -o service/requirements/build.lock
 
-clean: ## remove what make made
+clean: ## remove all files that make created
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,17 +1,18 @@
-"""The overflow wheel: what it costs to go through it, how late it makes others, and what waits in it.
+"""The overflow wheel: its throughput, the lateness of other messages beside it, and the cost of waiting messages.
 
     python -m benches.bench_overflow [--quick] [--only levels lateness backlog] [--json FILE]
     python -m benches.bench_overflow --only levels --messages 1000000 --rounds 3
     python -m benches.bench_overflow --only backlog --waiting 2000000
     python -m benches.bench_overflow --only backlog --growth
 
-Three measurements on the embedded broker, each described where it is made:
+Three measurements on the embedded broker; each module describes its own:
 
-- `overflow_levels`: messages through one level and through three, as fast as it goes, next to the bare relay.
-- `overflow_lateness`: short delays at 10,000 msg/s, with and without messages in buckets beside them.
+- `overflow_levels`: throughput through one level and through three levels, compared with the bare relay.
+- `overflow_lateness`: short delays at 10,000 msg/s, with and without other messages in buckets.
 - `overflow_backlog`: memory, disk, and the time from kill -9 to firing again, with and without messages in buckets.
 
-Every figure has another of the same run beside it: read the ratio, or the difference, rather than either.
+Each figure is printed beside a second one from the same run. Compare their ratio or difference between machines, not
+the figures themselves.
 """
 
 import argparse
@@ -35,7 +36,7 @@ GROWTH: Final = (10_000, 100_000, 1_000_000)
 
 
 class Figures(Protocol):
-    """What one measurement found."""
+    """The figures of one measurement."""
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """For the table."""
@@ -46,14 +47,14 @@ class Figures(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much of everything.
+    """The sizes of all measurements.
 
     Args:
-        messages: through the levels.
-        rounds: how often that is measured; the median counts.
-        lateness_s: seconds of the load alone; beside buckets it lasts 40 s longer.
-        waiting: how many wait in buckets, ascending.
-        kills: of a worker, with each number waiting.
+        messages: how many messages go through the levels.
+        rounds: how often the throughput is measured; the median counts.
+        lateness_s: how long the load lasts without messages in buckets, in seconds; with them it lasts 40 s longer.
+        waiting: how many messages wait in buckets at each stage, ascending.
+        kills: how many times a worker is killed at each stage.
     """
 
     messages: int = 200_000
@@ -71,9 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=lines[0], epilog="examples:\n" + lines[1], formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="a small run, to see that it works; too short for its figures to mean much"
-    )
+    parser.add_argument("--quick", action="store_true", help="a small run that only shows that the benchmark works")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="measure these")
     parser.add_argument("--messages", type=int, help="through the levels (200,000)")
     parser.add_argument("--rounds", type=int, help="how often the levels are measured; the median counts (1)")
@@ -84,7 +83,7 @@ def main() -> None:
         "--growth", action="store_true", help="10,000, 100,000 and 1,000,000 of them, one after another"
     )
     parser.add_argument("--kills", type=int, help="of a worker, with each number waiting (3)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     arguments = parser.parse_args()
     plan = _plan(arguments)
     progress, result = Console(stderr=True), Console()
@@ -114,7 +113,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
 
 def measure(plan: Plan, parts: Sequence[str], console: Console) -> dict[str, Figures]:
-    """Measure some of it, on one broker."""
+    """Run the selected measurements on one broker."""
     found: dict[str, Figures] = {}
     with (
         tempfile.TemporaryDirectory(prefix="tarry-bench-") as directory,

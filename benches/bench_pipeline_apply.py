@@ -1,10 +1,11 @@
-"""Changes a second that `tarry spark apply` brings to PostgreSQL, beside one plain Python process that does the same.
+"""Changes per second that `tarry spark apply` writes to PostgreSQL, compared with a plain Python process.
 
     python -m benches.bench_pipeline_apply [--changes 100000] [--rows 20000] [--batch 100000]
 
-A change log of two tables, in four partitions, is applied to the tables of a schema each: by the job on `local[2]`, its
-session started before, and by a process with a consumer and psycopg, which keeps the last change of each row of a batch
-and writes those with `executemany`, and its offsets, in one transaction. Both end with the tables that a replay gives.
+A change log of two tables in four partitions is applied twice, each time to the tables of a separate schema. First by
+the job on `local[2]`, whose Spark session is started before. Then by a process with a consumer and psycopg, which keeps
+the last change of each row of a batch, and writes these with `executemany`, and its offsets, in one transaction. At the
+end both schemas have the tables that a replay of the log gives.
 """
 
 import argparse
@@ -23,9 +24,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from benches.support_kafka import large_broker
 from tarry.kafka.settings import Cluster
-from tarry.pipelines.apply import Postgres, apply
+from tarry.pipelines.apply import ApplyJob, Postgres
 from tarry.pipelines.session import session
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.topics import TopicTables
 from tests.support.changelog import KEYS, POSTGRES, ChangeLog, put, replay
 from tests.support.postgres import Postgres as Server
 from tests.support.postgres import programs
@@ -37,7 +38,7 @@ COLUMNS: Final = {"orders": ("id", "note", "amount", "changed", "paid"), "lines"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="measure how fast changes reach PostgreSQL")
+    parser = argparse.ArgumentParser(description="measure how fast changes are written to PostgreSQL")
     parser.add_argument("--changes", type=int, default=100_000)
     parser.add_argument("--rows", type=int, default=20_000, help="of each table, at most")
     parser.add_argument("--batch", type=int, default=100_000, help="changes that the job takes at once")
@@ -54,12 +55,12 @@ def main() -> None:
         wanted = {table: len(rows) for table, rows in replay(records).items()}
         directory = Path(until_the_end.enter_context(tempfile.TemporaryDirectory()))
         spark = until_the_end.enter_context(session("bench", None, {}, print))
-        topics = until_the_end.enter_context(Topics(spark, Cluster(broker.bootstrap_servers)))
+        topics = until_the_end.enter_context(TopicTables(spark, Cluster(broker.bootstrap_servers)))
 
         def by_spark(schema: str) -> None:
             with Postgres(server.conninfo, schema, schema=schema) as target:
                 checkpoint = str(directory / schema)
-                apply(topics, [topic], target, checkpoint, rows_a_batch=arguments.batch, on_progress=print)
+                ApplyJob(topics, [topic], target, print).run(checkpoint, rows_a_batch=arguments.batch)
 
         def by_python(schema: str) -> None:
             values = (broker.bootstrap_servers, topic, server.conninfo, schema, arguments.changes)
@@ -70,7 +71,7 @@ def main() -> None:
                 raise SystemExit("the plain process failed")
 
         rates = {}
-        # Java has not seen the work when the first is measured.
+        # The first run is slower: Java's JIT compiler has not compiled the code yet.
         for name, run in (("job, cold", by_spark), ("job, warm", by_spark), ("plain Python", by_python)):
             took_s = measure(server, name.replace(", ", "_").replace(" ", "_"), run, wanted)
             rates[name] = arguments.changes / took_s
@@ -79,7 +80,7 @@ def main() -> None:
 
 
 def measure(server: Server, schema: str, run: Callable[[str], None], wanted: dict[str, int]) -> float:
-    """Seconds until all is applied, to tables of its own."""
+    """Apply the log to tables of a new schema; return the seconds."""
     server.rows(f"CREATE SCHEMA {schema}")
     server.rows(POSTGRES.format(schema))
     began = time.perf_counter()
@@ -92,7 +93,7 @@ def measure(server: Server, schema: str, run: Callable[[str], None], wanted: dic
 
 
 def plain(bootstrap: str, topic: str, conninfo: str, schema: str, count: int) -> None:
-    """Apply so many records, and end."""
+    """Apply this number of records, and end."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -140,7 +141,7 @@ def plain(bootstrap: str, topic: str, conninfo: str, schema: str, count: int) ->
 def write(
     cursor: psycopg.Cursor[Any], target: str, table: str, rows: dict[tuple[Any, ...], dict[str, Any] | None]
 ) -> None:
-    """Bring rows of one table to what they are to be."""
+    """Write the final state of some rows of one table."""
     key, columns = KEYS[table], COLUMNS[table]
     cursor.executemany(
         f"DELETE FROM {target} WHERE {' AND '.join(f'{name} = %s' for name in key)}".encode(),  # noqa: S608

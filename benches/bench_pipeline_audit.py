@@ -1,8 +1,8 @@
-"""The audit's judgement on Spark beside the same in one plain Python process: `benches.bench_pipeline_audit`.
+"""The audit's validation of messages on Spark, compared with a plain Python process: `benches.bench_pipeline_audit`.
 
-Both read the same three files of JSON lines (what was accepted, results, arrivals), find what is lost, doubled, early
-and out of order by key, and must count the same. One message in 200 is at fault. Spark has a session already, and two
-cores; Python has one, and holds everything in memory.
+Both read the same three files of JSON lines (accepted messages, results, arrivals). They find the messages that are
+lost, delivered twice, early, or out of order within their key, and must find the same numbers. One message in 200 has a
+fault. Spark's session is started before, and uses two cores; Python uses one core, and holds everything in memory.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from rich.console import Console
 
 from benches.support_run import say_circumstances
 from tarry.pipelines.audit.tables import ACCEPTED, ARRIVED, SETTLED, columns_of
-from tarry.pipelines.audit.validation import Rules, compare
+from tarry.pipelines.audit.validation import AuditRules, compare
 from tarry.pipelines.session import session
 
 T0: Final = 1_767_268_800_000
@@ -29,13 +29,13 @@ WITHIN_MS: Final = 60_000
 DELAY_MS: Final = 120_000
 PARTITIONS: Final = 4
 KEYS: Final = 1_000
-RULES: Final = Rules(T0 + 10**12, WITHIN_MS)
+RULES: Final = AuditRules(T0 + 10**12, WITHIN_MS)
 KINDS: Final = ("lost", "duplicate", "early", "order")
 TABLES: Final = {"accepted": ACCEPTED, "settled": SETTLED, "arrived": ARRIVED}
 
 
 def write(messages: int, directory: Path) -> dict[str, int]:
-    """The three files; how many faults of each kind are in them."""
+    """Write the three files; return how many faults of each kind are in them."""
     planted: Counter[str] = Counter()
     ends = [0] * PARTITIONS
     with (
@@ -60,7 +60,7 @@ def write(messages: int, directory: Path) -> dict[str, int]:
                 place = {"target_partition": partition, "target_offset": ends[partition]}
                 ends[partition] += 1
                 if kind == "order":
-                    # Behind a later one of its key.
+                    # It arrives behind a message of its key that is due later.
                     place["target_offset"] += messages
                 arrival = sent | place | {"arrived_ms": due_ms + late_ms, "told_due_ms": due_ms}
                 arrived.write(json.dumps(arrival) + "\n")

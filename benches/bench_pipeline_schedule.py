@@ -1,13 +1,15 @@
-"""`tarry spark schedule` beside one plain Python process that sends the same rows.
+"""`tarry spark schedule`, compared with a plain Python process that sends the same rows.
 
     python -m benches.bench_pipeline_schedule [--rows 1000000] [--master 'local[2]'] [--rounds 3] [--json FILE]
 
-One CSV file, one embedded broker, an intake of four partitions for each measurement. The plain process reads the file
-and sends each row by `DelayedProducer.send_many`, with an id made of the row key: it asks nobody what is known, and
-keeps no rejects. The job does all that it does for a user: it reads what the intake knows, looks for repeated keys,
-puts the rows of a key in order, and sends. `again` is a second run, which finds every row known and sends none.
+There is one CSV file, one embedded broker, and a new intake of four partitions for each measurement. The plain process
+reads the file and sends each row by `DelayedProducer.send_many`, with an id derived from the row key. It does not look
+for ids that the intake knows already, and keeps no rejected rows. The job does everything that it does for a user: it
+reads the known ids of the intake, looks for repeated keys, sorts the rows of each key, and sends them. `again` is a
+second run, which finds that every row is known and sends none.
 
-Read the ratios: the two follow each other on the same machine and the same broker. Starting Spark is told apart.
+Compare the ratios: both run one after the other, on the same machine and broker. The start of Spark is printed
+separately.
 """
 
 import argparse
@@ -37,7 +39,7 @@ from tarry.core.request.intake_policy import IntakePolicy
 from tarry.kafka.settings import Cluster
 from tarry.pipelines import topics
 from tarry.pipelines.schedule import tables
-from tarry.pipelines.schedule.job import Plan, schedule
+from tarry.pipelines.schedule.job import ScheduleParameters, schedule
 from tarry.pipelines.schedule.messages import Expressions, namespace_of
 from tarry.pipelines.session import session
 
@@ -47,7 +49,7 @@ TEXT: Final = "The quick brown fox jumps over the lazy dog. " * 4
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Rows a second, a round each."""
+    """Rows per second, one value for each round."""
 
     spark: list[float] = field(default_factory=list)
     again: list[float] = field(default_factory=list)
@@ -59,7 +61,7 @@ class Figures:
 
 
 def write_table(path: Path, rows: int) -> None:
-    """Rows of some 230 B, due within an hour from tomorrow on."""
+    """Write rows of about 230 B, due within one hour that begins tomorrow."""
     tomorrow = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
@@ -71,17 +73,17 @@ def write_table(path: Path, rows: int) -> None:
 
 def by_spark(spark: SparkSession, bootstrap: str, names: Topics, table: Path, job: str) -> tuple[float, dict[str, Any]]:
     """Run the job; return its seconds and its summary."""
-    plan = Plan(
+    plan = ScheduleParameters(
         job,
-        tables.Table(str(table)),
+        tables.TableSource(str(table)),
         Expressions("id", f"'{names.target}'", key="customer", due="due"),
         IntakePolicy(names.intake),
         str(table.parent / "state"),
         str(table.parent / "rejects"),
     )
-    with topics.Topics(spark, Cluster(bootstrap)) as opened:
+    with topics.TopicTables(spark, Cluster(bootstrap)) as opened:
         started = time.monotonic()
-        summary = schedule(spark, opened, plan, clock=SystemClock(), stop=Event(), on_progress=lambda _line: None)
+        summary = schedule(opened, plan, clock=SystemClock(), stop=Event(), on_progress=lambda _line: None)
         return time.monotonic() - started, summary
 
 
@@ -108,7 +110,7 @@ def by_one_process(bootstrap: str, names: Topics, table: Path) -> float:
 
 
 def measure(spark: SparkSession, bootstrap: str, directory: Path, rows: int, rounds: int, console: Console) -> Figures:
-    """All rounds; the first small one of each, which warms the broker and both clients, is not counted."""
+    """Run all rounds. Each contender first has a small round that does not count, to warm up broker and clients."""
     figures = Figures()
     for number in range(rounds + 1):
         count = rows if number else min(rows, 10_000)
@@ -143,7 +145,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--master", help="Spark's; by default local[2]")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     arguments = parser.parse_args()
     console = Console(highlight=False)
     with (

@@ -1,17 +1,18 @@
-"""Good messages beside bad ones: how fast they arrive where half of all is poison.
+"""How fast good messages arrive if half of all messages can never be delivered.
 
     python -m benches.bench_poison [--messages 10000] [--rounds 3]
 
-N messages, held in memory, all due at one instant, through one process of the service; from the instant until the last
-good one can be read by a read_committed reader. Four mixtures, in turn:
+One process of the service holds N messages in memory, all due at the same instant. The time counts from that instant
+until a read_committed reader can read the last good message. There are four mixtures, one after the other:
 
-- none: all are good, and go to one target.
-- decided alone: half is poison that needs no look at a target's settings: bad headers, unknown targets, bad partitions.
-- by limits: half is poison that a look at the target's settings tells: too large for it, no key for a compacted one.
-- every kind: half is poison of every kind in turn, and a part of the good ones goes to those targets too.
+- none: all messages are good, and go to one target.
+- decided alone: half of them are bad in a way that shows without the target's settings: bad headers, unknown targets,
+  bad partitions.
+- by limits: half of them are bad because of the target's settings: too large, or without a key for a compacted target.
+- every kind: half of them are bad, of every kind in turn, and some of the good ones go to the same targets.
 
-The ratio is of good messages a second, next to those of the first mixture: half of all is good, so 0.5 is what a dead
-letter costing as much as a delivery would give.
+The ratio compares the good messages per second with those of the first mixture. Only half of the messages are good, so
+the ratio is 0.5 if a dead letter costs as much as a delivery.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from benches.support_kafka import large_broker
+from tarry.native import core
 from tests.support import poison
 from tests.support.processes import Serve, ServeConfig
 from tests.support.stage import Inbox, Stage
@@ -34,7 +36,7 @@ PARTITIONS: Final = 4
 DEADLINE_S: Final = 300.0
 
 Mixture = tuple[str, Callable[[str], list[poison.Kind]], bool]
-"""A name, the kinds of the bad half, and whether good messages go to targets with limits as well."""
+"""For each mixture: its name, the kinds of its bad half, and whether good messages also go to targets with limits."""
 
 MIXTURES: Final[Sequence[Mixture]] = (
     ("none", lambda _target: [], False),
@@ -45,13 +47,13 @@ MIXTURES: Final[Sequence[Mixture]] = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="measure good messages beside bad ones")
+    parser = argparse.ArgumentParser(description="measure how fast good messages arrive among bad ones")
     parser.add_argument("--messages", type=int, default=10_000, help="of each mixture, good and bad")
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured; the median counts")
     arguments = parser.parse_args()
     rates: dict[str, list[float]] = {name: [] for name, _, _ in MIXTURES}
     with large_broker() as broker, tempfile.TemporaryDirectory() as directory:
-        # The broker's JVM must have seen the work.
+        # Warm up the broker's JVM.
         measure(broker.bootstrap_servers, MIXTURES[0], arguments.messages, Path(directory))
         for _ in range(arguments.rounds):
             for mixture in MIXTURES:
@@ -59,13 +61,14 @@ def main() -> None:
                 rates[mixture[0]].append(per_s)
                 print(f"{mixture[0]}: {per_s:,.0f} good messages/s, {aborted} transactions aborted", flush=True)
     best = statistics.median(rates["none"])
+    print(core())
     for name, found in rates.items():
         median = statistics.median(found)
         print(f"{name:>14}: {median:>8,.0f} good messages/s, ratio {median / best:.2f}")
 
 
 def measure(bootstrap: str, mixture: Mixture, messages: int, directory: Path) -> tuple[float, int]:
-    """Let one mixture through.
+    """Measure one mixture.
 
     Returns:
         Good messages a second, and how many transactions were aborted.
@@ -91,7 +94,7 @@ def measure(bootstrap: str, mixture: Mixture, messages: int, directory: Path) ->
 
 
 def config(stage: Stage) -> ServeConfig:
-    """A service that refuses every kind."""
+    """Write the configuration of a service that finds every kind of bad message."""
     return ServeConfig(
         bootstrap=stage.cluster.bootstrap_servers,
         intake=stage.intake,
@@ -103,7 +106,7 @@ def config(stage: Stage) -> ServeConfig:
 
 
 def load(stage: Stage, kinds: Sequence[poison.Kind], messages: int, due_ms: int, *, everywhere: bool) -> int:
-    """Put messages into the intake, good and bad in turn; how many are good."""
+    """Write messages to the intake, good and bad in turn; return how many are good."""
     targets = cycle(poison.good_targets(stage) if everywhere else [stage.target])
     bad = cycle(kinds) if kinds else None
     wanted: list[poison.Message] = []
@@ -119,7 +122,7 @@ def load(stage: Stage, kinds: Sequence[poison.Kind], messages: int, due_ms: int,
 
 
 def wait_for(arrived: Inbox, many: int) -> int:
-    """Wait for the last good message; when it could be read, epoch milliseconds."""
+    """Wait for the last good message; return when it could be read, in epoch milliseconds."""
     ends = time.monotonic() + DEADLINE_S
     while len(arrived.poll(0.002)) < many:
         if time.monotonic() > ends:

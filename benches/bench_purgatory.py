@@ -1,16 +1,16 @@
-"""The purgatory under the load of Kafka's own benchmark of it: requests that come at a rate and mostly end in time.
+"""The purgatory under the load of Kafka's own benchmark: requests at a steady rate, most of which complete in time.
 
-Requests arrive as a Poisson process. Each is to be completed after a latency drawn from a log-normal distribution,
-whose shape two of its percentiles give; one whose latency is beyond the timeout is left to expire. Two ways:
+Requests arrive as a Poisson process. Each request is completed after a latency drawn from a log-normal distribution,
+which is given by two of its percentiles. A request with a latency above the timeout expires. There are two modes:
 
-    forced   Kafka's: every request watches the same keys, and is completed by itself; what is left under the keys
-             is for the purge
-    by key   an awaited outcome: every request watches a key of its own, and is completed by a check of that key
+    forced   as in Kafka's benchmark: all requests watch the same keys, and each is completed directly; its entries
+             under the keys are left to the purge
+    by key   as for an awaited outcome: each request watches a separate key, and a check of that key completes it
 
-Each has a process of its own, with the garbage collector off as in the service. Memory is the growth of the resident
-set from just before the first request, as sampled while requests came. After the last purge nothing waits and nothing
-is left over; what the process then still has of the system is Python's, which gives back whole arenas of 1 MiB only and
-uses the rest again: blocks in use say what the purgatory let go of.
+Each mode runs in a separate process, with the garbage collector off, as in the service. Memory is the growth of the
+resident set since just before the first request, sampled while requests come. After the last purge no request waits and
+no entry is left. Python then still holds memory, because it returns only whole arenas of 1 MiB to the system and uses
+the rest again. So the number of allocated blocks shows how much the purgatory has freed.
 
     python -m benches.bench_purgatory
     python -m benches.bench_purgatory --num 300000 --timeout 60000 --pct50 20000 --pct75 30000
@@ -35,13 +35,14 @@ from typing import TYPE_CHECKING, Final
 
 from benches.support_process import memory_bytes
 from tarry.clock import SystemClock
+from tarry.native import core
 from tarry.timer import DelayedOperation, DelayedOperationPurgatory, SystemTimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 NORMAL_75TH: Final = 0.674490
-"""Where the standard normal distribution has its 75th percentile."""
+"""The 75th percentile of the standard normal distribution."""
 SAMPLE_EVERY: Final = 500
 PATIENCE_S: Final = 600
 WAYS: Final = ("forced", "by key")
@@ -49,7 +50,7 @@ WAYS: Final = ("forced", "by key")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What comes; times in ms."""
+    """The load; times in ms."""
 
     num: int
     rate: float
@@ -60,7 +61,7 @@ class Load:
     purge_interval: int
 
     def latencies_ms(self) -> list[int]:
-        """When each request would be completed, from its arrival."""
+        """Draw for each request the time from its arrival to its completion."""
         mu = math.log(self.pct50)
         sigma = (math.log(self.pct75) - mu) / NORMAL_75TH
         rng = random.Random(self.num)
@@ -69,20 +70,20 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One run.
+    """The figures of one run.
 
     Attributes:
-        enqueued_per_s: requests a second, from the first to the last; the load's own rate where it keeps up.
-        cpu_us: processor time of the whole process for a request, from enqueuing to its end.
-        wall_s: until the last request was completed.
-        completed: in time.
-        expired: the others.
-        peak_watched: entries under keys, at most, as sampled while requests came.
-        peak_delayed: requests that waited, the same.
-        peak_bytes: growth of the resident set, at most.
-        after_bytes: growth that is left after the last purge.
-        peak_blocks: growth of what Python has allocated, in blocks, at most.
-        after_blocks: the same after the last purge.
+        enqueued_per_s: requests per second, from first to last; equal to the load's rate if the process keeps up.
+        cpu_us: CPU time of the whole process per request, from enqueuing to its end.
+        wall_s: time until the last request was completed.
+        completed: requests that completed in time.
+        expired: requests that expired.
+        peak_watched: maximum number of entries under keys, sampled while requests came.
+        peak_delayed: maximum number of waiting requests, sampled in the same way.
+        peak_bytes: maximum growth of the resident set.
+        after_bytes: growth of the resident set after the last purge.
+        peak_blocks: maximum growth of Python's allocated blocks.
+        after_blocks: growth of Python's allocated blocks after the last purge.
         left: entries under keys after the last purge.
     """
 
@@ -101,7 +102,7 @@ class Figures:
 
 
 class Tally:
-    """How many requests were completed, and how many of them by their timeout. From any thread."""
+    """Counts completed requests, and those of them that expired. Thread-safe."""
 
     def __init__(self, expected: int) -> None:
         self._lock = threading.Lock()
@@ -118,13 +119,13 @@ class Tally:
                 self.all_ended.set()
 
     def expire(self) -> None:
-        """Count one that its timeout brought."""
+        """Count a request that expired."""
         with self._lock:
             self.expired += 1
 
 
 class Request(DelayedOperation):
-    """Can be completed once its latency has passed."""
+    """A request that can be completed once its latency has passed."""
 
     def __init__(self, timeout_ms: int, completes_ms: int, tally: Tally) -> None:
         super().__init__(timeout_ms)
@@ -132,7 +133,7 @@ class Request(DelayedOperation):
         self.tally = tally
 
     def try_complete(self) -> bool:
-        """Complete it, from its time on."""
+        """Complete the request if its latency has passed."""
         return time.monotonic_ns() // 1_000_000 >= self.completes_ms and self.force_complete()
 
     def on_complete(self) -> None:
@@ -145,7 +146,7 @@ class Request(DelayedOperation):
 
 
 class Completer(threading.Thread):
-    """Completes requests when their latency has passed, in a thread of its own."""
+    """Completes requests when their latency has passed, in a separate thread."""
 
     def __init__(self, complete: Callable[[int, Request], object]) -> None:
         super().__init__(name="completer", daemon=True)
@@ -279,12 +280,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num", type=int, default=100_000, metavar="N", help="requests")
     parser.add_argument("--rate", type=float, default=10_000, metavar="N", help="requests a second")
-    parser.add_argument("--keys", type=int, default=3, metavar="N", help="keys that all watch, where they are forced")
+    parser.add_argument(
+        "--keys", type=int, default=3, metavar="N", help="forced: number of keys that all requests watch"
+    )
     parser.add_argument("--timeout", type=int, default=3_000, metavar="MS", help="after which a request expires")
     parser.add_argument("--pct50", type=float, default=500, metavar="MS", help="median of the latencies")
     parser.add_argument("--pct75", type=float, default=1_000, metavar="MS", help="their 75th percentile")
     parser.add_argument("--purge-interval", type=int, default=1_000, metavar="N")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not 0 < options.pct50 <= options.pct75:
@@ -304,7 +307,7 @@ def main() -> None:
         return
     rows = {way: in_fresh_process(way, sys.argv[1:]) for way in WAYS}
     print(
-        f"{load.num:,} requests at {load.rate:,.0f}/s, timeout {load.timeout:,} ms,"
+        f"{core()}: {load.num:,} requests at {load.rate:,.0f}/s, timeout {load.timeout:,} ms,"
         f" latency p50 {load.pct50:,.0f} ms, p75 {load.pct75:,.0f} ms"
     )
     print_table(rows)

@@ -1,21 +1,23 @@
-"""The service next to a bare relay, in one run, interleaved, on the same messages and the same broker.
+"""The service compared with a bare relay: in one run, by turns, with the same messages and the same broker.
 
-    python -m benches.bench_relay [--quick] [--rounds 3] [--only relay] [--json FILE]
+    python -m benches.bench_relay [--quick] [--rounds 3] [--only relay] [--compiled] [--json FILE]
 
-A ratio of two figures from one run means more than either: both contenders meet the same machine at about the
-same minute. Messages have 256 B values, a key, and three headers; one intake with four partitions. A message has
-arrived when a read_committed reader could read it.
+The ratio of two figures from one run means more than either figure, because both contenders use the same machine at
+about the same time. Messages have values of 256 B, a key, and three headers. The intake has four partitions. A message
+has arrived when a read_committed reader can read it.
 
-- Herd: N messages, held in memory, all due at one instant; from the instant until the last has arrived. The relay's
-  is a backlog: the same N waiting in its intake; from its first batch until the last has arrived.
-- Whole way: N overdue messages in the intake, and the service started: all of reading, holding and firing, from when
-  it had its partitions. The relay's is the same as above.
-- Steady: the highest rung of a ladder of offered rates, with a delay of 1 s, at which what goes out keeps up with
-  what comes in. The relay forwards at once. The producer shares the two cores with both.
-- Lateness: at 10,000 msg/s with delays of 0.5 to 3 s, at a read_committed reader in a process of its own. The
-  relay's messages are due at once: its figure is what the hop alone takes.
-- CPU: the process's own user and system time for a message: over the herd, reading included, and at 10,000 msg/s.
-- Memory: peak resident set with a million messages held.
+With `--compiled`, the service on the compiled core (`make compiled`) is a third contender.
+
+- Herd: the service holds N messages in memory that are all due at one instant. Time from that instant until the last
+  message has arrived. For the relay: N messages wait in its intake; time from its first batch until the last arrival.
+- Whole way: N overdue messages wait in the intake, and the service starts. Time for reading, holding and firing, from
+  when the service has taken over its partitions. The relay has the same figure as above.
+- Steady: the highest of a series of offered rates at which deliveries keep up with the load, with a delay of 1 s. The
+  relay forwards at once. The producer shares the two cores with the contender.
+- Lateness: at 10,000 msg/s with delays of 0.5 to 3 s, as seen by a read_committed reader in a separate process. The
+  relay's messages are due at once, so its figure is the time of the hop alone.
+- CPU: the process's user and system time per message: in the herd, reading included, and at 10,000 msg/s.
+- Memory: the peak resident set with a million messages held.
 """
 
 import argparse
@@ -33,9 +35,11 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from benches.support_core import pythons
 from benches.support_kafka import large_broker, preload
 from benches.support_process import Contender, now_ms, running
 from benches.support_run import Run, say_circumstances
+from tarry.native import core
 
 BOTH: Final[tuple[Contender, ...]] = ("relay", "service")
 STEADY_DELAY_MS: Final = 1_000
@@ -47,14 +51,14 @@ LATENESS_DELAYS_MS: Final = (500, 3_000)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much of everything.
+    """The sizes of all measurements.
 
     Args:
-        herd: messages due at one instant.
-        held: messages held for the memory figure.
-        rates: the ladder of the steady rate, msg/s.
-        steady_s: seconds on each rung.
-        lateness_s: seconds of the lateness figure.
+        herd: the number of messages that are due at one instant.
+        held: the number of messages held for the memory figure.
+        rates: the rates that are offered for the steady rate, in msg/s, ascending.
+        steady_s: how long each rate is offered, in seconds.
+        lateness_s: how long lateness is measured, in seconds.
         rounds: how often herd and whole way are measured; the median counts.
     """
 
@@ -71,7 +75,7 @@ QUICK: Final = Plan(herd=50_000, held=100_000, rates=(20_000, 40_000, 60_000), s
 
 @dataclass(slots=True)
 class Figures:
-    """What was measured of one contender; a list has one value a round."""
+    """The figures of one contender; a list has one value for each round."""
 
     herd_per_s: list[float] = field(default_factory=list)
     whole_way_per_s: list[float] = field(default_factory=list)
@@ -131,13 +135,14 @@ class Bench:
                 if name == "relay":
                     self._relay_backlog()
                 else:
-                    self._service_herd()
-                    self._service_whole_way()
+                    self._service_herd(name)
+                    self._service_whole_way(name)
         self._steady()
         for name in self._contenders:
             self._lateness(name)
-        if "service" in self._contenders:
-            self._memory()
+        for name in self._contenders:
+            if name != "relay":
+                self._memory(name)
 
     def _relay_backlog(self, *, is_warm_up: bool = False) -> None:
         herd = self._plan.herd
@@ -150,13 +155,13 @@ class Bench:
         what = "warm-up" if is_warm_up else f"backlog of {herd:,}"
         self._run.say(f"relay, {what}: {found.per_s:,.0f} msg/s, {found.cpu_us:.1f} us/msg")
 
-    def _service_herd(self) -> None:
-        """N messages are held, and due at one instant. CPU is taken in two parts: the wait between costs none."""
+    def _service_herd(self, name: Contender) -> None:
+        """Fire N held messages that are due at one instant. CPU time is the sum of reading and of firing."""
         herd = self._plan.herd
-        with self._run.topics("service") as (topics, progress):
-            with running("service", self._bootstrap, topics, self._directory) as service:
+        with self._run.topics(name) as (topics, progress):
+            with running(name, self._bootstrap, topics, self._directory) as service:
                 cpu_s = service.cpu_s()
-                # Long enough to be produced, read and held before it; checked below.
+                # Late enough that all messages are produced, read and held before; checked below.
                 due_ms = now_ms() + 5_000 + herd // 20
                 preload(self._bootstrap, topics, (due_ms for _ in range(herd)))
                 held = service.wait_idle((due_ms - now_ms()) / 1_000 - 0.5)
@@ -168,28 +173,28 @@ class Bench:
                 cpu_s += service.cpu_s()
             self._run.all_arrived(topics, herd)
             rate = herd / max(1, done_ms - due_ms) * 1_000
-            self.figures["service"].herd_per_s.append(rate)
-            self.figures["service"].cpu_us.append(cpu_s / herd * 1e6)
+            self.figures[name].herd_per_s.append(rate)
+            self.figures[name].cpu_us.append(cpu_s / herd * 1e6)
             warning = "" if held else " (not idle before the instant: part of it was still being read)"
-            self._run.say(f"service, herd of {herd:,}: {rate:,.0f} msg/s, {cpu_s / herd * 1e6:.1f} us/msg{warning}")
+            self._run.say(f"{name}, herd of {herd:,}: {rate:,.0f} msg/s, {cpu_s / herd * 1e6:.1f} us/msg{warning}")
 
-    def _service_whole_way(self) -> None:
-        """N overdue messages wait; the service is started, and read from when it has its partitions."""
+    def _service_whole_way(self, name: Contender) -> None:
+        """Start the service with N overdue messages; measure from when it has taken over its partitions."""
         herd = self._plan.herd
-        with self._run.topics("service") as (topics, progress):
-            with running("service", self._bootstrap, topics, self._directory):
+        with self._run.topics(name) as (topics, progress):
+            with running(name, self._bootstrap, topics, self._directory):
                 pass  # it has made its topics
             preload(self._bootstrap, topics, (now_ms() for _ in range(herd)))
-            with running("service", self._bootstrap, topics, self._directory) as service:
+            with running(name, self._bootstrap, topics, self._directory) as service:
                 done_ms = progress.settled(1.5, 120)[-1][0]
                 way_ms = done_ms - service.taken_over_ms()
             self._run.all_arrived(topics, herd)
             rate = herd / way_ms * 1_000
-            self.figures["service"].whole_way_per_s.append(rate)
-            self._run.say(f"service, whole way of {herd:,}: {rate:,.0f} msg/s")
+            self.figures[name].whole_way_per_s.append(rate)
+            self._run.say(f"{name}, whole way of {herd:,}: {rate:,.0f} msg/s")
 
     def _steady(self) -> None:
-        """Climb the ladder, the contenders in turns, each until it no longer keeps up."""
+        """Offer the rates, ascending and to both contenders by turns, until a contender no longer keeps up."""
         climbing = list(self._contenders)
         for rate in self._plan.rates:
             for name in list(climbing):
@@ -207,8 +212,8 @@ class Bench:
                 )
 
     def _rung(self, name: Contender, rate: int) -> tuple[float, float, int]:
-        """Offer a rate; return the rate that came out meanwhile, the rate really offered, and the last's lateness."""
-        delay_ms = STEADY_DELAY_MS if name == "service" else 0
+        """Offer a rate; return the rate of deliveries, the real rate of the load, and the last message's lateness."""
+        delay_ms = 0 if name == "relay" else STEADY_DELAY_MS
         with self._run.topics(name) as (topics, progress):
             with running(name, self._bootstrap, topics, self._directory):
                 load = self._run.load(topics, rate, self._plan.steady_s, (delay_ms, delay_ms))
@@ -216,13 +221,13 @@ class Bench:
                 sent = self._run.told(load)
             arrived = self._run.all_arrived(topics, sent["sent"])
             offered = sent["sent"] / (sent["last_ms"] - sent["first_ms"]) * 1_000
-            # What came out while it was offered, without the first second: nothing is warm then.
+            # Deliveries during the load, without the first second, in which caches are cold.
             from_ms, to_ms = sent["first_ms"] + delay_ms + 1_000, sent["last_ms"] + delay_ms
             out = (bisect_left(arrived, to_ms) - bisect_left(arrived, from_ms)) / (to_ms - from_ms) * 1_000
             return out, offered, moves[-1][0] - to_ms
 
     def _lateness(self, name: Contender) -> None:
-        delays_ms = LATENESS_DELAYS_MS if name == "service" else (0, 0)
+        delays_ms = (0, 0) if name == "relay" else LATENESS_DELAYS_MS
         with self._run.topics(name) as (topics, progress):
             with running(name, self._bootstrap, topics, self._directory) as contender:
                 reader = self._run.read_lateness(topics)
@@ -237,11 +242,11 @@ class Bench:
             self._run.all_arrived(topics, sent)
             self._run.say(f"{name}, at {LATENESS_RATE:,} msg/s: {figures.lateness}")
 
-    def _memory(self) -> None:
+    def _memory(self, name: Contender) -> None:
         held = self._plan.held
-        with self._run.topics("service") as (topics, _):
-            with running("service", self._bootstrap, topics, self._directory) as service:
-                figures = self.figures["service"]
+        with self._run.topics(name) as (topics, _):
+            with running(name, self._bootstrap, topics, self._directory) as service:
+                figures = self.figures[name]
                 figures.idle_rss_mib = service.peak_rss_bytes() / 2**20
                 due_ms = now_ms() + 9 * 60_000
                 preload(self._bootstrap, topics, (due_ms + number % 30_000 for number in range(held)))
@@ -249,43 +254,46 @@ class Bench:
                     raise SystemExit("the service is busy with messages that are not due")
                 figures.peak_rss_mib = service.peak_rss_bytes() / 2**20
             self._run.say(
-                f"service, {held:,} held: peak {figures.peak_rss_mib:,.0f} MiB, {figures.idle_rss_mib:,.0f} before"
+                f"{name}, {held:,} held: peak {figures.peak_rss_mib:,.0f} MiB, {figures.idle_rss_mib:,.0f} before"
             )
 
 
-def ratios(figures: dict[Contender, Figures]) -> dict[str, float]:
-    """The service's share of the relay's figure, where both have one."""
-    if len(figures) < 2:
+def ratios(figures: dict[Contender, Figures], name: Contender) -> dict[str, float]:
+    """A service's figures divided by the relay's, where both exist."""
+    if name not in figures or "relay" not in figures:
         return {}
-    service, relay = figures["service"].medians(), figures["relay"].medians()
-    return {name: value / relay[name] for name, value in service.items() if relay.get(name)}
+    service, relay = figures[name].medians(), figures["relay"].medians()
+    return {figure: value / relay[figure] for figure, value in service.items() if relay.get(figure)}
 
 
 def table(figures: dict[Contender, Figures]) -> Table:
     """All figures side by side."""
-    made = Table("figure", *figures, "service / relay")
-    shares = ratios(figures)
-    for name in next(iter(figures.values())).medians():
-        cells = [f"{each.medians().get(name, 0):,.1f}" for each in figures.values()]
-        made.add_row(name, *cells, f"{shares[name]:.2f}" if name in shares else "")
+    services = [name for name in figures if name != "relay"]
+    shares = {name: ratios(figures, name) for name in services}
+    made = Table("figure", *figures, *[f"{name} / relay" for name in services])
+    for figure in dict.fromkeys(figure for each in figures.values() for figure in each.medians()):
+        cells = [f"{each.medians().get(figure, 0):,.1f}" for each in figures.values()]
+        made.add_row(figure, *cells, *[f"{share[figure]:.2f}" if figure in share else "" for share in shares.values()])
     for column in made.columns[1:]:
         column.justify = "right"
     return made
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="the service next to a bare relay")
-    parser.add_argument(
-        "--quick", action="store_true", help="a small run, to see that it works; too short for its figures to mean much"
-    )
+    parser = argparse.ArgumentParser(description="compare the service with a bare relay")
+    parser.add_argument("--quick", action="store_true", help="a small run that only shows that the benchmark works")
     parser.add_argument("--rounds", type=int, help="how often herd and whole way are measured")
     parser.add_argument("--only", choices=BOTH, help="measure one contender")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--compiled", action="store_true", help="also measure the service on the compiled core")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     arguments = parser.parse_args()
     plan = QUICK if arguments.quick else Plan()
     if arguments.rounds:
         plan = Plan(**{name: getattr(plan, name) for name in Plan.__slots__} | {"rounds": arguments.rounds})
     contenders: tuple[Contender, ...] = (arguments.only,) if arguments.only else BOTH
+    if arguments.compiled:
+        pythons()  # before anything is measured: both are there
+        contenders = (*contenders, "compiled")
     console = Console()
     with (
         tempfile.TemporaryDirectory(prefix="tarry-bench-") as directory,
@@ -294,7 +302,8 @@ def main() -> None:
         bench = Bench(broker.bootstrap_servers, plan, contenders, Path(directory), console)
         bench.run()
     console.print(table(bench.figures))
-    load = say_circumstances(console, quick=arguments.quick)
+    measured = f"service: {core()}" + (", beside the compiled core" if arguments.compiled else "")
+    load = say_circumstances(console, quick=arguments.quick, measured=measured)
     if arguments.json:
         document = {
             "cores": os.cpu_count(),
@@ -309,7 +318,8 @@ def main() -> None:
                 }
                 for name, each in bench.figures.items()
             },
-            "ratios": ratios(bench.figures),
+            "core": core(),
+            "ratios": {name: ratios(bench.figures, name) for name in bench.figures if name != "relay"},
         }
         arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 

@@ -1,13 +1,13 @@
-"""The timing wheel against `heapq` on the same work: a million tasks over a minute, a third cancelled.
+"""The timing wheel compared with `heapq` on the same work: a million tasks over a minute, a third of them cancelled.
 
-Both hold the same tasks, cancel the same ones and are asked every millisecond of the minute for what is due,
-by due time and sequence; that they give the same tasks in the same order is checked. `heapq` holds
-`(due_ms, sequence, task)` and cancels lazily, by a mark on the task, as it must: to take one out of a heap
-costs a search. Each run has a process of its own, with the garbage collector off as in the service. Memory is
-the growth of the peak resident set from just before the first add; an add includes making the task.
+Both hold the same tasks and cancel the same ones. For every millisecond of the minute, both return the due tasks by due
+time and sequence; the benchmark checks that tasks and order are the same. `heapq` holds `(due_ms, sequence, task)`, and
+marks cancelled tasks instead of removing them, because removing a task from a heap needs a search. Each run is a
+separate process, with the garbage collector off, as in the service. Memory is the growth of the peak resident set since
+just before the first add. The time of an add includes creating the task.
 
     python -m benches.bench_wheel              the comparison
-    python -m benches.bench_wheel --sizes      the wheel alone, over sizes: the default was chosen by it
+    python -m benches.bench_wheel --sizes      the wheel alone, in several sizes; the default size was chosen by this
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pathlib import Path
 from time import process_time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tarry.native import core
 from tarry.timer.task_list import TimerTaskEntry
 from tarry.timer.wheel import DEFAULT_SIZE, TimingWheel
 
@@ -37,13 +38,13 @@ SPAN_MS: Final = 60_000
 SIZES: Final = (20, 32, 64, 128, 256, 512, 1_024)
 JVM_ADDS_PER_S: Final = 3_800_000
 JVM_EXPIRIES_PER_S: Final = 540_000
-"""Kafka's own SystemTimer on the JVM, on two such cores."""
+"""Figures of Kafka's own SystemTimer on the JVM, on two cores of the same kind."""
 
 _PEAK_UNIT_BYTES: Final = 1 if sys.platform == "darwin" else 1_024
 
 
 class Figures(NamedTuple):
-    """One run; seconds of CPU, bytes of memory."""
+    """The figures of one run, in CPU seconds and bytes."""
 
     add_s: float
     cancel_s: float
@@ -54,12 +55,12 @@ class Figures(NamedTuple):
 
     @property
     def cpu_s(self) -> float:
-        """All of it."""
+        """CPU seconds of the whole run."""
         return self.add_s + self.cancel_s + self.expire_s
 
 
 class HeldEntry(TimerTaskEntry):
-    """A task of the wheel: the entry itself."""
+    """A task in the wheel; it is the wheel's entry itself."""
 
     __slots__ = ("value",)
 
@@ -71,7 +72,7 @@ class HeldEntry(TimerTaskEntry):
 
 
 class HeldTask:
-    """A task of the heap: the same payload, and the mark of a cancelled one."""
+    """A task in the heap, with the same payload, and a mark that says whether it is cancelled."""
 
     __slots__ = ("cancelled", "sequence", "value")
 
@@ -87,7 +88,7 @@ def delays_ms(tasks: int) -> array[int]:
 
 
 def mixed(order: int, sequences: Iterable[int]) -> int:
-    """A number that depends on what fired and in which order."""
+    """Mix a fired task into a checksum of the fired tasks and their order."""
     for sequence in sequences:
         order = (order * 31 + sequence) % 0xFFFFFFFB
     return order
@@ -222,7 +223,7 @@ def print_table(title: str, rows: dict[str, Figures], tasks: int) -> None:
 
 def compare(tasks: int, size: int, repeat: int) -> dict[str, object]:
     runs: dict[str, list[Figures]] = {name: [] for name in CONTENDERS}
-    for _ in range(repeat):  # by turns, so that a slow minute of the machine hits both
+    for _ in range(repeat):  # by turns, so that a slow moment of the machine affects both
         for name, figures in runs.items():
             figures.append(in_fresh_process(name, tasks, size))
     if len({(run.fired, run.order) for figures in runs.values() for run in figures}) != 1:
@@ -244,6 +245,7 @@ def compare(tasks: int, size: int, repeat: int) -> dict[str, object]:
         f" ratios {adds_per_s / JVM_ADDS_PER_S:.2f}, {expiries_per_s / JVM_EXPIRIES_PER_S:.2f}"
     )
     return {
+        "core": core(),
         "tasks": tasks,
         "size": size,
         "repeat": repeat,
@@ -274,14 +276,15 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=1_000_000, metavar="N")
     parser.add_argument("--size", type=int, default=DEFAULT_SIZE, metavar="N", help="buckets a wheel")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each, of which the median is shown")
-    parser.add_argument("--sizes", action="store_true", help="compare sizes of a wheel instead")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    parser.add_argument("--sizes", action="store_true", help="compare wheels of several sizes instead")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--one", choices=CONTENDERS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         gc.disable()
         print(json.dumps(CONTENDERS[options.one](options.tasks, options.size)))
         return
+    print(core())
     if options.sizes:
         result = compare_sizes(options.tasks, options.repeat)
     else:

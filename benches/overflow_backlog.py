@@ -1,16 +1,17 @@
-"""What messages cost that wait in buckets: memory, disk, and the time until a killed worker fires again.
+"""The cost of messages that wait in buckets: memory, disk, and the time until a killed worker fires again.
 
-Messages due in 10 to 29 days, on the default wheel, are sent and filed; then, as often as there are rounds, in a life
-of the service of its own:
+The benchmark sends messages that are due in 10 to 29 days, on the default wheel, and waits until they are filed. Each
+round then starts the service and measures:
 
-- *Again*: a message every 20 ms, due after 200 ms, is on its way; kill -9 of the worker, which its supervisor starts
-  anew. From the kill until a read_committed reader has the first message that the new process has fired.
-- *Fresh*: then at once ten messages due after 1 s: how late the latest of them is.
-- *Memory*: the resident set of the new process, at rest.
+- *Again*: a message is sent every 20 ms, with a delay of 200 ms. The worker is killed with kill -9, and its supervisor
+  starts a new one. Time from the kill until a read_committed reader gets the first message of the new worker.
+- *Fresh*: right after that, ten messages with a delay of 1 s are sent. The lateness of the latest of them.
+- *Memory*: the resident set of the new worker when it is idle.
 
-First all that with none waiting: of memory the difference counts, of times both stand side by side. The memory of the
-process that filed them is told as well: of what a burst took once an allocator does not give all back. Disk is what the
-files of the wheel's topics have grown by, for a message; the intake has its own copy until it is trimmed.
+The first stage has no waiting messages. For memory, the difference between stages counts; times are printed side by
+side. The memory of the worker that filed the messages is printed as well: it is larger, because an allocator does not
+return everything that a burst has used. Disk is the growth of the files of the wheel's topics per message, without the
+intake's own copy, which stays until it is trimmed.
 """
 
 import itertools
@@ -33,18 +34,18 @@ DAY_MS: Final = 86_400_000
 DUE_IN_MS: Final = (10 * DAY_MS, 29 * DAY_MS)
 SHAPE: Final = Shape("30d", {})
 LEVELS: Final = 5
-FILED_PER_S: Final = 2_000  # no service is as slow
+FILED_PER_S: Final = 2_000  # far more than any run needs
 MIB: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """One kill.
+    """The figures after one kill.
 
     Attributes:
-        again_ms: until something was fired again.
-        fresh_late_ms: how late a message with a delay of 1 s was, sent right after that.
-        rss_bytes: the new process, at rest.
+        again_ms: time until a message was fired again.
+        fresh_late_ms: lateness of a message with a delay of 1 s that was sent right after that.
+        rss_bytes: resident set of the new worker when it is idle.
     """
 
     again_ms: int
@@ -54,13 +55,13 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What was measured with so many waiting.
+    """The figures with a given number of waiting messages.
 
     Attributes:
-        waiting: how many.
+        waiting: the number of waiting messages.
         restarts: one for each round.
-        filer_rss_bytes: the process that had filed them, at rest.
-        disk_bytes: what the wheel's topics take.
+        filer_rss_bytes: resident set of the worker that filed them, when it is idle.
+        disk_bytes: disk space of the wheel's topics.
     """
 
     waiting: int
@@ -80,18 +81,18 @@ class Stage:
 
     @property
     def rss_bytes(self) -> float:
-        """The median of the processes that were started anew."""
+        """The median over the new workers."""
         return median(each.rss_bytes for each in self.restarts)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was measured, the first stage with none waiting."""
+    """The figures of all stages; the first stage has no waiting messages."""
 
     stages: Sequence[Stage]
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """For the table: figure, value, what stands beside it, and the difference."""
+        """Rows of the table: figure, value, the value that it is compared with, and the difference."""
         none = self.stages[0]
         made = []
         for stage in self.stages[1:]:
@@ -133,8 +134,8 @@ def measure(run: Run, data: Path, waiting: Sequence[int], rounds: int) -> Figure
     Args:
         run: the run.
         data: the broker's directory.
-        waiting: how many are to wait, ascending: each stage adds to the one before.
-        rounds: kills at each stage.
+        waiting: the number of waiting messages at each stage, ascending; each stage adds to the one before.
+        rounds: the number of kills at each stage.
     """
     stages: list[Stage] = []
     with run.topics("service") as (topics, _):
@@ -154,7 +155,7 @@ def measure(run: Run, data: Path, waiting: Sequence[int], rounds: int) -> Figure
 
 
 def _fill(run: Run, topics: Topics, service: Running, messages: int) -> int:
-    """Send messages for days from now, and wait until all are filed; the resident set of the process then."""
+    """Send messages that are due in days, and wait until all are filed; return the worker's resident set then."""
     choose = random.Random(messages)
     dues = (now_ms() + choose.randint(*DUE_IN_MS) for _ in range(messages))
     if messages:
@@ -172,7 +173,7 @@ def _rest(service: Running) -> None:
 
 
 def _kill(run: Run, topics: Topics) -> Restart:
-    """A life of its own: a supervisor waits longer and longer before it starts anew what keeps dying."""
+    """Use a new service, because a supervisor waits longer with each restart of a worker that dies repeatedly."""
     with (
         running("service", run.bootstrap, topics, run.directory, SHAPE) as service,
         Probe(run.bootstrap, topics) as probe,
@@ -186,8 +187,8 @@ def _kill(run: Run, topics: Topics) -> Restart:
 
 
 def _size_of(data: Path, topics: Topics) -> Iterator[int]:
-    """What each file of the wheel's topics takes on disk: blocks, because indexes are made long, and with holes."""
-    time.sleep(1.0)  # what was emptied is removed in the background
+    """Disk space of each file of the wheel's topics, in blocks: index files are sparse, so length says nothing."""
+    time.sleep(1.0)  # files of emptied buckets are deleted in the background
     names = tuple(wheel_topic(topics.intake, level) + "-" for level in range(1, LEVELS + 1))
     for log in (data / "topics").iterdir():
         if log.name.startswith(names):

@@ -1,11 +1,11 @@
-"""How late messages are while buckets are filed, moved down and drained beside them.
+"""The lateness of messages in memory while other messages are filed, moved down and drained.
 
-Twice the same load, on the same wheel: 10,000 messages a second, due after 100 to 450 ms, which memory holds, because a
-bucket of this wheel is closed half a second before its time. The second time with others beside it that go through
-buckets of all levels: due after 3 to 40 s, on levels of 2, 4 and 8 s buckets, which reach about 12, 28 and 50 s ahead.
-The load lasts until the last of them is due.
+The same load runs twice on the same wheel: 10,000 messages a second with delays of 100 to 450 ms. These messages stay
+in memory, because this wheel closes a bucket half a second before its time. The second time, other messages go through
+buckets of all levels. Their delays are 3 to 40 s; the levels have buckets of 2, 4 and 8 s and reach about 12, 28 and 50
+s ahead. The load lasts until the last of these messages is due.
 
-At a read_committed reader in a process of its own, for each kind: p50, p99, the worst, and how many were early.
+A read_committed reader in a separate process measures for each kind: p50, p99, maximum, and how many were early.
 """
 
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ Kind = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was measured.
+    """The figures.
 
     Attributes:
-        alone: of what memory holds, with nothing beside it.
-        beside: of the same, with buckets beside it.
-        far: of what came through buckets.
+        alone: messages in memory, without other messages.
+        beside: messages in memory, with other messages in buckets.
+        far: the messages that went through buckets.
     """
 
     alone: Kind
@@ -41,7 +41,7 @@ class Figures:
     far: Kind
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """For the table: figure, value, what stands beside it, and the difference."""
+        """Rows of the table: figure, value, the value that it is compared with, and the difference."""
         late = f"lateness at {HOT_RATE:,} msg/s, ms: "
         made = [(f"{late}p50, p99, worst", _three(self.alone), "nothing in buckets", "")]
         for name, kind in (
@@ -69,7 +69,7 @@ def measure(run: Run, seconds: float) -> Figures:
 
     Args:
         run: the run.
-        seconds: how long the load lasts by itself, and how long messages are sent that go to buckets.
+        seconds: how long the load lasts in the first run, and how long messages for buckets are sent in the second.
     """
     alone = _late(run, seconds, 0.0)
     beside = _late(run, seconds + FAR_DELAYS_MS[1] / 1_000, seconds)

@@ -1,19 +1,20 @@
-"""Through one level of the overflow wheel, and through three, as fast as it goes; next to the bare relay.
+"""Throughput through one level of the overflow wheel, and through three levels, compared with the bare relay.
 
-Two phases, each of a life of the service of its own, and each saturated: all its work waits when it begins.
+There are two phases. Each starts the service once, and all its work waits when it starts.
 
-1. *File*: N messages wait in the intake, all due within two seconds that lie far enough ahead. From when the service
-   had its partitions until the last filing was committed. Then it is ended, in order.
-2. *Bring down*: when all of them are overdue, the service is started. Every bucket is closed and drained, level by
-   level, each message placed anew, and fired. From when the service had its partitions until the last one could be
-   read; the empty buckets that it goes through first are in it.
+1. *File*: N messages wait in the intake, all due within two seconds that are far enough ahead. Time from when the
+   service has taken over its partitions until the last filing transaction is committed. Then the service ends.
+2. *Bring down*: when all messages are overdue, the service starts again. It closes and drains every bucket, level by
+   level, places each message again, and fires it. Time from when the service has taken over its partitions until the
+   last message can be read; this includes closing empty buckets.
 
-The rate is N by the sum of both: what one process sustains if it has to do both for each message. Both phases are as
-after an outage, so that neither a pace nor a clock is in the figure. A message of one level is read twice and written
-twice, one of three levels four times; the relay does both once, and all write a result.
+The rate is N divided by the sum of both times: the rate that one process sustains if it has to do both for each
+message. Both phases are as after an outage, so the service never waits for a due time or for its even pace. A message
+of one level is read twice and written twice, a message of three levels four times. The relay reads and writes each
+message once. Both write a result.
 
-How often a message was filed is counted by the service, and told beside the rate: messages are placed by when they are
-read, so a machine that is much slower than foreseen here would measure something else.
+The service counts how often a message is filed, and the benchmark prints it beside the rate. The level of a message
+depends on the time when it is read, so on a much slower machine messages could go through other levels than planned.
 """
 
 import time
@@ -27,7 +28,7 @@ from benches.support_run import Backlog, Run
 from tarry.kafka.topics import wheel_topic
 
 FILED: Final = "tarry_filed_messages_total"
-WITHIN_MS: Final = 2_000  # so many milliseconds lie between the first due time and the last
+WITHIN_MS: Final = 2_000  # milliseconds between the first due time and the last
 PRELOAD_PER_S: Final = 50_000
 FILE_PER_S: Final = 15_000
 START_MS: Final = 4_000
@@ -37,15 +38,15 @@ PATIENCE_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way through the overflow wheel.
+    """The path of the messages through the overflow wheel.
 
     Args:
-        levels: how many it leads through.
-        size: buckets of one level that make one of the next.
-        shape: of the wheel, for which that is so.
-        ahead_ms: how far ahead a message must be due, when it is read.
-        grid_ms: the width of a bucket of the highest level it goes to.
-        into_ms: how far into such a bucket the two seconds begin.
+        levels: the number of levels that a message goes through.
+        size: how many buckets of one level make up one bucket of the next.
+        shape: the shape of the wheel.
+        ahead_ms: how far ahead a message must be due when it is read.
+        grid_ms: the width of a bucket of the highest level on the path.
+        into_ms: when the two seconds begin, from the start of such a bucket.
     """
 
     levels: int
@@ -57,18 +58,18 @@ class Way:
 
     @property
     def slots(self) -> int:
-        """Partitions of a level, for one of the intake."""
+        """The number of partitions of a level for one partition of the intake."""
         return 2 * self.size + 2
 
     def first_due_ms(self, messages: int) -> int:
-        """When the first of so many messages is to be due, of which none is produced yet."""
+        """Return the first due time for this number of messages, none of which is produced yet."""
         read_ms = now_ms() + START_MS + messages * 1_000 // PRELOAD_PER_S + messages * 1_000 // FILE_PER_S
         earliest = read_ms + self.ahead_ms - self.into_ms
         return -(-earliest // self.grid_ms) * self.grid_ms + self.into_ms
 
 
 def ways(messages: int) -> tuple[Way, Way]:
-    """One level, and three, on wheels that are wide enough for so many messages."""
+    """Paths through one level and three, on wheels that are wide enough for this number of messages."""
     width_s = -(-messages // 200_000)
     return _one(5 * width_s), _three(width_s)
 
@@ -91,12 +92,12 @@ def _three(width_s: int) -> Way:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What was measured of one way.
+    """The figures of one path.
 
     Attributes:
-        file_per_s: messages a second of the first phase.
-        down_per_s: of the second.
-        cpu_us: processor time a message, of both, in microseconds.
+        file_per_s: messages per second in the first phase.
+        down_per_s: messages per second in the second phase.
+        cpu_us: CPU time per message in both phases, in microseconds.
         levels: how often a message was filed, on average.
     """
 
@@ -107,19 +108,19 @@ class Passage:
 
     @property
     def per_s(self) -> float:
-        """Messages a second, of both phases together."""
+        """Messages per second over both phases."""
         return 1 / (1 / self.file_per_s + 1 / self.down_per_s)
 
 
 @dataclass(slots=True)
 class Figures:
-    """What was measured, one value a round."""
+    """The figures, one value for each round."""
 
     relay: list[Backlog] = field(default_factory=list)
     passages: dict[int, list[Passage]] = field(default_factory=dict)
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """For the table: figure, value, what stands beside it, and the ratio."""
+        """Rows of the table: figure, value, the value that it is compared with, and the ratio."""
         relay_per_s = median(each.per_s for each in self.relay)
         relay_us = median(each.cpu_us for each in self.relay)
         made = [("bare relay, msg/s", f"{relay_per_s:,.0f}", f"{relay_us:.1f} us/msg", "")]
@@ -161,9 +162,9 @@ def _against(per_s: float, relay_per_s: float) -> tuple[str, str, str]:
 
 
 def measure(run: Run, messages: int, rounds: int) -> Figures:
-    """Measure both ways, the relay before each."""
+    """Measure both paths, and the relay before each."""
     figures = Figures()
-    run.relay_backlog(messages)  # the broker's JVM must have seen the work
+    run.relay_backlog(messages)  # warm up the broker's JVM
     for _ in range(rounds):
         for way in ways(messages):
             relay = run.relay_backlog(messages)
@@ -181,7 +182,7 @@ def measure(run: Run, messages: int, rounds: int) -> Figures:
 def _pass(run: Run, way: Way, messages: int) -> Passage:
     with run.topics("service") as (topics, progress):
         with running("service", run.bootstrap, topics, run.directory, way.shape) as service:
-            start_cpu_s = service.cpu_s()  # what a start takes; meanwhile it makes its topics
+            start_cpu_s = service.cpu_s()  # the time of a start, in which the service creates its topics
         first_due_ms = way.first_due_ms(messages)
         dues = (first_due_ms + number * WITHIN_MS // messages for number in range(messages))
         preload(run.bootstrap, topics, dues)
@@ -203,18 +204,18 @@ def _pass(run: Run, way: Way, messages: int) -> Passage:
 
 
 def _time(service: Running, progress: Progress, before: int) -> float:
-    """Seconds from when the service had its partitions until a topic moved last; waits until it rests."""
+    """Return the seconds from the take-over until the last record of a topic; wait until the topic does not grow."""
     moves = progress.settled(QUIET_S, PATIENCE_S, since=before)
     if len(moves) < 2:
-        raise SystemExit(f"nothing has moved within {PATIENCE_S:g} s")
+        raise SystemExit(f"no record has come within {PATIENCE_S:g} s")
     return max(1, moves[-1][0] - service.taken_over_ms()) / 1_000
 
 
 def wait_filed(service: Running, messages: int, patience_s: float = PATIENCE_S) -> int:
-    """Wait until a life of the service has filed so many messages; how many it has.
+    """Wait until this run of the service has filed a number of messages; return the number that it has filed.
 
     Raises:
-        SystemExit: it has not after `patience_s` seconds.
+        SystemExit: it has not done so within `patience_s` seconds.
     """
     ends = time.monotonic() + patience_s
     while (filed := filed_by(service)) < messages:
@@ -225,7 +226,7 @@ def wait_filed(service: Running, messages: int, patience_s: float = PATIENCE_S) 
 
 
 def filed_by(service: Running) -> int:
-    """How many messages a life of the service has filed, as it said within the last second or two."""
+    """Return how many messages this run of the service has filed, by its metrics, which are a second or two old."""
     if service.serve is None:
         raise TypeError("only the service files")
     return round(service.serve.metric(FILED))

@@ -1,4 +1,4 @@
-"""Short messages beside a backlog: when the service fires again after a kill, and how late a fresh one is."""
+"""Short delays beside a backlog: when the service fires again after a kill, and how late new messages are."""
 
 import os
 import signal
@@ -22,11 +22,11 @@ PATIENCE_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A message at the reader.
+    """A message that the reader got.
 
     Attributes:
         produced_ms: when the service produced it to the target.
-        late_ms: when the reader had it, less when it was due.
+        late_ms: when the reader got it, minus its due time.
     """
 
     produced_ms: int
@@ -34,7 +34,7 @@ class Seen:
 
 
 class Probe:
-    """Sends short messages, and reads what arrives, read_committed; a context manager.
+    """Sends messages with short delays, and reads the deliveries read_committed; a context manager.
 
     Args:
         bootstrap: the broker, HOST:PORT.
@@ -64,7 +64,7 @@ class Probe:
         self._reader.close()
 
     def warm_up(self) -> None:
-        """Let messages through for two seconds: until then the reader has found its place.
+        """Send messages for two seconds, so that the reader has its partitions and its position.
 
         Raises:
             SystemExit: none arrived.
@@ -78,10 +78,10 @@ class Probe:
                 raise SystemExit(f"no message has arrived within {PATIENCE_S:g} s")
 
     def time_kill(self, pid: int) -> int:
-        """Kill the process -9, with messages on their way.
+        """Kill the process with kill -9 while messages are on their way.
 
         Returns:
-            Milliseconds until the reader had one that was produced after it.
+            Milliseconds until the reader got a message that was produced after the kill.
 
         Raises:
             SystemExit: none arrived.
@@ -93,10 +93,10 @@ class Probe:
             # The process may have produced something in its last millisecond.
             if any(seen.produced_ms > killed_ms + 1 for seen in self._read()):
                 return now_ms() - killed_ms
-        raise SystemExit(f"nothing is fired {PATIENCE_S:g} s after the kill")
+        raise SystemExit(f"no message is fired {PATIENCE_S:g} s after the kill")
 
     def fresh(self) -> int:
-        """Send messages due in a second, now; how late the latest of them is.
+        """Send messages with a delay of a second; return the lateness of the latest.
 
         Raises:
             SystemExit: not all arrived.
@@ -129,7 +129,7 @@ class Probe:
         self._producer.poll(0)
 
     def _read(self, value: bytes | None = None) -> list[Seen]:
-        """What has arrived, all of it or only what has this value; waits a few milliseconds."""
+        """Return the messages that have arrived, all or those with this value; wait a few milliseconds for them."""
         found: list[Seen] = []
         for message in self._reader.consume(1_000, 0.005):
             if message.error() is None and value in {None, message.value()}:

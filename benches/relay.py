@@ -1,17 +1,17 @@
-"""The bare relay: the least that an exactly-once hop over Kafka in Python must do, as fast as it can be.
+"""The bare relay: the minimum of an exactly-once hop over Kafka in Python, as fast as possible.
 
-It consumes from the intake, reads and copies each message's headers, produces the message to one target and
-one result record beside it, and puts the consumed offsets into the same transaction. It has no delay, no
-order, no checks, no journal. What the service costs more than this is the price of delaying.
+It consumes from the intake, reads and copies each message's headers, produces the message to one target and one result
+record, and adds the consumed offsets to the same transaction. It has no delay, no order, no checks and no journal. The
+difference between the service and this relay is the cost of delaying.
 
-To be a fair bar it is well tuned, and leaves out all that a relay can leave out:
+For a fair comparison it is well tuned, and leaves out everything that a relay can leave out:
 
 - transactions of up to 5,000 messages, one in flight, on one producer; one process, one thread;
 - `retry.backoff.ms=1`, `retry.backoff.max.ms=10`: with the default, back-to-back transactions wait 100 ms
   each;
 - a result has the message's key and a constant value of the size that the service writes, so that the
   broker stores as many bytes and Python formats none;
-- delivery reports are asked for errors only, so that librdkafka hands no objects back for what went well;
+- delivery reports are enabled for errors only, so that librdkafka creates no objects for delivered records;
 - Python's cyclic collector is off: the relay makes no cycles.
 """
 
@@ -44,7 +44,7 @@ RESULT_VALUE: Final = json.dumps(
 
 @dataclass(frozen=True, slots=True)
 class RelayPlan:
-    """What one relay moves, and where to.
+    """The topics and the group of one relay.
 
     Args:
         bootstrap: the broker, HOST:PORT.
@@ -60,7 +60,7 @@ class RelayPlan:
 
 
 def relay_consumer(plan: RelayPlan) -> Consumer:
-    """A consumer that never waits for the broker while the broker has something."""
+    """Return a consumer that always has a fetch request open, so that it never waits while the broker has records."""
     return Consumer(
         {
             "bootstrap.servers": plan.bootstrap,
@@ -77,7 +77,7 @@ def relay_consumer(plan: RelayPlan) -> Consumer:
 
 
 def relay_producer(plan: RelayPlan) -> Producer:
-    """A transactional producer with big batches and no pauses."""
+    """Return a transactional producer with large batches and short retry backoffs."""
     return Producer(
         {
             "bootstrap.servers": plan.bootstrap,
@@ -104,16 +104,16 @@ class Relay:
         self._running = True
 
     def stop(self, _signal: int, _frame: FrameType | None) -> None:
-        """Leave `run` after the transaction at hand."""
+        """Make `run` return after the current transaction."""
         self._running = False
 
     def run(self) -> None:
-        """Relay until stopped; stdout is told of the assignment, and of when the first batch was at hand."""
+        """Relay until stopped; print to stdout the assignment, and the time when the first batch was read."""
         self._producer.init_transactions()
         self._consumer.subscribe([self._plan.intake], on_assign=lambda _consumer, _partitions: _tell(event="assigned"))
         first = True
         while self._running:
-            # Waits for the first message, then takes what is there: no batch is held back to grow.
+            # Wait for the first message, then take all that are there; do not wait for a batch to grow.
             batch = self._consumer.consume(1, 0.1)
             if not batch:
                 continue
@@ -134,7 +134,7 @@ class Relay:
                 raise SystemExit(f"relay: {error}")
             partition, key, offset = message.partition(), message.key(), message.offset()
             if partition is None or offset is None:
-                raise SystemExit("relay: a message from nowhere")
+                raise SystemExit("relay: a message without a place")
             produce(target, message.value(), key, headers=message.headers())
             produce(results, RESULT_VALUE, key, partition)
             ends[partition] = offset + 1

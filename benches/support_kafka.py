@@ -1,9 +1,8 @@
-"""What both sides of a bench share on the broker: topics, the messages, and how far a topic has come.
+"""Topics and messages for both contenders of a benchmark, and the progress of a topic.
 
-Every measurement has topics of its own, so that nothing is left over from the one before. How far a topic
-has come is read from its last stable offset, which is where a read_committed reader could read to: asking
-for it costs the two cores next to nothing, while a reader of 100,000 messages a second would be a third
-contender for them.
+Every measurement has new topics, so that nothing is left over from the one before. The progress of a topic is its last
+stable offset, up to which a read_committed reader can read. A request for it takes hardly any CPU time, whereas a
+reader of 100,000 messages a second would compete with the contenders for the two cores.
 """
 
 import time
@@ -26,7 +25,7 @@ _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call
 
 
 def large_broker() -> EmbeddedBroker:
-    """A broker with the memory, and the optimizing compiler, that a measurement needs."""
+    """Start a broker with the memory and the optimizing JIT compiler that a measurement needs."""
     return EmbeddedBroker(jvm_options=("-Xms1g", "-Xmx1g"))
 
 
@@ -38,17 +37,17 @@ class Topics:
 
     @property
     def intake(self) -> str:
-        """Where the bench produces."""
+        """The topic to which the benchmark produces."""
         return f"{self.name}.intake"
 
     @property
     def target(self) -> str:
-        """Where messages arrive."""
+        """The topic to which messages are delivered."""
         return f"{self.name}.target"
 
     @property
     def results(self) -> str:
-        """Where the records about them go."""
+        """The topic of the result records."""
         return f"{self.name}.intake.results"
 
 
@@ -70,7 +69,7 @@ def delete_topics(bootstrap: str, prefix: str) -> None:
 
 
 def load_producer(bootstrap: str) -> Producer:
-    """A producer as the contract asks for: acks=all, idempotent, Java's murmur2."""
+    """Return a producer with the settings of docs/headers.md: acks=all, idempotence, Java's murmur2 partitioner."""
     return Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -85,14 +84,14 @@ def load_producer(bootstrap: str) -> Producer:
 
 
 def produce(producer: Producer, topics: Topics, number: int, when: tuple[str, str], mark: str | None = None) -> None:
-    """Queue one message of the bench: 256 B, a key, and headers for target, time and id.
+    """Queue one message: a value of 256 B, a key, and headers for target, time and id.
 
     Args:
         producer: where to queue it; waits for room if its queue is full.
         topics: of this measurement.
         number: which message; id and key come from it.
         when: the header that says when it is due, such as `("tarry-delay-ms", "1000")`.
-        mark: of what kind it is, for whoever reads it; in the header `MARK`.
+        mark: the message's kind, for its readers, written to the header `MARK`.
     """
     headers: list[tuple[str, str | bytes | None]] = [
         ("tarry-target", topics.target),
@@ -111,7 +110,7 @@ def produce(producer: Producer, topics: Topics, number: int, when: tuple[str, st
 
 
 def preload(bootstrap: str, topics: Topics, due_ms: Iterable[int]) -> float:
-    """Put a message into the intake for every due time; return how many seconds that took."""
+    """Write a message to the intake for each due time; return how many seconds that took."""
     started = time.monotonic()
     producer = load_producer(bootstrap)
     for number, due in enumerate(due_ms):
@@ -121,7 +120,7 @@ def preload(bootstrap: str, topics: Topics, due_ms: Iterable[int]) -> float:
 
 
 class Progress:
-    """How far a topic has come, for read_committed readers: one question for all its partitions."""
+    """The progress of a topic for read_committed readers, with one request for all its partitions."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -130,7 +129,7 @@ class Progress:
         self._wait_for_leaders(topic)
 
     def _wait_for_leaders(self, topic: str) -> None:
-        """A topic just made is known before its leaders know it themselves."""
+        """Wait until the new topic's leaders answer: other brokers know a new topic earlier than its leaders do."""
         ends = time.monotonic() + 30
         while True:
             try:
@@ -151,13 +150,13 @@ class Progress:
     def settled(
         self, quiet_s: float, deadline_s: float, every_s: float = 0.005, since: int | None = None
     ) -> list[tuple[int, int]]:
-        """Watch until nothing has moved for `quiet_s` (having moved at all), or `deadline_s` has passed.
+        """Watch until the offsets have grown and then stayed equal for `quiet_s`, or until `deadline_s` has passed.
 
         Args:
-            quiet_s: how long nothing moves when all is there.
+            quiet_s: how long the offsets must stay equal.
             deadline_s: how long to watch at most.
-            every_s: the pause between two looks.
-            since: the sum of stable offsets before anything moved, where that may have begun already.
+            every_s: the pause between two requests.
+            since: the sum of stable offsets at the begin, if they may have grown already.
 
         Returns:
             Pairs of wall time in milliseconds and the sum of stable offsets then, one for each change.
@@ -178,16 +177,16 @@ class Progress:
         return seen
 
     def check_settled(self) -> None:
-        """After the contender's end: `settled` must not have taken a pause for the end, or its time is too good."""
+        """Check, after the contender has ended, that `settled` has not mistaken a pause for the end."""
         if self._settled is not None and self.stable() != self._settled:
-            raise SystemExit("messages still came after they were taken to be all there")
+            raise SystemExit("more messages came after the measurement had ended")
 
 
 def stamps(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> list[int]:
-    """When each record that a read_committed reader gets was produced, ascending, epoch milliseconds.
+    """Return the timestamps of all records that a read_committed reader gets, ascending, in epoch milliseconds.
 
-    Only this counts messages: an offset counts the markers of transactions as well, and small transactions, as at
-    low rates, have many.
+    Only this counts messages. A difference of offsets also counts transaction markers, and there are many of them if
+    transactions are small, as at low rates.
     """
     reader = Consumer(
         {

@@ -1,7 +1,7 @@
-"""An open loop of messages at a steady rate, from a process of its own.
+"""Sends messages at a steady rate (an open loop), in a separate process.
 
-Open: it does not slow down for whoever reads. Every 5 ms it queues what is then due to be sent. At the end
-it tells on stdout, as JSON, how many it sent, from when to when, and so which rate it really offered.
+It does not slow down if the contender is slow. Every 5 ms it queues the messages whose time to be sent has come. At the
+end it prints as JSON how many messages it sent, from when to when, and so the rate that it really offered.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def offer(
     first: int = 0,
     mark: str | None = None,
 ) -> None:
-    """Send `rate` messages a second for so long, due after a delay between two bounds, numbered from `first` on."""
+    """Send `rate` messages a second for a time, each with a delay between two bounds, numbered from `first` on."""
     producer = load_producer(bootstrap)
     producer.list_topics(topics.intake, timeout=30)
     choose = random.Random(1)
@@ -49,12 +49,12 @@ def offer(
 def main() -> None:
     parser = argparse.ArgumentParser(description="send messages at a steady rate")
     parser.add_argument("bootstrap")
-    parser.add_argument("name", help="of the measurement, after which its topics are named")
+    parser.add_argument("name", help="name of the measurement; its topics are named after it")
     parser.add_argument("--rate", type=int, required=True, help="messages a second")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--delays", type=int, nargs=2, required=True, metavar="MS")
     parser.add_argument("--first", type=int, default=0, help="number of the first; ids of two loads must differ")
-    parser.add_argument("--mark", help="of what kind they are: told apart by the reader")
+    parser.add_argument("--mark", help="the kind of the messages, by which the reader separates its figures")
     arguments = parser.parse_args()
     shortest_ms, longest_ms = arguments.delays
     topics = Topics(arguments.name)

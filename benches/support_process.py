@@ -1,7 +1,7 @@
-"""The two contenders as processes, and what the kernel says they used.
+"""The two contenders as processes, and their CPU time and memory as the kernel reports them.
 
-A contender is started on one measurement's topics and ended with it. Times are those of the processes' own
-threads (user and system), so librdkafka's are in them; the broker's are not.
+A contender is started for the topics of one measurement, and ends with it. CPU times are user and system time of all
+threads of the process, so they include librdkafka's threads, but not the broker.
 """
 
 import contextlib
@@ -17,10 +17,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from benches.support_core import pythons
 from benches.support_kafka import PARTITIONS, Topics, create_topics
 from tests.support.processes import Serve, ServeConfig
 
-Contender = Literal["relay", "service"]
+Contender = Literal["relay", "service", "compiled"]
+"""The bare relay, the service on the core of this process, and the service on the compiled core."""
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 WINDOW: Final = "10m"  # messages due within it are held in memory
@@ -28,7 +30,7 @@ WINDOW: Final = "10m"  # messages due within it are held in memory
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Which delays the service takes, and what its overflow wheel is like.
+    """The longest delay that the service accepts, and the shape of its overflow wheel.
 
     Args:
         max_delay: the longest delay, such as "10m".
@@ -45,11 +47,11 @@ ALL_HOT: Final = Shape(WINDOW, {"from": WINDOW})
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A contender that runs.
+    """A running contender.
 
     Args:
-        name: which one.
-        pid: its process.
+        name: its name.
+        pid: its process id.
         output: the relay's stdout, lines of JSON.
         serve: the service, and its log.
     """
@@ -69,24 +71,24 @@ class Running:
         return memory_bytes(self.pid, "VmHWM")
 
     def first_batch_ms(self) -> int:
-        """When the relay had its first batch at hand; waits for that."""
+        """Wait for the relay's first batch; return when it had read the batch."""
         return int(json.loads(self.output.readline())["at_ms"])
 
     def taken_over_ms(self) -> int:
-        """When the service had its partitions and began to read what waited in them, by its log."""
+        """When the service had taken over its partitions and began to read them, by its log."""
         if self.serve is None:
             raise TypeError("only the service takes over")
         first = self.serve.events("taken_over")[0]
         return round(datetime.fromisoformat(first["timestamp"]).timestamp() * 1_000)
 
     def newest(self) -> "Running":
-        """The service's process that runs now, where the supervisor has started one anew."""
+        """The service's current worker, after the supervisor has started a new one."""
         if self.serve is None:
             raise TypeError("nothing starts the relay anew")
         return Running(self.name, _worker(self.serve), serve=self.serve)
 
     def wait_idle(self, deadline_s: float, below: float = 0.1) -> bool:
-        """Wait until it has used less than a share of one core for a second; whether that came to be."""
+        """Wait until it uses less than a share of one core for a second; return whether it did in time."""
         ends = time.monotonic() + deadline_s
         before = self.cpu_s()
         while time.monotonic() < ends:
@@ -110,10 +112,10 @@ def memory_bytes(pid: int, field: str = "VmRSS") -> int:
 def running(
     name: Contender, bootstrap: str, topics: Topics, directory: Path, shape: Shape = ALL_HOT
 ) -> Iterator[Running]:
-    """Start a contender, and end it in good order.
+    """Start a contender, and end it at the end of the context.
 
     Args:
-        name: which one.
+        name: its name.
         bootstrap: the broker, HOST:PORT.
         topics: of this measurement; the target must exist, and the relay's own topics too.
         directory: for configuration and logs.
@@ -123,13 +125,14 @@ def running(
         with _relay(bootstrap, topics) as relay:
             yield relay
     else:
-        with _service(bootstrap, topics, directory, shape) as service:
+        python = pythons()["compiled"] if name == "compiled" else sys.executable
+        with _service(name, bootstrap, topics, directory, shape, python) as service:
             yield service
 
 
 def prepare(name: Contender, bootstrap: str, topics: Topics) -> None:
-    """Make the topics that a contender does not make itself."""
-    own = [] if name == "service" else [topics.intake, topics.results]
+    """Create the topics that a contender does not create itself."""
+    own = [] if name != "relay" else [topics.intake, topics.results]
     create_topics(bootstrap, [topics.target, *own])
 
 
@@ -152,7 +155,9 @@ def _relay(bootstrap: str, topics: Topics) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def _service(bootstrap: str, topics: Topics, directory: Path, shape: Shape) -> Iterator[Running]:
+def _service(
+    name: Contender, bootstrap: str, topics: Topics, directory: Path, shape: Shape, python: str
+) -> Iterator[Running]:
     config = ServeConfig(
         bootstrap=bootstrap,
         intake=topics.intake,
@@ -163,10 +168,10 @@ def _service(bootstrap: str, topics: Topics, directory: Path, shape: Shape) -> I
         intake_settings={"max_delay": shape.max_delay},
         overflow=shape.overflow,
     )
-    serve = Serve(config, directory, topics.name)
+    serve = Serve(config, directory, topics.name, python=python)
     try:
         serve.start().wait_serving(deadline_s=300)
-        yield Running("service", _worker(serve), serve=serve)
+        yield Running(name, _worker(serve), serve=serve)
         if code := serve.stop(within_s=60):
             raise SystemExit(f"the service ended with {code}\n{serve.tail()}")
     finally:
@@ -174,7 +179,7 @@ def _service(bootstrap: str, topics: Topics, directory: Path, shape: Shape) -> I
 
 
 def _worker(serve: Serve) -> int:
-    """The process that does the work, not the supervisor that started it."""
+    """The process id of the worker, which the supervisor has started."""
     return int(serve.events("process_started")[-1]["pid"])
 
 

@@ -10,13 +10,13 @@ import json
 import signal
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from benches.support_kafka import MARK, PARTITIONS
-from tests.support.checker import percentile
+from tarry.testing.judge import percentile
 
 
 def lateness_of(headers: Any, seen_ms: int) -> int:
@@ -25,15 +25,14 @@ def lateness_of(headers: Any, seen_ms: int) -> int:
     return seen_ms - int(named.get("tarry-due-ms") or named["tarry-deliver-at"])
 
 
-def figures_of(late_ms: list[int]) -> dict[str, Any]:
+def figures_of(late_ms: Counter[int]) -> dict[str, Any]:
     """The figures of one kind of messages."""
-    late_ms.sort()
     return {
-        "judged": len(late_ms),
-        "early": sum(late < 0 for late in late_ms),
+        "judged": late_ms.total(),
+        "early": sum(count for late, count in late_ms.items() if late < 0),
         "p50_ms": percentile(late_ms, 50),
         "p99_ms": percentile(late_ms, 99),
-        "max_ms": late_ms[-1] if late_ms else None,
+        "max_ms": percentile(late_ms, 100),
     }
 
 
@@ -60,8 +59,8 @@ def main() -> None:
         running = False
 
     signal.signal(signal.SIGTERM, stop)
-    late_ms: list[int] = []
-    marked: dict[str, list[int]] = defaultdict(list)
+    late_ms: Counter[int] = Counter()
+    marked: dict[str, Counter[int]] = defaultdict(Counter)
     seen = 0
     from_ms: int | None = None
     while running:
@@ -77,9 +76,9 @@ def main() -> None:
             for message in messages:
                 headers: Any = message.headers()
                 late = lateness_of(headers, seen_ms)
-                late_ms.append(late)
+                late_ms[late] += 1
                 if mark := dict(headers).get(MARK):
-                    marked[mark.decode()].append(late)
+                    marked[mark.decode()][late] += 1
     reader.close()
     figures = {"seen": seen, **figures_of(late_ms)}
     if marked:

@@ -1,7 +1,7 @@
-"""One run of a bench on one broker: topics for each measurement, processes of the bench's own, and the bare relay.
+"""One run of a benchmark on one broker: topics for each measurement, helper processes, and the bare relay.
 
-A figure without another beside it from the same run means little: every bench has the relay's backlog to set its own
-figures against.
+A figure means little without a second one from the same run, so every benchmark compares its figures with the relay's
+backlog.
 """
 
 import json
@@ -19,15 +19,16 @@ from rich.console import Console
 
 from benches.support_kafka import Progress, Topics, delete_topics, preload, stamps
 from benches.support_process import Contender, now_ms, prepare, running
+from tarry.native import core
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What was measured of a contender that got through what waited in its intake.
+    """The figures of a contender that has processed a backlog in its intake.
 
     Attributes:
-        per_s: messages a second, from the first batch until the last could be read.
-        cpu_us: processor time a message, in microseconds.
+        per_s: messages per second, from the first batch until the last message can be read.
+        cpu_us: CPU time per message, in microseconds.
     """
 
     per_s: float
@@ -35,12 +36,12 @@ class Backlog:
 
 
 class Run:
-    """Measurements on one broker, one after the other; a context manager, which ends what was started.
+    """Measurements on one broker, one after the other; a context manager, which ends all processes that it started.
 
     Args:
         bootstrap: the broker, HOST:PORT.
         directory: for configuration and logs.
-        console: where progress is told.
+        console: prints progress.
     """
 
     def __init__(self, bootstrap: str, directory: Path, console: Console) -> None:
@@ -51,19 +52,19 @@ class Run:
         self._until_the_end = ExitStack()
 
     def __enter__(self) -> Self:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a service left behind would go on for ever
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a service that nobody ends would run forever
         return self
 
     def __exit__(self, *_: object) -> None:
         self._until_the_end.close()
 
     def say(self, line: str) -> None:
-        """Tell progress, in one line."""
+        """Print one line of progress."""
         self._console.print(line, highlight=False, soft_wrap=True)
 
     @contextmanager
     def topics(self, name: Contender) -> Iterator[tuple[Topics, Progress]]:
-        """One measurement's topics; they are removed after it, so that none is slower for the ones before."""
+        """Topics for one measurement; they are deleted after it, so that it does not slow down the next one."""
         self._number += 1
         topics = Topics(f"bench-{self._number}-{name}")
         prepare(name, self.bootstrap, topics)
@@ -73,7 +74,7 @@ class Run:
         delete_topics(self.bootstrap, topics.name)
 
     def all_arrived(self, topics: Topics, messages: int) -> list[int]:
-        """When each was produced to the target; a bench of what is lost or doubled is worth nothing."""
+        """Check that no message is lost or doubled; return when each was produced to the target."""
         arrived = stamps(self.bootstrap, topics.target)
         if len(arrived) != messages:
             raise SystemExit(f"{topics.name}: {messages:,} were sent, {len(arrived):,} arrived")
@@ -82,12 +83,12 @@ class Run:
     def load(
         self, topics: Topics, rate: int, seconds: float, delays_ms: tuple[int, int], *arguments: str
     ) -> subprocess.Popen[str]:
-        """Offer messages at a steady rate, from a process of its own; further arguments are `support_load`'s."""
+        """Send messages at a steady rate from a separate process; further arguments are those of `support_load`."""
         numbers = ("--rate", str(rate), "--seconds", str(seconds), "--delays", *map(str, delays_ms))
         return self.child("support_load", topics.name, *numbers, *arguments)
 
     def read_lateness(self, topics: Topics) -> subprocess.Popen[str]:
-        """Read the target from a process of its own, which tells how late messages were; ended by `ask_lateness`."""
+        """Start a separate process that reads the target and measures lateness; `ask_lateness` ends it."""
         return self.child("support_reader", topics.target, "--skip-ms", "3000")
 
     def ask_lateness(self, reader: subprocess.Popen[str]) -> dict[str, Any]:
@@ -96,7 +97,7 @@ class Run:
         return self.told(reader)
 
     def child(self, module: str, *arguments: str) -> subprocess.Popen[str]:
-        """Start a module of the bench as a process; it does not outlive the run."""
+        """Start a module as a process, which ends at the latest with the run."""
         command = [sys.executable, "-m", f"benches.{module}", self.bootstrap, *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._until_the_end.callback(process.kill)  # which does nothing to one that has ended
@@ -104,7 +105,7 @@ class Run:
 
     @staticmethod
     def told(process: subprocess.Popen[str]) -> dict[str, Any]:
-        """Wait for the end of a child, and return what it said."""
+        """Wait until a child process ends, and return its output."""
         told, _ = process.communicate(timeout=120)
         if process.returncode:
             raise SystemExit(f"a process of the bench ended with {process.returncode}: {process.args!r}")
@@ -112,7 +113,7 @@ class Run:
         return figures
 
     def relay_backlog(self, messages: int) -> Backlog:
-        """N messages wait; the relay is started. Once before all else: the broker's JVM must have seen the work."""
+        """Start the relay with a backlog of N messages. Its first run is not counted: it warms up the broker's JVM."""
         with self.topics("relay") as (topics, progress):
             preload(self.bootstrap, topics, (now_ms() for _ in range(messages)))
             before = progress.stable()
@@ -124,10 +125,21 @@ class Run:
             return Backlog(messages / max(1, done_ms - first_ms) * 1_000, cpu_us)
 
 
-def say_circumstances(console: Console, *, quick: bool) -> float:
-    """Say below a table how far it can be trusted; the machine's load over the last 5 minutes."""
+def say_circumstances(console: Console, *, quick: bool, measured: str = "") -> float:
+    """Print below a table what was measured, and the circumstances that limit its precision.
+
+    Args:
+        console: where to print.
+        quick: whether the run was too short.
+        measured: which core was measured, the compiled or the pure one; empty: the core of this process.
+
+    Returns:
+        The machine's load over the last 5 minutes.
+    """
     load = os.getloadavg()[1]
-    console.print(f"{os.cpu_count()} cores; load over the last 5 minutes {load:.1f}", highlight=False)
+    console.print(
+        f"{measured or core()}; {os.cpu_count()} processors; load over the last 5 minutes {load:.1f}", highlight=False
+    )
     if quick:
         console.print("A quick run: too short for its figures to mean much.")
     return load

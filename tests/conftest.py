@@ -1,7 +1,8 @@
-"""What every tier of tests shares: options on the command line, and brokers."""
+"""Plugins for all tiers of tests: options on the command line, and brokers."""
 
 pytest_plugins = [
     "tarry.testing.pytest_plugin",
+    "tests.support.compiled",
     "tests.support.options",
     "tests.support.selection",
     "tests.support.brokers",

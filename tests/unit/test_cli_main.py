@@ -9,6 +9,7 @@ from tarry.cli import inspect as looking
 from tarry.cli.main import _default_address_hint, main
 from tarry.errors import BrokerError
 from tarry.kafka.settings import Cluster
+from tarry.native import core
 
 NOBODY = "127.0.0.1:1"
 
@@ -21,7 +22,7 @@ def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, s
 
 
 def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(capsys, "--version") == (0, f"tarry {__version__}\n", "")
+    assert _run(capsys, "--version") == (0, f"tarry {__version__} ({core()})\n", "")
 
 
 def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +80,7 @@ def test_a_mistake_of_use_names_the_help_of_its_command(
     assert capsys.readouterr().err.endswith(f" ({asked} --help)\n")
 
 
-def test_where_nobody_answers_the_command_says_that_it_took_the_default_address(
+def test_if_no_broker_answers_the_command_says_that_it_used_the_default_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

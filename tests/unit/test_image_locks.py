@@ -1,4 +1,4 @@
-"""What the image installs is what is locked and tested here."""
+"""The image installs exactly the versions that are locked and tested here."""
 
 import re
 import tomllib
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hatch_build import COMPILER
 from tarry.pipelines.session import CONNECTORS
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ def test_the_image_has_what_was_tested(name: str) -> None:
     assert pins(LOCKS / name) <= pins(ROOT / "requirements.lock")
 
 
-def test_it_has_all_that_is_asked_for_and_nothing_of_the_tests() -> None:
+def test_the_images_locks_have_all_required_packages_and_none_of_the_tests() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     service = [*project["dependencies"], *extras["service"]]
@@ -38,11 +39,17 @@ def test_it_has_all_that_is_asked_for_and_nothing_of_the_tests() -> None:
         assert not names(LOCKS / lock) & {"pytest", "mypy", "ruff"}
 
 
-def test_it_is_built_by_what_the_project_is_built_by() -> None:
+def test_the_image_is_built_by_the_projects_build_requirements() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     asked = (LOCKS / "build.in").read_text(encoding="utf-8").split()
-    assert asked == project["build-system"]["requires"]
-    assert "hatchling" in names(LOCKS / "build.lock")
+    assert asked == [*project["build-system"]["requires"], *COMPILER]
+    assert {"hatchling", "mypy", "setuptools"} <= names(LOCKS / "build.lock")
+
+
+def test_its_core_is_compiled_by_what_was_tested() -> None:
+    locked = {pin for pin in pins(LOCKS / "build.lock") if pin[0].startswith(("mypy==", "setuptools=="))}
+    assert len(locked) == 2
+    assert locked <= pins(ROOT / "requirements.lock")
 
 
 def test_spark_s_connectors_are_those_that_a_job_would_fetch() -> None:

@@ -29,6 +29,7 @@ from tarry.cli.topics import topics
 from tarry.config import DEFAULT_PATH, is_configured
 from tarry.errors import BrokerError, ConfigError, HeaderError, TarryError
 from tarry.logs import Level
+from tarry.native import core
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -53,7 +54,7 @@ class Common:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"tarry {__version__}")
+        typer.echo(f"tarry {__version__} ({core()})")
         raise typer.Exit
 
 

@@ -103,8 +103,9 @@ class Batch:
                 offsets.setdefault(message.source, []).append(message.offset)
             else:
                 own.append(message.sequence)
-        for record in (record for resolution in self.resolutions for record in resolution.records):
-            offsets.setdefault(record.source, []).append(record.offset)
+        for resolution in self.resolutions:
+            for record in resolution.records:
+                offsets.setdefault(record.source, []).append(record.offset)
         for dead in self.dead:
             offsets.setdefault(dead.source, []).append(dead.offset)
         return offsets

@@ -1,7 +1,7 @@
 """The life of a partition in a process, and of the process's membership in its group, as transition tables: pure.
 
 Each table lists, for each phase, the events that may happen in it and the phase that follows. An event that a phase
-does not list raises `IllegalMoveError`: a process does not go on from a state that nobody has thought of.
+does not list raises `IllegalMoveError`: the process ends rather than continue in an unforeseen state.
 
 A partition that the process does not hold has no phase (`None`):
 
@@ -16,41 +16,44 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final
 
+from tarry.native import mypyc_attr
 
+
+@mypyc_attr(native_class=False)
 class IllegalMoveError(AssertionError):
     """An event that cannot happen in this phase: a bug in the caller."""
 
 
 class Phase(Enum):
-    """Where a partition is in its life."""
+    """The phase of a partition's life."""
 
     WAITING = auto()
-    """Assigned; its take-over has not begun, or begins again."""
+    """Assigned. Its take-over has not begun yet, or must begin again."""
     TAKING_OVER = auto()
     """Membership is proved; earlier owners are fenced and its logs are read."""
     SERVED = auto()
-    """It has a state. It fires once its replay is through, which the state knows."""
+    """Taken over: the process holds its `PartitionState`. Its messages fire when its replay has ended."""
     AWAY = auto()
     """One of its logs has no leader. It waits until all have one."""
     QUARANTINED = auto()
-    """Only an operator can mend it. It is tried again now and then."""
+    """Only an operator can repair it. The process tries periodically to take it over."""
     STANDING_BY = auto()
-    """Revoked in a classic rebalance, which may give it back: its state is kept, and nothing happens to it."""
+    """Revoked in a classic rebalance, which may assign it again: the process keeps its state unchanged."""
 
 
 class Event(Enum):
-    """What happens to a partition."""
+    """An event in a partition's life."""
 
     ASSIGNED = auto()
     BEGUN = auto()
     """Its take-over has begun."""
     STOPPED = auto()
-    """Its take-over was refused for now, or given up: it is to begin again."""
+    """Its take-over was refused for now, or given up, and must begin again."""
     TAKEN_OVER = auto()
     RESUMED = auto()
-    """It stood by, and nobody else had it."""
+    """It stood by, and no other process owned it meanwhile."""
     RESTARTED = auto()
-    """The fate of its last transaction is not known: it is to be taken over again."""
+    """The outcome of its last transaction is unknown: it must be taken over again."""
     LEADERLESS = auto()
     CONDEMNED = auto()
     DUE = auto()
@@ -62,7 +65,7 @@ class Event(Enum):
 
 
 _SET_ASIDE: Final = {Event.LEADERLESS: Phase.AWAY, Event.CONDEMNED: Phase.QUARANTINED, Event.GIVEN_UP: None}
-"""May happen in any phase in which a partition is ours."""
+"""The events that may happen in every phase in which the partition is assigned to this process."""
 
 PARTITION: Final[Mapping[Phase | None, Mapping[Event, Phase | None]]] = MappingProxyType(
     {
@@ -117,24 +120,24 @@ class Lives:
 
 
 class MemberPhase(Enum):
-    """Where a process is in its membership of the group."""
+    """The phase of a process's membership of its group."""
 
     JOINING = auto()
-    """The group has not said yet which partitions are its own."""
+    """The group has not assigned partitions to the process yet."""
     MEMBER = auto()
-    """It has said so, be it none."""
+    """The group has assigned partitions to the process, possibly none."""
     INSTANCE_IN_USE = auto()
-    """KIP-848: a member of the same instance lives, or its session has not ended. It asks again and again."""
+    """KIP-848: another member has the same instance id, or its session has not expired. The process retries."""
     LOST = auto()
-    """KIP-848: its partitions were lost. It waits for new ones, which mostly come without its doing."""
+    """KIP-848: the process lost its partitions. It waits for new ones; usually the library rejoins by itself."""
     REJOINED = auto()
-    """It has waited, joined anew, and waits again."""
+    """KIP-848: the process got no partitions in time, has joined again, and waits once more."""
     SHUT_OUT = auto()
     """A fatal error ended the membership. A static member finds out who has its instance."""
 
 
 class MemberEvent(Enum):
-    """What happens to a membership."""
+    """An event of a membership."""
 
     ASSIGNED = auto()
     INSTANCE_TAKEN = auto()
@@ -142,15 +145,15 @@ class MemberEvent(Enum):
     LOST = auto()
     """Partitions were lost (KIP-848)."""
     WAITED = auto()
-    """It has waited in vain, and joins anew."""
+    """The process got no partitions in time, and joins again."""
     CONFIRMED = auto()
-    """It has waited, but the client library says that it is a member: there are no partitions for it."""
+    """The process got no partitions in time, but the client library confirms that it is a member: there are none."""
     GROUP_GONE = auto()
-    """The coordinator does not know the group, or the member: it joins anew."""
+    """The coordinator does not know the group or the member: the process joins again."""
     ENDED = auto()
-    """A fatal error has ended it."""
+    """A fatal error has ended the membership."""
     REJOINED = auto()
-    """After it was shut out: nobody else has the instance, and it joins anew."""
+    """After a fatal error: no other member has the instance id, so the process joins again."""
 
 
 _ANY_TIME: Final = {
@@ -160,7 +163,7 @@ _ANY_TIME: Final = {
     MemberEvent.GROUP_GONE: MemberPhase.JOINING,
     MemberEvent.ENDED: MemberPhase.SHUT_OUT,
 }
-"""May happen in any phase in which the process polls its group."""
+"""The events that may happen in every phase in which the process polls its group."""
 
 MEMBER: Final[Mapping[MemberPhase, Mapping[MemberEvent, MemberPhase]]] = MappingProxyType(
     {
@@ -205,10 +208,10 @@ class MemberLife:
         self.phase, self._since_ms = allowed[event], now_ms
 
     def has_waited(self, for_ms: int, now_ms: int) -> bool:
-        """Whether it has waited so long for partitions, in its phase.
+        """Whether the process has waited for partitions, in its present phase, for at least `for_ms`.
 
         Args:
-            for_ms: how long.
+            for_ms: milliseconds.
             now_ms: monotonic time.
         """
         return self.phase in WAITING_FOR_PARTITIONS and now_ms - self._since_ms >= for_ms

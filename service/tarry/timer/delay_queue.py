@@ -59,4 +59,6 @@ class DelayQueue:
 
     def __iter__(self) -> Iterator[TimerTaskList]:
         """Iterate over the non-empty buckets, in the order in which `poll` would return them."""
-        return (bucket for _, _, bucket in sorted(self._heap) if bucket)
+        for _, _, bucket in sorted(self._heap):
+            if bucket:
+                yield bucket

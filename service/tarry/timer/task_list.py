@@ -11,7 +11,9 @@ Nothing here is thread-safe; `SystemTimer` adds the locks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from tarry.native import mypyc_attr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,10 +23,8 @@ if TYPE_CHECKING:
 UNQUEUED: Final = -1
 """The expiration of a list that has none and is in no queue."""
 
-# The links of an entry outside any list. They are typed as never None, because no code reads them there.
-_UNLINKED: Any = None
 
-
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TimerTaskEntry:
     """An entry of a wheel: a due time and a position in a list.
 
@@ -52,10 +52,16 @@ class TimerTaskEntry:
         self.sequence = sequence
         self.task = task
         self.bucket = None
-        self.prev = self.next = _UNLINKED
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(due_ms={self.due_ms}, sequence={self.sequence})"
+
+
+NOWHERE: Final = TimerTaskEntry(UNQUEUED)
+"""The neighbour of an entry that was removed from its list: such an entry keeps no other entry in memory.
+
+An entry rather than None, because the links are then never None, and reading one needs no check.
+"""
 
 
 class TimerTaskList:
@@ -104,7 +110,8 @@ class TimerTaskList:
         after = entry.next
         before.next = after
         after.prev = before
-        entry.prev = entry.next = entry.bucket = _UNLINKED
+        entry.prev = entry.next = NOWHERE
+        entry.bucket = None
         return True
 
     def flush(self) -> list[TimerTaskEntry]:
@@ -115,13 +122,14 @@ class TimerTaskList:
         """
         flushed: list[TimerTaskEntry] = []
         keep = flushed.append
-        unlinked = _UNLINKED
+        nowhere = NOWHERE
         root = self.root
         entry = root.next
         while entry is not root:
             keep(entry)
             after = entry.next
-            entry.prev = entry.next = entry.bucket = unlinked
+            entry.prev = entry.next = nowhere
+            entry.bucket = None
             entry = after
         root.prev = root.next = root
         self.expiration_ms = UNQUEUED
@@ -130,7 +138,7 @@ class TimerTaskList:
     def close(self) -> None:
         """Drop the entries and break the sentinel's ring; the list is unusable afterwards."""
         self.flush()
-        self.root.prev = self.root.next = _UNLINKED
+        self.root.prev = self.root.next = NOWHERE
 
     def __bool__(self) -> bool:
         root = self.root

@@ -54,7 +54,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-def test_a_partition_goes_its_ways_and_its_neighbour_stands(way: list[tuple[Event, Phase | None]]) -> None:
+def test_the_moves_of_a_partition_do_not_change_another_partition(way: list[tuple[Event, Phase | None]]) -> None:
     lives = Lives()
     lives.move(Event.ASSIGNED, [B])
     for event, following in way:
@@ -79,7 +79,9 @@ def at(phase: Phase | None) -> Lives:
 
 
 @pytest.mark.parametrize(("phase", "event"), list(product([None, *Phase], Event)))
-def test_what_the_table_does_not_list_is_refused_and_changes_nothing(phase: Phase | None, event: Event) -> None:
+def test_an_event_that_the_table_does_not_list_is_refused_and_changes_nothing(
+    phase: Phase | None, event: Event
+) -> None:
     lives = at(phase)
     if event in PARTITION[phase]:
         lives.move(event, [A])
@@ -103,7 +105,7 @@ def test_only_what_is_served_may_stand_by_and_only_what_was_taken_over_or_resume
         assert PARTITION[phase][Event.GIVEN_UP] is None
 
 
-def test_a_member_that_lost_its_partitions_waits_joins_anew_and_waits_again() -> None:
+def test_a_member_that_lost_its_partitions_waits_joins_again_and_waits_once_more() -> None:
     life = MemberLife()
     life.move(MemberEvent.ASSIGNED, 1_000)
     assert not life.has_waited(0, 9_000)
@@ -121,7 +123,7 @@ def test_a_member_that_lost_its_partitions_waits_joins_anew_and_waits_again() ->
     assert not life.has_waited(0, 9_000)
 
 
-def test_who_is_shut_out_may_only_join_anew() -> None:
+def test_a_member_that_was_shut_out_can_only_join_again() -> None:
     for event in MemberEvent:
         life = MemberLife()
         life.move(MemberEvent.ENDED, 0)

@@ -16,7 +16,7 @@ def cancel(due_ms: int, sequence: int = 1, id_: bytes = ID) -> HeldCancel:
     return HeldCancel(due_ms, sequence, None, None, None, False, "", -1, id_)
 
 
-def test_what_is_known_is_known_by_id_and_due_time() -> None:
+def test_messages_are_known_by_id_and_due_time() -> None:
     known = Matching(20_000)
     first, later, other = message(5_000), message(5_001, 1), message(5_000, 2, OTHER)
     assert all(known.remember(one) for one in (first, later, other))
@@ -76,7 +76,7 @@ def test_one_like_another_of_the_same_id_and_second_is_known_when_the_first_of_t
     assert known.remember(message(5_000, 3))
 
 
-def test_what_is_done_after_it_was_cancelled_is_not_known_again() -> None:
+def test_a_cancelled_message_is_not_known_again_when_it_is_done() -> None:
     known = Matching(20_000)
     first = message(5_000)
     known.remember(first)
@@ -89,7 +89,7 @@ def test_what_is_done_after_it_was_cancelled_is_not_known_again() -> None:
     assert known.size_bytes == 0
 
 
-def test_what_was_due_too_long_ago_is_forgotten_beside_what_is_due_later() -> None:
+def test_ids_due_too_long_ago_are_forgotten_and_later_ones_kept() -> None:
     known = Matching(20_000)
     known.remember(message(5_000))
     known.remember(message(900_000, 1))
@@ -119,7 +119,7 @@ def test_of_more_than_there_is_memory_for_those_that_were_due_first_are_forgotte
     assert known.size_bytes == 0
 
 
-def test_what_is_known_takes_no_more_memory_than_is_counted() -> None:
+def test_known_ids_take_no_more_memory_than_is_counted() -> None:
     known = Matching(20_000)
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()

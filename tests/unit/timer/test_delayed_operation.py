@@ -96,7 +96,7 @@ def test_nothing_becomes_of_one_that_was_withdrawn() -> None:
 
 
 @pytest.mark.parametrize("settle", [Request.force_complete, Request.withdraw])
-def test_what_is_settled_leaves_its_timer(timer: SystemTimer, settle: Callable[[Request], bool]) -> None:
+def test_a_settled_operation_leaves_its_timer(timer: SystemTimer, settle: Callable[[Request], bool]) -> None:
     operation = Request()
     timer.add(operation)
     assert settle(operation)
@@ -165,7 +165,7 @@ def test_a_question_from_within_a_question_is_asked_after_it() -> None:
     assert (answered, operation.asked) == ([False], 2)
 
 
-def test_one_that_fails_can_be_asked_again() -> None:
+def test_an_operation_whose_check_fails_can_be_checked_again() -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
@@ -257,7 +257,7 @@ def test_of_many_threads_that_complete_expire_and_withdraw_exactly_one_does() ->
 
 
 @pytest.mark.usefixtures("hesitant_threads")
-def test_whoever_asks_last_of_many_threads_its_answer_is_found() -> None:
+def test_the_answer_of_the_last_of_many_checking_threads_is_found() -> None:
     # Completable with the last of so many votes. Each thread votes and then asks: a lost word would leave the
     # operation waiting.
     voters = 4
@@ -301,7 +301,7 @@ def test_a_question_that_overtakes_another_at_any_line_is_answered_and_by_one_th
 
 
 @pytest.mark.parametrize("overtake", [Request.force_complete, Request.withdraw, Request.run])
-def test_what_overtakes_a_completion_at_any_line_settles_it_or_does_not(
+def test_a_thread_that_overtakes_a_completion_at_any_line_settles_it_or_does_not(
     overtake: Callable[[Request], bool | None],
 ) -> None:
     lines, more = 0, True

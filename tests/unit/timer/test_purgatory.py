@@ -54,21 +54,21 @@ def answer(purgatory: Purgatory, request: Request, key: Hashable) -> int:
     return purgatory.check_and_complete(key)
 
 
-def test_what_can_be_completed_at_once_is_and_waits_for_nothing(purgatory: Purgatory) -> None:
+def test_an_operation_that_can_be_completed_at_once_is_not_watched(purgatory: Purgatory) -> None:
     request = Request()
     request.answered = True
     assert purgatory.try_complete_else_watch(request, "a")
     assert (request.calls, sizes(purgatory)) == (["completed"], (0, 0))
 
 
-def test_what_another_has_completed_is_not_watched(purgatory: Purgatory) -> None:
+def test_an_operation_that_another_thread_has_completed_is_not_watched(purgatory: Purgatory) -> None:
     request = Request()
     request.force_complete()
     assert not purgatory.try_complete_else_watch(request, "a")
     assert sizes(purgatory) == (0, 0)
 
 
-def test_what_waits_for_a_key_is_completed_by_it_once_it_can_be(purgatory: Purgatory) -> None:
+def test_an_operation_that_watches_a_key_is_completed_by_a_check_of_it_once_it_can_be(purgatory: Purgatory) -> None:
     one, two = watched(purgatory, "one"), watched(purgatory, "two")
     assert purgatory.check_and_complete("one") == 0
     assert purgatory.check_and_complete("nobody's") == 0
@@ -79,7 +79,7 @@ def test_what_waits_for_a_key_is_completed_by_it_once_it_can_be(purgatory: Purga
     assert (one.calls, two.calls, sizes(purgatory)) == (["completed"], ["completed"], (0, 0))
 
 
-def test_those_of_one_key_are_completed_as_they_came(purgatory: Purgatory) -> None:
+def test_operations_of_one_key_are_completed_in_the_order_of_their_arrival(purgatory: Purgatory) -> None:
     order: list[str] = []
 
     class Ordered(Request):
@@ -179,7 +179,9 @@ def test_an_event_between_the_question_and_the_watching_is_not_missed(purgatory:
     assert (request.calls, purgatory.delayed()) == (["completed"], 0)
 
 
-def test_what_is_settled_on_its_way_into_the_timer_does_not_stay_there(hand: ManualClock, inbox: Inbox) -> None:
+def test_an_operation_settled_while_it_is_added_to_the_timer_does_not_stay_there(
+    hand: ManualClock, inbox: Inbox
+) -> None:
     class Overtaken(SystemTimer):
         def add(self, task: TimerTask) -> None:
             assert isinstance(task, Request)
@@ -192,13 +194,17 @@ def test_what_is_settled_on_its_way_into_the_timer_does_not_stay_there(hand: Man
 
 
 @pytest.mark.parametrize("delay_ms", [0, -1])
-def test_what_has_no_delay_is_asked_and_then_expires(purgatory: Purgatory, inbox: Inbox, delay_ms: int) -> None:
+def test_an_operation_without_delay_is_checked_and_then_expires(
+    purgatory: Purgatory, inbox: Inbox, delay_ms: int
+) -> None:
     request = watched(purgatory, "key", delay_ms=delay_ms)
     inbox.run_all()
     assert request.calls == ["completed", "expired"]
 
 
-def test_one_that_fails_when_asked_again_still_expires(purgatory: Purgatory, hand: ManualClock, inbox: Inbox) -> None:
+def test_an_operation_that_fails_at_a_second_check_still_expires(
+    purgatory: Purgatory, hand: ManualClock, inbox: Inbox
+) -> None:
     class Fails(Request):
         def try_complete(self) -> bool:
             if purgatory.watched():
@@ -214,7 +220,7 @@ def test_one_that_fails_when_asked_again_still_expires(purgatory: Purgatory, han
     assert request.calls == ["completed", "expired"]
 
 
-def test_those_after_one_that_fails_are_completed_and_the_failure_is_told(purgatory: Purgatory) -> None:
+def test_operations_after_a_failing_one_are_completed_and_the_failure_is_raised(purgatory: Purgatory) -> None:
     class Fails(Request):
         def on_complete(self) -> None:
             raise ZeroDivisionError
@@ -229,7 +235,7 @@ def test_those_after_one_that_fails_are_completed_and_the_failure_is_told(purgat
     assert (after.calls, sizes(purgatory)) == (["completed"], (0, 0))
 
 
-def test_what_is_cancelled_for_a_key_is_settled_under_all_of_its_keys(
+def test_an_operation_cancelled_for_one_key_is_settled_under_all_its_keys(
     purgatory: Purgatory, hand: ManualClock, inbox: Inbox
 ) -> None:
     one, two, other = watched(purgatory, "key"), watched(purgatory, "key", "other"), watched(purgatory, "other")
@@ -248,7 +254,7 @@ def test_what_is_cancelled_for_a_key_is_settled_under_all_of_its_keys(
     assert (one.calls, two.calls, other.calls, sizes(purgatory)) == ([], [], ["completed"], (0, 0))
 
 
-def test_what_no_key_takes_out_is_purged_beyond_the_interval_and_its_memory_is_free(
+def test_settled_operations_left_under_other_keys_are_purged_beyond_the_interval_and_freed(
     hand: ManualClock, inbox: Inbox
 ) -> None:
     purgatory = Purgatory("test", SystemTimer("test", hand, executor=inbox), purge_interval=10)
@@ -273,7 +279,7 @@ def test_what_no_key_takes_out_is_purged_beyond_the_interval_and_its_memory_is_f
     assert answer(purgatory, stays, "b") == 1
 
 
-def test_what_its_own_key_takes_out_brings_no_purge_closer(hand: ManualClock, inbox: Inbox) -> None:
+def test_operations_removed_by_their_own_key_do_not_count_towards_a_purge(hand: ManualClock, inbox: Inbox) -> None:
     purgatory = Purgatory("test", SystemTimer("test", hand, executor=inbox), purge_interval=10)
     watched(purgatory, "waits")
     watched(purgatory, "left", "over").force_complete()

@@ -55,7 +55,7 @@ def test_a_key_without_operations_is_forgotten() -> None:
     assert not watchers._by_key
 
 
-def test_what_is_removed_from_a_key_stays_under_its_others() -> None:
+def test_an_operation_removed_from_a_key_stays_under_its_other_keys() -> None:
     watchers = Watchers[Request]()
     operation = Request()
     watchers.watch(operation, ("a", "b"))
@@ -74,7 +74,7 @@ def test_an_operation_under_one_key_twice_leaves_it_as_one() -> None:
     assert sizes(watchers) == (0, 0)
 
 
-def test_one_that_is_settled_before_it_is_watched_is_left_over_and_counted_once() -> None:
+def test_an_operation_settled_before_it_is_watched_is_left_over_and_counted_once() -> None:
     watchers = Watchers[Request]()
     operation = Request()
     operation.force_complete()

@@ -36,7 +36,7 @@ def test_an_empty_wheel_needs_no_advance() -> None:
     assert wheel.current_ms == 1_000_000
 
 
-def test_what_is_due_at_the_current_time_is_left_to_the_caller() -> None:
+def test_entries_due_at_the_current_time_are_left_to_the_caller() -> None:
     wheel = TimingWheel(10, 20, 105)
     assert not wheel.add(TimerTaskEntry(99))
     assert not wheel.add(TimerTaskEntry(109)), "109 floored to the tick is the current time, 100"
@@ -134,7 +134,7 @@ def test_a_cancelled_entry_never_comes_and_is_cancelled_once() -> None:
     assert len(wheel) == 0
 
 
-def test_a_bucket_emptied_by_cancels_wakes_nobody_and_its_slot_serves_again() -> None:
+def test_a_bucket_emptied_by_cancels_causes_no_wake_up_and_its_slot_is_used_again() -> None:
     wheel = TimingWheel(1, 20, 0)
     (gone,) = held(wheel, (5, 0))
     slot = gone.bucket

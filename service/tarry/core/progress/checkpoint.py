@@ -20,7 +20,6 @@ A later release may add fields behind these. A reader ignores fields that it doe
 version.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tarry.core.progress.origin import UNKNOWN, Origin
@@ -86,7 +85,7 @@ class EmptyingSlot:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a new owner of the partition must know in addition to the low watermark.
+    """The data that a new owner of the partition needs in addition to the low watermark.
 
     Attributes:
         writer: the transactional ids of the process that wrote it; a new owner fences all of them.
@@ -113,7 +112,7 @@ class Checkpoint:
     @property
     def reads_from(self) -> int:
         """The journal offset from which a recovery reads: it needs no record before the smallest pointer."""
-        return min([self.pointer, *(one.pointer for one in self.draining)])
+        return min([self.pointer, *[one.pointer for one in self.draining]])
 
     def encode(self) -> str:
         """Return the text.
@@ -200,8 +199,8 @@ def _split(text: str) -> list[str]:
     return text.split(",") if text else []
 
 
-def _numbers(text: str, separator: str) -> Iterator[int]:
-    return (int(part, 16) for part in text.split(separator))
+def _numbers(text: str, separator: str) -> list[int]:
+    return [int(part, 16) for part in text.split(separator)]
 
 
 def _escape(name: str) -> str:

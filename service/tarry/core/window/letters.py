@@ -18,11 +18,13 @@ from tarry.core.batch import fitting
 from tarry.core.message import DeadMessage
 from tarry.core.progress.source import Source
 from tarry.core.window.memory import Memory
+from tarry.native import mypyc_attr
 
 LARGE_BYTES = 256_000
 """A larger letter goes in a transaction of letters only. A smaller one fits uncompressed, which the start checks."""
 
 
+@mypyc_attr(native_class=False)
 class Bundle(tuple[DeadMessage, ...]):
     """Letters that one transaction writes."""
 

@@ -18,8 +18,11 @@ DONE_BYTES = 120
 Measured.
 """
 
-_MOMENTS = tuple(range(SLICE_MS))
-"""Milliseconds within a slice, as shared objects: otherwise each entry would have an int object of its own."""
+_MOMENTS: tuple[HeldMessage | int, ...] = tuple(range(SLICE_MS))
+"""Milliseconds within a slice, as shared objects: otherwise each entry would have an int object of its own.
+
+Typed as what the index holds: compiled code would read a plain int by value, and make a new object of it.
+"""
 
 _Key = bytes | tuple[bytes, int]
 """The id; or id and due time, if the slice has the same id with another due time."""
