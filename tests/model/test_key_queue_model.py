@@ -11,7 +11,7 @@ from random import Random
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tarry.client.retry.core.key_queue import Handle, KeyQueues, SendOff, Skip, Ticket, ToDeadLetters, Trouble
+from tarry.client.retry.core.key_queue import HandleNow, KeyQueues, SendOff, Skip, Ticket, ToDeadLetters, Trouble
 
 START_MS = 1_700_000_000_000
 LEAST_MS = 50
@@ -31,7 +31,7 @@ class OnItsWay:
 
 @dataclass(slots=True)
 class Open:
-    """What a transaction will change."""
+    """The changes of an open transaction."""
 
     read: int
     came_back: int
@@ -89,11 +89,11 @@ class OrderedRetry(RuleBasedStateMachine):
 
     def act(self, decision: object, key: bytes, offset: int, result: str, wait_ms: int) -> None:
         match decision:
-            case Handle(ticket) if result == "failed":
+            case HandleNow(ticket) if result == "failed":
                 self.send(self.key_queues.again(key, offset, ticket, self.now_ms + wait_ms), key, offset)
-            case Handle(ticket) if result == "stop":
+            case HandleNow(ticket) if result == "stop":
                 self.open.buried.append((key, offset, self.key_queues.stop(key, offset, ticket)))
-            case Handle(ticket):  # dead letters take their turn as well
+            case HandleNow(ticket):  # dead letters take their turn as well
                 self.key_queues.done(key, ticket)
                 self.open.settled.append((key, offset))
             case SendOff():

@@ -78,7 +78,7 @@ def test_after_an_outage_no_slot_is_overtaken_when_the_ring_comes_round_to_it() 
 
 
 @pytest.mark.no_cover
-def test_what_a_killed_broker_brings_back_of_emptied_slots_fires_no_second_time() -> None:
+def test_deleted_records_that_a_killed_broker_brings_back_do_not_fire_again() -> None:
     back = 0
     for seed in (1, 3, 6):
         back += sum(len(slot.back) for slot in run(seed, LONG, broker_forgets=True).slots.values())

@@ -24,7 +24,7 @@ from tarry.core.progress.log_order import is_ahead
 from tarry.core.progress.source import INTAKE
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
-from tarry.core.window.parked import Wanted
+from tarry.core.window.parked import WantedPlaces
 from tarry.headers import DELAY_MS, DELIVER_AT, ID, TARGET
 from tarry.timer import TimingWheel
 from tests.support.durable import Store, recover
@@ -60,8 +60,8 @@ class Partition(RuleBasedStateMachine):
     """The batch of a parked transaction that is open."""
     attempted: tuple[int, int]
     """The time and the step in which it was taken, and sent."""
-    wanted: Wanted | None
-    """What is being read again, and from where on in `reread_from`."""
+    wanted: WantedPlaces | None
+    """The places that are being read again; `reread_from` has the offset to continue from."""
     reread_from: int
     cursor: int
     """The next offset that the reader gets."""
@@ -80,7 +80,7 @@ class Partition(RuleBasedStateMachine):
         self.log: dict[int, Sent] = {}
         self.log_end = first
         self.left: list[tuple[int, int, int]] = []
-        """Of each message that left: due time, offset, step."""
+        """For each message that has left: due time, offset, step."""
         self.asked_end: int | None = None
         self.last_due_ms = 0
         self.lowest = first
@@ -181,7 +181,7 @@ class Partition(RuleBasedStateMachine):
         notes=st.booleans(),
     )
     def let_some_become_due(self, delays_ms: Sequence[int], wait_ms: int, notes: bool) -> None:
-        """What most courses need before anything can go wrong: messages that were read in time, and are due."""
+        """Prepare the state that most courses need: messages that were read in time and are due."""
         self.append(delays_ms, 0, by_time=False)
         self.read_to_the_end()
         if notes:
@@ -236,7 +236,7 @@ class Partition(RuleBasedStateMachine):
         return batch if len(batch) else None
 
     def leave(self, batch: Batch) -> None:
-        """What was taken, sent and committed at once."""
+        """Note messages that were taken, sent and committed at once."""
         self.step += 1
         self.judge(batch, self.now_ms, self.step)
 
@@ -313,7 +313,7 @@ class Partition(RuleBasedStateMachine):
 
     @rule(delays_ms=st.permutations((5, 20, 20, 300)), limit_bytes=st.sampled_from((0, 1_200)))
     def let_some_be_parked_and_shed(self, delays_ms: Sequence[int], limit_bytes: int) -> None:
-        """What most courses need before anything can go wrong here."""
+        """Prepare the state that most courses need here."""
         self.let_some_become_due(delays_ms, 400, notes=False)
         self.send_the_target_away()
         self.fire(limit=50, give_up=0)
@@ -376,7 +376,7 @@ class Partition(RuleBasedStateMachine):
     @rule()
     def lose_the_groups_offsets(self) -> None:
         self.store.offset = None
-        self.lowest = self.store.last_copy().low
+        self.lowest, _ = self.store.last_copy()
         self.take_over()
 
     def take_over(self) -> None:

@@ -13,7 +13,7 @@ keys = st.integers(0, 5)
 
 
 class Waiting:
-    """What the oracle knows of a request: its keys and due time, and what must have become of it."""
+    """A request as the oracle knows it: its keys, its due time, and its expected outcome."""
 
     def __init__(self, request: Request, under: tuple[int, ...], due_ms: int) -> None:
         self.request = request

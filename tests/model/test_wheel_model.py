@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from tarry.timer.task_list import UNQUEUED, TimerTaskEntry
+from tarry.timer.task_list import NOWHERE, UNQUEUED, TimerTaskEntry
 from tarry.timer.wheel import TimingWheel
 
 small_or_far = st.integers(0, 40) | st.integers(0, 2_000) | st.integers(0, 10**10)
@@ -86,7 +86,7 @@ class WheelAgainstSortedList(RuleBasedStateMachine):
         keys = [(entry.due_ms, entry.sequence) for entry in fired]
         assert keys == sorted(keys)
         for entry in fired:
-            assert [getattr(entry, slot) for slot in ("bucket", "prev", "next")] == [None] * 3
+            assert (entry.bucket, entry.prev, entry.next) == (None, NOWHERE, NOWHERE)
 
     @invariant()
     def it_holds_what_the_list_holds(self) -> None:

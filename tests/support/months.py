@@ -1,21 +1,13 @@
-"""One partition through months in seconds: senders, outages, targets that go away; all chance is of one seed.
+"""Simulates months of one partition in seconds: senders, outages, unavailable targets. All choices follow one seed.
 
-Where a turn of its owner has nothing to do, time jumps to when something happens next.
+When the owner has nothing to do in a turn, time jumps to the next event.
 """
 
-import uuid
 from math import exp, log
 from random import Random
-from typing import TYPE_CHECKING
 
 from tarry.core.progress.checkpoint import decode_checkpoint
-from tarry.handle import Handle
-from tarry.headers import CANCEL, DELAY_MS, ID, TARGET
-from tests.support.outcomes import Sent
-from tests.support.owner import DAY_MS, GEOMETRY, LONGEST_MS, NAME, Owner
-
-if TYPE_CHECKING:
-    from tarry.core.message import Headers
+from tests.support.owner import DAY_MS, GEOMETRY, LONGEST_MS, Owner
 
 TARGETS = ("orders", "bills")
 START_MS = 1_700_000_000_000
@@ -25,9 +17,9 @@ class Months(Owner):
     """One run.
 
     Args:
-        seed: of all chance.
-        days: how long anything is sent.
-        messages: how many, about.
+        seed: the seed of all random choices.
+        days: how long messages are sent.
+        messages: about how many messages are sent.
     """
 
     def __init__(self, seed: int, days: float, messages: int) -> None:
@@ -37,7 +29,7 @@ class Months(Owner):
         self.plan = sorted(choose.randint(self.now_ms, ends_ms) for _ in range(messages // 8))
 
     def run(self) -> None:
-        """All of it, to the end: everything has left, and all slots are empty."""
+        """Run until all messages have left and all slots are empty."""
         for _ in range(200_000):
             if self.plan and self.plan[0] <= self.now_ms:
                 del self.plan[0]
@@ -47,7 +39,7 @@ class Months(Owner):
         raise AssertionError(f"it does not come to an end: {self.judge.waiting()} messages wait")
 
     def send_some(self) -> None:
-        """One message, or several together; some are cancelled, soon or late, and some twice."""
+        """Send one message or several together; some are cancelled soon or late, and some are sent twice."""
         choose = self.choose
         longest_ms = exp(choose.uniform(0, log(LONGEST_MS)))
         many = choose.choice((1, 1, 2, 3, 10, 100 if choose.random() < 0.15 else 20))
@@ -58,26 +50,8 @@ class Months(Owner):
         for _ in range(choose.choice((0, 0, 1, 2))):
             self.cancel(choose.choice(list(self.intake)[-40:]))
 
-    def send(self, delay_ms: int, target: str) -> int:
-        id_ = str(uuid.UUID(int=self.choose.getrandbits(128), version=4)).encode()
-        headers: Headers = [(TARGET, target.encode()), (DELAY_MS, b"%d" % delay_ms), (ID, id_), ("trace", b"1")]
-        return self._append(Sent(self.now_ms, headers, self.now_ms + delay_ms, target))
-
-    def cancel(self, offset: int) -> None:
-        message = self.intake[offset]
-        if message.cancels is None:
-            id_ = (dict(message.headers)[ID] or b"").decode()
-            headers: Headers = [(CANCEL, str(Handle(NAME, 0, message.due_ms, id_)).encode())]
-            self._append(Sent(self.now_ms, headers, message.due_ms, "", offset))
-
-    def _append(self, sent: Sent) -> int:
-        offset = self.intake_end
-        self.intake[offset] = sent
-        self.intake_end += 1 + (self.choose.random() < 0.1)  # now and then a marker
-        return offset
-
     def pass_time(self) -> bool:
-        """Jump to when something happens next; whether anything does."""
+        """Jump to the next event; return whether there is one."""
         times = [self.state.next_due_ms(), *self.plan[:1]]
         closed_ms = decode_checkpoint(self.store.offset[1]).closed_ms if self.store.offset else ()
         for source, slot in self.slots.items():
@@ -107,7 +81,7 @@ class Months(Owner):
         self.cannot_empty = self.choose.random() < 0.3
 
     def outage(self) -> None:
-        """Nobody is there, for seconds or for weeks; sometimes the group's offsets are gone meanwhile."""
+        """No owner serves for seconds or weeks; sometimes the group's offsets are lost meanwhile."""
         self.now_ms += int(exp(self.choose.uniform(log(1_000), log(14 * DAY_MS))))
         while self.plan and self.plan[0] <= self.now_ms:
             del self.plan[0]

@@ -1,9 +1,10 @@
 """One partition and its owner: `PartitionState` over `durable`'s lists, driven as the worker's loop drives it.
 
-Commits are aborted by chance, and the owner crashes by chance before and after them; whoever comes next knows nothing
-but the lists. The judge sees each commit.
+Random commits are aborted, and the owner crashes at random before and after commits. The next owner knows only the
+lists. A judge checks each commit.
 """
 
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +20,8 @@ from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.filed import filed_headers
 from tarry.core.wheel.levels import first_closed_ms
+from tarry.handle import Handle
+from tarry.headers import CANCEL, DELAY_MS, ID, TARGET
 from tarry.timer import TimingWheel
 from tests.support.durable import Filed, SlotLog, Store, recover
 from tests.support.outcomes import Judge, Sent, is_refused
@@ -34,19 +37,19 @@ LONGEST_MS = 30 * DAY_MS
 BUDGET_BYTES = 40_000
 """Some sixty messages: a burst that is due together is more than that."""
 LARGE_BYTES = 1_500
-"""What messages of every third bucket have in them, which are more than twice as large then as the others."""
+"""The size of messages of every third bucket, which makes them more than twice as large as the others."""
 MOST_TO_FILE = 60
 READ_MOST = 25
 TURN_BYTES = READ_MOST * 2 * (LARGE_BYTES + 700)
-"""What a turn reads at most of the intake and of a slot above the first level, where all messages are large."""
+"""The most that a turn reads of the intake, and of a slot above level 1, if all messages are large."""
 
 
 class CrashError(Exception):
-    """The owner is gone, in the middle of a step."""
+    """The owner has crashed in the middle of a step."""
 
 
 def value_of(sent: Sent) -> bytes:
-    """What a message has in it."""
+    """Return the value of a message."""
     if sent.cancels is not None:
         return b""
     return b"x" * (1 if sent.due_ms // GEOMETRY.width_ms % 3 else LARGE_BYTES)
@@ -56,37 +59,39 @@ class Owner:
     """Owners of a partition, one after the other.
 
     Args:
-        choose: all chance.
+        choose: the random source of all choices.
         now_ms: wall time at the start.
+        geometry: of the overflow wheel.
     """
 
-    def __init__(self, choose: Random, now_ms: int) -> None:
+    def __init__(self, choose: Random, now_ms: int, geometry: Geometry = GEOMETRY) -> None:
         self.choose = choose
+        self.geometry = geometry
         self.now_ms = now_ms
         self.judge = Judge()
         self.intake = self.judge.intake
-        # Long-lived logs: so the checkpoint is as long as it becomes in practice.
+        # Offsets of long-lived logs, so that the checkpoint is as long as in practice.
         self.first = self.intake_end = self.choose.choice((0, 10**10))
         self.reader = RequestReader(IntakePolicy(NAME, max_delay_ms=LONGEST_MS))
         self.calm = False
-        """Whether nothing goes wrong any more."""
+        """Whether no more faults are injected."""
         self.broker_forgets = False
-        """Whether a broker is killed, too, and has again what was deleted in its last minute."""
+        """Whether brokers are killed as well, and then have the records again that were deleted in the last minute."""
         self.away: set[str] = set()
         self.apart: set[str] = set()
-        """Targets whose messages are parked: they are away, or were, and others stand in front."""
+        """Targets whose messages are parked, because the target is away or earlier messages are still parked."""
         self.cannot_empty = False
-        """Whether what is done is not deleted for now, whoever asks."""
+        """Whether the brokers refuse to delete done records for now."""
         self.lives = self.copies_used = 0
         self.turned_to_passes = 0
-        """How many slots were found too large while they were read whole."""
+        """How many slots turned out too large while they were read whole."""
         self.full_bytes = 0
-        """What may be held before slots go by passes, with all that comes beside in this turn."""
+        """The memory limit above which slots are read in passes, with all other messages of this turn."""
         self.most_text = 0
         self.filed_to: Counter[int] = Counter()
         """How many messages were filed to each level."""
-        closed_ms = first_closed_ms(GEOMETRY, self.now_ms)
-        birth = Checkpoint(writer=(), released=True, geometry=GEOMETRY, closed_ms=closed_ms)
+        closed_ms = first_closed_ms(geometry, self.now_ms)
+        birth = Checkpoint(writer=(), released=True, geometry=geometry, closed_ms=closed_ms)
         self.store = Store(journal=[(0, encode_copy(self.first, birth.encode()))], journal_end=1)
         self.slots: dict[Source, SlotLog] = {}
         self.take_over()
@@ -94,8 +99,30 @@ class Owner:
             self.slots[source] = SlotLog(self.first, self.first)
         self.take_over()
 
+    # -- what is sent -------------------------------------------------------------------------------------------------
+
+    def send(self, delay_ms: int, target: str) -> int:
+        id_ = str(uuid.UUID(int=self.choose.getrandbits(128), version=4)).encode()
+        headers: Headers = [(TARGET, target.encode()), (DELAY_MS, b"%d" % delay_ms), (ID, id_), ("trace", b"1")]
+        return self._append(Sent(self.now_ms, headers, self.now_ms + delay_ms, target))
+
+    def cancel(self, offset: int) -> None:
+        message = self.intake[offset]
+        if message.cancels is None:
+            id_ = (dict(message.headers)[ID] or b"").decode()
+            headers: Headers = [(CANCEL, str(Handle(NAME, 0, message.due_ms, id_)).encode())]
+            self._append(Sent(self.now_ms, headers, message.due_ms, "", offset))
+
+    def _append(self, sent: Sent) -> int:
+        offset = self.intake_end
+        self.intake[offset] = sent
+        self.intake_end += 1 + (self.choose.random() < 0.1)  # now and then a marker
+        return offset
+
+    # -- its owners ---------------------------------------------------------------------------------------------------
+
     def crash(self) -> None:
-        """Another owner comes; sometimes the group's offsets are gone, or what was deleted is there again."""
+        """Start another owner; sometimes the group's offsets are lost, or deleted records are there again."""
         if self.choose.random() < 0.2:
             self.store.offset = None
             self.copies_used += 1
@@ -120,7 +147,7 @@ class Owner:
         self.journal_end_before = self.store.journal_end
 
     def turn(self) -> bool:
-        """Once around the loop; whether there was anything to do."""
+        """Go once around the loop; return whether there was anything to do."""
         try:
             done = [do() for do in (self.read, self.close, self.read_slots, self.fire, self.retry, self.file)]
             return any([*done, self.empty(), self.tidy()])
@@ -160,7 +187,7 @@ class Owner:
         return max(0, BUDGET_BYTES // 2 - self.state.held_bytes)
 
     def commit_checkpoint(self) -> bool:
-        """With a copy in the journal; whether it committed."""
+        """Commit the checkpoint with a copy in the journal; return whether it was committed."""
         settled = self.state.rest(sums_up=self.choose.random() < 0.5)
         if not self.transact(partial(self.commit, settled, Batch()), self.store.abort):
             return False
@@ -169,7 +196,7 @@ class Owner:
         return True
 
     def read_slots(self) -> bool:
-        """Level 1 as it comes, what is above a little at a time, and not while much waits to be filed."""
+        """Read level 1 at once, and higher levels a little at a time, but not while many messages wait to be filed."""
         for source, position, end in list(self.state.draining.unread(self.room_bytes())):
             self.open.setdefault(source, [position, end])[1] = end
         progress = False
@@ -192,7 +219,7 @@ class Owner:
         return progress
 
     def read_record(self, source: Source, offset: int, record: Filed) -> None:
-        """A slot of which a message takes more than there is room for goes by passes from then on."""
+        """Accept a record; if its message exceeds the memory, the slot is read in passes from then on."""
         state, closed = self.state, self.state.overflow.closed(source)
         held_bytes, to_file, was_whole = state.held_bytes, state.placing.to_file, closed and not closed.passes
         state.draining.accept(source, offset, record.key, record.value, record.headers, self.now_ms)
@@ -218,7 +245,7 @@ class Owner:
         return True
 
     def retry(self) -> bool:
-        """Deliver what is parked for a target that is back, and read again what was shed."""
+        """Deliver parked messages of a target that is back, and read messages again of which only places are kept."""
         state = self.state
         state.parked.shed(BUDGET_BYTES // 4)
         self.apart = self.away | set(state.parked.by_target())
@@ -277,14 +304,14 @@ class Owner:
         return True
 
     def open_from_ms(self, source: Source) -> int:
-        """Where the bucket begins that a slot is open for: each closing is committed before anything is filed."""
+        """Return the begin of the bucket for which a slot is open: each closing is committed before any filing."""
         assert self.store.offset is not None
-        width_ms = GEOMETRY.width_of(source.level)
+        width_ms = self.geometry.width_of(source.level)
         first = decode_checkpoint(self.store.offset[1]).closed_ms[source.level - 1] // width_ms
         return (first + (source.slot - first) % self.state.overflow.slots) * width_ms
 
     def empty(self) -> bool:
-        """Delete what is done, and what the last committed checkpoint does not need."""
+        """Delete done records that the last committed checkpoint does not need."""
         emptied = {} if self.cannot_empty else self.state.overflow.done.to_empty()
         for source, end in emptied.items():
             self.slots[source].trim(end, self.now_ms)
@@ -293,7 +320,7 @@ class Owner:
         return bool(emptied)
 
     def tidy(self) -> bool:
-        """What the maintenance does: note ends of the journal, copy the checkpoint, trim the journal."""
+        """Do the maintenance: note ends of the journal, copy the checkpoint, trim the journal."""
         self.state.note_journal_end(self.journal_end_before)
         self.journal_end_before = self.store.journal_end
         if not self.state.overflow.done.is_unnoted and self.choose.random() > 0.02:
@@ -303,9 +330,9 @@ class Owner:
         return True
 
     def look_at_memory(self) -> None:
-        """A replay is read to its end, whatever it takes; apart from that, what is held is bounded.
+        """Check that the held memory is bounded, except in a replay, which is always read to its end.
 
-        More than the budget is held where a turn begins to read just below it, and then by the number of messages.
+        A turn that begins just below the budget may exceed it by the messages that it reads.
         """
         held = self.state.held_bytes
         if self.state.replaying:
@@ -315,7 +342,7 @@ class Owner:
     # -- transactions ------------------------------------------------------------------------------------------------
 
     def transact(self, commit: Callable[[], None], abort: Callable[[], None]) -> bool:
-        """End a transaction, or crash before or after; whether it committed."""
+        """End a transaction, or crash before or after its end; return whether it committed."""
         fate = "" if self.calm else self.choose.choices(("", "abort", "before", "after"), (94, 2, 2, 2))[0]
         if fate in {"abort", "before"}:
             abort()

@@ -1,6 +1,6 @@
-"""An intake on a real broker, and processes of the service whose pieces run in the test's own thread.
+"""An intake on a real broker, and processes of the service whose parts run in the test's own thread.
 
-So a test can stop a process between any two steps, which no signal does as exactly.
+So a test can stop a process between any two steps, more exactly than by a signal.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,23 +24,22 @@ from tarry.core.request.reader import RequestReader
 from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check
-from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets, ask_committed
-from tarry.kafka.origins import Origins
 from tarry.kafka.patience import patiently
 from tarry.kafka.reader import Reader
-from tarry.kafka.refusals import Shortfalls
 from tarry.kafka.settings import Cluster
-from tarry.kafka.takeover import Answer, ByParts, Identity, TakeOver
 from tarry.kafka.topics import TopicAdmin
-from tarry.kafka.transaction import Transactor, fence
+from tarry.kafka.transaction import Transactor
 from tarry.kafka.types import OffsetMetadata, Place
 from tarry.service.worker import Plan, Worker
+from tarry.service.worker.connections import GroupProducer, open_connections
+from tarry.service.worker.context import Context
 from tarry.service.worker.firing import Firing
 from tarry.service.worker.letters import LetterWriter
 from tarry.service.worker.parking import Parking
 from tarry.service.worker.plan import IntakePlan
 from tarry.service.worker.rereading import Rereading
+from tarry.service.worker.takeovers import TakenOver, TakeOvers
 from tarry.service.worker.targets import Targets
 from tarry.timer import TimingWheel
 from tests.support.brokers import wait_until
@@ -53,7 +52,7 @@ Record = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]] |
 
 
 class Events(list[tuple[str, dict[str, Any]]]):
-    """What a process had to say, for a test to look through."""
+    """The events of a process, for a test to search."""
 
     def __call__(self, event: str, **fields: Any) -> None:
         self.append((event, fields))
@@ -63,18 +62,18 @@ class Events(list[tuple[str, dict[str, Any]]]):
 
 
 class Stage:
-    """One test's intake, group and targets; no topic exists before it is asked for.
+    """One test's intake, group and targets; topics are created on request.
 
     Args:
         bootstrap: the broker, HOST:PORT.
-        name: one that no other test has.
-        partitions: of the intake.
-        until_the_end: closes what was opened here.
+        name: a unique name.
+        partitions: the number of the intake's partitions.
+        until_the_end: closes everything that was opened here.
     """
 
     def __init__(self, bootstrap: str, name: str, partitions: int, until_the_end: ExitStack) -> None:
         self.cluster = Cluster(bootstrap)
-        """Properties of all clients but those that a test makes by itself."""
+        """Properties of all clients, except those that a test creates itself."""
         self.intake = f"{name}.in"
         self.target = f"{name}.out"
         self.group = f"{name}.group"
@@ -111,14 +110,14 @@ class Stage:
         self.admin.incremental_alter_configs([resource])[resource].result(30)
 
     def count(self, topic: str) -> int:
-        """Partitions of a topic that all answer; 0 where there is none."""
+        """Return the number of a topic's partitions, if all have answering leaders; 0 if there is no such topic."""
         found = self.admin.list_topics(timeout=5).topics.get(topic)
         if found is None or found.error is not None:
             return 0
         return len([one for one in found.partitions.values() if one.leader >= 0 and one.error is None])
 
     def make_intake(self, *, born: bool = True, fixed_delay: bool = False) -> None:
-        """The intake and the topics beside it, as the service makes them where they are missing; and the target."""
+        """Create the intake and its other topics as the service does, if they are missing, and the target."""
         make_or_check(
             TopicAdmin(self.admin),
             self.intake,
@@ -137,7 +136,7 @@ class Stage:
         birth.give(self.intake, self.partitions, GEOMETRY)
 
     def adopt(self) -> list[str]:
-        """What a start with `--adopt` does; why it did."""
+        """Do what a start with `--adopt` does; return the reasons."""
         events = Events()
         with closing(Adoption(self.cluster, self.group, SystemClock())) as adoption:
             adoption.adopt(self.intake, self.partitions, GEOMETRY, events)
@@ -169,7 +168,7 @@ class Stage:
 
     @contextmanager
     def transaction(self, topic: str, values: Sequence[bytes]) -> Iterator[Transactor]:
-        """A stranger's transaction with some records in it, left open."""
+        """Open a transaction of another producer with some records, and leave it open."""
         transactor = Transactor(self.cluster, f"{self.group}.stranger")
         transactor.renew()
         before = self.end(topic)
@@ -177,33 +176,33 @@ class Stage:
             transactor.begin()
             for value in values:
                 transactor.produce(topic, 0, None, value, None, lambda _error, _record: None)
-            # An abort would take back what is not in the log yet.
+            # An abort would drop records that are not in the log yet.
             wait_until(lambda: self.end(topic) == before + len(values), "the records are in the log")
             yield transactor
         finally:
             transactor.close()
 
     def committed(self, *topics: str) -> "Inbox":
-        """What a read_committed reader gets of these topics."""
+        """Return the records of these topics that a read_committed reader gets."""
         return self.until_the_end.enter_context(inbox(self.cluster, topics))
 
     def end(self, topic: str, partition: int = 0) -> int:
         return self.offsets.ends([(topic, partition)], committed=False)[topic, partition]
 
     def watermarks(self) -> dict[Place, OffsetMetadata]:
-        """What the group has committed, once no transaction that commits any of it is open."""
+        """Return the group's committed offsets, once no open transaction holds one of them."""
         return patiently(lambda: ask_committed(self._asker, self.places), SystemClock(), PATIENCE_S)
 
     # -- processes -----------------------------------------------------------------------------------------------------
 
     def process(self, name: str) -> "Process":
-        """A process of the service, a member of the group that owns all partitions when it returns."""
+        """Start a process of the service, and wait until it is a member of the group and owns all partitions."""
         process = self.newcomer(name)
         process.join()
         return process
 
     def newcomer(self, name: str) -> "Process":
-        """A process that has asked to join the group, and has heard nothing yet."""
+        """Start a process that has sent its join request, and has no answer yet."""
         process = Process(self, f"{self.group}.{name}")
         self.until_the_end.callback(process.bury)
         self.until_the_end.callback(process.die)
@@ -212,7 +211,7 @@ class Stage:
     def worker(
         self, clock: Clock | None = None, *, protocol: Literal["classic", "consumer"] = "classic", **plan: Any
     ) -> "Running":
-        """The whole loop, to be turned by the test."""
+        """Return a worker with the whole loop, which the test turns."""
         plan = {"member": self.cluster.member(self.group, protocol, None), **plan}
         running = Running(self, clock or SystemClock(), plan)
         self.until_the_end.callback(running.close)
@@ -220,22 +219,31 @@ class Stage:
 
 
 class Process:
-    """The pieces of one process of the service."""
+    """The parts of one process of the service."""
 
     def __init__(self, stage: Stage, name: str) -> None:
         self.stage = stage
         self.events = Events()
         self.owned: set[Place] = set()
-        self.transactor = Transactor(stage.cluster, name)
         self.states: dict[Place, PartitionState] = {}
-        self.shortfalls = Shortfalls(SystemClock())
         self._alive = True
-        self.membership = Membership(
-            stage.cluster.clients,
-            stage.cluster.member(stage.group, "classic", None),
-            [stage.intake],
-            lambda text: self.events("warning", text=text),
+        plan = Plan(
+            cluster=stage.cluster,
+            group=stage.group,
+            member=stage.cluster.member(stage.group, "classic", None),
+            name=name,
+            intakes={stage.intake: IntakePlan(stage.reader, False, GEOMETRY, 3_600_000)},
+            tick_ms=1,
+            wheel_size=64,
+            memory_budget_bytes=1 << 30,
+            interval_ms=5,
+            most=1_000,
         )
+        context = Context(SystemClock(), self.events)
+        self.connections = open_connections(plan, context)
+        self.transactor = self.connections.firing
+        self.membership = self.connections.membership
+        self._taking_over = TakeOvers(plan, self.connections, context)
         self.membership.join(self)
 
     def assigned(self, places: Sequence[Place]) -> None:
@@ -255,30 +263,18 @@ class Process:
         wait_until(owns_all, "the process owns all partitions")
 
     def take_over(self) -> dict[Place, Recovered]:
-        """All partitions, in the order of the service."""
+        """Take over all partitions, with the steps in the service's order."""
         return patiently(self.try_to_take_over, SystemClock(), PATIENCE_S)
 
     def try_to_take_over(self) -> dict[Place, Recovered]:
         self.membership.poll()
-        journal = Reader(self.stage.cluster, lambda text: self.events("warning", text=text))
-        take_over = TakeOver(
-            self.membership,
-            self.stage.offsets,
-            Origins(self.stage.admin),
-            self.shortfalls,
-            journal,
-            Identity((self.transactor.transactional_id,), frozenset(), {self.stage.intake: GEOMETRY}),
-            partial(fence, self.stage.cluster),
-            SystemClock(),
-            self.events,
-        )
-        try:
-            take_over.prove(self.stage.places)
-            if not self.transactor.started:
-                self.transactor.renew()
-            return through(take_over.run(self.stage.places))
-        finally:
-            journal.close()
+        self._taking_over.prove(self.stage.places)
+        self._taking_over.begin(self.stage.places, SystemClock().monotonic_ms())
+        while True:
+            for outcome in self._taking_over.turn():
+                if isinstance(outcome, TakenOver):
+                    return dict(outcome.recovered)
+                raise outcome.error
 
     def serve(self, recovered: Mapping[Place, Recovered]) -> None:
         """Read every partition to its end."""
@@ -296,7 +292,7 @@ class Process:
                 state.arrivals.reach(self.stage.end(*place))
 
     def fire(self, at_most: int = 1_000, *, later_ms: int = 0) -> int:
-        """One firing transaction of what is due by then."""
+        """Run one firing transaction with all messages that are due by a time."""
         clock = Later(later_ms)
         ready = [state for state in self.states.values() if state.collect(clock.now_ms())]
         return self._firing(clock, at_most).fire(ready)
@@ -310,14 +306,14 @@ class Process:
         targets = Targets(ask, ask)
         rereading = Rereading(lambda: Reader(cluster, lambda text: self.events("warning", text=text)), 1 << 30)
         clients, apart = cluster.clients, Transactor(cluster, f"{self.transactor.transactional_id}-dead")
-        letters = LetterWriter(apart, clients, self.membership, clock, self.events)
-        parking = Parking(
-            self.transactor, self.membership, targets, letters, rereading, clients, clock, at_most, self.events
-        )
-        return Firing(self.transactor, self.membership, targets, parking, letters, clock, at_most, self.events)
+        context = Context(clock, self.events)
+        letters = LetterWriter(GroupProducer(apart, self.membership), clients, context)
+        ours = GroupProducer(self.transactor, self.membership)
+        parking = Parking(ours, clients, targets, letters, rereading, at_most, context)
+        return Firing(ours, targets, parking, letters, at_most, 0, context)
 
     def open_a_firing_transaction(self, value: bytes) -> None:
-        """What a process has open when it dies between step 4 and step 5: a delivery, a journal record, an offset."""
+        """Open the transaction of a process that dies between steps 4 and 5: delivery, journal record, offset."""
         journal = f"{self.stage.intake}.journal"
         ends = {topic: self.stage.end(topic) for topic in (self.stage.target, journal)}
         self.transactor.begin()
@@ -330,29 +326,22 @@ class Process:
         self.transactor.send_offsets(offsets, self.membership.metadata())
 
     def die(self) -> None:
-        """Be gone from the group, and leave open what is open: no release, no abort."""
+        """Leave the group without a release or an abort, so that the transaction stays open."""
         if self._alive:
             self._alive = False
             self.membership.close()
 
     def bury(self) -> None:
-        """Close what a dead process would not have closed: only now, for it would abort the open transaction."""
-        with suppress(KafkaException):
-            self.transactor.close()
-
-
-def through(course: ByParts[Answer]) -> Answer:
-    """Take a course of parts to its end, with nothing in between."""
-    while True:
-        try:
-            next(course)
-        except StopIteration as end:
-            answer: Answer = end.value
-            return answer
+        """Close the clients of a dead process, only at the end, because closing aborts the open transaction."""
+        for transactor in self.connections.transactors:
+            with suppress(KafkaException):
+                transactor.close()
+        self.connections.reader.close()
+        self.connections.offsets.close()
 
 
 class Later:
-    """The machine's clock, so many milliseconds ahead."""
+    """The machine's clock plus a number of milliseconds."""
 
     def __init__(self, later_ms: int) -> None:
         self._clock = SystemClock()
@@ -369,7 +358,7 @@ class Later:
 
 
 class Running:
-    """A worker that goes round as often as the test says."""
+    """A worker whose loop the test turns."""
 
     def __init__(self, stage: Stage, clock: Clock, plan: Mapping[str, Any]) -> None:
         self.events = Events()
@@ -409,7 +398,7 @@ class Running:
 
 
 class Inbox:
-    """Committed records of some topics, as they come."""
+    """The committed records of some topics, in the order of their arrival."""
 
     def __init__(self, consumer: Consumer, starts: Mapping[Place, int]) -> None:
         self.records: list[Message[Any, Any]] = []
@@ -417,7 +406,7 @@ class Inbox:
         self._open = set(starts)
 
     def poll(self, wait_s: float = 0.0) -> "list[Message[Any, Any]]":
-        """Everything that has come so far."""
+        """Return all records that have come so far."""
         for record in self._consumer.consume(1_000, wait_s):
             error = record.error()
             if error is None:
@@ -445,10 +434,10 @@ def inbox(
     """Read topics, or partitions from an offset each, as a read_committed reader does.
 
     Args:
-        cluster: where.
-        topics: what.
-        starts: partitions and offsets; else all from the beginning.
-        trimmed: whether records may be deleted meanwhile: then it goes on behind them.
+        cluster: the cluster.
+        topics: the topics to read.
+        starts: partitions and the offsets to begin at; None: all partitions from the beginning.
+        trimmed: whether records may be deleted meanwhile; the reader then continues behind them.
     """
     consumer = Consumer({**cluster.reader(), **({"auto.offset.reset": "earliest"} if trimmed else {})})
     try:
@@ -467,7 +456,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, bootstrap: str, unique_name: Callable[[str], str]) -> Iterator[Stage]:
-    """A stage: of one partition, and without topics, where the marker `stage` does not say otherwise."""
+    """A stage with one partition and without topics, unless the marker `stage` says otherwise."""
 
     def begin(partitions: int = 1, *, intake: bool = False) -> Stage:
         begun = Stage(bootstrap, unique_name("stage"), partitions, until_the_end)

@@ -12,7 +12,7 @@ PLACE = ("t", 0)
 MANY = 200
 
 
-class Stage:
+class TrimmedLog:
     """A log of which the first half is deleted, and its reader."""
 
     def __init__(self) -> None:
@@ -27,14 +27,14 @@ class Stage:
 
 
 def test_a_log_that_no_longer_holds_what_comes_next_is_an_error() -> None:
-    stage = Stage()
+    stage = TrimmedLog()
     stage.reader.open({PLACE: 50})
     with pytest.raises(UsageError, match="t/0 no longer holds the records that come next"):
         stage.reader.read(10, 1)
 
 
-def test_what_was_so_when_it_was_read_before_is_a_warning() -> None:
-    stage = Stage()
+def test_an_error_of_an_earlier_read_of_the_partition_is_only_a_warning() -> None:
+    stage = TrimmedLog()
     stage.reader.open({PLACE: 50})
     stage.reader.shut([PLACE])
     stage.reader.open({PLACE: 150})

@@ -50,7 +50,7 @@ class Ears:
         return getattr(self._clients, name)
 
 
-class Stage:
+class ReadTopic:
     """A topic of two partitions, its reader, and what that got."""
 
     def __init__(self) -> None:
@@ -80,11 +80,11 @@ class Stage:
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> ReadTopic:
+    return ReadTopic()
 
 
-def test_a_client_that_stops_fetching_is_replaced_and_nothing_is_read_twice_or_passed_over(stage: Stage) -> None:
+def test_a_client_that_stops_fetching_is_replaced_and_nothing_is_read_twice_or_passed_over(stage: ReadTopic) -> None:
     stage.put(0, b"a", b"b")
     stage.put(1, b"x")
     stage.read_for(1_000)
@@ -97,17 +97,17 @@ def test_a_client_that_stops_fetching_is_replaced_and_nothing_is_read_twice_or_p
     assert first.is_closed
     assert sorted(stage.got) == [(0, b"a"), (0, b"b"), (0, b"c"), (1, b"x"), (1, b"y"), (1, b"z")]
     [warning] = stage.warnings
-    assert warning.endswith("its consumer is made anew")
+    assert warning.endswith("its consumer is replaced")
 
 
-def test_a_client_for_which_there_is_nothing_is_kept(stage: Stage) -> None:
+def test_a_client_for_which_there_is_nothing_is_kept(stage: ReadTopic) -> None:
     stage.put(0, b"a")
     stage.read_for(5 * STALL_MS)
     assert len(stage.ears.made) == 1
     assert stage.warnings == []
 
 
-def test_one_that_is_paused_is_kept_and_stays_paused_in_the_next(stage: Stage) -> None:
+def test_a_paused_partition_is_kept_and_stays_paused_in_the_new_consumer(stage: ReadTopic) -> None:
     stage.read_for(1_000)
     stage.reader.pause([("t", 1)])
     stage.put(1, b"later")
@@ -123,7 +123,7 @@ def test_one_that_is_paused_is_kept_and_stays_paused_in_the_next(stage: Stage) -
     assert stage.got == [(0, b"a"), (1, b"later")]
 
 
-def test_who_did_not_read_for_a_while_has_not_waited(stage: Stage) -> None:
+def test_a_reader_that_did_not_read_for_a_while_has_not_waited(stage: ReadTopic) -> None:
     stage.read_for(1_000)
     stage.put(0, b"a")
     stage.clock.advance(2 * STALL_MS)
@@ -132,7 +132,7 @@ def test_who_did_not_read_for_a_while_has_not_waited(stage: Stage) -> None:
     assert stage.got == [(0, b"a")]
 
 
-def test_what_was_fetched_and_waits_for_its_reader_is_no_silence(stage: Stage) -> None:
+def test_fetched_records_that_wait_for_the_reader_are_no_stall(stage: ReadTopic) -> None:
     stage.put(0, *[b"%d" % number for number in range(5 * STALL_MS // 100)])
     stage.put(1, b"last")
     stage.read_for(4 * STALL_MS, most=1)
@@ -141,7 +141,7 @@ def test_what_was_fetched_and_waits_for_its_reader_is_no_silence(stage: Stage) -
     assert len(stage.got) == 5 * STALL_MS // 100 + 1
 
 
-def test_where_another_client_does_not_help_the_next_one_comes_later_and_later(stage: Stage) -> None:
+def test_where_another_client_does_not_help_the_next_one_comes_later_and_later(stage: ReadTopic) -> None:
     stage.read_for(1_000)
     stage.ears.born_deaf = True
     stage.ears.made[0].is_deaf = True

@@ -25,7 +25,7 @@ def said(
     return found or ""
 
 
-def test_what_ends_where_it_is_done_is_well() -> None:
+def test_a_log_that_ends_at_its_done_offsets_is_accepted() -> None:
     assert said(PLAIN, low=9) == said(PLAIN, done=DoneSet([(3, 9)], 0)) == said(DRAINING) == said(EMPTYING) == ""
     assert said(PLAIN, of_slot=DoneSet([(0, 9)], 0)) == ""
 
@@ -53,11 +53,11 @@ def test_an_end_is_believed_when_it_lasts_and_forgotten_when_it_does_not() -> No
     clock = ManualClock()
     shortfalls = Shortfalls(clock)
     with pytest.raises(RetriableError, match="too soon"):
-        shortfalls.judge({PLACE: "too soon", OTHER: None})
+        shortfalls.check({PLACE: "too soon", OTHER: None})
     clock.advance(SURE_AFTER_MS - 1)
-    shortfalls.judge({PLACE: None, OTHER: None})
+    shortfalls.check({PLACE: None, OTHER: None})
     with pytest.raises(RetriableError):
-        shortfalls.judge({PLACE: "too soon"})
+        shortfalls.check({PLACE: "too soon"})
     clock.advance(SURE_AFTER_MS)
     with pytest.raises(UsageError, match="too soon"):
-        shortfalls.judge({PLACE: "too soon"})
+        shortfalls.check({PLACE: "too soon"})

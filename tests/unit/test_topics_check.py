@@ -43,7 +43,7 @@ def test_each_partition_of_the_intake_has_one_beside_it_and_a_ring_of_buckets_in
 
 
 @pytest.mark.parametrize("name", ["in", "in" + JOURNAL, "in" + DEAD, WHEEL_1, WHEEL_2])
-def test_what_a_recovery_or_a_person_needs_is_kept_for_ever(name: str) -> None:
+def test_topics_that_a_recovery_or_an_operator_needs_have_no_retention(name: str) -> None:
     config = topics()[name].config
     assert (config["cleanup.policy"], config["retention.ms"], config["retention.bytes"]) == ("delete", "-1", "-1")
 
@@ -54,7 +54,7 @@ def test_a_record_of_the_largest_size_fits_the_topics_beside_with_headers_added(
     assert HEADROOM_BYTES == 65_536
 
 
-def test_what_the_service_sends_as_one_batch_fits_beside_an_intake_of_small_messages() -> None:
+def test_the_services_largest_batch_fits_into_the_topics_of_an_intake_of_small_messages() -> None:
     small = topics(max_bytes=20_000)
     for name in ("in" + RESULTS, "in" + JOURNAL, "in" + DEAD, WHEEL_1, WHEEL_2):
         assert small[name].extra["max.message.bytes"] == str(BATCH_BYTES)

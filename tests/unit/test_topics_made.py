@@ -26,7 +26,7 @@ class Admin:
         return answers
 
 
-def test_what_is_made_is_told_of_also_beside_one_that_is_refused() -> None:
+def test_created_topics_are_reported_even_if_another_is_refused() -> None:
     told: list[str] = []
     admin: Any = Admin(b=KafkaError.TOPIC_ALREADY_EXISTS, c=KafkaError.INVALID_REPLICATION_FACTOR)
     topics = TopicAdmin(admin, told.append)

@@ -36,7 +36,7 @@ from tarry.core.progress.origin import Origin
 from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.source import Source
 from tarry.core.request.reader import RequestReader
-from tarry.core.wheel.overflow import Overflow
+from tarry.core.wheel.overflow import OverflowWheel
 from tarry.core.window.arrivals import Arrivals
 from tarry.core.window.drained_records import DrainedRecords
 from tarry.core.window.hot_window import HotWindow
@@ -86,7 +86,7 @@ class PartitionState:
         self.partition = partition
         width_ms = recovered.checkpoint.geometry.width_ms
         memory = self._memory = Memory()
-        overflow = self.overflow = Overflow(recovered.checkpoint, recovered.buckets)
+        overflow = self.overflow = OverflowWheel(recovered.checkpoint, recovered.buckets)
         letters = self.letters = Letters(memory, overflow.stay)
         ready = self._ready = Ready(letters)
         intake_log = self._intake_log = IntakeProgress(recovered, keeps_order=keeps_order)
@@ -94,8 +94,8 @@ class PartitionState:
             lambda: overflow.gate, lambda: intake_log.known_below, new_wheel, ready, memory, width_ms, now_ms
         )
         placing = self.placing = Placing(hot, overflow, width_ms, intake_log.holds_up)
-        self.arrivals = Arrivals(intake, partition, reader, intake_log, hot, placing, ready, memory)
-        self.draining = DrainedRecords(intake, partition, overflow, hot, placing, ready, memory)
+        self.arrivals = Arrivals(self.place, reader, intake_log, hot, placing, ready, memory)
+        self.draining = DrainedRecords(self.place, overflow, hot, placing, ready, memory)
         self.parked = Parked(memory, self._hot.let_go)
         self._progress = Progress(recovered.checkpoint, intake_log, overflow)
 

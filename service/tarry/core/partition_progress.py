@@ -14,7 +14,7 @@ from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.journal import encode_copy, encode_done, encode_ranges
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.source import INTAKE, Offsets
-from tarry.core.wheel.overflow import Overflow
+from tarry.core.wheel.overflow import OverflowWheel
 
 RANGES_A_RECORD = 10_000
 """The most ranges in one record of a summary."""
@@ -34,7 +34,7 @@ class Progress:
 
     __slots__ = ("_base", "_intake", "_is_noted", "_journal_end", "_overflow", "_summed_up_at")
 
-    def __init__(self, base: Checkpoint, intake: IntakeProgress, overflow: Overflow) -> None:
+    def __init__(self, base: Checkpoint, intake: IntakeProgress, overflow: OverflowWheel) -> None:
         self._base = base
         self._intake = intake
         self._overflow = overflow

@@ -6,7 +6,7 @@ topics of the levels are still those that they were filed to:
 
     a checkpoint of this cluster   the new checkpoint keeps which buckets are closed, and how far the slots of unchanged
                                    levels are done
-    no checkpoint of this cluster  all buckets begin anew, as in a new intake
+    no checkpoint of this cluster  all buckets begin again, as in a new intake
     in any case                    the journal's records so far do not count any more: the pointers move to its end
 
 So no message is lost that a log still holds, and a message that is delivered again has the same id.
@@ -19,10 +19,11 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 
 from tarry.clock import Clock
 from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry
+from tarry.core.progress.recovery import Kept
 from tarry.core.progress.source import Source
 from tarry.core.wheel.levels import first_closed_ms
 from tarry.errors import UsageError
-from tarry.kafka.copies import Kept, write_copies
+from tarry.kafka.copies import write_copies
 from tarry.kafka.errors import error_of
 from tarry.kafka.patience import patiently
 from tarry.kafka.refusals import SURE_AFTER_MS

@@ -104,7 +104,8 @@ class Backlog:
     def buckets_of(self, due_ms: int) -> list[Bucket]:
         """Return the buckets in which a message may lie on its way down, the highest level first.
 
-        There is one for each level; before them the bucket that it would be filed to now, if that is another one.
+        There is one for each level. The bucket to which the message would be filed now comes first, if it is not one
+        of these.
         """
         levels, checkpoint = self.levels, self.checkpoint
         if levels is None or checkpoint is None:

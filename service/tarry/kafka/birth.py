@@ -10,8 +10,9 @@ from confluent_kafka.admin import AdminClient
 from tarry.clock import Clock
 from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode_checkpoint
 from tarry.core.progress.origin import Origin
+from tarry.core.progress.recovery import Kept
 from tarry.core.wheel.levels import first_closed_ms
-from tarry.kafka.copies import Kept, write_copies
+from tarry.kafka.copies import write_copies
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
 from tarry.kafka.partition_logs import journal_of

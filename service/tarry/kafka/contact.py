@@ -54,8 +54,8 @@ class Contact:
             within_s: how long to wait.
 
         Returns:
-            The brokers' error about the topic, or None. That they do not know the topic is returned only if they say so
-            for all that time: not all brokers know a new topic at once.
+            The brokers' error about the topic, or None. It returns "unknown topic" only if the brokers answer so until
+            `within_s` is over, because some brokers may not know a new topic yet.
 
         Raises:
             RetriableError: no broker answers at the address.

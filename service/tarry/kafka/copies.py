@@ -1,4 +1,4 @@
-"""Copies of checkpoints in a journal: which of them counts, and writing one while no process serves the partition.
+"""Writing a copy of a checkpoint into a journal while no process serves the partition.
 
 The owner of a partition writes copies in its transactions.
 """
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError
 
-from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.journal import encode_copy
+from tarry.core.progress.recovery import Kept
 from tarry.errors import UsageError
 from tarry.kafka.partition_logs import journal_of
 from tarry.kafka.settings import Cluster
@@ -16,19 +16,6 @@ from tarry.kafka.types import Place
 
 FLUSH_TIMEOUT_S = 30.0
 """How long writing the copies may take."""
-
-Kept = tuple[int, Checkpoint]
-"""A low watermark, and the checkpoint that goes with it."""
-
-
-def is_later(copy: Kept, other: Kept | None) -> bool:
-    """Return whether a copy that comes after another one in the journal replaces it.
-
-    When an intake is adopted, the low watermark goes back; the pointer never does. The order in the journal alone does
-    not decide: a first checkpoint (`birth`) may be written late, by a process that began before the partition had any
-    owner.
-    """
-    return other is None or (copy[1].pointer, copy[0]) >= (other[1].pointer, other[0])
 
 
 def write_copies(cluster: Cluster, copies: Mapping[Place, Kept]) -> None:

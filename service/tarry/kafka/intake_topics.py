@@ -144,7 +144,7 @@ def make_or_check(
     Raises:
         UsageError: a topic differs from its required configuration, or cannot be created.
     """
-    checked = check(admin, intake, partitions, replication, geometry, fixed_delay=fixed_delay)
+    checked = compare_topics(admin, intake, partitions, replication, geometry, fixed_delay=fixed_delay)
     for one in checked:
         if one.faults:
             raise UsageError(one.faults[0])
@@ -191,7 +191,7 @@ def _wheel_topics(intake: str, geometry: Geometry) -> list[str]:
     return [wheel_topic(intake, level) for level in range(1, geometry.levels + 1)]
 
 
-def check(
+def compare_topics(
     admin: TopicAdmin, intake: str, partitions: int, replication: int, geometry: Geometry, *, fixed_delay: bool
 ) -> list[Checked]:
     """Compare the topics of an intake with their required configuration, the intake last."""

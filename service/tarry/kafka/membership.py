@@ -81,11 +81,11 @@ class Membership:
 
     @property
     def joined(self) -> bool:
-        """Whether the group has accepted us, under KIP-848, where it may do so without a call of `Rebalances`.
+        """Whether a KIP-848 group has accepted us; always false with the classic protocol.
 
-        Under KIP-848 there is no callback for an empty assignment, but the member's epoch changes. With the classic
-        protocol this is always false: `assigned` is called in any case, and the metadata changes too early, because the
-        member id comes before the generation.
+        Under KIP-848 no callback reports an empty assignment, but the member's epoch changes. The classic protocol
+        calls `assigned` in any case. Its metadata would change too early, because the member id comes before the
+        generation.
         """
         return self._incremental and bool(self._consumer.consumer_group_metadata() != self._metadata_outside)
 

@@ -94,24 +94,24 @@ class Offsets:
         """Return the first offset of each log whose timestamp is at or after a time in ms; -1 if there is none."""
         return self._results(self._list_since(places))
 
-    def ask_since(self, places: Mapping[Place, int]) -> "Pending":
+    def ask_since(self, places: Mapping[Place, int]) -> "PendingAnswers":
         """Ask as `since` does, without waiting for the answer."""
-        return Pending(self._list_since(places))
+        return PendingAnswers(self._list_since(places))
 
     def _list_since(self, places: Mapping[Place, int]) -> "dict[TopicPartition, Future[Any]]":
         request = {TopicPartition(*place): OffsetSpec.for_timestamp(at_ms) for place, at_ms in places.items()}
         return self._admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S)
 
-    def ask_ends(self, places: Iterable[Place], *, committed: bool = False) -> "Pending":
+    def ask_ends(self, places: Iterable[Place], *, committed: bool = False) -> "PendingAnswers":
         """Ask as `ends` does, without waiting for the answer."""
-        return Pending(self._ask(places, _LATEST, committed=committed))
+        return PendingAnswers(self._ask(places, _LATEST, committed=committed))
 
-    def trim(self, below: Mapping[Place, int]) -> "Pending":
+    def trim(self, below: Mapping[Place, int]) -> "PendingAnswers":
         """Delete the records below an offset of each partition, without waiting for the answer."""
         request = [TopicPartition(*place, offset) for place, offset in below.items()]
         if not request:
-            return Pending({})
-        return Pending(self._admin.delete_records(request, request_timeout=REQUEST_TIMEOUT_S))
+            return PendingAnswers({})
+        return PendingAnswers(self._admin.delete_records(request, request_timeout=REQUEST_TIMEOUT_S))
 
     def _ask(
         self, places: Iterable[Place], spec: OffsetSpec, *, committed: bool
@@ -125,7 +125,7 @@ class Offsets:
             return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
 
 
-class Pending:
+class PendingAnswers:
     """Answers under way, which the loop takes later, without waiting."""
 
     def __init__(self, futures: "dict[TopicPartition, Future[Any]]") -> None:

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaException, TopicCollection, Uuid
 from confluent_kafka.admin import AdminClient
 
 from tarry.core.progress.checkpoint import Geometry
-from tarry.core.progress.origin import Origin, topics_of
+from tarry.core.progress.origin import Origin, identified_topics
 from tarry.errors import LogError, RetriableError
 from tarry.kafka.errors import error_of, group_errors, translate_group
 from tarry.kafka.refusals import another_origin
@@ -51,7 +51,7 @@ class Origins:
 
     def ask(self, geometries: Mapping[str, Geometry]) -> "AskedOrigins":
         """Ask as `of` does, without waiting for the answers."""
-        names = {intake: topics_of(intake, geometry.levels) for intake, geometry in geometries.items()}
+        names = {intake: identified_topics(intake, geometry.levels) for intake, geometry in geometries.items()}
         cluster = self._admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
         topics: dict[str, Future[TopicDescription]] = {}
         if asked := [name for some in names.values() for name in some]:

@@ -35,7 +35,7 @@ REQUEST_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LogStates:
     """The state of the logs; one line for each partition that cannot be served.
 
     Attributes:
@@ -68,7 +68,7 @@ class OwnLogs:
         self._look_at_ms = 0
         self._missing_since_ms: dict[Place, int] = {}
 
-    def turn(self, places: Iterable[Place]) -> Seen | None:
+    def turn(self, places: Iterable[Place]) -> LogStates | None:
         """Ask about the logs, or take the answers, without waiting.
 
         Args:
@@ -93,7 +93,7 @@ class OwnLogs:
             self._asked = self._ask(places)
         return None
 
-    def look(self, places: Iterable[Place]) -> Seen:
+    def look(self, places: Iterable[Place]) -> LogStates:
         """Ask now, and wait for the answers.
 
         Raises:
@@ -102,7 +102,7 @@ class OwnLogs:
         wanted = list(places)
         return self._confirmed(wanted, _state_of(wanted, self._geometry, self._ask(wanted)))
 
-    def _confirmed(self, places: Iterable[Place], seen: Seen) -> Seen:
+    def _confirmed(self, places: Iterable[Place], seen: LogStates) -> LogStates:
         """Return the state, with a log counted as away until it was missing for `SURE_AFTER_MS`."""
         now_ms = self._clock.monotonic_ms()
         sure: dict[Place, str] = {}
@@ -113,7 +113,7 @@ class OwnLogs:
                 continue
             since_ms = self._missing_since_ms.setdefault(place, now_ms)
             (sure if now_ms - since_ms >= SURE_AFTER_MS else doubtful)[place] = seen.missing[place]
-        return Seen({**seen.away, **doubtful}, sure, seen.unreadable)
+        return LogStates({**seen.away, **doubtful}, sure, seen.unreadable)
 
     def _ask(self, places: Iterable[Place]) -> dict[str, Future[TopicDescription]]:
         intakes = {intake for intake, _ in places}  # all partitions of an intake use the same topics
@@ -128,7 +128,7 @@ class OwnLogs:
 
 def _state_of(
     places: Iterable[Place], geometry: Mapping[str, Geometry], asked: Mapping[str, "Future[TopicDescription]"]
-) -> Seen:
+) -> LogStates:
     """Return the state of the logs from the answers.
 
     Raises:
@@ -137,7 +137,7 @@ def _state_of(
     # By topic: whether each partition has a leader, or why that may not be known. A topic of an intake that was
     # assigned after the question has no answer.
     answers = {topic: _answer(topic, future) for topic, future in asked.items()}
-    seen = Seen()
+    seen = LogStates()
     for place in places:
         for log in logs_of(place, geometry[place[0]]):
             leaders = answers.get(log[0])
@@ -173,6 +173,7 @@ def _missing(place: Place, log: Place, partitions: int) -> str:
             "(docs/operations.md, Partitions set aside)"
         )
     return (
-        f"{log[0]} has {partitions} partitions and no {log[1]}, which {place[0]}/{place[1]} needs: was the intake"
-        " grown? Keys have moved to other partitions (docs/operations.md, Partitions set aside)"
+        f"{log[0]} has {partitions} partitions and no partition {log[1]}, which {place[0]}/{place[1]} needs: were"
+        " partitions added to the intake? Keys have moved to other partitions"
+        " (docs/operations.md, Partitions set aside)"
     )

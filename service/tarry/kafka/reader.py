@@ -184,8 +184,8 @@ class Reader:
         if not stalled:
             return
         topic, partition = stalled[0]
-        self._on_warning(f"nothing came of {topic}/{partition} though there is something: its consumer is made anew")
-        with group_errors("make a consumer anew"):
+        self._on_warning(f"no records came from {topic}/{partition}, although it has some: its consumer is replaced")
+        with group_errors("replace a consumer"):
             consumer = self._clients.consumer(self._properties)
         self._begin(consumer, self._positions)
         if self._paused:

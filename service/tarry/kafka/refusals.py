@@ -52,7 +52,7 @@ def intake_cut(place: Place, start: int, low: int) -> str | None:
         return None
     return (
         f"{place[0]}/{place[1]} holds offsets from {start} on, and {low} is the first that is not done: records were "
-        f"deleted that nobody had delivered; {ADOPT}"
+        f"deleted that were not delivered; {ADOPT}"
     )
 
 
@@ -109,11 +109,11 @@ class Shortfalls:
         self._since_ms: dict[Place, int] = {}
 
     def forget(self, places: Iterable[Place]) -> None:
-        """Forget partitions that belong to another member: when they come back, an end may lag anew."""
+        """Forget partitions that belong to another member: when they come back, an end may lag again."""
         for place in places:
             self._since_ms.pop(place, None)
 
-    def judge(self, found: Mapping[Place, str | None]) -> None:
+    def check(self, found: Mapping[Place, str | None]) -> None:
         """Refuse partitions whose logs end too soon: for now, and permanently after `SURE_AFTER_MS`.
 
         Args:

@@ -6,6 +6,7 @@ last and override them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 from tarry.errors import ConfigError
@@ -28,8 +29,8 @@ TRANSACTION_TIMEOUT_MS = 30_000
 MAX_POLL_INTERVAL_MS = 45_000
 """How long the loop may not poll the group, and how long a classic group waits for a member that does not rejoin.
 
-The client waits as long for the answer to a join request: on a connection that swallows data, no member serves until
-then. The supervisor ends a loop that hangs much sooner.
+The client also waits this long for the answer to a join request. If a connection loses the request, no member serves
+during that time. If the loop hangs, the supervisor ends it much sooner.
 """
 
 MESSAGE_TIMEOUT_MS = 5_000
@@ -54,6 +55,12 @@ QUEUE_KBYTES = 65_536
 """How much a reader fetches ahead."""
 
 
+Options = Mapping[str, str | int | float | bool]
+"""librdkafka properties, by name."""
+
+NO_OPTIONS: Options = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """The address of a cluster, and the properties of its clients.
@@ -67,7 +74,7 @@ class Cluster:
     """
 
     bootstrap_servers: str
-    options: Mapping[str, str | int | float | bool] = field(default_factory=dict, repr=False)
+    options: Options = field(default_factory=dict, repr=False)
     clients: Clients = LIBRARY
     reads_as: str = "tarry-reader"
 

@@ -11,7 +11,7 @@ read returns as many records as it asked for.
 from collections.abc import Mapping
 
 from tarry.clock import Clock
-from tarry.kafka.offsets import Offsets, Pending
+from tarry.kafka.offsets import Offsets, PendingAnswers
 from tarry.kafka.types import Place
 
 STALL_MS = 10_000
@@ -41,7 +41,7 @@ class StallWatch:
         """The position of each partition, and since when it has not moved."""
         self._patience_ms: dict[Place, int] = {}
         """The increased waiting time of partitions for which a new consumer has not helped yet."""
-        self._asked: Pending | None = None
+        self._asked: PendingAnswers | None = None
 
     def look(self, positions: Mapping[Place, int], *, is_drained: bool) -> list[Place]:
         """Check the partitions that are being read, without waiting; call this at each read.

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from tarry.clock import Clock
 from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode_checkpoint
-from tarry.core.progress.done_set import DoneSet, add_done
 from tarry.core.progress.journal import Copy, DoneEntry, decode_entry
 from tarry.core.progress.origin import Origin
-from tarry.core.progress.source import INTAKE, Source
-from tarry.kafka.copies import Kept, is_later
+from tarry.core.progress.recovery import Kept, Recovery, is_later
+from tarry.core.progress.source import Source
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
 from tarry.kafka.partition_logs import journal_of, read_to_ends, slot_of, sources_of
@@ -156,18 +155,17 @@ class Standings:
     ) -> str | None:
         """Return why the logs do not fit the checkpoint although they have the same ids; None if they fit."""
         low, checkpoint = last
+        recovery = Recovery(low, checkpoint, checkpoint.writer)
         begin = checkpoint.reads_from
         first, end = logs.journal
         if cut := intake_cut(place, logs.intake[0], low) or journal_cut(journal_of(place), first, end, begin):
             return cut
-        done: dict[Source, DoneSet] = {INTAKE: DoneSet((), 0)}
         try:
             for record in self._records(place, begin, end):
-                if isinstance(record, DoneEntry):
-                    add_done(done, record.ranges)
+                recovery.take(record)
         except ValueError as error:
             return f"{journal_of(place)[0]}/{place[1]}: {error}"
-        return shortfall(place, low, checkpoint, done, logs.intake[1], spans)
+        return shortfall(place, low, checkpoint, recovery.done, logs.intake[1], spans)
 
     def _records(self, place: Place, begin: int, end: int) -> Iterator[DoneEntry | Copy]:
         """Read a partition's journal.

@@ -30,13 +30,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tarry.clock import Clock
 from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode_checkpoint
-from tarry.core.progress.done_set import DoneSet, add_done
 from tarry.core.progress.journal import Copy, DoneEntry, decode_entry
-from tarry.core.progress.recovered import Buckets, Recovered
-from tarry.core.progress.source import INTAKE, Source
+from tarry.core.progress.recovered import Recovered
+from tarry.core.progress.recovery import Kept, Recovery, is_later
 from tarry.core.wheel.levels import first_closed_ms
 from tarry.errors import UsageError
-from tarry.kafka.copies import Kept, is_later
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
@@ -120,14 +118,10 @@ class TakeOver:
         self._fence = fence
         self._clock = clock
         self._on_event = on_event
-        self._named: dict[Place, tuple[int, Checkpoint]] = {}
-
-    def prove(self, places: Sequence[Place]) -> None:
-        """Step 0: commit an offset of each partition's journal. No process reads that offset."""
-        self._membership.commit(proof_of(places))
+        self._named: dict[Place, Kept] = {}
 
     def run(self, places: Sequence[Place]) -> ByParts[dict[Place, Recovered]]:
-        """Run steps 1 to 4 for partitions for which `prove` has succeeded.
+        """Run steps 1 to 4 for partitions for which step 0 has succeeded (`TakeOvers.prove`).
 
         The caller serves the group between two parts, and closes the generator if one of the partitions is given up.
 
@@ -144,40 +138,32 @@ class TakeOver:
             # aborted, use the last copy below the last stable offset to learn whom to fence.
             copies = yield from self._copies(lost, committed=True)
             last += [checkpoint for _, checkpoint in copies.values()]
-            self.prove(places)  # reading the copies took time: the membership may have ended meanwhile
+            # Step 0 again: reading the copies took time, and the membership may have ended meanwhile.
+            self._membership.commit(proof_of(places))
         self._fence_writers(last)
         committed = self._membership.committed(places)
         found = {place: self._checkpoint(place, committed.get(place)) for place in places}
         lost = [place for place, (_, checkpoint) in found.items() if checkpoint is None]
         copies = yield from self._last_copies(lost)
-        lows: dict[Place, int] = {}
-        checkpoints: dict[Place, Checkpoint] = {}
-        for place, (low, checkpoint) in found.items():
-            lows[place], base = (low, checkpoint) if checkpoint else copies[place]
+        recoveries: dict[Place, Recovery] = {}
+        for place, (committed_low, checkpoint) in found.items():
+            low, base = (committed_low, checkpoint) if checkpoint else copies[place]
             shaped = yield from self._in_configured_shape(place, base)
-            checkpoints[place] = replace(shaped, writer=self._identity.writer, released=False)
-        self._membership.commit({place: (lows[place], checkpoints[place].encode()) for place in places})
-        self._named = {place: (lows[place], checkpoints[place]) for place in places}
-        done, journal_ends = yield from self._read_journals(checkpoints, lows)
+            recoveries[place] = Recovery(low, shaped, self._identity.writer)
+        self._membership.commit({place: (one.low, one.checkpoint.encode()) for place, one in recoveries.items()})
+        self._named = {place: (one.low, one.checkpoint) for place, one in recoveries.items()}
+        journal_ends = yield from self._read_journals(recoveries)
         ends = self._offsets.ends(places, committed=True)
         spans = spans_of(self._offsets, {place: self._identity.geometry[place[0]] for place in places})
-        self._shortfalls.judge(
+        self._shortfalls.check(
             {
-                place: shortfall(place, lows[place], checkpoints[place], done[place], ends[place], spans[place])
-                for place in places
+                place: shortfall(place, one.low, one.checkpoint, one.done, ends[place], spans[place])
+                for place, one in recoveries.items()
             }
         )
         return {
-            place: Recovered(
-                lows[place],
-                # Not earlier: if the committed offset had all ids, a later take-over would assume that a copy has them.
-                replace(checkpoints[place], origin=self._now[place[0]]),
-                done[place].pop(INTAKE),
-                ends[place],
-                Buckets(spans[place], done[place], journal_ends[journal_of(place)]),
-                not checkpoints[place].origin.knows_all_of(self._now[place[0]]),
-            )
-            for place in places
+            place: one.recovered(ends[place], spans[place], journal_ends[journal_of(place)], self._now[place[0]])
+            for place, one in recoveries.items()
         }
 
     def release(self, places: Iterable[Place]) -> None:
@@ -212,7 +198,7 @@ class TakeOver:
         return low, None
 
     def _fence_writers(self, checkpoints: Sequence[Checkpoint]) -> None:
-        """Fence every writer that has not released, except this process: its own producers are registered anew."""
+        """Fence every writer that has not released, except this process: its own producers are registered again."""
         names = {name for c in checkpoints if not c.released for name in c.writer}
         others = sorted(names.difference(self._identity.writer, self._identity.former))
         if others:
@@ -283,20 +269,12 @@ class TakeOver:
         except CheckpointError as error:
             raise UsageError(f"a copy of a checkpoint in {place[0]}{JOURNAL}: {error}") from error
 
-    def _read_journals(
-        self, checkpoints: Mapping[Place, Checkpoint], lows: Mapping[Place, int]
-    ) -> ByParts[tuple[dict[Place, dict[Source, DoneSet]], dict[Place, int]]]:
-        """Return the done offsets of each log that a recovery reads, and the ends of the journals."""
-        journal_ends = self._offsets.ends([journal_of(place) for place in checkpoints], committed=False)
-        done = {place: {INTAKE: DoneSet((), lows[place])} for place in checkpoints}
-        begin = {place: checkpoint.reads_from for place, checkpoint in checkpoints.items()}
-
-        def take(place: Place, record: DoneEntry | Copy) -> None:
-            if not isinstance(record, Copy):
-                add_done(done[place], record.ranges)
-
-        yield from self._read(begin, take, committed=False)
-        return done, journal_ends
+    def _read_journals(self, recoveries: Mapping[Place, Recovery]) -> ByParts[dict[Place, int]]:
+        """Read the journals into the recoveries; return the journals' ends."""
+        journal_ends = self._offsets.ends([journal_of(place) for place in recoveries], committed=False)
+        begin = {place: one.checkpoint.reads_from for place, one in recoveries.items()}
+        yield from self._read(begin, lambda place, record: recoveries[place].take(record), committed=False)
+        return journal_ends
 
     def _read(
         self, starts: Mapping[Place, int], take: Callable[[Place, DoneEntry | Copy], None], *, committed: bool
@@ -319,7 +297,7 @@ class TakeOver:
                 if at <= ends[journal]:
                     raise UsageError(refusal)
                 too_short[place_of(journal)] = refusal
-        self._shortfalls.judge(too_short)
+        self._shortfalls.check(too_short)
         return {journal: at for journal, at in begin.items() if at < ends[journal]}
 
     def _decoded(self, journal: Place, offset: int, value: bytes | None) -> DoneEntry | Copy:

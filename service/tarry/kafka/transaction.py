@@ -333,7 +333,7 @@ class Transactor:
         """Abort the transaction.
 
         After a refused AddPartitionsToTxn the broker has never opened the transaction, so the abort fails. Then the
-        producer is registered anew, which aborts as well. The broker still knows this producer, so registering it
+        producer is registered again, which aborts as well. The broker still knows this producer, so registering it
         fences no other process.
 
         Args:
@@ -341,7 +341,7 @@ class Transactor:
 
         Raises:
             RetriableError: not within that time; `renew`, `rename`, or a process that fences the id aborts it as well.
-            FatalError: registering failed too, or the producer is fenced; take over anew.
+            FatalError: registering failed too, or the producer is fenced; take over again.
         """
         try:
             if within_s is None:

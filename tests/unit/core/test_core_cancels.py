@@ -1,4 +1,4 @@
-"""What a cancel takes: all messages with its id and due time in front of it, in whatever order they are read."""
+"""A cancel takes all messages with its id and due time before it in the intake, in any order of reading."""
 
 from collections.abc import Iterable, Sequence
 from itertools import permutations
@@ -149,7 +149,7 @@ def test_a_cancel_takes_a_message_that_was_sent_twice_whichever_pass_brings_it(f
 
 
 @pytest.mark.parametrize("order", list(permutations((("A", 1), ("A", 2), ("C", 3), ("A", 4)))))
-def test_what_stands_behind_a_cancel_is_new_in_whatever_order_they_are_read(order: Sequence[Record]) -> None:
+def test_a_message_behind_a_cancel_is_new_in_any_order_of_reading(order: Sequence[Record]) -> None:
     owner = Owner(order)
     owner.state.overflow.fill(SOURCE)
     owner.close()
@@ -204,8 +204,8 @@ def test_a_cancel_of_the_intake_takes_what_a_bucket_still_brings() -> None:
 
 
 @pytest.mark.parametrize("crash_after", range(8))
-def test_no_crash_parts_a_cancel_from_what_stands_in_front_of_it(crash_after: int) -> None:
-    """What is committed before it is not read again; what is left meets the cancel, or it was answered before."""
+def test_no_crash_separates_a_cancel_from_the_messages_that_it_takes(crash_after: int) -> None:
+    """Messages committed before the crash are not read again; the others match the cancel, or it has its answer."""
     bucket: list[Record] = [("A", 1), *(("x", 10 + number) for number in range(12)), ("A", 50), ("C", 51)]
     first = Owner(bucket, found=True)
     for _ in range(crash_after):
@@ -229,8 +229,8 @@ def test_a_cancel_in_front_of_its_message_takes_nothing_and_is_told_so_at_once()
     assert owner.all_outcomes() == {0: "fired", 1: "cancel-too-late", 2: "fired"}
 
 
-def test_what_a_cancel_has_taken_takes_no_memory_for_what_was_in_it() -> None:
-    """Of a bucket that is larger than memory, and due in one millisecond, and cancelled as a whole."""
+def test_a_cancelled_message_keeps_no_content_in_memory() -> None:
+    """A bucket larger than memory is due in one millisecond, and all its messages are cancelled."""
     bucket = [*(("A", number) for number in range(40)), ("C", 50)]
     owner = Owner(bucket, found=True)
     most = 0

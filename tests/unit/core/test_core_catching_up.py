@@ -137,7 +137,7 @@ def bring_down_all(owner: Owner, now_ms: int) -> tuple[list[int], list[tuple[Out
 
 
 LARGE = 10_000
-"""What each message of a bucket is, where all were small before."""
+"""The size of each message of a bucket, after all earlier messages were small."""
 
 
 def with_large_ones(start_ms: int, messages: Iterable[Filed]) -> Owner:
@@ -160,7 +160,7 @@ def test_a_bucket_of_messages_larger_than_ever_before_takes_no_more_memory_than_
     assert owner.most_bytes <= 100 * SIZE + LARGE + SIZE, "one message more than there is room for"
 
 
-def test_what_a_bucket_held_before_it_went_by_passes_meets_cancels_and_duplicates_once() -> None:
+def test_messages_read_before_a_bucket_switched_to_passes_match_cancels_and_duplicates_once() -> None:
     start_ms = START_MS + 2_000
     ahead = [
         filed(start_ms + 500, 100),
@@ -180,7 +180,7 @@ def test_what_a_bucket_held_before_it_went_by_passes_meets_cancels_and_duplicate
     assert owner.state.held_bytes == 0
 
 
-def test_what_was_cancelled_before_a_bucket_went_by_passes_is_brought_by_none_of_them() -> None:
+def test_no_pass_brings_a_message_that_was_cancelled_before_the_bucket_switched_to_passes() -> None:
     """Nothing of that is committed when the second pass begins: all that the first one brings is cancelled too."""
     start_ms = START_MS + 2_000
     ahead = [filed(start_ms + 500, 100), filed_cancel(start_ms + 500, 101, of=100)]
@@ -252,7 +252,7 @@ def test_a_cancel_whose_message_no_pass_brings_is_too_late_after_the_last() -> N
     assert (fired, outcomes) == (list(range(1, 60)), [(Outcome.CANCEL_TOO_LATE, 0)])
 
 
-def test_what_a_recovery_finds_takes_no_more_memory_than_there_is() -> None:
+def test_reading_the_buckets_that_a_recovery_finds_stays_within_memory() -> None:
     found, logs = [], {}
     for number in range(20):
         start_ms = START_MS - 20_000 + 1_000 * number
@@ -271,7 +271,7 @@ def test_what_a_recovery_finds_takes_no_more_memory_than_there_is() -> None:
     assert owner.most_bytes < 3 * 100 * 1_500, "ten messages of each, and what the first has room for"
 
 
-def test_what_became_hot_before_it_was_filed_is_not_taken_for_its_own_duplicate() -> None:
+def test_a_message_that_became_hot_before_it_was_filed_is_no_duplicate_of_itself() -> None:
     now_ms = START_MS + 10_000
     early = [filed(START_MS + number, number) for number in range(30)]
     late = filed(now_ms + 1_500, 100)
@@ -314,7 +314,7 @@ def test_a_clock_that_steps_back_while_a_recovery_reads_does_no_harm() -> None:
     assert owner.state.held == 1
 
 
-def test_what_was_done_of_a_slot_that_an_old_copy_holds_for_open_stays_known() -> None:
+def test_done_offsets_of_a_slot_that_an_old_copy_lists_as_open_stay_known() -> None:
     source = slot_of(START_MS)
     buckets = Buckets(spans={source: (0, 10)}, done={source: DoneSet([(3, 10)], 0)}, journal_end=50)
     owner = Owner(10**6, buckets=buckets)

@@ -89,7 +89,7 @@ def test_a_recovery_reads_from_the_lowest_pointer_of_the_intake_and_of_what_is_d
     assert (replace(PLAIN, pointer=7).reads_from, drained.reads_from) == (7, 5)
 
 
-def test_nobody_may_be_the_writer_of_a_partition_just_born() -> None:
+def test_the_first_copy_of_a_partition_has_no_writer() -> None:
     assert decode_checkpoint(replace(PLAIN, writer=(), released=True).encode()).writer == ()
 
 
@@ -139,7 +139,7 @@ def test_escapes_count_towards_the_limit() -> None:
         "1|0|4e20,a,0||||0||x|cluster,intake",
     ],
 )
-def test_what_is_no_checkpoint_is_refused_in_one_line(text: str) -> None:
+def test_a_malformed_checkpoint_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(CheckpointError) as refusal:
         decode_checkpoint(text)
     assert "\n" not in str(refusal.value)
@@ -156,7 +156,7 @@ def test_a_field_that_a_later_version_adds_behind_is_passed_over() -> None:
     assert decode_checkpoint(known.encode() + "|something|new") == known
 
 
-def test_what_its_offsets_are_of_stands_behind_the_rest() -> None:
+def test_the_origin_is_the_last_field() -> None:
     text = replace(PLAIN, origin=ORIGIN).encode()
     assert text == PLAIN.encode() + "|" + ",".join([ORIGIN.cluster, ORIGIN.intake, ORIGIN.journal, *ORIGIN.levels])
     assert decode_checkpoint(text).origin == ORIGIN

@@ -1,4 +1,4 @@
-"""What leaves the service: headers of a delivery and of a dead letter, and results that are JSON in every case."""
+"""Headers of deliveries and of dead letters, and results, which are JSON in every case."""
 
 import json
 

@@ -11,7 +11,7 @@ ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)).map(lambda r
 
 @settings(max_examples=300, deadline=None)
 @given(ranges, st.integers(0, 70))
-def test_it_holds_what_a_plain_set_holds(found: list[tuple[int, int]], low: int) -> None:
+def test_a_done_set_equals_a_plain_set(found: list[tuple[int, int]], low: int) -> None:
     plain = {offset for start, end in found for offset in range(start, end) if offset >= low}
     done = DoneSet(found, low)
     assert [offset for offset in range(-1, 80) if offset in done] == sorted(plain)
@@ -32,7 +32,7 @@ def test_an_empty_set_ends_at_zero() -> None:
     assert 0 not in DoneSet([], 0)
 
 
-def test_what_records_of_the_journal_name_is_added_by_log_and_a_new_log_begins_at_offset_zero() -> None:
+def test_done_records_are_added_by_log_and_a_new_log_begins_at_offset_zero() -> None:
     done = {INTAKE: DoneSet((), 10)}
     bucket, other = Source(1, 3), Source(2, 3)
     add_done(done, {INTAKE: [(8, 12)], bucket: [(0, 2)]})

@@ -1,4 +1,4 @@
-"""What a transaction could not file: it waits again, and what no level takes is dead."""
+"""Messages that a transaction could not file wait again; those that a level refuses are dead letters."""
 
 from tarry.core.batch import Batch, Filing
 from tarry.core.message import Headers
@@ -43,7 +43,7 @@ def fire(state: PartitionState) -> Batch:
     return batch
 
 
-def test_what_no_level_takes_is_dead_as_it_came_and_the_others_wait_in_their_order() -> None:
+def test_a_message_that_a_level_refuses_is_an_unchanged_dead_letter_and_the_others_wait_in_order() -> None:
     state = taken_over()
     headers = [send(state, offset) for offset in range(5)]
     state.put_back_filed(file(state), {1: TOO_LARGE, 3: TOO_LARGE})
@@ -62,7 +62,7 @@ def test_what_no_level_takes_is_dead_as_it_came_and_the_others_wait_in_their_ord
     assert (state.low, state.held, state.held_bytes) == (5, 0, 0)
 
 
-def test_what_could_not_be_filed_for_now_condemns_nothing() -> None:
+def test_a_filing_that_failed_temporarily_condemns_no_message() -> None:
     state = taken_over()
     for offset in range(3):
         send(state, offset)

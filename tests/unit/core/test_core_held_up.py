@@ -1,4 +1,4 @@
-"""What must not be filed yet, because it stands behind a record whose stamp was far ahead: it holds up nothing else."""
+"""Messages behind a record with a timestamp far ahead must not be filed yet, and hold up no others."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from tarry.core.progress.source import INTAKE, Source
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.window.placing import MOST_HELD_UP
-from tarry.service.worker.batches import MOST_TO_FILE, is_behind
+from tarry.service.worker.filing import MOST_TO_FILE, is_behind
 from tarry.timer import TimingWheel
 
 WIDTH_MS = 1_000
@@ -76,7 +76,7 @@ def test_a_replay_is_read_to_its_end_however_much_is_held_up(partitions: int) ->
     assert not any(state.replaying for state in states)
 
 
-def test_what_is_held_up_holds_up_nothing_that_comes_of_a_bucket() -> None:
+def test_held_up_messages_do_not_hold_up_messages_from_buckets() -> None:
     state = in_a_replay(0)
     many = 2 * LIMIT
     for offset in range(1, many + 1):
@@ -88,7 +88,7 @@ def test_what_is_held_up_holds_up_nothing_that_comes_of_a_bucket() -> None:
     assert state.placing.to_file == many
 
 
-def test_what_was_held_up_is_filed_in_its_order_once_it_may() -> None:
+def test_held_up_messages_are_filed_in_order_once_that_is_allowed() -> None:
     state = in_a_replay(0)
     for offset in range(1, 5):
         accept(state, offset, CLOSED_MS - WIDTH_MS)

@@ -92,7 +92,7 @@ def test_a_copy_cut_off_anywhere_is_refused_or_a_shorter_copy() -> None:
 
 
 @pytest.mark.parametrize("record", [None, b"", b"D", b"C", b"X\x01", b"\x00\x01", b"d\x01\x00", b"{}"])
-def test_what_is_no_record_of_the_journal_is_refused(record: bytes | None) -> None:
+def test_a_malformed_record_of_the_journal_is_refused(record: bytes | None) -> None:
     with pytest.raises(ValueError, match="not a journal record"):
         decode_entry(record)
 

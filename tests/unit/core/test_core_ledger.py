@@ -22,7 +22,7 @@ def test_the_table_of_the_module() -> None:
     assert ledger.low == 11
 
 
-def test_a_ledger_that_holds_nothing_stands_at_its_position() -> None:
+def test_the_watermark_of_an_empty_ledger_is_its_position() -> None:
     ledger = Ledger(42)
     assert (ledger.low, ledger.position) == (42, 42)
     ledger.reach(50)
@@ -59,7 +59,7 @@ def test_marks_are_taken_back_when_their_transaction_aborts() -> None:
     assert (ledger.low, ledger.position) == (1, 4)
 
 
-def test_what_is_committed_cannot_be_marked() -> None:
+def test_a_committed_offset_cannot_be_marked() -> None:
     ledger = Ledger(5)
     ledger.read(5)
     ledger.read(6)

@@ -93,7 +93,7 @@ def test_all_letters_of_a_batch_can_be_taken_from_it_and_are_counted_once() -> N
     assert (state.low, state.held, state.held_bytes) == (2, 0, 0)
 
 
-def test_no_more_bytes_are_taken_than_there_is_room_for_but_for_the_first_letter() -> None:
+def test_letters_are_taken_as_far_as_they_fit_and_at_least_one() -> None:
     state = taken_over()
     for offset in range(3):
         send(state, offset, LARGE)
@@ -101,7 +101,7 @@ def test_no_more_bytes_are_taken_than_there_is_room_for_but_for_the_first_letter
     assert write(state, limit_bytes=3 * LARGE_BYTES) == [1, 2]
 
 
-def test_what_is_refused_gets_a_stub_takes_no_memory_and_is_not_done() -> None:
+def test_a_refused_letter_gets_a_stub_takes_no_memory_and_is_not_done() -> None:
     state = taken_over()
     for offset in range(3):
         send(state, offset, LARGE)
@@ -143,7 +143,7 @@ BUCKET = Bucket(2, 8_000)
 
 
 def with_a_large_letter_above() -> PartitionState:
-    """Of a bucket of level 2 all is moved down but for a record that nobody can read, and that is large."""
+    """Move all records of a bucket of level 2 down, except a large one that cannot be read."""
     checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), (4_000, 8_000))
     reader = RequestReader(IntakePolicy("in", max_delay_ms=10**9))
     recovered = Recovered(0, checkpoint, DoneSet((), 0), 0)
@@ -157,21 +157,21 @@ def with_a_large_letter_above() -> PartitionState:
     return state
 
 
-def test_what_is_left_in_a_bucket_does_not_hold_up_those_below() -> None:
+def test_a_refused_letter_in_a_bucket_does_not_hold_up_the_levels_below() -> None:
     state = with_a_large_letter_above()
     assert write(state) == [0]
     assert BUCKET not in state.overflow.levels.draining
     assert [entry.done_below for entry in state.overflow.entries()[0]] == [0], "it is not done, and is not emptied"
 
 
-def test_what_has_not_even_a_stub_does_not_hold_up_those_below_either() -> None:
+def test_a_refused_stub_does_not_hold_up_the_levels_below_either() -> None:
     state = with_a_large_letter_above()
     refuse(state, 0, source=ABOVE)
     assert BUCKET not in state.overflow.levels.draining
     assert [entry.done_below for entry in state.overflow.entries()[0]] == [0]
 
 
-def test_what_was_left_in_a_bucket_and_is_found_again_does_not_hold_up_those_below() -> None:
+def test_a_refused_letter_found_by_a_take_over_does_not_hold_up_the_levels_below() -> None:
     closed_ms, now_ms = (12_000, 14_000), 12_000
     checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), closed_ms, (DrainingSlot(*ABOVE, 0, 2, 0),))
     reader = RequestReader(IntakePolicy("in", max_delay_ms=10**9))

@@ -1,4 +1,4 @@
-"""Where a message goes in the overflow wheel, and in which order buckets are closed."""
+"""The bucket that a message goes to, and the order in which buckets are closed."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_the_worked_example() -> None:
     assert [levels.bucket_for(due_ms) for due_ms in (40, 59)] == [Bucket(1, 40), Bucket(1, 50)]
 
 
-def test_what_is_due_at_an_edge_goes_to_the_later_bucket() -> None:
+def test_a_message_due_at_a_bucket_boundary_goes_to_the_later_bucket() -> None:
     levels = small()
     assert [levels.bucket_for(due_ms) for due_ms in (19, 20, 29, 30, 69, 70, 79, 80)] == [
         None,

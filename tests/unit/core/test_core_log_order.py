@@ -114,7 +114,7 @@ def test_it_takes_sixteen_bytes_a_millisecond_however_many_records_there_are() -
     assert after - before < 1.3 * order.size_bytes
 
 
-def test_what_is_forgotten_takes_no_memory_for_long() -> None:
+def test_forgotten_entries_free_their_memory() -> None:
     order = LogOrder(None)
     for offset in range(10_000):
         order.next(offset, 10 * offset)

@@ -1,4 +1,4 @@
-"""What the offsets of a checkpoint are of: what is another one is named, what is not known is not compared."""
+"""The origin of a checkpoint: another topic is named in the error; an unknown id is not compared."""
 
 from dataclasses import replace
 
@@ -22,8 +22,8 @@ def test_the_same_ids_are_no_change() -> None:
         (replace(HAD, levels=("one-a", "b")), "in.wheel-2 with id two-a, and it has b now"),
     ],
 )
-def test_a_topic_that_was_made_anew_is_named_with_both_ids(now: Origin, name: str) -> None:
-    assert HAD.changes("in", now) == [f"topic {name}: it was deleted and made anew"]
+def test_a_recreated_topic_is_named_with_both_ids(now: Origin, name: str) -> None:
+    assert HAD.changes("in", now) == [f"topic {name}: it was deleted and recreated"]
 
 
 def test_in_another_cluster_the_topics_need_not_be_named() -> None:
@@ -36,7 +36,7 @@ def test_in_another_cluster_the_topics_need_not_be_named() -> None:
 @pytest.mark.parametrize(
     "now", [Origin(), Origin("", "", "journal-a"), replace(HAD, levels=()), replace(HAD, intake="")]
 )
-def test_what_is_not_known_is_no_change(now: Origin) -> None:
+def test_an_unknown_id_is_no_change(now: Origin) -> None:
     assert HAD.changes("in", now) == []
     assert now.changes("in", HAD) == []
 
@@ -48,7 +48,7 @@ def test_levels_that_came_or_went_with_the_wheels_shape_are_no_change() -> None:
     assert more.knows_all_of(HAD)
 
 
-def test_what_lacks_an_id_that_is_known_now_does_not_know_all() -> None:
+def test_an_origin_that_lacks_a_known_id_is_not_complete() -> None:
     assert not replace(HAD, intake="").knows_all_of(HAD)
     assert not Origin().knows_all_of(HAD)
     assert HAD.knows_all_of(replace(HAD, intake=""))

@@ -1,4 +1,4 @@
-"""What a partition has in its overflow wheel, slot by slot: closed, read, done, emptied, and found again."""
+"""The slots of a partition's overflow wheel: closed, read, done, emptied, and found by a recovery."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.recovered import Buckets
 from tarry.core.progress.source import Source
 from tarry.core.wheel.levels import MOST_DRAINING, Bucket
-from tarry.core.wheel.overflow import Overflow
+from tarry.core.wheel.overflow import OverflowWheel
 
 RING = Geometry(1_000, 2, 1)
 """One level: six slots of a second, closed half a second before their time."""
@@ -21,44 +21,44 @@ def checkpoint(closed_ms: int = CLOSED_MS, *, geometry: Geometry = RING) -> Chec
     return Checkpoint(writer=(), released=False, geometry=geometry, closed_ms=closed)
 
 
-def close(overflow: Overflow, now_ms: int, **ends: int) -> bool:
+def close(overflow: OverflowWheel, now_ms: int, **ends: int) -> bool:
     """Close what is to be closed; `l1s0=5` is the end of slot 0 of level 1."""
     return overflow.close({Source(int(name[1]), int(name[3:])): end for name, end in ends.items()}, ROOM, now_ms)
 
 
-def is_new(overflow: Overflow, source: Source, offset: int) -> bool:
+def is_new(overflow: OverflowWheel, source: Source, offset: int) -> bool:
     """Read a record of a slot; whether it is to be placed."""
     slot = overflow.closed(source)
     assert slot is not None
     return slot.read(offset)
 
 
-def is_of_an_earlier_turn(overflow: Overflow, due_ms: int) -> bool:
+def is_of_an_earlier_turn(overflow: OverflowWheel, due_ms: int) -> bool:
     slot = overflow.closed(SLOT)
     assert slot is not None
     return slot.is_of_an_earlier_turn(due_ms)
 
 
-def waiting(overflow: Overflow, ends: dict[Source, int]) -> dict[int, int]:
+def waiting(overflow: OverflowWheel, ends: dict[Source, int]) -> dict[int, int]:
     overflow.note_ends(ends)
     return overflow.in_buckets
 
 
-def read(overflow: Overflow, source: Source, *offsets: int, end: int) -> list[int]:
+def read(overflow: OverflowWheel, source: Source, *offsets: int, end: int) -> list[int]:
     """Read a slot to its end; what of it is new."""
     new = [offset for offset in offsets if is_new(overflow, source, offset)]
     overflow.reach(source, end)
     return new
 
 
-def finish(overflow: Overflow, source: Source, *offsets: int) -> None:
+def finish(overflow: OverflowWheel, source: Source, *offsets: int) -> None:
     """All of these fire."""
     overflow.mark(source, offsets)
     overflow.trim()
 
 
-def turns(overflow: Overflow, many: int, now_ms: int) -> int:
-    """So many empty buckets are closed; the time then."""
+def turns(overflow: OverflowWheel, many: int, now_ms: int) -> int:
+    """Close a number of empty buckets; return the time then."""
     for _ in range(many):
         now_ms += 1_000
         assert overflow.close({}, ROOM, now_ms)
@@ -71,8 +71,8 @@ ABOVE = Source(2, 4)
 """That of the first bucket of level 2."""
 
 
-def with_a_closed_slot(*, end: int = 5) -> Overflow:
-    overflow = Overflow(checkpoint(), Buckets())
+def with_a_closed_slot(*, end: int = 5) -> OverflowWheel:
+    overflow = OverflowWheel(checkpoint(), Buckets())
     overflow.fill(SLOT)
     assert overflow.to_ask(CLOSED_MS - 500) == [SLOT]
     assert close(overflow, CLOSED_MS - 500, l1s0=end)
@@ -83,7 +83,7 @@ def with_a_closed_slot(*, end: int = 5) -> Overflow:
 
 
 def test_a_slot_that_is_filed_to_is_not_closed_before_its_end_is_known() -> None:
-    overflow = Overflow(checkpoint(), Buckets())
+    overflow = OverflowWheel(checkpoint(), Buckets())
     overflow.fill(SLOT)
     assert not close(overflow, CLOSED_MS - 500)
     assert overflow.levels.closed_ms == (CLOSED_MS,)
@@ -92,14 +92,14 @@ def test_a_slot_that_is_filed_to_is_not_closed_before_its_end_is_known() -> None
 
 
 def test_a_slot_that_nothing_was_filed_to_is_closed_and_done_at_once() -> None:
-    overflow = Overflow(checkpoint(), Buckets())
+    overflow = OverflowWheel(checkpoint(), Buckets())
     assert overflow.to_ask(CLOSED_MS - 500) == []
     assert close(overflow, CLOSED_MS - 500)
     assert overflow.levels.draining == []
     assert overflow.entries() == ((), ())
 
 
-def test_the_gate_stands_at_what_is_closed_and_not_read() -> None:
+def test_the_gate_is_at_the_first_closed_bucket_that_is_not_read() -> None:
     overflow = with_a_closed_slot()
     assert overflow.gate == (CLOSED_MS, -1)
     assert list(overflow.unread(ROOM, 1)) == [(SLOT, 0, 5)]
@@ -109,7 +109,7 @@ def test_the_gate_stands_at_what_is_closed_and_not_read() -> None:
 
 
 def test_a_level_above_is_drained_when_all_of_it_lies_below() -> None:
-    overflow = Overflow(replace(checkpoint(geometry=TWO), closed_ms=(4_000, 8_000)), Buckets())
+    overflow = OverflowWheel(replace(checkpoint(geometry=TWO), closed_ms=(4_000, 8_000)), Buckets())
     above = Source(2, 4)
     overflow.fill(above)
     assert close(overflow, 6_000, l2s4=3)
@@ -119,9 +119,9 @@ def test_a_level_above_is_drained_when_all_of_it_lies_below() -> None:
     assert Bucket(2, 8_000) not in overflow.levels.draining
 
 
-def left_above() -> Overflow:
+def left_above() -> OverflowWheel:
     """A bucket of level 2 is drained but for offset 1, of which a dead letter is written."""
-    overflow = Overflow(replace(checkpoint(geometry=TWO), closed_ms=(4_000, 8_000)), Buckets())
+    overflow = OverflowWheel(replace(checkpoint(geometry=TWO), closed_ms=(4_000, 8_000)), Buckets())
     overflow.fill(ABOVE)
     assert close(overflow, 6_000, l2s4=3)
     read(overflow, ABOVE, 0, 1, end=3)
@@ -140,7 +140,7 @@ def test_a_level_above_waits_for_what_is_moved_and_not_for_what_stays() -> None:
 
 
 def test_a_level_above_that_is_not_read_to_its_end_waits_for_the_rest_of_it() -> None:
-    overflow = Overflow(replace(checkpoint(geometry=TWO), closed_ms=(4_000, 8_000)), Buckets())
+    overflow = OverflowWheel(replace(checkpoint(geometry=TWO), closed_ms=(4_000, 8_000)), Buckets())
     overflow.fill(ABOVE)
     assert close(overflow, 6_000, l2s4=3)
     assert is_new(overflow, ABOVE, 0)
@@ -171,7 +171,7 @@ def test_a_slot_above_comes_round_again_with_what_stays_in_it() -> None:
     assert overflow.levels.draining == []
 
 
-def test_what_is_read_twice_or_lies_behind_the_end_is_not_new() -> None:
+def test_a_record_read_twice_or_behind_the_end_is_not_new() -> None:
     overflow = with_a_closed_slot()
     assert [is_new(overflow, SLOT, offset) for offset in (0, 0, 4, 5, 6)] == [True, False, True, False, False]
     assert overflow.closed(Source(1, 3)) is None, "it is open"
@@ -180,8 +180,8 @@ def test_what_is_read_twice_or_lies_behind_the_end_is_not_new() -> None:
 # -- a slot that comes round again -----------------------------------------------------------------------------------
 
 
-def held_for_a_turn() -> Overflow:
-    """Of slot 0 all has been read, and 1 has not fired when the ring comes round to it: its target is away."""
+def held_for_a_turn() -> OverflowWheel:
+    """Slot 0 is read, but offset 1 has not fired when the ring reaches the slot again: its target is away."""
     overflow = with_a_closed_slot()
     read(overflow, SLOT, 0, 1, 2, end=5)
     finish(overflow, SLOT, 0, 2)
@@ -211,7 +211,7 @@ def test_a_stretch_of_two_turns_is_done_when_both_are() -> None:
 
 
 def test_a_stretch_of_two_turns_keeps_the_pointer_of_the_first() -> None:
-    overflow = Overflow(checkpoint(), Buckets(journal_end=10))
+    overflow = OverflowWheel(checkpoint(), Buckets(journal_end=10))
     overflow.fill(SLOT)
     assert close(overflow, CLOSED_MS - 500, l1s0=5)
     read(overflow, SLOT, 0, end=5)
@@ -226,14 +226,14 @@ def test_a_stretch_of_two_turns_is_found_again() -> None:
     before = held_for_a_turn()
     draining, emptying = before.entries()
     found = replace(checkpoint(before.levels.closed_ms[0]), draining=draining, emptying=emptying)
-    overflow = Overflow(found, Buckets({SLOT: (0, 9)}, {SLOT: DoneSet([(0, 1), (2, 3)], 0)}))
+    overflow = OverflowWheel(found, Buckets({SLOT: (0, 9)}, {SLOT: DoneSet([(0, 1), (2, 3)], 0)}))
     assert (overflow.is_recovering, read(overflow, SLOT, 1, 2, 5, 6, end=9)) == (True, [1, 5, 6])
     assert not overflow.is_recovering
     finish(overflow, SLOT, 1, 5, 6)
     assert overflow.entries() == ((), (EmptyingSlot(*SLOT, 9),))
 
 
-def lagging() -> tuple[Overflow, int]:
+def lagging() -> tuple[OverflowWheel, int]:
     """After an outage longer than the ring, slot 0 is closed and not read yet; all others are empty."""
     overflow = with_a_closed_slot()
     assert is_new(overflow, SLOT, 0)
@@ -262,7 +262,7 @@ def test_a_slot_that_was_read_late_leaves_nothing_to_be_drained_for_ever() -> No
 
 
 def test_no_more_slots_are_closed_than_memory_has_room_for_but_one_in_any_case() -> None:
-    overflow = Overflow(checkpoint(), Buckets())
+    overflow = OverflowWheel(checkpoint(), Buckets())
     for slot in range(3):
         overflow.fill(Source(1, slot))
     assert close(overflow, 10_000, l1s0=60, l1s1=60, l1s2=60)
@@ -272,9 +272,9 @@ def test_no_more_slots_are_closed_than_memory_has_room_for_but_one_in_any_case()
     assert overflow.levels.draining == [Bucket(1, 7_000)]
 
 
-def test_only_so_many_slots_are_read_at_once() -> None:
+def test_the_number_of_slots_read_at_once_is_limited() -> None:
     ring = Geometry(1_000, 10, 1)
-    overflow = Overflow(checkpoint(22_000, geometry=ring), Buckets())
+    overflow = OverflowWheel(checkpoint(22_000, geometry=ring), Buckets())
     for slot in range(12):
         overflow.fill(Source(1, slot))
     assert overflow.close({Source(1, slot): 2 for slot in range(12)}, ROOM, 60_000)
@@ -284,7 +284,7 @@ def test_only_so_many_slots_are_read_at_once() -> None:
 # -- emptying --------------------------------------------------------------------------------------------------------
 
 
-def done() -> Overflow:
+def done() -> OverflowWheel:
     overflow = with_a_closed_slot()
     read(overflow, SLOT, 0, 1, end=5)
     finish(overflow, SLOT, 0, 1)
@@ -337,8 +337,8 @@ def test_a_slot_that_was_emptied_up_to_less_is_still_to_be_emptied() -> None:
     assert overflow.done.to_empty() == {SLOT: 9}
 
 
-def test_what_was_to_be_emptied_is_again_after_a_take_over() -> None:
-    overflow = Overflow(replace(checkpoint(), emptying=(EmptyingSlot(*SLOT, 5),)), Buckets({SLOT: (0, 7)}))
+def test_slots_to_be_emptied_stay_so_after_a_take_over() -> None:
+    overflow = OverflowWheel(replace(checkpoint(), emptying=(EmptyingSlot(*SLOT, 5),)), Buckets({SLOT: (0, 7)}))
     assert overflow.done.to_empty() == {SLOT: 5}
     # 5 and 6 were filed for the turn that comes.
     assert close(overflow, CLOSED_MS - 500, l1s0=7)
@@ -348,10 +348,10 @@ def test_what_was_to_be_emptied_is_again_after_a_take_over() -> None:
 # -- recovery --------------------------------------------------------------------------------------------------------
 
 
-def recovered(*, spans: tuple[int, int], done: list[tuple[int, int]] | None = None) -> Overflow:
+def recovered(*, spans: tuple[int, int], done: list[tuple[int, int]] | None = None) -> OverflowWheel:
     """From a checkpoint that has slot 0 closed from 2 to 6."""
     found = replace(checkpoint(CLOSED_MS + 1_000), draining=(DrainingSlot(*SLOT, 2, 6, 40),))
-    return Overflow(found, Buckets({SLOT: spans}, {SLOT: DoneSet(done or [], 0)}, 90))
+    return OverflowWheel(found, Buckets({SLOT: spans}, {SLOT: DoneSet(done or [], 0)}, 90))
 
 
 def test_a_recovery_reads_from_where_it_was_done() -> None:
@@ -370,7 +370,7 @@ def test_a_recovery_reads_in_passes_since_it_knows_no_sizes() -> None:
     slot = found.closed(SLOT)
     assert slot is not None
     assert slot.passes is not None
-    filled = Overflow(checkpoint(), Buckets())
+    filled = OverflowWheel(checkpoint(), Buckets())
     filled.fill(SLOT)
     assert close(filled, CLOSED_MS + 500, l1s0=4)
     list(filled.unread(ROOM, 1))
@@ -406,25 +406,25 @@ def test_a_recovery_from_an_old_copy_passes_over_what_was_emptied_of_a_later_tur
 
 
 def test_a_recovery_knows_that_an_open_slot_was_filed_to() -> None:
-    overflow = Overflow(checkpoint(), Buckets({SLOT: (3, 8), Source(1, 1): (4, 4)}))
+    overflow = OverflowWheel(checkpoint(), Buckets({SLOT: (3, 8), Source(1, 1): (4, 4)}))
     assert overflow.to_ask(CLOSED_MS - 500) == [SLOT]
     assert close(overflow, CLOSED_MS - 500, l1s0=8)
     assert list(overflow.unread(ROOM, 1)) == [(SLOT, 3, 8)]
 
 
 def test_a_recovery_from_an_old_copy_knows_what_was_done_of_a_slot_that_was_open_then() -> None:
-    overflow = Overflow(checkpoint(), Buckets({SLOT: (0, 4)}, {SLOT: DoneSet([(0, 2)], 0)}))
+    overflow = OverflowWheel(checkpoint(), Buckets({SLOT: (0, 4)}, {SLOT: DoneSet([(0, 2)], 0)}))
     assert close(overflow, CLOSED_MS - 500, l1s0=4)
     assert read(overflow, SLOT, 0, 1, 2, 3, end=4) == [2, 3]
 
 
 def test_a_recovery_knows_what_a_killed_broker_has_brought_back_of_an_earlier_turn() -> None:
     """It has again what was deleted; the slot comes round, is closed, and its owner crashes before it is done."""
-    before = Overflow(checkpoint(), Buckets({SLOT: (0, 5)}))
+    before = OverflowWheel(checkpoint(), Buckets({SLOT: (0, 5)}))
     assert close(before, CLOSED_MS - 500, l1s0=5)
     assert is_of_an_earlier_turn(before, CLOSED_MS - 1)
     found = replace(checkpoint(before.levels.closed_ms[0]), draining=before.entries()[0])
-    after = Overflow(found, Buckets({SLOT: (0, 5)}))
+    after = OverflowWheel(found, Buckets({SLOT: (0, 5)}))
     assert is_of_an_earlier_turn(after, CLOSED_MS - 1)
     assert not is_of_an_earlier_turn(after, CLOSED_MS)
 
@@ -432,8 +432,8 @@ def test_a_recovery_knows_what_a_killed_broker_has_brought_back_of_an_earlier_tu
 # -- counts ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_waits_is_counted_from_what_is_done_to_the_end() -> None:
-    overflow = Overflow(checkpoint(), Buckets({SLOT: (3, 8), Source(1, 1): (4, 4)}))
+def test_waiting_records_are_counted_from_the_low_watermark_to_the_end() -> None:
+    overflow = OverflowWheel(checkpoint(), Buckets({SLOT: (3, 8), Source(1, 1): (4, 4)}))
     assert waiting(overflow, {SLOT: 8, Source(1, 1): 4}) == {1: 5}
     assert close(overflow, CLOSED_MS - 500, l1s0=8)
     read(overflow, SLOT, 3, 4, 6, end=8)
@@ -443,7 +443,7 @@ def test_what_waits_is_counted_from_what_is_done_to_the_end() -> None:
     assert waiting(overflow, {SLOT: 8, Source(1, 1): 6}) == {1: 2}
 
 
-def test_what_waits_is_counted_level_by_level() -> None:
+def test_waiting_records_are_counted_by_level() -> None:
     spans = {Source(1, 2): (0, 3), Source(2, 5): (1, 2), Source(2, 1): (7, 9)}
-    overflow = Overflow(replace(checkpoint(geometry=TWO), closed_ms=(4_000, 8_000)), Buckets(spans))
+    overflow = OverflowWheel(replace(checkpoint(geometry=TWO), closed_ms=(4_000, 8_000)), Buckets(spans))
     assert waiting(overflow, {source: end for source, (_, end) in spans.items()}) == {1: 3, 2: 3}

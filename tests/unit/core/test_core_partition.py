@@ -67,7 +67,7 @@ def due_offsets(batch: Batch) -> list[int]:
 # -- firing ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_due_comes_by_due_time_and_then_by_offset() -> None:
+def test_due_messages_come_by_due_time_and_then_by_offset() -> None:
     state = taken_over()
     for offset, delay_ms in enumerate((30, 10, 20, 10, 0)):
         send(state, offset, delay_ms)
@@ -244,7 +244,7 @@ def test_an_intake_without_records_needs_no_replay() -> None:
     assert not taken_over(recovered(9, replay_end=9)).replaying
 
 
-def test_what_is_known_to_be_done_does_not_fire_again() -> None:
+def test_a_message_known_to_be_done_does_not_fire_again() -> None:
     state = taken_over(recovered(5, done=((6, 8), (9, 10)), replay_end=11))
     for offset in range(5, 11):
         send(state, offset, 0)
@@ -252,7 +252,7 @@ def test_what_is_known_to_be_done_does_not_fire_again() -> None:
     assert state.low == 11
 
 
-def test_what_is_known_to_be_done_is_known_also_where_the_captured_end_lags_behind_it() -> None:
+def test_done_offsets_count_even_above_a_captured_end_that_lags() -> None:
     # A leader just elected may answer with an end that is behind what was read from the one before.
     state = taken_over(recovered(5, done=((7, 9),), replay_end=6))
     send(state, 5, 0)
@@ -338,7 +338,7 @@ def test_after_a_small_step_back_nothing_that_was_ready_is_early() -> None:
     assert due_offsets(fire(state, NOW_MS)) == [0]
 
 
-def test_what_was_made_ready_is_not_taken_by_a_clock_that_has_gone_back_since() -> None:
+def test_ready_messages_are_not_taken_after_the_clock_went_back_before_their_due_times() -> None:
     state = taken_over()
     send(state, 0, 0)
     state.collect(NOW_MS)
@@ -374,7 +374,7 @@ def parked(state: PartitionState, now_ms: int) -> Batch:
     return state.parked.take("orders", 100, now_ms)
 
 
-def test_what_is_due_for_a_target_that_is_away_is_parked_and_holds_nobody_up() -> None:
+def test_due_messages_for_an_unavailable_target_are_parked_and_hold_up_no_others() -> None:
     state = taken_over()
     for offset, target in enumerate((b"orders", b"bills", b"orders", b"bills")):
         state.arrivals.accept(offset, NOW_MS, None, None, [(TARGET, target), (DELAY_MS, b"0")], NOW_MS)
@@ -395,7 +395,7 @@ def test_what_is_due_for_a_target_that_is_away_is_parked_and_holds_nobody_up() -
     assert (state.low, state.held, state.held_bytes) == (4, 0, 0)
 
 
-def test_what_a_batch_that_aborted_holds_for_a_target_that_went_away_meanwhile_is_parked_at_once() -> None:
+def test_messages_of_an_aborted_batch_for_a_target_that_is_away_now_are_parked_at_once() -> None:
     state = taken_over()
     for offset, target in enumerate((b"orders", b"bills", b"orders", b"bills")):
         state.arrivals.accept(offset, NOW_MS, None, None, [(TARGET, target), (DELAY_MS, b"0")], NOW_MS)
@@ -409,7 +409,7 @@ def test_what_a_batch_that_aborted_holds_for_a_target_that_went_away_meanwhile_i
     assert due_offsets(state.parked.take("orders", 4, NOW_MS)) == [0, 2]
 
 
-def test_what_is_parked_is_not_early_either_when_the_clock_goes_back() -> None:
+def test_parked_messages_are_not_early_when_the_clock_goes_back() -> None:
     state = taken_over()
     send(state, 0, 0)
     state.parked.park_again("orders", parked(state, NOW_MS))
@@ -448,7 +448,7 @@ def test_a_partition_that_is_closed_leaves_no_message_in_memory() -> None:
         assert held_messages() == before
 
 
-def test_what_has_left_is_not_in_memory_after_the_clock_went_back() -> None:
+def test_fired_messages_are_not_in_memory_after_the_clock_went_back() -> None:
     with no_collector():
         before = held_messages()
         state = taken_over()
@@ -467,7 +467,7 @@ def accept_stamped(state: PartitionState, offset: int, timestamp_ms: int, now_ms
     state.arrivals.accept(offset, timestamp_ms, b"k", b"v", None, now_ms)
 
 
-def test_one_stamp_that_is_an_hour_ahead_delays_nobody_behind_it() -> None:
+def test_a_timestamp_an_hour_ahead_does_not_delay_the_messages_behind_it() -> None:
     state = taken_over(fixed=True)
     accept_stamped(state, 0, NOW_MS + HOUR_MS, NOW_MS)
     accept_stamped(state, 1, NOW_MS, NOW_MS)
@@ -488,7 +488,7 @@ def test_a_stamp_is_ahead_of_the_latest_that_it_may_be_and_not_of_a_clock_that_i
     assert due_offsets(fire(state, NOW_MS + 1_007)) == [2]
 
 
-def test_who_takes_over_gives_a_stamp_that_is_ahead_its_own_time_and_keeps_the_order() -> None:
+def test_a_new_owner_gives_a_timestamp_that_is_ahead_its_own_time_and_keeps_the_order() -> None:
     state = taken_over(fixed=True)
     stamps = (NOW_MS, NOW_MS + HOUR_MS, NOW_MS + 1, NOW_MS + 2)
     for offset, timestamp_ms in enumerate(stamps):
@@ -554,7 +554,7 @@ def test_a_cancel_and_its_message_settle_each_other() -> None:
     assert due_offsets(fire(state, due_ms)) == []
 
 
-def test_what_needs_no_delivery_is_ready_also_where_nothing_else_is() -> None:
+def test_records_that_need_no_delivery_are_ready_even_alone() -> None:
     state, due_ms = taken_over(), NOW_MS + 1_000
     send_named(state, 0, due_ms)
     cancel(state, 1, due_ms)
@@ -613,7 +613,7 @@ def test_a_second_message_with_the_same_id_and_due_time_is_a_duplicate() -> None
     assert outcomes(fire(state, due_ms + 2)) == [("duplicate", 3, None)]
 
 
-def test_what_was_delivered_stays_known_for_the_width_of_a_bucket() -> None:
+def test_delivered_messages_stay_known_for_the_width_of_a_bucket() -> None:
     state, due_ms = taken_over(), NOW_MS + 1_000
     send_named(state, 0, due_ms)
     assert due_offsets(fire(state, due_ms)) == [0]
@@ -625,7 +625,7 @@ def test_what_was_delivered_stays_known_for_the_width_of_a_bucket() -> None:
     assert due_offsets(fire(state, due_ms + BORN.geometry.width_ms + 1_000)) == [2], "nor is it known for ever"
 
 
-def test_what_is_about_to_be_delivered_stays_known_however_long_ago_it_was_due() -> None:
+def test_a_message_about_to_be_delivered_stays_known_however_overdue_it_is() -> None:
     """Else a cancel takes one like it, says so, and the first is delivered all the same."""
     state, due_ms = taken_over(), NOW_MS - 100_000
     send_named(state, 0, due_ms)
@@ -637,7 +637,7 @@ def test_what_is_about_to_be_delivered_stays_known_however_long_ago_it_was_due()
     assert outcomes(batch) == [("duplicate", 1, None), ("cancel-too-late", 2, None)]
 
 
-def test_what_is_known_of_delivered_messages_counts_as_memory_and_can_be_shed() -> None:
+def test_known_ids_of_delivered_messages_count_as_memory_and_can_be_shed() -> None:
     state = taken_over()
     for offset in range(50):
         send(state, offset, 10)
@@ -688,7 +688,7 @@ def test_the_due_times_of_a_fixed_delay_count_as_memory() -> None:
     assert state.memory_bytes == state.held_bytes + 5 * 16
 
 
-def test_one_that_comes_again_after_it_was_cancelled_is_new() -> None:
+def test_a_message_sent_again_after_its_cancel_is_new() -> None:
     state, due_ms = taken_over(), NOW_MS + 1_000
     send_named(state, 0, due_ms)
     cancel(state, 1, due_ms)

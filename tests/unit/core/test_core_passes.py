@@ -36,12 +36,12 @@ def test_each_pass_hands_out_the_first_behind_the_last_one() -> None:
     assert run(Passes(0, 2 * SIZE), bucket) == [[(1, 3), (3, 1)], [(5, 0), (7, 4)], [(9, 2)]]
 
 
-def test_what_is_due_in_one_millisecond_comes_in_the_order_in_which_it_was_sent() -> None:
+def test_messages_due_in_the_same_millisecond_come_in_the_order_of_sending() -> None:
     bucket = [message(5, sequence) for sequence in (4, 1, 3, 0, 2)]
     assert run(Passes(0, 2 * SIZE), bucket) == [[(5, 0), (5, 1)], [(5, 2), (5, 3)], [(5, 4)]]
 
 
-def test_the_gate_stands_right_behind_what_was_handed_out() -> None:
+def test_the_gate_is_right_behind_the_last_message_of_the_pass() -> None:
     passes = Passes(3, 2 * SIZE)
     assert passes.gate == (3, -1)
     for one in (message(5, 8), message(5, 7), message(5, 9)):

@@ -43,7 +43,7 @@ def test_a_place_has_all_that_its_message_is_read_again_by() -> None:
     assert (second.source, second.offset, second.size_bytes > 3_000_000) == (Source(1, 21), 10**10, True)
 
 
-def test_what_is_packed_reads_as_it_was() -> None:
+def test_packed_places_unpack_unchanged() -> None:
     """Also numbers that are far from each other."""
     ends = [message(2**61, 2**60), of_bucket(2**61, 2**62, slot=300, offset=0)]
     messages = [*(message(number * number, number) for number in range(3 * BLOCK)), *ends]

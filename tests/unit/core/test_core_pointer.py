@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.progress.pointer import JournalPointer
+from tarry.core.progress.intake import JournalPointer
 
 
 def test_the_last_pair_at_or_below_the_watermark_serves() -> None:
@@ -51,7 +51,7 @@ steps = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30)
 
 @settings(max_examples=200, deadline=None)
 @given(steps, st.integers(0, 40))
-def test_it_never_falls_as_the_watermark_rises(noted: list[tuple[int, int]], found_end: int) -> None:
+def test_the_pointer_never_falls_as_the_watermark_rises(noted: list[tuple[int, int]], found_end: int) -> None:
     pointer = JournalPointer(0, 3, found_end)
     position, end = 0, 3
     for more_read, more_written in noted:

@@ -1,4 +1,4 @@
-"""What a summary says, and what its commit does to the pointers."""
+"""The content of a summary, and the effect of its commit on the pointers."""
 
 from tarry.core.partition_progress import MOST_BYTES, Progress
 from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode_checkpoint
@@ -7,7 +7,7 @@ from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.journal import DoneEntry, decode_entry
 from tarry.core.progress.recovered import Buckets, Recovered
 from tarry.core.progress.source import INTAKE
-from tarry.core.wheel.overflow import Overflow
+from tarry.core.wheel.overflow import OverflowWheel
 
 
 def progress_of(records: int) -> tuple[Progress, IntakeProgress]:
@@ -16,12 +16,12 @@ def progress_of(records: int) -> tuple[Progress, IntakeProgress]:
     intake = IntakeProgress(Recovered(0, checkpoint, DoneSet((), 0), 0), keeps_order=False)
     for offset in range(records):
         intake.ledger.read(offset)
-    progress = Progress(checkpoint, intake, Overflow(checkpoint, Buckets()))
+    progress = Progress(checkpoint, intake, OverflowWheel(checkpoint, Buckets()))
     progress.note_journal_end(500)
     return progress, intake
 
 
-def test_it_says_all_that_is_done_above_the_watermark_and_moves_the_pointer_to_the_end_that_was_known() -> None:
+def test_a_summary_lists_all_offsets_done_above_the_watermark_and_moves_the_pointer_to_the_last_known_end() -> None:
     progress, _ = progress_of(8)
     progress.mark({INTAKE: [1, 2, 5]})
     assert progress.behind == 497
@@ -41,7 +41,7 @@ def test_where_nothing_is_done_above_the_watermark_the_pointer_moves_and_nothing
     assert (progress.pointer, progress.behind) == (500, 0)
 
 
-def test_one_that_was_not_committed_moves_no_pointer() -> None:
+def test_a_summary_that_was_not_committed_moves_no_pointer() -> None:
     progress, _ = progress_of(8)
     progress.mark({INTAKE: [1]})
     progress.rest(released=False, sums_up=True)
@@ -50,7 +50,7 @@ def test_one_that_was_not_committed_moves_no_pointer() -> None:
     assert (decode_checkpoint(settled.metadata).pointer, progress.pointer) == (3, 3)
 
 
-def test_one_that_is_too_large_is_left_out() -> None:
+def test_a_summary_that_is_too_large_is_not_written() -> None:
     records = 3 * MOST_BYTES
     progress, intake = progress_of(records)
     intake.ledger.mark(range(1, records, 2))

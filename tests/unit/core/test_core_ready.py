@@ -1,4 +1,4 @@
-"""What a batch takes of what is ready: by number, by bytes, by the clock, and what it leaves."""
+"""The limits of a batch: number, bytes and clock; and the messages that stay."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ DEAD_SIZE = dead(0).size_bytes
 
 
 class Shelf:
-    """What is ready, and what has gone elsewhere."""
+    """The ready messages, and the messages that were parked or set aside."""
 
     def __init__(self, due: Sequence[int] = (), letters: Sequence[int] = (), resolved: Sequence[int] = ()) -> None:
         memory = Memory()
@@ -55,7 +55,7 @@ class Shelf:
 
 
 def offsets(of: Ready | Batch) -> tuple[list[int], list[int], list[int]]:
-    """What is due, dead, and resolved."""
+    """The offsets of due, dead and resolved messages."""
     resolved = [one.message.sequence for one in of.resolutions]
     return [one.sequence for one in of.due], [one.sequence for one in of.dead], resolved
 
@@ -64,7 +64,7 @@ def offsets(of: Ready | Batch) -> tuple[list[int], list[int], list[int]]:
     ("due", "letters", "resolved", "count"),
     [((), (), (), 0), ((1,), (), (), 1), ((), (2,), (), 1), ((), (), (3,), 2), ((1, 2), (3,), (4, 6), 7)],
 )
-def test_it_counts_records_and_is_true_where_it_has_any(
+def test_a_batch_counts_its_records_and_is_true_if_it_has_any(
     due: tuple[int, ...], letters: tuple[int, ...], resolved: tuple[int, ...], count: int
 ) -> None:
     shelf = Shelf(due, letters, resolved)
@@ -109,7 +109,7 @@ def test_dead_letters_come_first_and_then_what_needs_no_delivery(
         (3 * SIZE, 3),
     ],
 )
-def test_what_is_due_is_taken_as_far_as_it_fits_and_one_in_any_case(limit_bytes: int, taken: int) -> None:
+def test_due_messages_are_taken_as_far_as_they_fit_and_at_least_one(limit_bytes: int, taken: int) -> None:
     assert len(Shelf([1, 2, 3]).take(limit_bytes=limit_bytes)) == taken
 
 
@@ -132,11 +132,11 @@ def test_all_that_is_taken_counts_towards_the_bytes(limit_bytes: int, taken: tup
     assert tuple(map(len, offsets(shelf.take(limit_bytes=limit_bytes)))) == taken
 
 
-def test_what_needs_no_delivery_is_taken_in_any_case_where_nothing_is_dead() -> None:
+def test_records_that_need_no_delivery_are_taken_even_without_a_dead_letter() -> None:
     assert offsets(Shelf([1], [], [20, 22]).take(limit_bytes=0)) == ([], [], [20])
 
 
-def test_what_is_for_a_target_that_is_away_is_parked_and_takes_no_room() -> None:
+def test_messages_for_an_unavailable_target_are_parked_and_take_no_room_in_the_batch() -> None:
     shelf = Shelf()
     shelf.ready.due = deque([message(1, target="away"), message(2), message(3, target="away"), message(4), message(5)])
     assert offsets(shelf.take(2, 2 * SIZE, ["away"])) == ([2, 4], [], [])

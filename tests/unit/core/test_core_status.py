@@ -1,4 +1,4 @@
-"""What owners say of their partitions, as records."""
+"""The status records of partitions."""
 
 import json
 from dataclasses import replace
@@ -33,7 +33,7 @@ def test_the_format_is_as_documented() -> None:
 @pytest.mark.parametrize(
     "policy", [OWN.policy, replace(OWN.policy, targets=("a", "b"), dialect="karafka", tick_ms=10)], ids=str
 )
-def test_what_is_written_is_read_back(policy: IntakePolicy) -> None:
+def test_a_written_status_is_parsed_unchanged(policy: IntakePolicy) -> None:
     status = replace(OWN, policy=policy)
     assert parsed_status(status.value()) == status
 
@@ -56,6 +56,6 @@ def test_fields_that_a_later_service_adds_are_passed_over() -> None:
     ],
     ids=lambda value: str(value[:20]),
 )
-def test_what_is_no_status_is_refused(value: bytes) -> None:
+def test_a_malformed_status_is_refused(value: bytes) -> None:
     with pytest.raises(ValueError, match=r"status|version|parse|Expecting|decode|outside|int|tick|digits"):
         parsed_status(value)

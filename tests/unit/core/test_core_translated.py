@@ -68,7 +68,7 @@ def test_a_dialect_that_is_not_known_here_is_refused() -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_what_it_is_said_to_take_is_no_less_than_it_takes_on_the_wire(dialect: str) -> None:
+def test_the_estimated_size_is_at_least_the_size_on_the_wire(dialect: str) -> None:
     message = came(dialect, DIALECT_HEADERS[dialect])
     sent = sum(len(name) + len(value or b"") for name, value in message.headers) + len(message.key or b"")
     assert message.size_bytes > sent + len(message.value or b"")

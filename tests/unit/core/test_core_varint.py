@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.progress import varint
+from tarry.core.progress.journal import pack_varints, unpack_varints
 
 numbers = st.lists(st.integers(0, 2**63) | st.integers(0, 300))
 
@@ -12,7 +12,7 @@ numbers = st.lists(st.integers(0, 2**63) | st.integers(0, 300))
 @settings(max_examples=200, deadline=None)
 @given(numbers)
 def test_numbers_come_back(given_numbers: list[int]) -> None:
-    assert varint.unpack(varint.pack(given_numbers)) == given_numbers
+    assert unpack_varints(pack_varints(given_numbers)) == given_numbers
 
 
 @pytest.mark.parametrize(
@@ -29,32 +29,32 @@ def test_numbers_come_back(given_numbers: list[int]) -> None:
     ],
 )
 def test_seven_bits_a_byte_lowest_first(number: int, packed: bytes) -> None:
-    assert varint.pack([number]) == packed
-    assert varint.unpack(packed) == [number]
+    assert pack_varints([number]) == packed
+    assert unpack_varints(packed) == [number]
 
 
 def test_a_large_number_among_small_ones_keeps_its_place() -> None:
-    assert varint.pack([1, 200, 2]) == b"\x01\xc8\x01\x02"
-    assert varint.unpack(b"\x01\xc8\x01\x02") == [1, 200, 2]
+    assert pack_varints([1, 200, 2]) == b"\x01\xc8\x01\x02"
+    assert unpack_varints(b"\x01\xc8\x01\x02") == [1, 200, 2]
 
 
 def test_no_numbers_are_no_bytes() -> None:
-    assert varint.pack([]) == b""
-    assert varint.unpack(b"") == []
+    assert pack_varints([]) == b""
+    assert unpack_varints(b"") == []
 
 
 @settings(max_examples=200, deadline=None)
 @given(numbers.filter(lambda found: bool(found) and found[-1] > 127))
 def test_a_number_that_is_cut_off_is_an_error(given_numbers: list[int]) -> None:
     with pytest.raises(ValueError, match="cut off"):
-        varint.unpack(varint.pack(given_numbers)[:-1])
+        unpack_varints(pack_varints(given_numbers)[:-1])
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_numbers_or_a_value_error(data: bytes) -> None:
     try:
-        found = varint.unpack(data)
+        found = unpack_varints(data)
     except ValueError:
         assert data[-1] > 127
     else:

@@ -16,7 +16,7 @@ from tarry.client.retry.core.journey import (
     Headers,
 )
 from tarry.client.retry.core.key_queue import KeyQueues, Ticket, Trouble, decode_trouble, encode
-from tarry.client.retry.core.message import Incoming, Record, RetryMessage
+from tarry.client.retry.core.message import Incoming, OutgoingRecord, RetryMessage
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.partition import FOREIGN, RetryPartition
 from tarry.client.retry.core.policy import OnError, RetryPolicy
@@ -40,8 +40,8 @@ class Consumer:
         record = Incoming(NAMES.topic, offset, NOW_MS, key, b"v%d" % offset, [OWN, *headers])
         return self.partition.look(record, NOW_MS)
 
-    def back(self, offset: int, sent: Record) -> RetryMessage | None:
-        """What the service makes of a record in the intake."""
+    def back(self, offset: int, sent: OutgoingRecord) -> RetryMessage | None:
+        """Return the retry-topic record that the service delivers for an intake record."""
         gone = {TARGET, PARTITION, DELIVER_AT}
         headers = [one for one in sent.headers if one[0] not in gone]
         headers += [(DUE_MS, dict(sent.headers)[DELIVER_AT]), (SOURCE, b"delays/0/7")]
@@ -55,7 +55,7 @@ class Consumer:
         assert message is not None
         self.partition.succeeded(message, [])
 
-    def out(self, topic: str) -> list[Record]:
+    def out(self, topic: str) -> list[OutgoingRecord]:
         return [record for record in self.partition.outgoing() if record.topic == topic]
 
 
@@ -91,7 +91,7 @@ def test_a_message_that_failed_goes_to_the_intake_and_comes_back_as_it_was() -> 
     assert (first.attempt, again.attempt) == (1, 2)
 
 
-def test_what_follows_joins_and_is_handled_in_its_turn() -> None:
+def test_later_messages_of_a_key_join_its_queue_and_are_handled_in_turn() -> None:
     consumer = Consumer()
     consumer.fail(consumer.read(17))
     assert consumer.read(18) is None
@@ -166,7 +166,7 @@ def test_a_key_that_stops_takes_all_that_follows_until_it_is_sent_again() -> Non
     assert consumer.read(22, b"k", (RETRY_REDRIVEN, b"orders.billing.dead/17")) is not None
 
 
-def test_what_is_on_its_way_when_its_key_stops_is_a_dead_letter_too() -> None:
+def test_a_message_in_flight_when_its_key_stops_is_a_dead_letter_too() -> None:
     consumer = Consumer()
     consumer.fail(consumer.read(17))
     assert consumer.read(18) is None
@@ -176,7 +176,7 @@ def test_what_is_on_its_way_when_its_key_stops_is_a_dead_letter_too() -> None:
     assert [value_of(one.headers, RETRY_TICKET) for one in consumer.out(NAMES.dead)] == [b"17/1", b"17/2"]
 
 
-def test_what_somebody_else_wrote_to_the_retry_topic_is_a_dead_letter() -> None:
+def test_a_foreign_record_in_the_retry_topic_is_a_dead_letter() -> None:
     consumer = Consumer()
     strange = Incoming(NAMES.retry, 0, NOW_MS, b"k", b"v", [("tarry-retry-ticket", b"x"), OWN])
     assert consumer.partition.look(strange, NOW_MS) is None
@@ -202,12 +202,12 @@ def test_the_state_of_a_key_survives() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b'{"v":2}', b'{"v":1,"episode":1}', b'{"v":1,"no":1}'])
-def test_what_is_no_state_of_a_key_is_refused(value: bytes) -> None:
+def test_a_malformed_state_of_a_key_is_refused(value: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_trouble(value)
 
 
-def test_a_convoy_longer_than_allowed_is_told() -> None:
+def test_a_key_queue_longer_than_allowed_is_reported() -> None:
     consumer = Consumer()
     consumer.fail(consumer.read(17))
     assert consumer.read(18) is None
@@ -241,7 +241,7 @@ def test_a_head_is_overdue_though_those_behind_it_come_and_go() -> None:
     assert len(consumer.out(NAMES.dead)) == 1, "it is no head any more"
 
 
-def test_what_is_on_its_way_when_a_stopped_key_goes_on_is_a_dead_letter_and_not_lost() -> None:
+def test_a_message_in_flight_when_a_stopped_key_continues_is_a_dead_letter_and_not_lost() -> None:
     consumer = Consumer()
     consumer.fail(consumer.read(17))
     assert consumer.read(18) is None
@@ -262,7 +262,7 @@ def test_messages_that_share_an_id_are_told_apart_on_their_way() -> None:
     assert [value_of(sent.headers, RETRY_ID) for sent in consumer.out("delays")] == [same[1], same[1]]
 
 
-def test_what_was_sent_off_without_order_joins_where_order_matters() -> None:
+def test_a_message_sent_to_the_intake_without_order_joins_the_key_queue_when_order_is_kept() -> None:
     before = Consumer(keeps_order=False)
     before.fail(before.read(17))
     [alone] = before.out("delays")
@@ -272,7 +272,7 @@ def test_what_was_sent_off_without_order_joins_where_order_matters() -> None:
     assert value_of(consumer.out("delays")[-1].headers, RETRY_TICKET) == b"18/2"
 
 
-def test_a_convoy_comes_to_its_end_where_order_does_not_matter_any_more() -> None:
+def test_a_key_queue_ends_when_the_consumer_no_longer_keeps_the_order() -> None:
     before = Consumer()
     before.fail(before.read(17))
     assert before.read(18) is None
@@ -283,7 +283,7 @@ def test_a_convoy_comes_to_its_end_where_order_does_not_matter_any_more() -> Non
     assert after.out(NAMES.state) == []
 
 
-def test_an_error_whose_text_cannot_be_written_is_told_all_the_same() -> None:
+def test_an_error_whose_text_cannot_be_encoded_is_still_recorded() -> None:
     class Mute(Exception):  # noqa: N818
         def __str__(self) -> str:
             raise ValueError
@@ -296,7 +296,7 @@ def test_an_error_whose_text_cannot_be_written_is_told_all_the_same() -> None:
     assert (errors[1] or b"").endswith(b"Mute: (no text: ValueError)")
 
 
-def test_what_can_not_be_sent_off_is_a_dead_letter_whatever_the_policy_says() -> None:
+def test_a_message_that_cannot_be_sent_to_the_intake_is_a_dead_letter_whatever_the_policy_says() -> None:
     consumer = Consumer()
     record = Incoming(NAMES.topic, 17, NOW_MS, b"k", b"v", [OWN])
     consumer.partition.refused(record, ValueError("too large"), NOW_MS)

@@ -1,4 +1,4 @@
-"""What a policy decides after failures."""
+"""The decisions of a policy after failures."""
 
 from datetime import timedelta
 
@@ -31,7 +31,7 @@ def test_a_wait_beyond_any_number_is_the_longest() -> None:
     assert policy.decide(ValueError(), 100_000, NOW_MS, NOW_MS, 0.5).delay_ms == 60_000
 
 
-def test_what_would_come_back_too_late_is_given_up() -> None:
+def test_a_retry_that_would_come_back_too_late_is_given_up() -> None:
     policy = RetryPolicy(first_ms=100, factor=1, longest_ms=100, attempts=None, total_ms=1_000, jitter=0)
     assert policy.decide(ValueError(), 9, NOW_MS, NOW_MS + 900, 0).delay_ms == 100
     assert policy.decide(ValueError(), 10, NOW_MS, NOW_MS + 901, 0) == RetryDecision(None, GaveUp.TIME)

@@ -4,7 +4,7 @@ import pytest
 
 from tarry.client.retry.core.journey import Journey
 from tarry.client.retry.core.key_queue import Ticket
-from tarry.client.retry.core.redrive import Condition, DeadLetter, selected, sent_again
+from tarry.client.retry.core.redrive import Condition, DeadLetter, matching_letters, sent_again
 from tarry.errors import ConfigError
 
 ID = "8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
@@ -19,30 +19,30 @@ def note(offset: int) -> DeadLetter:
     return DeadLetter(3, 99, None, None, [("tarry-redriven-offset", b"%d" % offset)])
 
 
-def test_those_that_were_sent_again_are_left_out() -> None:
-    assert selected([letter(0), letter(1), note(0)], []) == [letter(1)]
+def test_dead_letters_that_were_redriven_before_are_left_out() -> None:
+    assert matching_letters([letter(0), letter(1), note(0)], []) == [letter(1)]
 
 
-def test_a_key_has_the_order_of_its_convoy() -> None:
+def test_dead_letters_of_a_key_are_sent_again_in_the_order_of_its_key_queue() -> None:
     letters = [letter(0, ticket=Ticket(17, 3)), letter(1, ticket=Ticket(17, 2)), letter(2, ticket=Ticket(4, 9))]
-    assert [one.offset for one in selected(letters, [])] == [2, 1, 0]
-    assert [one.offset for one in selected([letter(0), letter(1)], [])] == [0, 1]
+    assert [one.offset for one in matching_letters(letters, [])] == [2, 1, 0]
+    assert [one.offset for one in matching_letters([letter(0), letter(1)], [])] == [0, 1]
 
 
 def test_all_conditions_must_hold() -> None:
     letters = [letter(0, b"order-1"), letter(1, b"order-2", error=b"key-stopped"), letter(2, b"x")]
     where = [Condition.parse("key=order-*"), Condition.parse("tarry-error=final-*")]
-    assert [one.offset for one in selected(letters, where)] == [0]
-    assert selected(letters, [Condition.parse("no-such-header=*")]) == []
+    assert [one.offset for one in matching_letters(letters, where)] == [0]
+    assert matching_letters(letters, [Condition.parse("no-such-header=*")]) == []
 
 
 @pytest.mark.parametrize("text", ["", "key", "=x"])
-def test_what_is_no_condition_is_refused(text: str) -> None:
+def test_a_malformed_condition_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="NAME=PATTERN"):
         Condition.parse(text)
 
 
-def test_it_goes_out_as_it_came_and_to_its_own_partition() -> None:
+def test_a_redriven_message_is_unchanged_and_goes_to_its_original_partition() -> None:
     record, beside = sent_again(letter(5, ticket=Ticket(17, 2)), "orders.billing.dead", "orders")
     headers = [("own", b"1"), ("tarry-id", ID.encode()), ("tarry-retry-redriven", b"orders.billing.dead/17")]
     assert record == ("orders", 3, b"k", b"v", headers)

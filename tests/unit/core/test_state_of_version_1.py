@@ -1,4 +1,4 @@
-"""What version 1 leaves in Kafka, as it was written: every later version reads it, or an upgrade loses messages.
+"""The formats of version 1 in Kafka: every later version must read them, or an upgrade loses messages.
 
 These texts and bytes are records of what was, never made by the code that reads them. A form that changes gets a file
 of its own beside this one, and this one stays.

@@ -21,7 +21,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
-from tarry.core.progress import varint
 from tarry.core.progress.source import Offsets, Source
 
 _DONE, _COPY, _VERSION = b"D", b"C", 1
@@ -57,8 +56,8 @@ def encode_done(done: Offsets) -> bytes:
         if offsets:
             rising = sorted(offsets)
             steps = _steps(rising)
-            parts.append(varint.pack((*source, rising[0], len(steps))))
-            parts.append(varint.pack(steps))
+            parts.append(pack_varints((*source, rising[0], len(steps))))
+            parts.append(pack_varints(steps))
     return b"".join(parts)
 
 
@@ -76,8 +75,8 @@ def encode_ranges(done: Mapping[Source, Iterable[Range]], most: int) -> Iterator
             gaps = [after[0] - before[1] for before, after in pairwise(some)]
             numbers = [step for pair in zip(steps, gaps, strict=False) for step in pair]
             numbers.append(steps[-1])
-            head = varint.pack((*source, some[0][0], len(numbers)))
-            yield b"".join((_DONE, bytes((_VERSION,)), head, varint.pack(numbers)))
+            head = pack_varints((*source, some[0][0], len(numbers)))
+            yield b"".join((_DONE, bytes((_VERSION,)), head, pack_varints(numbers)))
 
 
 def encode_copy(low: int, checkpoint: str) -> bytes:
@@ -98,7 +97,7 @@ def decode_entry(record: bytes | None) -> DoneEntry | Copy:
     if record[:1] == _COPY:
         low, _, checkpoint = record[2:].decode().partition(" ")
         return Copy(int(low), checkpoint)
-    numbers = varint.unpack(record[2:])
+    numbers = unpack_varints(record[2:])
     ranges: dict[Source, list[Range]] = {}
     at = 0
     while at < len(numbers):
@@ -140,3 +139,41 @@ def _ranges(first: int, steps: Iterable[int]) -> list[Range]:
         at += step
         is_run = not is_run
     return found
+
+
+def pack_varints(numbers: Sequence[int]) -> bytes:
+    """Encode integers >= 0 as unsigned LEB128 varints: seven bits per byte, the lowest bits first."""
+    if not numbers:
+        return b""
+    if max(numbers) < 128:  # the common case, at the speed of C: one byte per number
+        return bytes(numbers)
+    out = bytearray()
+    for number in numbers:
+        rest = number
+        while rest > 127:
+            out.append(rest & 127 | 128)
+            rest >>= 7
+        out.append(rest)
+    return bytes(out)
+
+
+def unpack_varints(data: bytes) -> list[int]:
+    """Decode the output of `pack_varints`.
+
+    Raises:
+        ValueError: the last number is truncated.
+    """
+    if data.isascii():
+        return list(data)
+    numbers: list[int] = []
+    value = shift = 0
+    for byte in data:
+        value |= (byte & 127) << shift
+        if byte & 128:
+            shift += 7
+        else:
+            numbers.append(value)
+            value = shift = 0
+    if shift:
+        raise ValueError("a number is cut off")
+    return numbers

@@ -68,10 +68,10 @@ class Origin:
         """
         if not self.is_of_cluster(now):
             return [f"cluster {self.cluster}, and this is cluster {now.cluster}"]
-        names = topics_of(intake, len(self.levels))
+        names = identified_topics(intake, len(self.levels))
         had, has = (self.intake, self.journal, *self.levels), (now.intake, now.journal, *now.levels)
         return [
-            f"topic {name} with id {one}, and it has {other} now: it was deleted and made anew"
+            f"topic {name} with id {one}, and it has {other} now: it was deleted and recreated"
             for name, one, other in zip(names, had, has, strict=False)
             if _differ(one, other)
         ]
@@ -80,9 +80,9 @@ class Origin:
 UNKNOWN = Origin()
 
 
-def topics_of(intake: str, levels: int) -> list[str]:
+def identified_topics(intake: str, levels: int) -> list[str]:
     """Return the names of the topics whose ids a checkpoint has, in its order."""
-    return [intake, f"{intake}.journal", *(f"{intake}.wheel-{level}" for level in range(1, levels + 1))]
+    return [intake, f"{intake}.journal", *[f"{intake}.wheel-{level}" for level in range(1, levels + 1)]]
 
 
 def _differ(had: str, has: str) -> bool:

@@ -10,7 +10,7 @@ be found, so the cancel becomes a dead letter with the code `bad-handle`.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tarry.core.request.header_values import Fault, counted, read_delay_or_none, read_epoch_s, read_rfc3339, shown
+from tarry.core.request.header_values import HeaderFault, counted, read_delay_or_none, read_epoch_s, read_rfc3339, shown
 from tarry.headers import PARTITION, REQUEST_HEADERS, TAKEN_OFF, TARGET, ErrorCode
 
 _Headers = list[tuple[str, bytes | None]]
@@ -44,7 +44,7 @@ class Dialect:
 
     name: str
     due: str
-    read_due: Callable[[str, bytes | None, int], int | Fault]
+    read_due: Callable[[str, bytes | None, int], int | HeaderFault]
     target: str
     needs_due: bool = True
     key: str | None = None
@@ -67,7 +67,7 @@ class Dialect:
         """The headers that are not delivered."""
         return TAKEN_OFF | self.request_headers | self.written
 
-    def due_ms(self, found: Mapping[str, bytes | None], timestamp_ms: int) -> int | Fault:
+    def due_ms(self, found: Mapping[str, bytes | None], timestamp_ms: int) -> int | HeaderFault:
         """Return the due time of a record, before rounding.
 
         Args:
@@ -77,10 +77,10 @@ class Dialect:
         if self.due in found:
             return self.read_due(self.due, found[self.due], timestamp_ms)
         if self.needs_due:
-            return Fault(ErrorCode.NO_DELAY, f"needs {self.due}: the intake's dialect is {self.name}")
+            return HeaderFault(ErrorCode.NO_DELAY, f"needs {self.due}: the intake's dialect is {self.name}")
         return counted(timestamp_ms, 0)
 
-    def refusal(self, found: Mapping[str, bytes | None], *, is_null: bool) -> Fault | None:
+    def refusal(self, found: Mapping[str, bytes | None], *, is_null: bool) -> HeaderFault | None:
         """Return why a record is not a schedule; None if it is one.
 
         Args:
@@ -88,10 +88,12 @@ class Dialect:
             is_null: whether its value is null.
         """
         if self.null_cancels and is_null:
-            return Fault(ErrorCode.BAD_HANDLE, f"a record with a null value is not a cancel here: {_SENT_INSTEAD}")
+            return HeaderFault(
+                ErrorCode.BAD_HANDLE, f"a record with a null value is not a cancel here: {_SENT_INSTEAD}"
+            )
         if self.kind is not None and self.kind in found and found[self.kind] != self.schedule:
             kind = shown(found[self.kind])
-            return Fault(ErrorCode.BAD_HANDLE, f"{self.kind} {kind} is not supported: {_SENT_INSTEAD}")
+            return HeaderFault(ErrorCode.BAD_HANDLE, f"{self.kind} {kind} is not supported: {_SENT_INSTEAD}")
         return None
 
     def delivered_key(self, headers: _Headers, key: bytes | None) -> bytes | None:

@@ -1,6 +1,7 @@
 """Parsers for the values of request headers: a time, a delay, a partition.
 
-A header may hold any bytes, or null. Each parser returns the value, or a `Fault` that says what is wrong; none raises.
+A header may hold any bytes, or null. Each parser returns the value, or a `HeaderFault` that says what is wrong; none
+raises.
 """
 
 import re
@@ -22,86 +23,88 @@ _NEGATIVE = re.compile(rb"-[0-9]+")
 
 
 @final
-class Fault(NamedTuple):
+class HeaderFault(NamedTuple):
     """A fault in one part of a record: the error code and a line for people."""
 
     code: ErrorCode
     detail: str
 
 
-def counted(timestamp_ms: int, delay_ms: int) -> int | Fault:
+def counted(timestamp_ms: int, delay_ms: int) -> int | HeaderFault:
     """Return the due time for a delay that is counted from the record's timestamp."""
     if timestamp_ms < 0:
-        return Fault(ErrorCode.BAD_DELAY, "the record has no timestamp to count a delay from")
+        return HeaderFault(ErrorCode.BAD_DELAY, "the record has no timestamp to count a delay from")
     return timestamp_ms + delay_ms
 
 
-def read_delay(name: str, value: bytes | None, timestamp_ms: int) -> int | Fault:
+def read_delay(name: str, value: bytes | None, timestamp_ms: int) -> int | HeaderFault:
     """Parse a delay in milliseconds; return the due time."""
     if value is not None and value.isdigit():
         if len(value) <= _MAX_DIGITS:
             # The same as `counted`, without a call: this runs once per message.
             return timestamp_ms + int(value) if timestamp_ms >= 0 else counted(timestamp_ms, 0)
-        return Fault(ErrorCode.BEYOND_MAX_DELAY, f"{name} is longer than any delay: {shown(value)}")
+        return HeaderFault(ErrorCode.BEYOND_MAX_DELAY, f"{name} is longer than any delay: {shown(value)}")
     if value is not None and _NEGATIVE.fullmatch(value):
-        return Fault(ErrorCode.NEGATIVE_DELAY, f"{name} is negative: {shown(value)}")
-    return Fault(ErrorCode.BAD_DELAY, f"{name} is not a decimal integer: {shown(value)}")
+        return HeaderFault(ErrorCode.NEGATIVE_DELAY, f"{name} is negative: {shown(value)}")
+    return HeaderFault(ErrorCode.BAD_DELAY, f"{name} is not a decimal integer: {shown(value)}")
 
 
-def read_delay_or_none(name: str, value: bytes | None, timestamp_ms: int) -> int | Fault:
+def read_delay_or_none(name: str, value: bytes | None, timestamp_ms: int) -> int | HeaderFault:
     """Parse a delay in milliseconds; return the due time. A negative delay counts as 0."""
     is_negative = value is not None and _NEGATIVE.fullmatch(value)
     return counted(timestamp_ms, 0) if is_negative else read_delay(name, value, timestamp_ms)
 
 
-def read_epoch_ms_or_rfc3339(name: str, value: bytes | None) -> int | Fault:
+def read_epoch_ms_or_rfc3339(name: str, value: bytes | None) -> int | HeaderFault:
     """Parse a due time in epoch milliseconds, or as RFC 3339 text."""
     if value is None or not value.isdigit():
         return _rfc3339(name, value, "epoch milliseconds or an RFC 3339 time")
     due_ms = int(value) if len(value) <= _MAX_DIGITS else MAX_EPOCH_MS + 1
     if due_ms < _LEAST_PLAUSIBLE_MS:
-        return Fault(
+        return HeaderFault(
             ErrorCode.LOOKS_LIKE_SECONDS,
             f"{name} is in milliseconds, and this would lie before 2001-09-09: {shown(value)}",
         )
     if due_ms > MAX_EPOCH_MS:
-        return Fault(
+        return HeaderFault(
             ErrorCode.BAD_TIME, f"{name} is in milliseconds, and this would lie after the year 9999: {shown(value)}"
         )
     return due_ms
 
 
-def read_epoch_s(name: str, value: bytes | None, _timestamp_ms: int) -> int | Fault:
+def read_epoch_s(name: str, value: bytes | None, _timestamp_ms: int) -> int | HeaderFault:
     """Parse a due time in epoch seconds; return milliseconds."""
     if value is None or not value.isdigit():
-        return Fault(ErrorCode.BAD_TIME, f"{name} is not epoch seconds: {shown(value)}")
+        return HeaderFault(ErrorCode.BAD_TIME, f"{name} is not epoch seconds: {shown(value)}")
     if len(value) > _MAX_DIGITS or int(value) >= _LEAST_IMPLAUSIBLE_S:
-        return Fault(ErrorCode.BAD_TIME, f"{name} is in seconds, and this looks like milliseconds: {shown(value)}")
+        return HeaderFault(
+            ErrorCode.BAD_TIME, f"{name} is in seconds, and this looks like milliseconds: {shown(value)}"
+        )
     return int(value) * 1_000
 
 
-def read_rfc3339(name: str, value: bytes | None, _timestamp_ms: int) -> int | Fault:
+def read_rfc3339(name: str, value: bytes | None, _timestamp_ms: int) -> int | HeaderFault:
     """Parse a due time as RFC 3339 text."""
     return _rfc3339(name, value, "an RFC 3339 time")
 
 
-def _rfc3339(name: str, value: bytes | None, form: str) -> int | Fault:
+def _rfc3339(name: str, value: bytes | None, form: str) -> int | HeaderFault:
     try:
         due_ms = -1 if value is None else parse_instant_ms(value.decode("ascii"))
     except ValueError:
-        return Fault(ErrorCode.BAD_TIME, f"{name} is not {form} with its offset: {shown(value)}")
+        return HeaderFault(ErrorCode.BAD_TIME, f"{name} is not {form} with its offset: {shown(value)}")
     if due_ms < 0 or due_ms > MAX_EPOCH_MS:
-        return Fault(ErrorCode.BAD_TIME, f"{name} is not between 1970 and 9999: {shown(value)}")
+        return HeaderFault(ErrorCode.BAD_TIME, f"{name} is not between 1970 and 9999: {shown(value)}")
     return due_ms
 
 
-def read_partition(name: str, value: bytes | None) -> int | Fault:
+def read_partition(name: str, value: bytes | None) -> int | HeaderFault:
     """Parse the number of the target's partition. Whether the partition exists is checked later, by the service."""
     if value is not None and value.isdigit() and len(value) <= _MAX_DIGITS:
         number = int(value)
         if number <= _MAX_PARTITION:
             return number
-    return Fault(ErrorCode.BAD_PARTITION, f"{name} is not a partition's number: {shown(value)}")
+    return HeaderFault(ErrorCode.BAD_PARTITION, f"{name} is not a partition's number: {shown(value)}")
 
 
 def instant(epoch_ms: int) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class IntakePolicy:
-    """What an intake accepts.
+    """The targets, delays and headers that an intake accepts.
 
     Args:
         topic: the intake's topic.

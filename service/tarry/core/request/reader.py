@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from tarry.core.progress.log_order import is_ahead
 from tarry.core.request.dialects import DIALECTS
 from tarry.core.request.header_values import (
-    Fault,
+    HeaderFault,
     counted,
     instant,
     read_delay,
@@ -88,7 +88,7 @@ class RequestReader:
 
     def __init__(self, policy: IntakePolicy) -> None:
         self.policy = policy
-        """What the intake accepts."""
+        """The intake's policy."""
         self._tick_ms = policy.tick_ms
         self._max_delay_ms = policy.max_delay_ms if policy.fixed_delay_ms is None else policy.fixed_delay_ms
         dialect = self._dialect = None if policy.dialect is None else DIALECTS[policy.dialect]
@@ -142,13 +142,13 @@ class RequestReader:
         if (
             repeated is not None
             or no_schedule is not None
-            or type(message_id) is Fault
-            or type(due_ms) is Fault
-            or type(target) is Fault
-            or type(to_partition) is Fault
+            or type(message_id) is HeaderFault
+            or type(due_ms) is HeaderFault
+            or type(target) is HeaderFault
+            or type(to_partition) is HeaderFault
         ):
             fault = _first_fault(repeated, no_schedule, message_id, due_ms, target, to_partition)
-            if isinstance(message_id, Fault):
+            if isinstance(message_id, HeaderFault):
                 message_id = derived_id(self.policy.topic, partition, offset)
             return self._rejection(fault, message_id, due_ms, target)
 
@@ -208,17 +208,19 @@ class RequestReader:
             self._targets.fixed,
         )
 
-    def _id(self, found: dict[str, bytes | None], ce_id: bytes | None, partition: int, offset: int) -> bytes | Fault:
+    def _id(
+        self, found: dict[str, bytes | None], ce_id: bytes | None, partition: int, offset: int
+    ) -> bytes | HeaderFault:
         """Return `tarry-id`, or the id of CloudEvents, or an id derived from topic, partition and offset."""
         if ID in found:
             value = found[ID]
-            return parse_id(value) or Fault(
+            return parse_id(value) or HeaderFault(
                 ErrorCode.BAD_ID, f"{ID} is not a UUID as 36 characters or 16 bytes: {shown(value)}"
             )
         own = None if ce_id is None else parse_cloudevents_id(ce_id)
         return own or derived_id(self.policy.topic, partition, offset)
 
-    def _due_ms(self, found: dict[str, bytes | None], timestamp_ms: int, now_ms: int) -> int | Fault:
+    def _due_ms(self, found: dict[str, bytes | None], timestamp_ms: int, now_ms: int) -> int | HeaderFault:
         """Return the due time of the record, before rounding."""
         fixed_delay_ms = self.policy.fixed_delay_ms
         if fixed_delay_ms is not None:
@@ -227,46 +229,48 @@ class RequestReader:
             return self._dialect.due_ms(found, timestamp_ms)
         if DELAY_MS in found:
             if DELIVER_AT in found:
-                return Fault(ErrorCode.TWO_DELAYS, f"{DELAY_MS} and {DELIVER_AT} exclude each other")
+                return HeaderFault(ErrorCode.TWO_DELAYS, f"{DELAY_MS} and {DELIVER_AT} exclude each other")
             return read_delay(DELAY_MS, found[DELAY_MS], timestamp_ms)
         if DELIVER_AT in found:
             return read_epoch_ms_or_rfc3339(DELIVER_AT, found[DELIVER_AT])
-        return Fault(ErrorCode.NO_DELAY, f"needs {DELAY_MS} or {DELIVER_AT}")
+        return HeaderFault(ErrorCode.NO_DELAY, f"needs {DELAY_MS} or {DELIVER_AT}")
 
-    def _too_far(self, due_ms: int, timestamp_ms: int, rounded_ms: int) -> Fault:
+    def _too_far(self, due_ms: int, timestamp_ms: int, rounded_ms: int) -> HeaderFault:
         """Return the fault of a valid due time that is too far ahead."""
         if due_ms - timestamp_ms > self._max_delay_ms or rounded_ms > MAX_EPOCH_MS:
-            return Fault(
+            return HeaderFault(
                 ErrorCode.BEYOND_MAX_DELAY,
                 f"due {instant(due_ms)}, more than {format_duration(self._max_delay_ms)} after the record's"
                 f" timestamp ({instant(timestamp_ms)})",
             )
         horizon_ms = self.policy.horizon_ms or 0
-        return Fault(
+        return HeaderFault(
             ErrorCode.BEYOND_HORIZON,
             f"due {instant(due_ms)}, more than {format_duration(horizon_ms)} ahead when it was read",
         )
 
-    def _rejection(self, fault: Fault, message_id: bytes, due_ms: int | Fault, target: str | Fault) -> Rejection:
+    def _rejection(
+        self, fault: HeaderFault, message_id: bytes, due_ms: int | HeaderFault, target: str | HeaderFault
+    ) -> Rejection:
         """Return a rejection with the parts that are known."""
         known_due_ms = None
-        if not isinstance(due_ms, Fault):
+        if not isinstance(due_ms, HeaderFault):
             rounded_ms = -(-due_ms // self._tick_ms) * self._tick_ms
             # A time past the year 9999 is not reported: it is not a plausible due time, and may exceed 64 bits.
             known_due_ms = rounded_ms if rounded_ms <= MAX_EPOCH_MS else None
-        known_target = None if isinstance(target, Fault) else target
+        known_target = None if isinstance(target, HeaderFault) else target
         return Rejection(fault.code, fault.detail, message_id, known_due_ms, known_target)
 
 
 def _repeated(headers: Sequence[Header], of: frozenset[str]) -> set[str] | None:
     """Return the request headers that occur more than once; None if there are none."""
-    counts = Counter(name for name, _ in headers)
+    counts = Counter([name for name, _ in headers])
     return {name for name in of if counts[name] > 1} or None
 
 
-def _first_fault(repeated: set[str] | None, *parts: object) -> Fault:
+def _first_fault(repeated: set[str] | None, *parts: object) -> HeaderFault:
     """Return the fault that gives the error code: `parts` are in the order of the module's docstring."""
     if repeated is not None:
         name = CANCEL if CANCEL in repeated else min(repeated)
-        return Fault(ErrorCode.REPEATED_HEADER, f"{name} occurs more than once")
-    return next(part for part in parts if isinstance(part, Fault))
+        return HeaderFault(ErrorCode.REPEATED_HEADER, f"{name} occurs more than once")
+    return next(part for part in parts if isinstance(part, HeaderFault))

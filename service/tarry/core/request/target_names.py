@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from sys import intern
 
-from tarry.core.request.header_values import Fault, shown
+from tarry.core.request.header_values import HeaderFault, shown
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.headers import ErrorCode, is_legal_topic, owner_of_internal_topic
 
@@ -26,11 +26,11 @@ class TargetNames:
     def __init__(self, policy: IntakePolicy, header: str) -> None:
         self._policy = policy
         self._header = header
-        self._answers: dict[bytes, str | Fault] = {}
+        self._answers: dict[bytes, str | HeaderFault] = {}
         self.fixed = None if policy.fixed_target is None else intern(policy.fixed_target)
         """The fixed target of the intake, or None."""
 
-    def read(self, found: Mapping[str, bytes | None]) -> str | Fault:
+    def read(self, found: Mapping[str, bytes | None]) -> str | HeaderFault:
         """Return the target of a record; the same `str` object for the same bytes.
 
         Args:
@@ -40,10 +40,10 @@ class TargetNames:
             return self.fixed
         name = self._header
         if name not in found:
-            return Fault(ErrorCode.NO_TARGET, f"needs {name}")
+            return HeaderFault(ErrorCode.NO_TARGET, f"needs {name}")
         value = found[name]
         if value is None:
-            return Fault(ErrorCode.BAD_TARGET, f"{name} is null")
+            return HeaderFault(ErrorCode.BAD_TARGET, f"{name} is null")
         answer = self._answers.get(value)
         if answer is None:
             answer = self._check(value)
@@ -53,16 +53,16 @@ class TargetNames:
                 self._answers[value] = answer
         return answer
 
-    def _check(self, value: bytes) -> str | Fault:
+    def _check(self, value: bytes) -> str | HeaderFault:
         """Return the name if it may be a target, else a fault."""
         name = value.decode("utf-8", "replace")
         if not is_legal_topic(name):
-            return Fault(ErrorCode.BAD_TARGET, f"not a legal topic name: {shown(value)}")
+            return HeaderFault(ErrorCode.BAD_TARGET, f"not a legal topic name: {shown(value)}")
         if name.startswith("__"):
-            return Fault(ErrorCode.INTERNAL_TARGET, f"Kafka's own topics are no targets: {name}")
+            return HeaderFault(ErrorCode.INTERNAL_TARGET, f"Kafka's own topics are no targets: {name}")
         owner = owner_of_internal_topic(name)
         if owner is not None and (owner == self._policy.topic or owner in self._policy.intakes):
-            return Fault(ErrorCode.INTERNAL_TARGET, f"a topic of intake {owner} is no target: {name}")
+            return HeaderFault(ErrorCode.INTERNAL_TARGET, f"a topic of intake {owner} is no target: {name}")
         if not any(fnmatchcase(name, glob) for glob in self._policy.targets):
-            return Fault(ErrorCode.TARGET_NOT_ALLOWED, f"not among the targets of {self._policy.topic}: {name}")
+            return HeaderFault(ErrorCode.TARGET_NOT_ALLOWED, f"not among the targets of {self._policy.topic}: {name}")
         return intern(name)

@@ -9,8 +9,8 @@ A slot of level 1 that is larger than the free memory is read in passes. Its siz
 the number of offsets. If its messages turn out larger, the slot is read in passes from then on. No message of the slot
 fires before the slot is read to its end, so those that it has brought into the hot window can be taken back.
 
-A slot is read long before it is done. If a target is away for longer than the ring lasts, the slot is closed for its
-next turn before it is done. Then the two turns are one range, from the start of the first to the end of the second.
+A slot is read long before it is done. If a target is away for longer than one turn of the ring, the slot may be closed
+again before it is done. Then both turns count as one range, from the begin of the first to the end of the second.
 """
 
 from collections.abc import Iterable
@@ -114,7 +114,7 @@ class ClosedSlot:
     def done_ranges(self) -> Iterable[Range]:
         """Return the offsets done above the low watermark, read or not: ascending ranges that do not touch."""
         found = DoneSet(self.ledger.ranges(), 0)
-        found.add((max(start, self.ledger.position), end) for start, end in self.found_done.ranges())
+        found.add([(max(start, self.ledger.position), end) for start, end in self.found_done.ranges()])
         return found.ranges()
 
     @property

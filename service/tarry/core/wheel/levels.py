@@ -153,8 +153,9 @@ class Levels:
 def slots_of(geometry: Geometry) -> int:
     """Return the number of slots that each level has for one partition of the intake.
 
-    It is more than twice `size`, the number of buckets that make one of the next level. So a bucket can be moved down
-    over its whole width, while the level below also takes messages that are due after it.
+    There are more than `2 · size`, because a bucket of the level above is moved down during the time that one such
+    bucket covers. Meanwhile, the level below holds messages due before the end of that bucket, and also messages due
+    after it.
     """
     return 2 * geometry.size + 2
 

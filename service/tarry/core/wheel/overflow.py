@@ -1,6 +1,6 @@
 """The overflow wheel of one partition, slot by slot.
 
-Kafka holds the messages, `Levels` decides where each belongs, and `Overflow` tracks how far each slot is done. The
+Kafka holds the messages, `Levels` decides where each belongs, and `OverflowWheel` tracks how far each slot is done. The
 states of a slot, which repeat with each turn of the ring:
 
     open      messages are filed to it (`OpenSlots`)
@@ -41,7 +41,7 @@ A recovery does not know how large the messages are. With this reserve, one pass
 _NOTHING = DoneSet((), 0)
 
 
-class Overflow:
+class OverflowWheel:
     """The overflow wheel of one partition.
 
     Args:
@@ -152,7 +152,7 @@ class Overflow:
     @property
     def _incoming(self) -> int:
         """The number of messages that closed slots of level 1 will still bring into memory."""
-        hot = (slot for slot in self._closed.values() if slot.bucket.level == 1 and slot.passes is None)
+        hot = [slot for slot in self._closed.values() if slot.bucket.level == 1 and slot.passes is None]
         return sum(max(0, slot.unread) for slot in hot)
 
     @property

@@ -167,7 +167,7 @@ def _row(message: HeldMessage) -> tuple[int, int, int, int, int]:
 
 
 def _places(rows: Sequence[int]) -> Iterator[ParkedPlace]:
-    due_ms, sequences, logs, offsets, sizes = (rows[at::_COLUMNS] for at in range(_COLUMNS))
+    due_ms, sequences, logs, offsets, sizes = [rows[at::_COLUMNS] for at in range(_COLUMNS)]
     known = {log: Source(log >> _SLOT_BITS, log & (1 << _SLOT_BITS) - 1) for log in set(logs)}
     in_log = [offset if log else sequence for log, offset, sequence in zip(logs, offsets, sequences, strict=True)]
     return map(ParkedPlace, due_ms, sequences, map(known.__getitem__, logs), in_log, sizes)

@@ -10,7 +10,7 @@ from tarry.core.request.translated import TranslatedMessage
 from tarry.core.wheel.filed import read_filed
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.memory import Memory
-from tarry.core.window.parked import Wanted
+from tarry.core.window.parked import WantedPlaces
 from tarry.core.window.placing import Placing
 from tarry.core.window.ready import Ready
 
@@ -19,8 +19,7 @@ class Arrivals:
     """Takes in the records of one partition of the intake.
 
     Args:
-        topic: the intake.
-        partition: its number.
+        place: the intake and the partition's number.
         reader: parses records into requests.
         intake: tracks how far the intake is read.
         hot: takes messages that are due soon.
@@ -33,8 +32,7 @@ class Arrivals:
 
     def __init__(
         self,
-        topic: str,
-        partition: int,
+        place: tuple[str, int],
         reader: RequestReader,
         intake: IntakeProgress,
         hot: HotWindow,
@@ -42,8 +40,7 @@ class Arrivals:
         ready: Ready,
         memory: Memory,
     ) -> None:
-        self._topic = topic
-        self._partition = partition
+        self._topic, self._partition = place
         self._reader = reader
         self._intake = intake
         self._hot = hot
@@ -158,7 +155,7 @@ class Arrivals:
 
     def read_again(
         self,
-        wanted: Wanted,
+        wanted: WantedPlaces,
         source: Source,
         offset: int,
         timestamp_ms: int,

@@ -11,7 +11,7 @@ from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel
 from tarry.core.progress.source import Source
 from tarry.core.wheel.closed_slot import ClosedSlot
 from tarry.core.wheel.filed import read_filed
-from tarry.core.wheel.overflow import LEAST_OF_A_PASS, Overflow
+from tarry.core.wheel.overflow import LEAST_OF_A_PASS, OverflowWheel
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.memory import Memory
 from tarry.core.window.placing import Placing
@@ -23,8 +23,7 @@ class DrainedRecords:
     """Takes in the records of one partition's closed slots.
 
     Args:
-        topic: the intake.
-        partition: the number of the intake's partition.
+        place: the intake and the partition's number.
         overflow: tracks how far the slots are read.
         hot: takes the messages of a pass.
         placing: takes all other messages, and cancels.
@@ -36,16 +35,14 @@ class DrainedRecords:
 
     def __init__(
         self,
-        topic: str,
-        partition: int,
-        overflow: Overflow,
+        place: tuple[str, int],
+        overflow: OverflowWheel,
         hot: HotWindow,
         placing: Placing,
         ready: Ready,
         memory: Memory,
     ) -> None:
-        self._topic = topic
-        self._partition = partition
+        self._topic, self._partition = place
         self._overflow = overflow
         self._hot = hot
         self._placing = placing

@@ -1,7 +1,7 @@
 """The hot window: the messages of a partition that are due soon, held in memory.
 
-Here at the latest, a message meets its cancels and its duplicates: messages with the same id and due time. A duplicate
-or a cancelled message is completed without a delivery. All other messages wait in the wheel until they are due.
+Here messages are matched with their cancels and duplicates, which have the same id and due time. A duplicate or a
+cancelled message is completed without a delivery. All other messages wait in the wheel until they are due.
 
     arrives      known already                   then
     message      -                               the message is held

@@ -16,18 +16,18 @@ Cost: a few bytes per place (`places`). Parking and taking are O(1); a message t
 and unpacked once.
 """
 
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
 
 from tarry.core.batch import UNBOUNDED, Batch
-from tarry.core.message import HeldMessage
+from tarry.core.message import HeldMessage, OrderKey
 from tarry.core.progress.source import Source
-from tarry.core.wheel.places import ParkedPlace
+from tarry.core.wheel.places import ParkedPlace, ParkedPlaces
 from tarry.core.window.memory import Memory
-from tarry.core.window.parked_queue import ParkedQueue, key_of
 
 
-class Wanted:
+class WantedPlaces:
     """The next places of one target, to be read again, and the messages read so far.
 
     Args:
@@ -80,7 +80,7 @@ class Parked:
     def __init__(self, memory: Memory, let_go: Callable[[Iterable[HeldMessage]], None]) -> None:
         self._memory = memory
         self._let_go = let_go
-        self._queues: dict[str, ParkedQueue] = {}
+        self._queues: dict[str, _ParkedQueue] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
@@ -104,7 +104,7 @@ class Parked:
         """
         queue = self._queues.get(message.target)
         if queue is None:
-            queue = self._queues[message.target] = ParkedQueue(self._let_go)
+            queue = self._queues[message.target] = _ParkedQueue(self._let_go)
         self._memory.held_bytes -= queue.put(message)
 
     def park_from(self, batch: Batch, topics: Container[str]) -> None:
@@ -123,8 +123,8 @@ class Parked:
         back = batch.due
         if not back:
             return
-        queue = self._queues.setdefault(topic, ParkedQueue(self._let_go))
-        if (first := queue.first) is not None and first < key_of(back[-1]):
+        queue = self._queues.setdefault(topic, _ParkedQueue(self._let_go))
+        if (first := queue.first) is not None and first < _key_of(back[-1]):
             # The clock stepped back, and messages with earlier due times were parked meanwhile.
             self._memory.held_bytes -= sum(map(queue.put, back))
             return
@@ -158,7 +158,7 @@ class Parked:
             largest = max(self._queues.values(), key=lambda queue: queue.whole_bytes)
             self._memory.held_bytes -= largest.shed(excess)
 
-    def wanted(self, topic: str, limit_bytes: int) -> Wanted | None:
+    def wanted(self, topic: str, limit_bytes: int) -> WantedPlaces | None:
         """Return the places to read again for a target: as many as fit into `limit_bytes`, at least one.
 
         Returns:
@@ -167,9 +167,9 @@ class Parked:
         queue = self._queues.get(topic)
         if queue is None or queue.whole or not queue.places:
             return None
-        return Wanted(topic, queue.places.upto(limit_bytes))
+        return WantedPlaces(topic, queue.places.upto(limit_bytes))
 
-    def restore(self, wanted: Wanted) -> None:
+    def restore(self, wanted: WantedPlaces) -> None:
         """Replace places by the messages that were read again, all that were wanted.
 
         Does nothing if these places are no longer the next ones.
@@ -192,3 +192,74 @@ class Parked:
         queue = self._queues.get(topic)
         if queue is not None and not len(queue):
             del self._queues[topic]
+
+
+class _ParkedQueue:
+    """The parked messages of one target: whole messages, and behind them the places of others.
+
+    Args:
+        let_go: called with messages of which only the places are kept from now on.
+    """
+
+    __slots__ = ("_let_go", "places", "whole", "whole_bytes")
+
+    def __init__(self, let_go: Callable[[Iterable[HeldMessage]], None]) -> None:
+        self._let_go = let_go
+        self.whole: deque[HeldMessage] = deque()
+        self.whole_bytes = 0
+        self.places = ParkedPlaces()
+
+    def __len__(self) -> int:
+        return len(self.whole) + len(self.places)
+
+    @property
+    def first(self) -> OrderKey | None:
+        """Due time and sequence of the next message; None if the queue is empty."""
+        if self.whole:
+            return _key_of(self.whole[0])
+        return self.places.first
+
+    def put(self, message: HeldMessage) -> int:
+        """Insert a message in due order: at the end, except after the clock stepped back.
+
+        Returns:
+            The number of bytes that this frees: more than 0 if only the place is kept.
+        """
+        first = self.places.first
+        if first is not None and (not self.whole or first <= _key_of(message)):
+            before = self.places.size_bytes
+            self.places.put(message)
+            self._let_go((message,))
+            return message.size_bytes + before - self.places.size_bytes
+        at = len(self.whole)
+        while at and _key_of(self.whole[at - 1]) > _key_of(message):
+            at -= 1
+        self.whole.insert(at, message)
+        self.whole_bytes += message.size_bytes
+        return 0
+
+    def shed(self, at_least_bytes: int) -> int:
+        """Keep only the places of the last whole messages, to free memory.
+
+        Args:
+            at_least_bytes: the size of the messages to replace, at least, if there are that many.
+
+        Returns:
+            The number of bytes that this frees, less the memory of the places.
+        """
+        gone: list[HeldMessage] = []
+        before, freed = self.places.size_bytes, 0
+        while self.whole and freed < at_least_bytes:
+            message = self.whole.pop()
+            gone.append(message)
+            self.whole_bytes -= message.size_bytes
+            freed += message.size_bytes
+        gone.reverse()
+        self.places.put_first(gone)
+        self._let_go(gone)
+        return freed + before - self.places.size_bytes
+
+
+def _key_of(message: HeldMessage) -> OrderKey:
+    """Return the key by which the queue is ordered."""
+    return message.due_ms, message.sequence

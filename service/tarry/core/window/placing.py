@@ -2,8 +2,8 @@
 
 A message for a bucket waits until a transaction files it. When buckets are closed, the hot window grows, and a message
 that has become hot while it waited is held in memory. Messages that must not be filed yet wait apart, so that they do
-not stop filing or reading of others. Otherwise a deadlock would be possible: held-up messages wait for the end of the
-replay, and the replay, whose reading pauses while too many messages wait to be filed, would wait for them.
+not stop filing or reading of others. Otherwise a deadlock would be possible. Held-up messages wait for the end of the
+replay. But reading pauses while too many messages wait to be filed, so the replay would wait for the held-up messages.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from tarry.core.batch import UNBOUNDED, Filing, fitting
 from tarry.core.message import FiledMessage
 from tarry.core.progress.source import INTAKE, Source
-from tarry.core.wheel.overflow import Overflow
+from tarry.core.wheel.overflow import OverflowWheel
 from tarry.core.window.hot_window import HotWindow
 
 MOST_HELD_UP = 5_000
@@ -30,7 +30,9 @@ class Placing:
 
     __slots__ = ("_held_up", "_hot", "_is_held_up", "_overflow", "_waiting", "_width_ms", "hot_below_ms")
 
-    def __init__(self, hot: HotWindow, overflow: Overflow, width_ms: int, is_held_up: Callable[[int], bool]) -> None:
+    def __init__(
+        self, hot: HotWindow, overflow: OverflowWheel, width_ms: int, is_held_up: Callable[[int], bool]
+    ) -> None:
         self._hot = hot
         self._is_held_up = is_held_up
         self._overflow = overflow

@@ -1,0 +1,62 @@
+"""What a take-over makes of a checkpoint and of the journal."""
+
+from dataclasses import replace
+
+import pytest
+
+from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry
+from tarry.core.progress.journal import Copy, DoneEntry
+from tarry.core.progress.origin import UNKNOWN, Origin
+from tarry.core.progress.recovery import Recovery, is_later
+from tarry.core.progress.source import INTAKE, Source
+
+SLOT = Source(1, 3)
+FOUND = Checkpoint(("former",), True, Geometry(10, 2, 1), (0,), (DrainingSlot(1, 3, 2, 9, 40),), pointer=60)
+ORIGIN = Origin("cluster", "intake", "journal", ("level",))
+
+
+def at(pointer: int, low: int) -> tuple[int, Checkpoint]:
+    return low, replace(FOUND, pointer=pointer)
+
+
+@pytest.mark.parametrize(
+    ("copy", "other", "replaces"),
+    [
+        (at(0, 0), None, True),
+        (at(5, 3), at(5, 3), True),
+        (at(6, 1), at(5, 3), True),  # an adopted intake: the low watermark went back
+        (at(5, 4), at(5, 3), True),
+        (at(5, 2), at(5, 3), False),
+        (at(4, 9), at(5, 3), False),  # a first checkpoint that was written late
+    ],
+)
+def test_a_copy_replaces_one_before_it_unless_it_is_a_first_checkpoint_that_came_late(
+    copy: tuple[int, Checkpoint], other: tuple[int, Checkpoint] | None, replaces: bool
+) -> None:
+    assert is_later(copy, other) is replaces
+
+
+def test_the_first_checkpoint_of_an_owner_is_the_found_one_in_its_own_name() -> None:
+    recovery = Recovery(7, FOUND, ("a", "b"))
+    assert (recovery.low, recovery.checkpoint) == (7, replace(FOUND, writer=("a", "b"), released=False))
+
+
+def test_what_the_journal_says_is_done_is_kept_by_log_and_copies_say_nothing() -> None:
+    recovery = Recovery(7, FOUND, ("a",))
+    recovery.take(DoneEntry({INTAKE: [(5, 9)], SLOT: [(0, 3)]}))
+    recovery.take(Copy(11, FOUND.encode()))
+    recovery.take(DoneEntry({SLOT: [(4, 5)], INTAKE: [(12, 13)]}))
+    found = recovery.recovered(20, {SLOT: (0, 9)}, 80, ORIGIN)
+    assert (found.low, found.replay_end, found.buckets.journal_end, found.buckets.spans) == (7, 20, 80, {SLOT: (0, 9)})
+    assert found.done.ranges() == recovery.done[INTAKE].ranges() == [(7, 9), (12, 13)]
+    assert {source: done.ranges() for source, done in found.buckets.done.items()} == {SLOT: [(0, 3), (4, 5)]}
+
+
+@pytest.mark.parametrize(("known", "is_uncopied"), [(UNKNOWN, True), (ORIGIN, False)])
+def test_the_present_ids_are_known_from_then_on_and_a_copy_is_missing_if_none_has_them(
+    known: Origin, is_uncopied: bool
+) -> None:
+    recovery = Recovery(7, replace(FOUND, origin=known), ("a",))
+    assert recovery.checkpoint.origin == known
+    found = recovery.recovered(20, {}, 80, ORIGIN)
+    assert (found.checkpoint.origin, found.is_uncopied) == (ORIGIN, is_uncopied)
