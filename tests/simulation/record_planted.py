@@ -1,9 +1,9 @@
-"""`python -m tests.simulation.record_planted`: find the worlds by which the ordinary suite knows each planted bug.
+"""`python -m tests.simulation.record_planted`: find the worlds in which the ordinary suite finds each planted bug.
 
-A change of what happens in a simulation, or of what the service asks of the cluster, shifts all worlds: a recorded seed
-may then find its bug no more. This keeps the seeds that still do, hunts for others, and writes them down. What it takes
-is a world that shows the bug by the very promise that it breaks, that is clean without the bug, and that takes little
-time.
+A change of the simulation, or of the service's requests to the cluster, changes the events in all worlds, so a recorded
+seed may no longer find its bug. This program keeps the seeds that still find it, searches for others, and records them.
+It records a world only if it shows a fault of the promise that the bug breaks, is clean without the bug, and takes
+little time.
 """
 
 import sys
@@ -23,14 +23,14 @@ def say(text: str) -> None:
 
 
 def find(name: str, bug: Bug, known: Sequence[int], runs: range, within_s: float, clean: Path) -> list[int]:
-    """Seeds that find a bug, those that are known first."""
+    """Return seeds that find a bug; try the known ones first."""
     found: list[int] = []
     with tempfile.TemporaryDirectory() as directory:
         copied = Path(directory)
         plant(name, copied)
         known_and_new = (
-            (copied, known, bug.kinds, 0.0),
-            (copied, runs, bug.kinds, within_s),
+            (copied, known, bug.kinds, bug.course, 0.0),
+            (copied, runs, bug.kinds, bug.course, within_s),
         )
         tried = 0
         for one in chain.from_iterable(starmap(visit, known_and_new)):
@@ -45,8 +45,8 @@ def find(name: str, bug: Bug, known: Sequence[int], runs: range, within_s: float
 
 
 def is_clean(directory: Path, seed: int, bug: Bug) -> bool:
-    """Whether a world is without a fault when the bug is not there."""
-    (control,) = visit(directory, [seed], bug.kinds)
+    """Whether a world has no fault without the bug."""
+    (control,) = visit(directory, [seed], bug.kinds, bug.course)
     if control.faults:
         say(f"seed {seed} is not clean: {control.faults}")
     return not control.faults
@@ -57,7 +57,7 @@ def write(seeds: dict[str, list[int]]) -> None:
 
 
 def main(names: list[str], first: int, runs: int, within_s: float) -> int:
-    """Record seeds of these bugs, or of all; how many have too few."""
+    """Record seeds of these bugs, or of all; return how many bugs have too few."""
     seeds = recorded() if SEEDS.exists() else {}
     seeds = {name: of_it for name, of_it in seeds.items() if name in BUGS}
     with tempfile.TemporaryDirectory() as directory:

@@ -1,4 +1,4 @@
-"""Topics that are deleted and made anew, or lose records: what is known of them is not taken for theirs."""
+"""Topics that are recreated or lose records: the service must not use checkpoints of the former topics for them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ WAITS_MS = 4_000
 
 
 def served(seed: int, shape: Shape = SHAPE, messages: int = 60) -> World:
-    """A world whose intake was served; the service has ended, and messages wait in buckets."""
+    """Return a world whose intake was served; the service has ended, and messages wait in buckets."""
     world = World(seed, shape)
     world.start()
     assert world.run_until(lambda: serving(world), 30_000)
@@ -36,7 +36,7 @@ def served(seed: int, shape: Shape = SHAPE, messages: int = 60) -> World:
 
 
 def refusal(world: World) -> str:
-    """Why the service cannot start."""
+    """Return why the service cannot start."""
     line = world.until_refused()
     assert line is not None, "it serves"
     return line
@@ -53,7 +53,7 @@ def said(world: World, event: str) -> bool:
 
 @pytest.mark.parametrize("passed", [False, True], ids=["below-the-old-end", "beyond-the-old-end"])
 @pytest.mark.parametrize("shape", [SHAPE, replace(SHAPE, protocol="consumer")], ids=["classic", "consumer"])
-def test_an_intake_made_anew_is_refused_and_then_adopted_without_loss(seed: int, shape: Shape, passed: bool) -> None:
+def test_a_recreated_intake_is_refused_and_then_adopted_without_loss(seed: int, shape: Shape, passed: bool) -> None:
     world = served(seed, shape)
     world.make_anew("")
     world.send(200 if passed else 10, longest_ms=300)
@@ -61,41 +61,41 @@ def test_an_intake_made_anew_is_refused_and_then_adopted_without_loss(seed: int,
     assert f"is of topic {INTAKE} with id " in line
     assert "`tarry serve --adopt`" in line
     world.adopt()
-    verify_all_arrives(world, "the intake made anew")
+    verify_all_arrives(world, "the intake recreated")
 
 
-def test_what_waits_in_buckets_survives_its_intake(seed: int) -> None:
+def test_messages_in_buckets_survive_the_recreation_of_their_intake(seed: int) -> None:
     world = served(seed)
-    # Not those that are due, and wait for an answer about their target: they are in the intake alone.
+    # Except due messages that wait for an answer about their target, because they are only in the intake.
     waiting = {message.id for message in world.unseen() if message.due_ms > world.clock.now_ms()}
     world.make_anew("")
     refusal(world)
     world.adopt()
-    verify_all_arrives(world, "the intake made anew")
+    verify_all_arrives(world, "the intake recreated")
     assert waiting <= world.survivors
     assert len(waiting) > 5
 
 
 @pytest.mark.parametrize("suffixes", [(".journal",), LEVELS[:1], LEVELS[1:2], LEVELS, (".journal", *LEVELS)])
-def test_topics_beside_an_intake_that_were_made_anew_are_named_and_it_is_delivered_again(
+def test_recreated_topics_beside_an_intake_are_named_and_its_messages_are_delivered_again(
     seed: int, suffixes: Sequence[str]
 ) -> None:
     world = served(seed)
     world.make_anew(*suffixes)
     world.send(20, longest_ms=300)
     line = refusal(world)
-    if ".journal" not in suffixes:  # else there is no copy to look into, and the group's offset is of another journal
+    if ".journal" not in suffixes:  # otherwise there is no copy, and the group's offset belongs to another journal
         assert all(f"{INTAKE}{suffix} with id" in line for suffix in suffixes)
     assert "`tarry serve --adopt`" in line
     world.adopt()
-    verify_all_arrives(world, f"{suffixes} made anew")
+    verify_all_arrives(world, f"{suffixes} recreated")
 
 
 def test_an_intake_whose_topics_are_all_new_begins_like_any_new_one(seed: int) -> None:
     world = served(seed)
     world.make_anew("", ".journal", *LEVELS)
     world.send(30, longest_ms=300)
-    verify_all_arrives(world, "all made anew")
+    verify_all_arrives(world, "all recreated")
 
 
 def test_an_intake_that_lost_its_end_is_refused_until_it_is_adopted(seed: int) -> None:
@@ -111,7 +111,7 @@ def test_an_intake_that_lost_its_end_is_refused_until_it_is_adopted(seed: int) -
 
 
 def let_ends_lag(world: World, topic: str, for_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic's leaders are new, and do not know their ends yet."""
+    """Let the ends of a topic lag, as its new leaders report them at first."""
     ask, lag_until_ms = Offsets.ends, world.clock.monotonic_ms() + for_ms
 
     def ends(offsets: Offsets, places: Iterable[Place], *, committed: bool) -> dict[Place, int]:
@@ -174,7 +174,7 @@ def test_an_end_that_lags_is_not_believed_for_what_was_seen_before_the_partition
 
 
 @pytest.mark.parametrize("messages", [10, 200], ids=["below-where-it-stood", "beyond-where-it-stood"])
-def test_an_intake_made_anew_under_a_running_service_is_noticed_before_anything_is_trimmed(
+def test_an_intake_recreated_under_a_running_service_is_noticed_before_anything_is_trimmed(
     seed: int, messages: int
 ) -> None:
     world = World(seed, SHAPE)
@@ -191,11 +191,11 @@ def test_an_intake_made_anew_under_a_running_service_is_noticed_before_anything_
     assert f"is of topic {INTAKE} with id " in refusal(world)
     world.adopt()
     report = world.settle()
-    # Until it was noticed, what stands below where the old one was read stayed away.
+    # Until the service notices it, records below the old read position are not delivered.
     assert report.faults.keys() <= {"stuck"}, RunOutcome(seed, SHAPE, (), report, world.trace())
 
 
-def test_an_intake_made_anew_within_seconds_of_its_birth_is_refused_too(seed: int) -> None:
+def test_an_intake_recreated_within_seconds_of_its_birth_is_refused_too(seed: int) -> None:
     world = World(seed, Shape(processes=1))  # without levels: closing a bucket writes a copy too
     world.start()
     assert world.run_until(lambda: serving(world), 30_000)
@@ -206,4 +206,4 @@ def test_an_intake_made_anew_within_seconds_of_its_birth_is_refused_too(seed: in
     world.send(200, longest_ms=300)
     assert f"is of topic {INTAKE} with id " in refusal(world)
     world.adopt()
-    verify_all_arrives(world, "made anew at once")
+    verify_all_arrives(world, "recreated at once")

@@ -1,6 +1,6 @@
-"""Runs by chance, each from a seed of its own that a failure names.
+"""Random worlds, each with its own seed, which a failure prints.
 
-The suite's worlds are the same each time, so that a change is judged by what it does; `make test-all` has new ones.
+`make test` uses the same worlds each time, so that a new failure comes from a change; `make test-all` draws new ones.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from tarry.testing.simulation import RunOutcome, by_chance
 FIRST = 1
 
 ONCE_BROKEN = (417848588, 90191)
-"""Worlds that have found a bug by chance, and that no other test builds on purpose."""
+"""Seeds of random worlds that have found a bug which no other test provokes on purpose."""
 
 
 def run(first: int, runs: int) -> list[RunOutcome]:

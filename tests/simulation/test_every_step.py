@@ -1,6 +1,6 @@
 """A process disturbed at each of its steps: those of its take-over, of its transactions, and of its release.
 
-The suite takes the first step of every kind, before and after, and some by chance; the soak takes every step.
+The suite disturbs before and after the first step of every kind, and at some random steps; the soak at every step.
 """
 
 import random
@@ -15,14 +15,14 @@ from tests.support.worlds import verify_all_kept
 BY_CHANCE = 8
 
 LEAST_JUDGED = 0.1
-"""Of all the runs of a test; of 28 worlds the least was 0.38."""
+"""The floor over all runs of a test; in 28 worlds the lowest part was 0.38."""
 
 Pick = Callable[[int, Shape], list[int]]
 
 
 @pytest.fixture(params=[pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.exhaustive)])
 def pick(request: pytest.FixtureRequest) -> Pick:
-    """Indices of the steps at which to disturb."""
+    """Return the indices of the steps at which to disturb."""
 
     def choose(seed: int, shape: Shape) -> list[int]:
         steps = steps_of(seed, shape)

@@ -1,4 +1,4 @@
-"""What stops one partition stops that one alone: a log of its own without a leader, or one that only a person mends."""
+"""A fault of one partition stops only this partition: a log without a leader, or one that an operator must repair."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def keep_sending(world: World, for_ms: int) -> None:
 
 
 def unseen_of(world: World, place: Place) -> int:
-    """Messages of a partition that are due and have not arrived."""
+    """Return the messages of a partition that are due and have not arrived."""
     now_ms = world.clock.now_ms()
     return sum(message.place == place and message.due_ms < now_ms - 5_000 for message in world.unseen())
 
@@ -122,7 +122,7 @@ def test_a_topic_of_ours_that_stays_unknown_has_its_partitions_quarantined(seed:
 
 
 @pytest.mark.parametrize("is_serving", [True, False], ids=["serving", "starting"])
-def test_a_topic_of_ours_that_may_not_be_asked_about_has_its_partitions_quarantined_and_nothing_begins_anew(
+def test_a_topic_of_ours_without_describe_right_quarantines_its_partitions_and_restarts_nothing(
     seed: int, is_serving: bool
 ) -> None:
     world = World(seed, Shape(partitions=2, processes=1))

@@ -1,4 +1,4 @@
-"""What is known of a target may be old: nothing dies by it, and no target holds up another."""
+"""Stale knowledge of a target makes no message a dead letter, and no target holds up another."""
 
 import uuid
 from typing import Any
@@ -77,9 +77,9 @@ def test_a_target_that_is_no_longer_compacted_takes_null_keys(seed: int) -> None
     assert len(world.broker.records("compact", 0)) == 1
 
 
-def test_a_target_that_refuses_for_a_reason_nobody_foresaw_holds_up_no_other(seed: int) -> None:
+def test_a_target_that_refuses_for_an_unforeseen_reason_holds_up_no_other(seed: int) -> None:
     world = world_of(seed)
-    # No record is young enough for it: INVALID_TIMESTAMP, which is not for us to call permanent.
+    # The target refuses every timestamp: INVALID_TIMESTAMP, which does not count as permanent.
     world.broker.make_topic("strict", 1, message_timestamp_after_max_ms="-100000")
     put(world, "strict")
     world.run(LONG_ENOUGH_MS)
@@ -89,13 +89,13 @@ def test_a_target_that_refuses_for_a_reason_nobody_foresaw_holds_up_no_other(see
     assert error_codes(world) == []
 
 
-def test_what_is_lost_while_reading_pauses_is_read_again(seed: int) -> None:
+def test_records_dropped_while_reading_pauses_are_read_again(seed: int) -> None:
     world = world_of(seed, memory_budget_bytes=20_000)
     for _ in range(100):
         put(world, "orders", delay_ms=LONG_ENOUGH_MS, to=0)
     world.run(1_000)
     assert "reading_paused" in [event for _, event, _ in world.events]
-    # Its session ends while the transaction's fate is open: all that is its own is dropped, and comes back to it.
+    # Its session ends while the outcome of the transaction is unknown: it drops all its partitions, and gets them back.
     freeze(world, world.processes[0])
     world.run(60_000)
     assert "lost" in [event for _, event, _ in world.events]

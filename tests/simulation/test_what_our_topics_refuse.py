@@ -1,4 +1,4 @@
-"""Records of ours that topics of ours refuse, and more than can be written in time: nobody waits for them but they."""
+"""Records that the service's own topics refuse, and transactions too large to be written in time: only these wait."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ def restart_all(world: World) -> None:
 
 
 def refused_letters(world: World) -> float:
-    """What the gauge says, of all processes."""
+    """Return the gauge of refused letters, summed over all processes."""
     found = [process.tally.snapshot().gauges for process in world.processes]
     return sum(value for gauges in found for key, value in gauges.items() if key[0] == REFUSED_LETTERS.name)
 
@@ -38,14 +38,14 @@ def refused_letters(world: World) -> float:
 @pytest.mark.some_of("shape")
 @pytest.mark.parametrize("target", [None, UNKNOWN], ids=["no target", "unknown target"])
 @every_shape
-def test_a_record_that_only_fits_compressed_is_a_whole_dead_letter_and_nobody_waits(
+def test_a_record_that_only_fits_compressed_is_a_whole_dead_letter_and_delays_no_other(
     seed: int, shape: Shape, target: str | None
 ) -> None:
     world = serve(seed, shape)
     world.send(20, longest_ms=1_500)
     world.send_large(5 * MEGABYTE, target=target)
     world.send(20, longest_ms=1_500)
-    # One in twenty is for a target that is not there, and waits 3 s for a second answer that says so.
+    # One message in twenty is for a missing target, and waits 3 s for a second answer.
     assert world.run_until(lambda: not world.unseen(), 10_000)
     verify_kept(world, "a record that only fits compressed", least_judged=LEAST_JUDGED)
 
@@ -72,7 +72,7 @@ LEVELS = tuple(wheel_topic(INTAKE, level) for level in range(1, SMALL_LEVELS.lev
     ids=["from the intake", "refused by a level, too", "from a bucket", "refused on its way down"],
 )
 @every_shape
-def test_what_no_dead_letter_can_hold_has_a_stub_and_is_not_done_until_one_can(
+def test_a_record_too_large_for_any_dead_letter_has_a_stub_and_is_not_done_until_the_limit_is_raised(
     seed: int, shape: Shape, delay_ms: int, wide: tuple[str, ...]
 ) -> None:
     world = serve(seed, replace(shape, geometry=SMALL_LEVELS))
@@ -96,7 +96,7 @@ def test_what_no_dead_letter_can_hold_has_a_stub_and_is_not_done_until_one_can(
 
 
 @every_shape
-def test_what_a_level_refuses_is_dead_long_before_it_is_due_and_what_is_beside_it_is_filed(
+def test_a_record_that_a_level_refuses_is_a_dead_letter_long_before_it_is_due_and_the_others_are_filed(
     seed: int, shape: Shape
 ) -> None:
     world = serve(seed, replace(shape, geometry=SMALL_LEVELS))
@@ -162,7 +162,7 @@ def test_cancels_whose_results_are_refused_together_are_filed_in_parts(seed: int
 
 
 def cancels_filed(world: World) -> int:
-    """How many cancels are known to wait in buckets."""
+    """Return how many filed cancels the buckets hold."""
     results = [record.value or b"" for record in world.broker.records(INTAKE + RESULTS, 0)]
     return sum(json.loads(value)["outcome"] == Result.CANCEL_FILED for value in results)
 
@@ -170,7 +170,7 @@ def cancels_filed(world: World) -> int:
 LARGE = 20_000
 MANY = 100
 SLOW = 50_000
-"""Bytes a second: in the client library's five seconds a dozen large messages are written, and some more of a burst."""
+"""Bytes per second: in the client library's 5 s, a dozen large messages can be written, and a small burst."""
 
 
 @pytest.mark.parametrize("kind", ["fired", "filed", "parked"])
@@ -200,7 +200,7 @@ def test_more_than_can_be_written_in_time_is_written_in_smaller_transactions(see
 
 
 def filed(world: World) -> int:
-    """How many large messages stand in buckets."""
+    """Return how many large messages are in buckets."""
     topics = [wheel_topic(INTAKE, level) for level in range(1, SMALL_LEVELS.levels + 1)]
     partitions = range(world.shape.partitions * slots_of(SMALL_LEVELS))
     records = [record for topic in topics for one in partitions for record in world.broker.records(topic, one)]

@@ -19,7 +19,7 @@ PLANTED: Final = ROOT / "tests" / "simulation" / "planted"
 SEEDS: Final = PLANTED / "seeds.toml"
 SOURCE: Final = Path(tarry.__file__).parent
 WORLDS_EACH: Final = 3
-"""Recorded for each bug; fewer of one that shows in one world of hundreds."""
+"""The number of recorded worlds for each bug; fewer for a bug that shows in one world of hundreds."""
 OUT_OF_ORDER: Final = ("out of order", "out of the log's order")
 """The second where the world drawn has a fixed delay."""
 
@@ -29,22 +29,24 @@ class Bug:
     """A planted bug.
 
     Attributes:
-        breaks: the faults of the promise that it breaks; nothing else is a find.
-        kinds: the kinds of disturbance that it is hunted with; none: all. Among all of them some come seldom.
-        step: seeds that are its multiples are hunted: 3 for worlds in which messages are sent twice, 4 for those with
-            long take-overs, 5 for those with a fixed delay, 7 for a tick of 10 ms, 11 where brokers want
-            transactions aborted.
+        breaks: the kinds of fault by which it breaks its promise; no other fault counts as found.
+        kinds: the kinds of disturbance for the search; empty: all, among which some are rare.
+        step: the search tries multiples of this seed: 3 for worlds in which messages are sent twice, 4 for those with
+            long take-overs, 5 for those with a fixed delay, 7 for a tick of 10 ms, 11 if brokers want transactions
+            aborted.
+        course: the name of a course of events (`courses`), for a bug that random worlds would seldom show.
     """
 
     breaks: tuple[str, ...]
     kinds: tuple[str, ...] = ()
     step: int = 1
+    course: str = ""
 
 
 BUGS: Final[Mapping[str, Bug]] = {
     "commit-before-produce": Bug(("lost",)),
     "no-journal": Bug(("twice",)),
-    # What a process left open that died is ended by the brokers alone, after its time-out.
+    # Only the brokers end the open transaction of a dead process, after its time-out.
     "no-fencing": Bug(("stuck",), kinds=("crash",)),
     "no-gate": Bug(OUT_OF_ORDER, kinds=("crash",)),
     "gate-ignores-buckets": Bug(OUT_OF_ORDER),
@@ -55,13 +57,12 @@ BUGS: Final[Mapping[str, Bug]] = {
     "refusal-ends-all": Bug(("refused",)),
     "stamps-by-own-clock": Bug(("early",), kinds=("behind",), step=5),
     "take-over-in-one-go": Bug(("stuck",), step=4),
-    # Or the state itself misses what another cancel has taken.
-    "cancel-does-not-wait": Bug(("cancelled, and delivered", AN_ERROR), step=3),
-    # Or one that is taken for new is cancelled, when the one that it is like is delivered.
+    "cancel-does-not-wait": Bug(("not cancelled",), course="cancel-in-passes"),
+    # Or a duplicate that counts as new is cancelled, although the first message is delivered.
     "forgets-a-like": Bug(("twice", "cancelled, and delivered"), step=3),
-    # Who crashed must be back before its markers are.
-    "journal-to-its-stable-end": Bug(("twice",), kinds=("crash",)),
-    # Where a slot was done with by an aborted transaction, the state itself notices that it is gone.
+    "journal-to-its-stable-end": Bug(("twice",), course="release-before-markers"),
+    "reads-from-the-intakes-pointer": Bug(("twice",), course="crash-in-a-wide-bucket"),
+    # If an aborted transaction completed a slot, the state itself notices that the slot is gone.
     "aborted-counts-as-done": Bug(("lost", AN_ERROR), kinds=("crash",), step=11),
     "a-tick-early": Bug(("early",)),
     "rounds-down": Bug(("early",), step=7),
@@ -71,17 +72,19 @@ BUGS: Final[Mapping[str, Bug]] = {
     "duplicate-is-new": Bug(("twice",), step=3),
     "forgets-what-was-delivered": Bug(("twice",), step=3),
     "due-times-step-back": Bug(("out of the log's order",), step=5),
+    "due-times-begin-anew": Bug(("out of the log's order",), kinds=("crash",), step=5),
+    "files-behind-what-is-ahead": Bug(("out of the log's order",), course="ahead-at-the-edge"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A world that was tried.
+    """The result of a world.
 
     Attributes:
-        seed: of it.
-        faults: what was wrong, by kind.
-        cpu_s: what it took.
+        seed: its seed.
+        faults: its faults, by kind.
+        cpu_s: its CPU time in seconds.
     """
 
     seed: int
@@ -89,7 +92,7 @@ class Visit:
     cpu_s: float
 
     def finds(self, bug: Bug) -> bool:
-        """Whether the very promise is broken that a bug breaks."""
+        """Whether it shows a fault of the promise that a bug breaks."""
         return not self.faults.keys().isdisjoint(bug.breaks)
 
 
@@ -101,27 +104,33 @@ def copy(directory: Path) -> None:
 def plant(name: str, directory: Path) -> None:
     """Copy the service, and apply a patch to it."""
     copy(directory)
-    # Outside of any repository, or git would look for the files there.
+    # Outside any repository, because otherwise git would look for the files there.
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(directory.parent)}
     subprocess.run(["git", "apply", PLANTED / f"{name}.patch"], cwd=directory, env=environment, check=True)
 
 
 def visit(
-    directory: Path, seeds: range | Sequence[int], kinds: Sequence[str] = (), within_s: float = 0
+    directory: Path,
+    seeds: range | Sequence[int],
+    kinds: Sequence[str] = (),
+    course: str = "",
+    within_s: float = 0,
 ) -> Generator[Visit]:
-    """Try worlds with the copy in a directory, in a process of its own, which ends with the loop over them.
+    """Run worlds with the copy in a directory, in a separate process, which ends with the loop over the results.
 
     Args:
-        directory: of the copy.
-        seeds: of the worlds.
-        kinds: of disturbances; none: all.
-        within_s: worlds that take more of the processor's time than this are left out; 0: none.
+        directory: the directory of the copy.
+        seeds: the seeds of the worlds.
+        kinds: the kinds of disturbance; empty: all.
+        course: the name of a course; empty: random worlds.
+        within_s: leave out worlds that take more CPU time than this; 0: none.
 
     Raises:
-        RuntimeError: it ended in front of the last one.
+        RuntimeError: the process ended before the last world.
     """
     command = [sys.executable, "-m", "tests.support.visiting", "--within-s", str(within_s)]
     command += [word for kind in kinds for word in ("--kind", kind)]
+    command += ["--course", course] if course else []
     if isinstance(seeds, range):
         command += ["--range", *map(str, (seeds.start, seeds.stop, seeds.step))]
     else:
@@ -139,6 +148,6 @@ def visit(
 
 
 def recorded() -> dict[str, list[int]]:
-    """The seeds that find each bug, as `python -m tests.simulation.record_planted` wrote them."""
+    """Return the seeds that find each bug, as `python -m tests.simulation.record_planted` wrote them."""
     found: dict[str, Any] = tomllib.loads(SEEDS.read_text())
     return {name: list(map(int, seeds)) for name, seeds in found.items()}

@@ -1,8 +1,8 @@
-"""A simulated world that is served, and the end of each test in one: the promises are kept, and it could be seen.
+"""Starts a simulated world, and checks at the end of a test that the promises were kept and that enough was checked.
 
-A promise is not kept by a run that judged nothing. So each end says how much of the order is to have been judged at
-least, as a part of what was sent. Such a floor is far below the least that several seeds have shown, for each run of
-`make test-all` has new ones: see the comment at each.
+A run in which no order was judged proves nothing. So each check states the least part of the sent messages whose order
+must have been judged. This floor is far below the lowest part that several seeds have shown, because each run of
+`make test-all` draws new seeds: see the comment at each floor.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from tarry.testing.simulation.scenarios import SERVING_WITHIN_MS, serving
 
 
 def serve(seed: int, shape: Shape) -> World:
-    """A world of which all partitions are served."""
+    """Return a world whose partitions are all served."""
     world = World(seed, shape)
     world.start()
     assert world.run_until(lambda: serving(world), SERVING_WITHIN_MS)
@@ -20,15 +20,15 @@ def serve(seed: int, shape: Shape) -> World:
 
 
 def verify_kept(world: World, *what: str, least_judged: float) -> None:
-    """Let all that is due arrive, and judge.
+    """Wait until all messages that are due have arrived, and check the promises.
 
     Args:
-        world: is disturbed no more.
-        what: was done to it, in words.
+        world: the world, which is not disturbed any more.
+        what: what was done to it, in words.
         least_judged: see the module.
 
     Raises:
-        AssertionError: a promise is broken, or less was judged; the text names seed, shape and what was done.
+        AssertionError: a promise is broken, or less was judged; the text names seed, shape and `what`.
     """
     report = world.settle()
     outcome = RunOutcome(world.seed, world.shape, what, report, world.trace())
@@ -37,14 +37,14 @@ def verify_kept(world: World, *what: str, least_judged: float) -> None:
 
 
 def verify_all_kept(outcomes: Sequence[RunOutcome], *, least_judged: float) -> None:
-    """The same of runs that differ in the step that was disturbed: what is judged is counted over all of them.
+    """The same for runs that differ in the disturbed step; the judged part is counted over all runs.
 
     Args:
-        outcomes: of the runs; at least one.
+        outcomes: the outcomes of the runs; at least one.
         least_judged: see the module.
 
     Raises:
-        AssertionError: in one of them a promise is broken, or less was judged in all.
+        AssertionError: one of them broke a promise, or less was judged in total.
     """
     for outcome in outcomes:
         assert outcome.report.is_clean, outcome
@@ -53,5 +53,5 @@ def verify_all_kept(outcomes: Sequence[RunOutcome], *, least_judged: float) -> N
 
 
 def judged_of(reports: Sequence[Report]) -> float:
-    """Which part of what was sent had a place in an order."""
+    """Return which part of the sent messages had a promised place in an order."""
     return sum(report.judged for report in reports) / sum(report.sent for report in reports)

@@ -18,7 +18,7 @@ def test_of_all_runs_together_enough_is_to_be_judged() -> None:
 
 def test_one_run_that_breaks_a_promise_is_enough() -> None:
     broken = outcome(10)
-    broken.report.faults["lost"].append("one")
+    broken.report.add("lost", "one")
     with pytest.raises(AssertionError, match="lost 1"):
         verify_all_kept([outcome(10), broken], least_judged=0.5)
 

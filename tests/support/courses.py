@@ -1,0 +1,115 @@
+"""Named courses of events in simulated worlds that random worlds would seldom take.
+
+A test runs each course with the unchanged service, and `planting` runs it with a bug that random worlds seldom find.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Final
+
+from tarry.core.progress.checkpoint import Geometry, decode_checkpoint
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.settings import Cluster
+from tarry.testing.simulation import Shape, World
+from tarry.testing.simulation.world import INTAKE, LARGE_LEVELS, SMALL_LEVELS
+from tests.support.worlds import serve
+
+WIDE_LEVEL = Geometry(5_000, 2, 1)
+"""Buckets that fire for seconds: meanwhile journal pointers advance several times."""
+
+OVERSIZED_BYTES = 40_000
+"""A memory budget that a bucket of these courses exceeds."""
+
+
+def release_before_markers(seed: int) -> World:
+    """A process ends in good order just after it has filed; its release is committed before the filing's markers are.
+
+    The next owner need not fence a process, so it does not wait for those markers: the journal's last stable offset may
+    be below records of transactions that are committed.
+    """
+    world = serve(seed, Shape(geometry=LARGE_LEVELS, marker_lag_ms=(0, 900), partitions=1, processes=1))
+    [process] = world.processes
+    world.take_away(
+        "bills"
+    )  # parked messages hold the low watermark, so that only the journal says which messages are filed
+    world.send(10, longest_ms=100)
+    cluster = Cluster("fake", {}, world.broker.clients("inspector"))
+    with closing(Offsets(cluster.clients.admin(cluster.admin()), world.group, cluster)) as offsets:
+
+        def is_released() -> bool:
+            return all(decode_checkpoint(text).released for _, text in offsets.committed([(INTAKE, 0)]).values())
+
+        def is_filing_committed() -> bool:
+            return f"{world.group}.{process.handle}-file" in world.broker.ending
+
+        for _ in range(20):
+            for _ in range(5):
+                world.send_due(world.clock.now_ms() + world.random.randint(6_000, 12_000))
+            world.run_until(is_filing_committed, 3_000)
+            process.stop()
+            world.run_until(is_released, 3_000)
+            world.restart(process, 0)
+            world.run(1_500)
+    return world
+
+
+def cancel_in_passes(seed: int, *, crashes: bool = False) -> World:
+    """More than memory is due in one millisecond; some of it is sent twice, in front of a cancel and behind it."""
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, memory_budget_bytes=OVERSIZED_BYTES, partitions=1, processes=1))
+    due_ms = world.clock.now_ms() + 5_000
+    for _ in range(10):
+        for _ in range(30):
+            world.send_due(due_ms)
+        for message in world.random.sample(world.sent, 10):
+            world.send_again(message)
+            world.cancel(message)
+        world.run(100)
+    for _ in range(40):
+        world.run(150)
+        if crashes and world.random.random() < 0.1:
+            world.crash(world.processes[0])
+    return world
+
+
+def ahead_at_the_edge(seed: int) -> World:
+    """A fixed delay at the edge of the hot window, and a leader whose clock is an hour ahead now and then; crashes.
+
+    Some messages are held in memory, and those behind them go to buckets.
+    """
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, fixed_delay_ms=700))
+    for _ in range(40):
+        world.send(4)
+        world.leader_behind_ms = world.random.choice((0, 0, 0, -3_600_000))
+        if world.random.random() < 0.15:
+            world.crash(world.processes[0], back_after_ms=100)
+        world.run(150)
+    world.leader_behind_ms = 0
+    return world
+
+
+def crash_in_a_wide_bucket(seed: int) -> World:
+    """Crashes while a bucket is half fired, and the intake's journal pointer is already behind what fired of it.
+
+    The bucket's first record is due last, so only the journal says which of the others are done.
+    """
+    world = serve(seed, Shape(geometry=WIDE_LEVEL, partitions=1, processes=1))
+    [process] = world.processes
+    width_ms = WIDE_LEVEL.width_ms
+    for _ in range(3):
+        start_ms = (world.clock.now_ms() // width_ms + 3) * width_ms
+        for due_ms in (start_ms + width_ms - 1, *range(start_ms, start_ms + width_ms, 250)):
+            world.send_due(due_ms)
+        while world.clock.now_ms() < start_ms + 0.7 * width_ms:
+            world.send(1, longest_ms=100)
+            world.run(200)
+        world.crash(process)
+        world.run(2_000)
+    return world
+
+
+COURSES: Final[Mapping[str, Callable[[int], World]]] = {
+    "ahead-at-the-edge": ahead_at_the_edge,
+    "cancel-in-passes": cancel_in_passes,
+    "crash-in-a-wide-bucket": crash_in_a_wide_bucket,
+    "release-before-markers": release_before_markers,
+}
