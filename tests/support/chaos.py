@@ -1,4 +1,4 @@
-"""Harm to services and brokers, and when it is got over."""
+"""Injects faults into services and brokers, and measures the recovery."""
 
 import os
 import random
@@ -29,7 +29,7 @@ ADD_PARTITIONS_TO_TXN: Final = 24
 ADD_OFFSETS_TO_TXN: Final = 25
 END_TXN: Final = 26
 TXN_OFFSET_COMMIT: Final = 28
-"""Kafka's api keys."""
+"""API keys of Kafka's protocol."""
 
 TRANSACTION_REQUESTS: Final = (
     PRODUCE,
@@ -42,11 +42,11 @@ TRANSACTION_REQUESTS: Final = (
 
 
 class Watch:
-    """Tells by what arrives when every partition is served again.
+    """Detects from arriving messages when every partition is served again.
 
-    A message that arrived shows that its partition's owner has read all in front of it. So harm is got over when
-    from each partition a message has arrived that was sent after it was done: also harm of which the services' logs
-    say nothing, a stopped process, a broker or a connection that is gone.
+    A delivered message shows that its partition's owner has read all records before it. So the services have recovered
+    when, from each partition, a message has arrived that was sent after the fault. This also works for faults that the
+    services do not log, such as a stopped process, or a lost broker or connection.
 
     Args:
         workload: keeps sending to all partitions.
@@ -55,16 +55,16 @@ class Watch:
 
     def __init__(self, workload: Workload, reader: Reader) -> None:
         self.took_s: list[float] = []
-        """Of each harm, how long until all was served again."""
+        """For each fault, how long it took until all partitions were served again."""
         self._workload = workload
         self._reader = reader
 
     @contextmanager
     def harm(self, within_s: float = SERVED_WITHIN_S) -> Iterator[None]:
-        """The block does harm, and makes good what does not mend by itself; leaving it waits until all is served.
+        """A context whose block injects a fault, and undoes it if necessary; at its end, wait for the recovery.
 
         Raises:
-            AssertionError: not within so many seconds.
+            AssertionError: the services have not recovered in time.
         """
         began = time.monotonic()
         yield
@@ -72,12 +72,12 @@ class Watch:
         self.took_s.append(time.monotonic() - began)
 
     def wait_served(self, within_s: float = SERVED_WITHIN_S) -> None:
-        """Wait until every partition was read past what is in it now, and then once more.
+        """Wait until every partition was read beyond its present end, and then a second time.
 
-        Twice, because the first partitions may be moved on before the last one is served.
+        Twice, because the first partitions may move to another owner before the last one is served.
 
         Raises:
-            AssertionError: not within so many seconds each.
+            AssertionError: one of the waits takes too long.
         """
         for _ in range(2):
             sent = self._workload.newest
@@ -90,11 +90,11 @@ class Watch:
 
 
 class Wire:
-    """Does harm to connections through a proxy; each lasts a moment, and the proxy is as before.
+    """Injects faults into connections through a proxy. Each fault is short, and is undone at its end.
 
     Args:
-        proxy: between the services and the broker.
-        choose: of all choices.
+        proxy: the proxy between services and broker.
+        choose: the random source of all choices.
     """
 
     def __init__(self, proxy: ProxyProcess, choose: random.Random) -> None:
@@ -102,7 +102,7 @@ class Wire:
         self._choose = choose
 
     def harm(self) -> str:
-        """Do one at random; return which."""
+        """Inject a random fault; return its name."""
         harms = (self.cut, self.half_close, self.slow_down, self.stall, self.cut_at_a_request)
         done = self._choose.choice(harms)
         done()
@@ -123,7 +123,7 @@ class Wire:
         self._proxy.delay(0)
 
     def stall(self) -> None:
-        """Let nothing through for a while, which may be longer than a session."""
+        """Stop all traffic for a while, which may be longer than a session."""
         self._proxy.stall()
         time.sleep(self._choose.uniform(0.5, 8))
         self._proxy.resume()
@@ -135,16 +135,17 @@ class Wire:
 
 
 class Chaos:
-    """Does harm to services, to their broker and to their connections, and makes it good again.
+    """Injects faults into services, their broker and their connections, and undoes them.
 
     Args:
-        services: they run.
-        broker: theirs alone.
+        services: the running services.
+        broker: their broker, which nothing else uses.
         wire: their connections.
-        choose: of all choices.
-        further: has a partition of one of the service's own topics alone, which has no leader while it is stopped.
-        kills_broker: whether the broker is killed, too, and not only restarted. Members by KIP-848 that join while one
-            comes back may find it unable to serve their group for good (docs/guarantees.md).
+        choose: the random source of all choices.
+        further: a second broker with the only replica of one of the service's own partitions, which has no leader while
+            this broker is stopped.
+        kills_broker: whether the broker is also killed, and not only restarted. If KIP-848 members join while a killed
+            broker comes back, it may never serve their group again (docs/guarantees.md).
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class Chaos:
         self._choose = choose
 
     def strike(self) -> None:
-        """Do harm at random: a second one, one time in three, before the first is got over."""
+        """Inject a random fault, and one time in three a second one before the recovery from the first."""
         for _ in range(self._choose.choice((1, 1, 2))):
             harm = self._choose.choice(
                 (
@@ -220,11 +221,11 @@ class Chaos:
         self._broker.start()
 
     def broker_restarted(self) -> None:
-        """The broker stops in order, and starts."""
+        """Stop the broker with SIGTERM, and start it again."""
         self._broker.restart()
 
     def services_rolled(self) -> None:
-        """One service after the other is ended in order and started again."""
+        """A rolling restart: end each service with SIGTERM and start it again, one after the other."""
         for serve in self._services:
             code = serve.stop()
             if code != 0:
@@ -239,18 +240,18 @@ class Chaos:
             self._further.start()
 
     def connections_harmed(self) -> None:
-        """Anything that `Wire` does."""
+        """A random fault of `Wire`."""
         self.done[f"connections: {self._wire.harm()}"] += 1
 
     def _worker(self) -> int | None:
-        """One of the processes that run, if any does."""
+        """Return a running worker process, if there is one."""
         pids = [pid for serve in self._services for pid in serve.workers.values() if is_alive(pid)]
         return self._choose.choice(pids) if pids else None
 
 
 @contextmanager
 def proxied_broker(start: Callable[..., EmbeddedBroker]) -> Iterator[tuple[ProxyProcess, EmbeddedBroker]]:
-    """A broker with a listener behind a proxy; its plain listener goes past the proxy.
+    """Start a broker with a listener behind a proxy; its plain listener bypasses the proxy.
 
     Args:
         start: starts an embedded broker, given its properties.
@@ -266,10 +267,10 @@ def proxied_broker(start: Callable[..., EmbeddedBroker]) -> Iterator[tuple[Proxy
 
 
 def first_fired_ms(arrived: Iterable[Arrived], places: Collection[str], after_ms: int) -> dict[str, int]:
-    """For each place of the intake, when the first message was seen that was due after a time; epoch milliseconds.
+    """Return when the first message that is due after a time was seen, for each partition; epoch milliseconds.
 
     Raises:
-        AssertionError: there is none from one of the places.
+        AssertionError: no such message has come from one of the partitions.
     """
     first: dict[str, int] = {}
     for arrival in arrived:
@@ -292,12 +293,12 @@ def now_ms() -> int:
 
 
 def pause(choose: random.Random, shortest_s: float, longest_s: float) -> None:
-    """Let the service work for a random while: here the passing of time is what the test is about."""
+    """Let the service work for a random time. This sleep is not a synchronisation: the test needs time to pass."""
     time.sleep(choose.uniform(shortest_s, longest_s))
 
 
 def kill_and_start(serve: Serve, choose: random.Random, times: int, longest_s: float) -> None:
-    """kill -9 at random moments: usually while it serves, one time in four while it is still coming back."""
+    """kill -9 at random moments: usually while the service serves, one time in four while it is starting again."""
     for _ in range(times):
         if choose.random() < 0.75:
             serve.wait_serving()

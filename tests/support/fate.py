@@ -1,4 +1,4 @@
-"""When a process stops itself: at which step, the how manieth time it gets there, by which signal."""
+"""Defines when a process stops itself: at which step, at which occurrence of it, and by which signal."""
 
 import os
 import random
@@ -8,17 +8,17 @@ from collections.abc import Callable
 from typing import Final
 
 STRUCK: Final = "struck"
-"""The event that the process logs as its last: with the step, so that a test knows where it died."""
+"""The last event that the process logs, with the step, so that a test knows where it died."""
 
 LONGEST_COMMIT_S: Final = 0.004
 
 
 class Fate:
-    """Which step is the last one, and which time it is reached.
+    """The step at which the process stops itself.
 
     Args:
         step: where to stop.
-        count: at which of the times that the process gets there, counted from `arm`.
+        count: at which occurrence of the step, counted from `arm`.
         number: the signal.
         on_event: takes an event's name and fields, for the log.
     """
@@ -35,18 +35,18 @@ class Fate:
         self._armed = True
 
     def looms(self, step: str) -> bool:
-        """Whether this step is the one."""
+        """Count a step; return whether the process must stop at it."""
         if not self._armed or step != self._step:
             return False
         self._left -= 1
         return self._left == 0
 
     def strike(self) -> None:
-        """The end; or, with STOP, a long pause."""
+        """Send the signal to this process: it ends or, with STOP, pauses."""
         self._on_event(STRUCK, step=self._step)
         os.kill(os.getpid(), self._number)
 
     def strike_soon(self) -> None:
-        """Strike from a thread, while this one waits for a broker."""
+        """Send the signal from another thread while this one waits for a broker."""
         after_s = random.Random().uniform(0, LONGEST_COMMIT_S)
         threading.Timer(after_s, self.strike).start()

@@ -1,12 +1,12 @@
-"""A read_committed reader of targets in a process of its own.
+"""A read_committed reader of targets in a separate process.
 
-A reader in the test's process would share its interpreter lock with whatever else the test does, and its
-wall times would say when Python got round to looking. `python -m tests.support.reader` does nothing but
-read; it appends frames of arrivals to a file, and `Reader` in the test collects them from there.
+A reader in the test's process would share the interpreter lock with the test, so its times of arrival would be too
+late. `python -m tests.support.reader` only reads. It appends frames of arrivals to a file, and `Reader` in the test
+collects them from there.
 
-On SIGTERM the process asks, as a read_uncommitted client, where the topics end, reads until it is there,
-and exits 0. So nothing that was written before can be missed, and no time-out has to say that nothing more
-comes. If it does not get there, because a transaction is open, it exits 3.
+On SIGTERM the process asks for the ends of the topics as a read_uncommitted client, reads up to these ends, and exits
+with 0. So it misses no record that was written before, and needs no time-out to decide that no more records come. If it
+cannot reach the ends, because a transaction is open, it exits with 3.
 """
 
 import argparse
@@ -30,13 +30,13 @@ FINISH_S: Final = 30.0
 STUCK: Final = 3
 _LENGTH: Final = struct.Struct(">I")
 _PASSING: Final = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
-"""What a broker that is away means to a client, which reads on by itself when it is back."""
+"""Errors of a client whose broker is away; the client continues by itself when the broker is back."""
 
 _OWN: Final = (ID_HEADER, DUE_HEADER, SOURCE_HEADER)
 
 
 def fields(message: "Message[Any, Any]", seen_ms: int) -> tuple[object, ...]:
-    """The fields of an `Arrived`, in their order."""
+    """Return the fields of an `Arrived`, in their order."""
     own: dict[str, list[str]] = {name: [] for name in _OWN}
     rest: list[tuple[str, bytes | None]] = []
     headers: Any = message.headers() or []
@@ -61,12 +61,12 @@ def fields(message: "Message[Any, Any]", seen_ms: int) -> tuple[object, ...]:
 
 
 class Reader:
-    """Starts the reading process, and holds what it has read so far.
+    """Starts the reading process, and collects the arrivals.
 
     Args:
         bootstrap: the broker, HOST:PORT.
-        topics: which topics to read, from their beginning; they exist.
-        directory: where to put the file of frames and the process's stderr.
+        topics: the topics to read from their beginning; they must exist.
+        directory: for the file of frames and the process's stderr.
     """
 
     def __init__(self, bootstrap: str, topics: Sequence[str], directory: Path) -> None:
@@ -91,7 +91,7 @@ class Reader:
             )
 
     def poll(self) -> list[Arrived]:
-        """Collect what has been read since; return all arrivals so far."""
+        """Collect new arrivals; return all arrivals so far."""
         self._unread += self._frames.read()
         while len(self._unread) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(self._unread)[0]
@@ -104,7 +104,7 @@ class Reader:
         return self.arrived
 
     def wait_for(self, messages: int, deadline_s: float) -> list[Arrived]:
-        """Wait until so many records have arrived.
+        """Wait until a number of records have arrived.
 
         Raises:
             AssertionError: the deadline passed, or the process ended.
@@ -112,7 +112,7 @@ class Reader:
         return self.wait_until(lambda arrived: len(arrived) >= messages, f"{messages} messages", deadline_s)
 
     def wait_until(self, enough: Callable[[list[Arrived]], bool], what: str, deadline_s: float) -> list[Arrived]:
-        """Wait until `enough` says so of all arrivals.
+        """Wait until `enough` of all arrivals is true.
 
         Raises:
             AssertionError: the deadline passed, or the process ended.
@@ -128,7 +128,7 @@ class Reader:
         return self.arrived
 
     def finish(self) -> list[Arrived]:
-        """Read to the topics' present end and stop; return all arrivals.
+        """Read to the present ends of the topics and stop; return all arrivals.
 
         Raises:
             AssertionError: the end could not be reached: a transaction is open.
@@ -148,7 +148,7 @@ class Reader:
         self._path.unlink()
 
     def _standing(self) -> str:
-        """How far targets are read, stable and written: tells whether reader, a transaction or a service is behind."""
+        """Return how far targets are read, stable and written: it shows which part is behind."""
         read: dict[tuple[str, int], int] = {}
         for one in self.arrived:
             place = one.target, one.partition
@@ -164,7 +164,7 @@ class Reader:
     def _take(self, arrived: Arrived) -> None:
         self.arrived.append(arrived)
         place, _, offset = arrived.source.rpartition("/")
-        if offset.isdecimal():  # a source that is damaged is the checker's business
+        if offset.isdecimal():  # the checker reports a damaged source
             self.newest[place] = max(int(offset), self.newest.get(place, -1))
 
     def _shared(self, *one: Any) -> Arrived:
@@ -176,7 +176,7 @@ class Reader:
 
 @contextlib.contextmanager
 def reading(bootstrap: str, topics: Sequence[str], directory: Path) -> Iterator[Reader]:
-    """A `Reader` whose process is gone at the end, come what may."""
+    """A `Reader` whose process always ends with the context."""
     reader = Reader(bootstrap, topics, directory)
     try:
         yield reader
@@ -185,7 +185,7 @@ def reading(bootstrap: str, topics: Sequence[str], directory: Path) -> Iterator[
 
 
 class _Reading:
-    """The process: reads assigned partitions, knows how far it is."""
+    """The reading process: reads all partitions, and tracks its positions."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
         settings: dict[str, Any] = {
@@ -198,7 +198,7 @@ class _Reading:
             "log_level": 2,  # or each refused connection is a line
         }
         self._consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
-        # It sees behind an open transaction; a read_committed one would be told the last stable offset.
+        # It sees beyond an open transaction; a read_committed client would get the last stable offset.
         self._ends = Consumer({**settings, "isolation.level": "read_uncommitted"})
         known = self._consumer.list_topics(timeout=30).topics
         self._partitions = [
@@ -210,7 +210,7 @@ class _Reading:
         self._consumer.assign(self._partitions)
 
     def batch(self) -> list[tuple[object, ...]]:
-        """What is there now; waits a little for the first."""
+        """Return the records that are available; wait a little for the first."""
         messages = self._consumer.consume(1, 0.1)
         if messages:
             messages += self._consumer.consume(5_000, 0)
@@ -224,21 +224,21 @@ class _Reading:
                 self._reached[place] = offset + 1
                 arrived.append(fields(message, seen_ms))
             elif error.code() == KafkaError._PARTITION_EOF:
-                # The place behind the last transaction's marker, which is a record that no reader gets.
+                # The offset after the last transaction's marker, which no reader gets as a record.
                 self._reached[place] = offset
             elif not error.retriable() and error.code() not in _PASSING:
                 raise SystemExit(f"reader: {error}")
         return arrived
 
     def ends(self) -> dict[tuple[str, int], int]:
-        """Where every partition ends now, open transactions included."""
+        """Return the present end of every partition, open transactions included."""
         return {
             (each.topic, each.partition): self._ends.get_watermark_offsets(each, timeout=30)[1]
             for each in self._partitions
         }
 
     def missing(self, ends: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """How far each partition is from the end it should reach; empty when all are there."""
+        """Return for each partition how far it is from its end; empty when all ends are reached."""
         return {place: end - self._reached[place] for place, end in ends.items() if self._reached[place] < end}
 
 

@@ -1,6 +1,6 @@
-"""Messages of every kind the contract allows, sent with random delays, and what must become of them.
+"""Sends messages of every kind that the contract allows, with random delays, and remembers their expected deliveries.
 
-The workload uses a plain client, not the client library: it proves the contract that other languages see.
+The workload uses a plain Kafka client, not tarry's: it tests the contract for clients in other languages.
 It mixes keys (a few without), values (a few null or empty), both forms of an id, derived ids and
 CloudEvents' ones, the three forms of a due time, explicit partitions, repeated and null headers, and
 inbound headers that must be replaced. Every choice comes from one seed.
@@ -19,11 +19,10 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from tarry.testing.judge import NEVER_MS, Acceptance
 from tests.support.checker import Arrived, Headers, Interned, Produced, digest
 
 NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "tarry")
-NEVER_MS: Final = 1 << 62
-"""When what nobody is known to have read was accepted."""
 
 _HEAR_EVERY: Final = 20
 _OTHER_HEADERS: Final[tuple[Headers, ...]] = (
@@ -40,35 +39,28 @@ SentHeaders = list[tuple[str, str | bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A topic where messages must arrive, and how many partitions it has."""
+    """A target topic, and its number of partitions."""
 
     topic: str
     partitions: int
 
 
 def accepted_as_seen(produced: Sequence[Produced], arrived: Sequence[Arrived]) -> list[Produced]:
-    """The same records, each accepted when one from it on in its partition was first seen.
-
-    For that one had been read, and so had all in front of it: no assumption, and it holds in any outage.
-    """
-    by_place: dict[tuple[str, int], list[Produced]] = defaultdict(list)
-    for record in produced:
-        by_place[record.intake, record.partition].append(record)
-    seen_ms: dict[str, int] = {}
+    """Return the same records with the times by which arrivals prove that they were read, which holds in any outage."""
+    by_source = {record.source: record for record in produced}
+    acceptances: dict[tuple[str, int], Acceptance] = defaultdict(Acceptance)
     for arrival in arrived:
-        seen_ms[arrival.source] = min(arrival.seen_ms, seen_ms.get(arrival.source, arrival.seen_ms))
-    accepted = []
-    for records in by_place.values():
-        read_ms = NEVER_MS
-        for record in sorted(records, key=lambda each: each.offset, reverse=True):
-            read_ms = min(read_ms, seen_ms.get(record.source, read_ms))
-            accepted.append(replace(record, accepted_ms=read_ms))
-    return accepted
+        if (record := by_source.get(arrival.source)) is not None:
+            acceptances[record.intake, record.partition].add(record.offset, arrival.seen_ms)
+    return [
+        replace(record, accepted_ms=acceptances[record.intake, record.partition].by(record.offset))
+        for record in produced
+    ]
 
 
 @dataclass(slots=True)
 class _Sent:
-    """A message on its way to being `Produced`."""
+    """A message that was handed to the client and is not acknowledged yet."""
 
     id: str
     key: bytes | None
@@ -82,22 +74,23 @@ class _Sent:
 
 
 class Workload:
-    """Sends to one intake, and remembers.
+    """Sends messages to one intake, and remembers them.
 
     Args:
         bootstrap: the broker, HOST:PORT.
         intake: the topic to send to.
-        partitions: how many the intake has.
-        targets: where messages are to arrive.
-        seed: of all choices.
-        keys: how many keys there are; few keys make long sequences to judge.
+        partitions: the number of the intake's partitions.
+        targets: the targets of the messages.
+        seed: the seed of all choices.
+        keys: the number of keys; few keys make long sequences to judge.
         delays_ms: the shortest and the longest delay.
-        instant_every: one due time in four is rounded up to a multiple of so many milliseconds, so that many
-            are due at the same instant.
-        due_ms: the first and the last time at which messages are due, instead of delays.
-        longest: of values' random part, in characters.
+        instant_every: one due time in four is rounded up to a multiple of this many milliseconds, so that many
+            messages are due at the same instant.
+        due_ms: the first and the last due time, instead of delays.
+        longest: the longest random part of a value, in characters.
 
-    Threads: `send` and `keep_sending` are called by one thread; `produced` when they have ended; the others any time.
+    Threads: only one thread may call `send` and `keep_sending`; call `produced` after they have ended, and the others
+    at any time.
     """
 
     def __init__(
@@ -135,15 +128,15 @@ class Workload:
                 "partitioner": "murmur2_random",
                 "linger.ms": 5,
                 "queue.buffering.max.messages": 1_000_000,
-                # A broker may be away for a while: all that was sent is stored once in the end.
+                # A broker may be away for a while: in the end, every sent message is stored once.
                 "delivery.timeout.ms": 600_000,
                 "reconnect.backoff.max.ms": 500,
-                "log_level": 2,  # or each refused connection is a line
+                "log_level": 2,  # otherwise each refused connection is a log line
             }
         )
 
     def go_on(self, *, due_ms: tuple[int, int], longest: int) -> None:
-        """Send other messages from now on: due between these times, and as long."""
+        """From now on, send messages that are due between these times, with values of this length."""
         self._due_ms, self._longest = due_ms, longest
 
     def send(self, messages: int, over_s: float) -> None:
@@ -159,7 +152,7 @@ class Workload:
         self._finish()
 
     def keep_sending(self, per_s: float, is_over: Callable[[], bool]) -> None:
-        """Send evenly until told that it is over, and wait until all are acknowledged.
+        """Send evenly until a signal to stop, and wait until all are acknowledged.
 
         Raises:
             AssertionError: the broker refused one.
@@ -173,24 +166,24 @@ class Workload:
 
     @property
     def sent(self) -> int:
-        """How many messages were handed to the client so far."""
+        """The number of messages handed to the client so far."""
         return len(self._sent)
 
     @property
     def newest(self) -> dict[str, int]:
-        """The highest offset acknowledged so far, by `TOPIC/PARTITION` of the intake; -1 where there is none."""
+        """The highest acknowledged offset so far, by `TOPIC/PARTITION` of the intake; -1 if there is none."""
         return {f"{self._intake}/{partition}": offset for partition, offset in enumerate(self._newest)}
 
     def produced(self) -> list[Produced]:
-        """What must arrive; none of it is known to be accepted."""
+        """The messages that must arrive; none of them is known to be accepted."""
         return [self._expected(each) for each in self._sent]
 
     def _pace(self, number: int, until: float) -> None:
-        """Hear of acknowledgements, and wait for the next message's time if there is any to wait."""
+        """Serve delivery reports, and wait until the next message is to be sent."""
         ahead = until - time.monotonic()
         if ahead > 0.001:
             self._producer.poll(ahead)
-        elif number % _HEAR_EVERY == 0:  # behind, and yet `newest` is to grow
+        elif number % _HEAR_EVERY == 0:  # late, but `newest` must still grow
             self._producer.poll(0)
 
     def _finish(self) -> None:
@@ -241,7 +234,7 @@ class Workload:
         return due_ms
 
     def _id(self) -> tuple[str, SentHeaders]:
-        """An id and the header that carries it; an empty id is derived by the service."""
+        """Return an id and its header; for an empty id the service derives one."""
         made = uuid.UUID(int=self._random.getrandbits(128), version=4)
         form = self._random.random()
         if form < 0.4:
@@ -294,9 +287,9 @@ class Workload:
 
 
 class Sending:
-    """A workload's `send` in a thread, while the test does harm. Leaving the block waits for it to end.
+    """A workload's `send` in a thread, while the test injects faults. The end of the block waits for the thread.
 
-    The thread is idle nearly always; the reader, whose times count, is a process.
+    The thread is almost always idle. The reader, whose times are measured, is a separate process.
     """
 
     def __init__(self, workload: Workload, messages: int, over_s: float) -> None:

@@ -3,14 +3,18 @@
 import asyncio
 import random
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from tarry.client.retry.consumer import RetryingConsumer
 from tarry.client.retry.core.message import RetryMessage
 from tarry.client.retry.handling import HandlerTransaction, Handling, Running
 from tarry.client.retry.missing import LOOK_EVERY_MS
-from tarry.client.retry.session import Pace, Session
+from tarry.client.retry.terms import Pace
 from tarry.testing.fake import FakeBroker
 from tarry.testing.manual_clock import ManualClock
+
+if TYPE_CHECKING:
+    from tarry.client.retry.session import Session
 
 _YEAR_MS = 365 * 86_400_000
 _NO_WAIT = Pace(read_wait_s=0.0, poll_interval_ms=_YEAR_MS)

@@ -3,23 +3,23 @@
 No call waits: when it returns, the message is in the intake.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
-from types import TracebackType
-from typing import Final, Self
+from datetime import datetime, timedelta
+from typing import Final
 from uuid import UUID
 
+from tarry.client.closing import AsyncClosing, Closing
+from tarry.client.pending import IntakeTopic
 from tarry.client.receipt import CancelReceipt, DelayedMessage, MessageHeaders, Receipt, RescheduleReceipt
 from tarry.client.record import IntakeRecord, to_cancel, to_handle, to_record
 from tarry.client.rescheduling import refuse_itself
 from tarry.handle import Handle
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK_MS: Final = 1
 
 
-class FakeSending(ABC):
+class FakeSending(Closing):
     """Has the methods of a `DelayedProducer`."""
 
     intake: str
@@ -86,27 +86,14 @@ class FakeSending(ABC):
         self._settle()
         return RescheduleReceipt(sent, cancelled)
 
-    def close(self) -> None:  # noqa: B027 - no message is in flight, and the service keeps running
-        """Do nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+    def close(self) -> None:
+        """Do nothing: no message is in flight, and the service keeps running."""
 
     def _sent(self, message: DelayedMessage) -> Receipt:
         now_ms = self._now_ms()
         record = to_record(message, now_ms)
         partition, offset = self._append(record, None)
-        due_ms = record.due_ms(now_ms, _TICK_MS)
-        handle = Handle(self.intake, partition, due_ms, record.id)
-        return Receipt(record.id, handle, _EPOCH + timedelta(milliseconds=due_ms), offset)
+        return IntakeTopic(self.intake, _TICK_MS).receipt(record, now_ms, partition, offset)
 
     def _cancelled(self, handle: Handle) -> CancelReceipt:
         _, offset = self._append(to_cancel(handle), handle.partition)
@@ -136,7 +123,7 @@ class FakeSending(ABC):
         """Run the service's loop until there is nothing to do at this time."""
 
 
-class AsyncFakeSending:
+class AsyncFakeSending(AsyncClosing):
     """Has the methods of an `AsyncDelayedProducer`.
 
     Args:
@@ -171,14 +158,3 @@ class AsyncFakeSending:
 
     async def close(self) -> None:
         """Do nothing: no message is in flight, and the service keeps running."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -257,7 +257,7 @@ class _PatientWorker(Worker):
     @property
     def has_published(self) -> bool:
         """Whether the worker has published its status, in which clients read what the intake accepts."""
-        return self._publishing.is_done
+        return self._parts.publishing.is_done
 
     def _patience_ms(self) -> int:
         return 0

@@ -11,7 +11,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import DelayedProducer
 from tarry.kafka.errors import group_errors, translate_group
-from tarry.testing.serve import Serve, ServeConfig
+from tarry.kafka.settings import Cluster
+from tarry.testing.serve import Serve, ServeConfig, ServeError
 
 _ANSWER_WITHIN_S: Final = 30.0
 _LOOK_EVERY_S: Final = 0.02
@@ -25,16 +26,19 @@ class LiveService:
         bootstrap_servers: the broker, HOST:PORT.
         directory: the directory for its configuration and its log.
         name: a name that is unique on that broker; the names of the intake, the group and the topics begin with it.
+        partitions: the number of partitions of the intake.
         **settings: more settings of the intake, by name, such as `delay="5s", target="orders"`.
     """
 
-    def __init__(self, bootstrap_servers: str, directory: Path, name: str, **settings: object) -> None:
+    def __init__(
+        self, bootstrap_servers: str, directory: Path, name: str, partitions: int = 1, **settings: object
+    ) -> None:
         self.bootstrap_servers = bootstrap_servers
+        # The client library's log goes through logging, like the service's.
+        self._cluster = Cluster(bootstrap_servers)
         self.name = name
         self.intake = f"{name}.delayed"
-        config = ServeConfig(
-            bootstrap_servers, self.intake, partitions=1, group=f"{name}.group", intake_settings=settings
-        )
+        config = ServeConfig(bootstrap_servers, self.intake, partitions, f"{name}.group", intake_settings=settings)
         self.process = Serve(config, directory, "tarry-serve")
         """The process, which a test can kill and start again."""
 
@@ -63,14 +67,14 @@ class LiveService:
             The topic's name, which begins with the name of the service.
         """
         topic = f"{self.name}.{name}"
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        admin = AdminClient(self._cluster.admin())
         with group_errors(f"make topic {topic}"):
             admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_ANSWER_WITHIN_S)
             # The controller answers before the brokers know the topic. A message for an unknown topic would be dead.
             ends = time.monotonic() + _ANSWER_WITHIN_S
             while not _is_known(admin, topic, partitions):
                 if time.monotonic() > ends:
-                    raise AssertionError(f"the broker does not know {topic} after {_ANSWER_WITHIN_S:g} s")
+                    raise ServeError(f"the broker does not know {topic} after {_ANSWER_WITHIN_S:g} s")
                 time.sleep(_LOOK_EVERY_S)
         return topic
 
@@ -83,15 +87,12 @@ class LiveService:
             within_s: the longest time to wait, in seconds.
 
         Raises:
-            AssertionError: the topic has fewer records after that time.
+            ServeError: the topic has fewer records after that time.
         """
         consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap_servers,
-                "group.id": f"{self.name}.read",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-            }
+            self._cluster.client(
+                group_id=f"{self.name}.read", enable_auto_commit=False, isolation_level="read_committed"
+            )
         )
         try:
             partitions = consumer.list_topics(topic, timeout=_ANSWER_WITHIN_S).topics[topic].partitions
@@ -100,7 +101,7 @@ class LiveService:
             ends = time.monotonic() + within_s
             while len(found) < count:
                 if time.monotonic() > ends:
-                    raise AssertionError(f"{topic} has {len(found)} of {count} records after {within_s:g} s")
+                    raise ServeError(f"{topic} has {len(found)} of {count} records after {within_s:g} s")
                 for record in consumer.consume(count - len(found), _POLL_S):
                     if (problem := record.error()) is not None:
                         raise translate_group(problem, f"read {topic}")

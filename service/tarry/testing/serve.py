@@ -1,15 +1,15 @@
 """Runs `tarry serve` as a process that a test can start, kill, restart and stop.
 
 The process has its own session, so that a signal to the tests does not reach it, and so that a test can kill it
-together with all processes that it has started. Each start writes stderr to a new file of JSON lines. The line with
-`"event": "serving"` means that the process has recovered all of its assigned partitions.
+together with all processes that it has started. A watchdog ends it if the tests end first, even by kill -9. Each start
+writes stderr to a new file of JSON lines. The line with `"event": "serving"` means that the process has recovered all
+of its assigned partitions.
 """
 
 import http.client
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +19,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from tarry.devbroker.process import LeashedProcess
+from tarry.errors import TarryError
+
 SERVING: Final = "serving"
 SERVE: Final = ("tarry", "serve", "--config")
 READY_S: Final = 60.0
 HAND_OVER_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.02
+
+
+class ServeError(TarryError, AssertionError):
+    """The service, or the broker, has not done in time what the caller waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +119,12 @@ class Serve:
         self._cwd = cwd or directory
         self._command = [python, "-m", *command, str(self._path)]
         self._logs: list[Path] = []
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: LeashedProcess | None = None
 
     @property
     def pid(self) -> int:
         """The process id."""
-        return self._running().pid
+        return self._started().pid
 
     @property
     def workers(self) -> dict[int, int]:
@@ -127,20 +134,17 @@ class Serve:
     def start(self) -> "Serve":
         """Start the process, and do not wait until it serves."""
         if self._process is not None:
-            raise AssertionError(f"{self.name} is already running")
+            raise ServeError(f"{self.name} is already running")
         self._logs.append(self._directory / f"{self.name}.{len(self._logs) + 1}.log")
         # TARRY_ variables in the environment of the tests would override the file.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
-        with self._logs[-1].open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603 (our own arguments)
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._cwd,
-                start_new_session=True,
-                env={**inherited, "PYTHONFAULTHANDLER": "1"},  # after a crash in C code, print the Python stack
-            )
+        self._process = LeashedProcess(
+            self._command,
+            self._logs[-1],
+            HAND_OVER_S,
+            cwd=self._cwd,
+            env={**inherited, "PYTHONFAULTHANDLER": "1"},  # after a crash in C code, print the Python stack
+        )
         return self
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
@@ -155,7 +159,7 @@ class Serve:
         """Wait until the current life has logged `serving` at least `times` times.
 
         Raises:
-            AssertionError: the deadline passed, or the process ended; the text has the end of its log.
+            ServeError: the deadline passed, or the process ended; the text has the end of its log.
         """
         self._wait_said(SERVING, times, deadline_s)
 
@@ -163,7 +167,7 @@ class Serve:
         """Wait until the process answers HTTP. Before that it creates its topics, and a signal ends it at once.
 
         Raises:
-            AssertionError: the deadline passed, or the process ended; the text has the end of its log.
+            ServeError: the deadline passed, or the process ended; the text has the end of its log.
         """
         self._wait_said("http_listening", 1, deadline_s)
         return self
@@ -192,42 +196,47 @@ class Serve:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process."""
-        self._running().send_signal(number)
+        self._started().signal(number)
 
     def kill(self) -> None:
         """Kill the process with SIGKILL.
 
         Raises:
-            AssertionError: the process had already ended by itself.
+            ServeError: the process had already ended by itself.
         """
-        process = self._running()
-        if process.poll() is not None:
-            raise AssertionError(f"{self.name} ended by itself with {process.returncode}\n{self.tail()}")
-        process.kill()
-        process.wait()
-        self._is_gone()
+        self.check_running()
+        self._started().kill()
+        self._process = None
 
     def stop(self, within_s: float = HAND_OVER_S) -> int:
         """Send SIGTERM, and wait until the process ends; return its exit code.
 
         Raises:
-            AssertionError: the process still runs after `within_s` seconds.
+            ServeError: the process still runs after `within_s` seconds.
         """
         self.signal(signal.SIGTERM)
         return self.wait_ended(within_s)
 
     def wait_ended(self, within_s: float = HAND_OVER_S) -> int:
-        """Wait until the process ends; return its exit code, or -n for signal n.
+        """Wait until the process ends; return its exit code, or 128 + n for signal n.
 
         Raises:
-            AssertionError: the process still runs after `within_s` seconds.
+            ServeError: the process still runs after `within_s` seconds.
         """
-        try:
-            code = self._running().wait(within_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.name} still runs after {within_s:g} s\n{self.tail()}") from None
-        self._is_gone()
+        code = self._started().wait(within_s)
+        if code is None:
+            raise ServeError(f"{self.name} still runs after {within_s:g} s\n{self.tail()}")
+        self._process = None
         return code
+
+    def check_running(self) -> None:
+        """Do nothing if the process runs.
+
+        Raises:
+            ServeError: it has ended by itself; the text has the end of its log.
+        """
+        if (code := self._started().wait(0)) is not None:
+            raise ServeError(f"{self.name} ended by itself with {code}\n{self.tail()}")
 
     def tail(self, lines: int = 30) -> str:
         """Return the last lines of the current life's log."""
@@ -236,26 +245,23 @@ class Serve:
     def close(self) -> None:
         """Kill the process and all processes that it has started, if they still run."""
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            if self._process.running:
+                with suppress(ProcessLookupError):  # it has just ended by itself
+                    os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()
             self._process = None
 
     def _wait_said(self, event: str, times: int, deadline_s: float) -> None:
         ends = time.monotonic() + deadline_s
         while len(self.events(event)) < times:
-            if self._running().poll() is not None:
-                raise AssertionError(f"{self.name} ended with {self._running().returncode}\n{self.tail()}")
+            self.check_running()
             if time.monotonic() > ends:
-                raise AssertionError(f"{self.name} has not logged {event} after {deadline_s:g} s\n{self.tail()}")
+                raise ServeError(f"{self.name} has not logged {event} after {deadline_s:g} s\n{self.tail()}")
             time.sleep(_LOOK_EVERY_S)
 
-    def _is_gone(self) -> None:
-        self._process = None
-
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _started(self) -> LeashedProcess:
         if self._process is None:
-            raise AssertionError(f"{self.name} is not running")
+            raise ServeError(f"{self.name} is not running")
         return self._process
 
 

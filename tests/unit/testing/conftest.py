@@ -3,7 +3,7 @@
 import pytest
 
 from tarry.testing import FakeBroker, ManualClock
-from tests.unit.testing.stage import Stage
+from tests.unit.testing.stage import TopicStage
 
 
 @pytest.fixture
@@ -12,5 +12,5 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def stage(clock: ManualClock) -> Stage:
-    return Stage(clock, FakeBroker(clock))
+def stage(clock: ManualClock) -> TopicStage:
+    return TopicStage(clock, FakeBroker(clock))

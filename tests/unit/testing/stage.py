@@ -25,7 +25,7 @@ def error_in(call: Callable[..., object], *arguments: Any) -> KafkaError:
     raise AssertionError("it went through")
 
 
-class Stage:
+class TopicStage:
     """A cluster with the topic `t` of two partitions."""
 
     def __init__(self, clock: ManualClock, broker: FakeBroker) -> None:
@@ -58,7 +58,7 @@ class Stage:
                 member.poll()
 
     def committed(self, isolation: str = "read_uncommitted", process: str = "asker") -> dict[int, tuple[int, str]]:
-        """What the group has committed, by partition."""
+        """The group's committed offsets, by partition."""
         clients = self.broker.clients(process)
         asker = clients.consumer({"group.id": GROUP, "isolation.level": isolation})
         found = asker.committed([TopicPartition("t", 0), TopicPartition("t", 1)], timeout=5)
@@ -69,7 +69,7 @@ class Member:
     """A member of the group, and what it was told."""
 
     def __init__(
-        self, stage: Stage, process: str, protocol: Literal["classic", "consumer"], instance: str | None
+        self, stage: TopicStage, process: str, protocol: Literal["classic", "consumer"], instance: str | None
     ) -> None:
         self.told: list[tuple[str, list[int]]] = []
         self.errors: list[KafkaError] = []

@@ -46,14 +46,14 @@ def made(back_after_s: float) -> Start:
     return start
 
 
-def test_who_starts_while_a_leader_comes_back_waits_for_it() -> None:
+def test_a_start_while_a_leader_comes_back_waits_for_it() -> None:
     start = made(back_after_s=PATIENCE_S / 2)
     start.leave()
     start.give()
     assert not start.is_away
 
 
-def test_who_starts_without_a_leader_gives_up() -> None:
+def test_a_start_without_a_leader_gives_up() -> None:
     start = made(back_after_s=PATIENCE_S * 10)
     start.leave()
     with pytest.raises(RetriableError):

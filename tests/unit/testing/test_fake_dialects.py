@@ -104,7 +104,9 @@ def test_a_dialects_messages_arrive_as_that_scheduler_delivers_them(dialect: str
 
 @pytest.mark.parametrize("geometry", [IN_MEMORY, OVERFLOWING])
 @pytest.mark.parametrize("dialect", ["etf1", "karafka", "timebridge", "rabbitmq"])
-def test_what_turns_out_undeliverable_is_dead_as_it_came(dialect: str, geometry: Geometry) -> None:
+def test_a_message_found_undeliverable_at_its_due_time_is_a_dead_letter_with_its_original_headers(
+    dialect: str, geometry: Geometry
+) -> None:
     service = Service(dialect, geometry)
     sent = service.send(b"value", b"nowhere", 90)
     service.turn("in.dead", until=1)

@@ -41,7 +41,7 @@ def face(kind: type) -> dict[str, list[tuple[str, Any, Any]]]:
 @pytest.mark.parametrize(
     ("real", "fake"), [(DelayedProducer, FakeService), (AsyncDelayedProducer, AsyncFakeSending)], ids=["sync", "async"]
 )
-def test_the_fake_has_the_whole_face_of_a_producer(real: type, fake: type) -> None:
+def test_the_fake_has_all_methods_of_a_producer(real: type, fake: type) -> None:
     wanted, there = face(real), face(fake)
     assert {name: there.get(name) for name in wanted} == wanted
     for name in wanted:
@@ -57,7 +57,7 @@ def test_many_are_sent_as_receipts_are_taken(tarry_fake: FakeService, tarry_cloc
     assert values(tarry_fake, "orders") == [b"0", b"1", b"2"]
 
 
-def test_one_that_cannot_be_sent_comes_behind_the_receipts_of_those_before(tarry_fake: FakeService) -> None:
+def test_a_message_that_cannot_be_sent_raises_after_the_receipts_of_earlier_messages(tarry_fake: FakeService) -> None:
     tarry_fake.make_topic("orders")
     good = DelayedMessage("orders", b"v", delay=timedelta(0))
     receipts = tarry_fake.send_many([good, DelayedMessage("orders", b"v", delay=timedelta(seconds=-1))])
@@ -163,7 +163,7 @@ def test_a_handler_is_tried_again_when_the_policy_says_and_its_key_waits(
     assert values(tarry_fake, "done") == [b"c:0", b"a:2", b"b:0"]
 
 
-def test_what_is_given_up_is_among_the_dead_letters(
+def test_messages_that_are_given_up_are_in_the_dead_letters(
     tarry_fake: FakeService, tarry_clock: ManualClock, work: Work
 ) -> None:
     tarry_fake.start(consumer(work, RetryPolicy(first_ms=1_000, jitter=0, attempts=2, when_exhausted=OnError.DEAD)))

@@ -1,4 +1,4 @@
-"""What may happen to the members of a group: their processes die, stop and go on, or do not poll."""
+"""Faults of group members: their processes die, freeze and continue, or do not poll."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.cimpl import NewPartitions
 
 from tarry.testing import FakeBroker, Fate, ManualClock, Step
-from tests.unit.testing.stage import GROUP, Stage, error_in
+from tests.unit.testing.stage import GROUP, TopicStage, error_in
 
 Protocol = Literal["classic", "consumer"]
 both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -16,7 +16,7 @@ SESSION_MS = 6_000
 
 
 @both_protocols
-def test_a_second_member_takes_its_share(stage: Stage, protocol: Protocol) -> None:
+def test_a_second_member_takes_its_share(stage: TopicStage, protocol: Protocol) -> None:
     first = stage.member("a", protocol)
     stage.settle(first)
     assert first.partitions == [0, 1]
@@ -26,7 +26,7 @@ def test_a_second_member_takes_its_share(stage: Stage, protocol: Protocol) -> No
 
 
 @both_protocols
-def test_a_dead_members_partitions_come_with_the_end_of_its_session(stage: Stage, protocol: Protocol) -> None:
+def test_a_dead_members_partitions_come_with_the_end_of_its_session(stage: TopicStage, protocol: Protocol) -> None:
     first, second = stage.member("a", protocol), stage.member("b", protocol)
     stage.settle(first, second)
     stage.broker.kill("a")
@@ -39,7 +39,7 @@ def test_a_dead_members_partitions_come_with_the_end_of_its_session(stage: Stage
 
 
 @both_protocols
-def test_a_frozen_member_that_goes_on_in_time_is_not_missed(stage: Stage, protocol: Protocol) -> None:
+def test_a_frozen_member_that_goes_on_in_time_is_not_missed(stage: TopicStage, protocol: Protocol) -> None:
     first, second = stage.member("a", protocol), stage.member("b", protocol)
     stage.settle(first, second)
     told = len(second.told)
@@ -53,7 +53,7 @@ def test_a_frozen_member_that_goes_on_in_time_is_not_missed(stage: Stage, protoc
 
 
 @both_protocols
-def test_a_frozen_member_that_goes_on_too_late_has_lost_its_partitions(stage: Stage, protocol: Protocol) -> None:
+def test_a_frozen_member_that_goes_on_too_late_has_lost_its_partitions(stage: TopicStage, protocol: Protocol) -> None:
     first, second = stage.member("a", protocol), stage.member("b", protocol)
     stage.settle(first, second)
     mine = first.partitions
@@ -69,7 +69,7 @@ def test_a_frozen_member_that_goes_on_too_late_has_lost_its_partitions(stage: St
 
 
 @both_protocols
-def test_a_member_that_does_not_poll_for_too_long_is_out(stage: Stage, protocol: Protocol) -> None:
+def test_a_member_that_does_not_poll_for_too_long_is_out(stage: TopicStage, protocol: Protocol) -> None:
     first, second = stage.member("a", protocol), stage.member("b", protocol)
     stage.settle(first, second)
     for _ in range(130):
@@ -85,7 +85,7 @@ def test_a_member_that_does_not_poll_for_too_long_is_out(stage: Stage, protocol:
 
 
 @both_protocols
-def test_a_topic_that_grows_is_shared_anew(stage: Stage, protocol: Protocol) -> None:
+def test_partitions_added_to_a_topic_are_assigned(stage: TopicStage, protocol: Protocol) -> None:
     first = stage.member("a", protocol)
     stage.settle(first)
     stage.broker.clients("admin").admin({}).create_partitions([NewPartitions("t", 3)])["t"].result()
@@ -93,7 +93,7 @@ def test_a_topic_that_grows_is_shared_anew(stage: Stage, protocol: Protocol) -> 
     assert first.partitions == [0, 1, 2]
 
 
-def test_a_generation_that_moves_between_metadata_and_offsets_refuses_them(stage: Stage) -> None:
+def test_a_generation_that_moves_between_metadata_and_offsets_refuses_them(stage: TopicStage) -> None:
     first = stage.member("a", "classic")
     stage.settle(first)
     second = stage.member("b", "classic")
@@ -111,7 +111,7 @@ def test_a_generation_that_moves_between_metadata_and_offsets_refuses_them(stage
     assert stage.committed() == {}
 
 
-def test_an_epoch_that_moves_between_metadata_and_offsets_refuses_them(stage: Stage) -> None:
+def test_an_epoch_that_moves_between_metadata_and_offsets_refuses_them(stage: TopicStage) -> None:
     first = stage.member("a", "consumer")
     stage.settle(first)
 
@@ -127,7 +127,7 @@ def test_an_epoch_that_moves_between_metadata_and_offsets_refuses_them(stage: St
 
 
 @both_protocols
-def test_a_commit_whose_answer_is_lost_fails_and_is_done(stage: Stage, protocol: Protocol) -> None:
+def test_a_commit_whose_answer_is_lost_fails_and_is_done(stage: TopicStage, protocol: Protocol) -> None:
     first = stage.member("a", protocol)
     stage.settle(first)
     stage.broker.clients("a", lambda step: Fate.LOSE_ANSWER if (step.call, step.phase) == ("commit", "after") else None)
@@ -135,7 +135,7 @@ def test_a_commit_whose_answer_is_lost_fails_and_is_done(stage: Stage, protocol:
     assert stage.committed() == {0: (7, "")}
 
 
-def test_a_commit_waits_for_a_coordinator_that_is_away_for_a_session_and_no_longer(stage: Stage) -> None:
+def test_a_commit_waits_for_a_coordinator_that_is_away_for_a_session_and_no_longer(stage: TopicStage) -> None:
     first = stage.member("a", "classic")
     stage.settle(first)
     stage.broker.coordinator_away(GROUP, 4_000)
@@ -146,7 +146,7 @@ def test_a_commit_waits_for_a_coordinator_that_is_away_for_a_session_and_no_long
     assert stage.clock.monotonic_ms() - before_ms == SESSION_MS
 
 
-def test_a_classic_member_of_a_cluster_that_is_away_for_a_session_has_lost_its_partitions(stage: Stage) -> None:
+def test_a_classic_member_of_a_cluster_that_is_away_for_a_session_has_lost_its_partitions(stage: TopicStage) -> None:
     first = stage.member("a", "classic")
     stage.settle(first)
     stage.broker.stop()
@@ -165,7 +165,7 @@ def test_a_classic_member_of_a_cluster_that_is_away_for_a_session_has_lost_its_p
 
 
 @both_protocols
-def test_offsets_that_expired_are_gone(stage: Stage, protocol: Protocol) -> None:
+def test_offsets_that_expired_are_gone(stage: TopicStage, protocol: Protocol) -> None:
     first = stage.member("a", protocol)
     stage.settle(first)
     first.commit(7, "metadata")
@@ -174,7 +174,7 @@ def test_offsets_that_expired_are_gone(stage: Stage, protocol: Protocol) -> None
     assert stage.committed() == {}
 
 
-def test_a_later_commit_outside_is_not_undone_by_an_older_transaction(stage: Stage) -> None:
+def test_a_later_commit_outside_is_not_undone_by_an_older_transaction(stage: TopicStage) -> None:
     first = stage.member("a", "classic")
     stage.settle(first)
     producer = stage.producer()
@@ -186,7 +186,7 @@ def test_a_later_commit_outside_is_not_undone_by_an_older_transaction(stage: Sta
 
 
 def test_a_dead_owners_open_transaction_keeps_committed_offsets_unstable(clock: ManualClock) -> None:
-    stage = Stage(clock, FakeBroker(clock, marker_lag_ms=(0, 20)))
+    stage = TopicStage(clock, FakeBroker(clock, marker_lag_ms=(0, 20)))
     first = stage.member("a", "classic")
     stage.settle(first)
     producer = stage.producer(process="a")

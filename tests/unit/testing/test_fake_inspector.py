@@ -34,7 +34,7 @@ GEOMETRY = Geometry(1_000, 3, 3)
 POLICY = IntakePolicy("in")
 
 
-class Scene:
+class InspectedIntake:
     """An intake of two partitions with an overflow wheel, a target, one worker, and an inspector."""
 
     def __init__(self, **broker: tuple[int, int]) -> None:
@@ -131,7 +131,7 @@ def ids(waiting: list[Waiting]) -> list[str]:
 
 
 def test_before_anybody_serves_all_that_the_intake_holds_waits() -> None:
-    scene = Scene()
+    scene = InspectedIntake()
     handle = scene.send(5_000)
     [served, other] = scene.inspector.survey("in")
     assert (served.checkpoint, served.end - served.low, other.end - other.low) == (None, 1, 0)
@@ -142,7 +142,7 @@ def test_before_anybody_serves_all_that_the_intake_holds_waits() -> None:
 
 @pytest.mark.parametrize("lag_ms", [(0, 0), (0, 40)])
 def test_at_every_moment_what_waits_is_what_was_sent_and_not_delivered(lag_ms: tuple[int, int]) -> None:
-    scene = Scene(marker_lag_ms=lag_ms)
+    scene = InspectedIntake(marker_lag_ms=lag_ms)
     for number in range(48):
         scene.send(number * 700, number % 2)
     seen: set[int] = set()
@@ -171,8 +171,8 @@ def test_at_every_moment_what_waits_is_what_was_sent_and_not_delivered(lag_ms: t
     assert scene.read[0] >= scene.read[1] > 0
 
 
-def test_what_is_dead_is_found_among_results_older_than_its_due_time() -> None:
-    scene = Scene()
+def test_a_dead_message_is_found_among_results_older_than_its_due_time() -> None:
+    scene = InspectedIntake()
     due_ms = scene.clock.now_ms() + 90_000
     headers: list[tuple[str, bytes | None]] = [("tarry-target", b"a b"), ("tarry-deliver-at", b"%d" % due_ms)]
     handle = Handle("in", 0, due_ms, derived_id("in", 0, scene.broker.append("in", b"k", b"v", headers)).decode())
@@ -185,7 +185,7 @@ def test_what_is_dead_is_found_among_results_older_than_its_due_time() -> None:
 
 
 def test_a_handle_of_nothing_is_unknown_and_one_of_no_partition_is_refused() -> None:
-    scene = Scene()
+    scene = InspectedIntake()
     handle = scene.send(3_000)
     scene.serve(500)
     for other in (Handle("in", 1, handle.due_ms, handle.id), Handle("in", 0, handle.due_ms + 1, handle.id)):
@@ -199,7 +199,7 @@ def test_a_handle_of_nothing_is_unknown_and_one_of_no_partition_is_refused() -> 
 
 @pytest.mark.parametrize("delay_ms", [400, 4_000, 20_000])
 def test_a_cancel_waits_until_it_meets_its_message(delay_ms: int) -> None:
-    scene = Scene()
+    scene = InspectedIntake()
     handle = scene.send(delay_ms)
     scene.serve(100)
     assert not scene.find(handle).cancel_waits
@@ -214,8 +214,8 @@ def test_a_cancel_waits_until_it_meets_its_message(delay_ms: int) -> None:
     assert not scene.delivered()
 
 
-def test_what_was_sent_again_behind_a_cancel_does_not_wait_for_it() -> None:
-    scene = Scene()
+def test_a_message_sent_again_behind_a_cancel_does_not_wait_for_it() -> None:
+    scene = InspectedIntake()
     handle = scene.send(20_000)
     scene.cancel(handle)
     again: list[tuple[str, bytes | None]] = [("tarry-target", b"out"), ("tarry-id", handle.id.encode())]
@@ -227,7 +227,7 @@ def test_what_was_sent_again_behind_a_cancel_does_not_wait_for_it() -> None:
 
 
 def test_buckets_that_are_emptied_while_they_are_read_do_no_harm() -> None:
-    scene = Scene()
+    scene = InspectedIntake()
     for _ in range(30):
         scene.send(12_000)
     scene.serve(1_000)
@@ -239,7 +239,7 @@ def test_buckets_that_are_emptied_while_they_are_read_do_no_harm() -> None:
 
 
 def test_a_message_that_moves_on_while_it_is_looked_for_is_found() -> None:
-    scene = Scene(marker_lag_ms=(0, 40))
+    scene = InspectedIntake(marker_lag_ms=(0, 40))
     for number in range(100):
         scene.send(3_000 + number * 350)
     scene.serve(500)
@@ -258,7 +258,7 @@ def test_a_message_that_moves_on_while_it_is_looked_for_is_found() -> None:
 
 
 def test_a_record_in_a_bucket_that_the_service_has_not_filed_hides_nothing_of_what_waits_there() -> None:
-    scene = Scene()
+    scene = InspectedIntake()
     handles = [scene.send(3_000) for _ in range(3)]
     scene.serve(500)
     [waiting] = {found.source for found in scene.waiting()}
@@ -272,7 +272,7 @@ def test_a_record_in_a_bucket_that_the_service_has_not_filed_hides_nothing_of_wh
 
 @pytest.mark.parametrize(("dialect", "kind"), [("etf1", "dead"), ("karafka", "message")])
 def test_a_null_value_is_told_of_as_the_service_will_read_it_in_an_intakes_dialect(dialect: str, kind: str) -> None:
-    scene = Scene()
+    scene = InspectedIntake()
     of = DIALECTS[dialect]
     due_s = scene.clock.now_ms() // 1_000 + 60
     headers: list[tuple[str, bytes | None]] = [(of.due, b"%d" % due_s), (of.target, b"out")]

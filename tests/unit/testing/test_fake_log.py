@@ -37,7 +37,7 @@ def test_a_reader_goes_past_what_it_will_never_see() -> None:
     assert log.read(0, 1, committed=False)[1] == 2
 
 
-def test_what_is_trimmed_is_gone_and_offsets_stay() -> None:
+def test_trimmed_records_are_gone_and_offsets_stay() -> None:
     log = PartitionLog(Changes())
     log.append(drafts(b"a", b"b", b"c"), None, None)
     log.trim(2)

@@ -20,7 +20,7 @@ from tarry.testing.fake.partitioner import choose
         (b"abc", 479470107),
     ],
 )
-def test_it_is_the_hash_of_javas_clients(key: bytes, code: int) -> None:
+def test_the_partitioner_uses_the_hash_of_javas_clients(key: bytes, code: int) -> None:
     assert murmur2(key) == code & 0xFFFFFFFF
 
 

@@ -4,20 +4,21 @@ from collections.abc import Sequence
 
 import pytest
 
+from tarry.client.group_consumer import Begin, GroupClients
 from tarry.client.retry.core.key_queue import Trouble, encode
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.partition import RetryPartition
 from tarry.client.retry.core.policy import RetryPolicy
-from tarry.client.retry.takeover import WRITER, Begin, TakeOver
+from tarry.client.retry.takeover import WRITER, TakeOver
+from tarry.client.retry.terms import Terms
 from tarry.errors import FatalError
-from tarry.kafka.membership import Membership
-from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS, Cluster
 from tarry.kafka.transaction import Transactor
 from tarry.kafka.types import Place
 from tarry.testing import FakeBroker, ManualClock
 
 NAMES = Names("t", "group", "in")
+TERMS = Terms(NAMES, RetryPolicy(), True, Begin.EARLIEST, 10_000, 60_000, 1, "classic")
 TROUBLE = Trouble(0, 1, 1, 5_000, 5_000)
 KEY, OTHER = b"k", b"other"
 SEEDS = range(10)
@@ -27,12 +28,11 @@ class Consumer:
     """A member of the group that takes over what it is assigned, and writes state as the consumer's loop does."""
 
     def __init__(self, broker: FakeBroker, process: str) -> None:
-        self._cluster = Cluster("fake", {}, broker.clients(process))
-        self._offsets = Offsets(self._cluster.clients.admin(self._cluster.admin()), NAMES.group, self._cluster)
-        self.membership = Membership(
-            self._cluster.clients, self._cluster.member(NAMES.group, "classic", None), [NAMES.topic, NAMES.retry], print
-        )
-        self.transactor = Transactor(self._cluster, f"group.{process}-retry")
+        cluster = Cluster("fake", {}, broker.clients(process))
+        member = cluster.member(NAMES.group, "classic", None)
+        self._clients = GroupClients(cluster, member, [NAMES.topic, NAMES.retry], lambda *_, **__: None)
+        self.membership = self._clients.membership
+        self.transactor = Transactor(cluster, f"group.{process}-retry")
         self.places: list[Place] = []
         self.membership.join(self)
 
@@ -48,18 +48,7 @@ class Consumer:
         while not self.places:
             self.membership.poll()
             clock.advance(1)
-        take_over = TakeOver(
-            self._cluster,
-            NAMES,
-            self.membership,
-            self._offsets,
-            self.transactor.transactional_id,
-            RetryPolicy(),
-            Begin.EARLIEST,
-            print,
-            keeps_order=True,
-        )
-        return take_over.run([0])[0]
+        return TakeOver(self._clients, TERMS, self.transactor.transactional_id).run([0])[0]
 
     def write_trouble(self) -> None:
         """In a transaction, which is open afterwards."""
@@ -99,7 +88,7 @@ def test_a_key_is_known_to_be_in_trouble_while_the_marker_of_its_commit_is_on_it
     assert second.take_over(clock).key_queues.of(KEY) == TROUBLE
 
 
-def test_whoever_had_a_partition_is_shut_out_with_what_it_left_open(clock: ManualClock) -> None:
+def test_the_former_owner_of_a_partition_is_fenced_and_its_open_transaction_aborted(clock: ManualClock) -> None:
     broker = FakeBroker(clock)
     first, second = consumers(clock, broker)
     began_ms = clock.monotonic_ms()
@@ -111,7 +100,7 @@ def test_whoever_had_a_partition_is_shut_out_with_what_it_left_open(clock: Manua
     assert broker.records(NAMES.state) == []
 
 
-def test_who_has_released_a_partition_is_not_shut_out(clock: ManualClock) -> None:
+def test_a_consumer_that_has_released_a_partition_is_not_fenced(clock: ManualClock) -> None:
     broker = FakeBroker(clock)
     first, second = consumers(clock, broker)
     first.transactor.commit()

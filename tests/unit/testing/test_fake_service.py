@@ -27,7 +27,7 @@ def test_a_message_comes_at_its_millisecond(tarry_fake: FakeService, delay_ms: i
     assert tarry_fake.clock.now_ms() == receipt.handle.due_ms
 
 
-def test_what_becomes_due_in_one_advance_comes_at_its_own_time_and_in_order(
+def test_messages_that_become_due_in_one_advance_come_at_their_own_times_and_in_order(
     tarry_fake: FakeService, tarry_clock: ManualClock
 ) -> None:
     tarry_fake.make_topic("orders")
@@ -40,7 +40,7 @@ def test_what_becomes_due_in_one_advance_comes_at_its_own_time_and_in_order(
     assert outcomes == [10 * MINUTE_MS, 10 * MINUTE_MS, 30 * MINUTE_MS]
 
 
-def test_what_is_due_already_comes_at_once(tarry_fake: FakeService) -> None:
+def test_an_overdue_message_comes_at_once(tarry_fake: FakeService) -> None:
     tarry_fake.make_topic("orders")
     tarry_fake.send("orders", b"v", at=datetime(2020, 1, 1, tzinfo=UTC))
     assert values(tarry_fake, "orders") == [b"v"]
@@ -65,7 +65,7 @@ def test_a_cancelled_message_does_not_come(tarry_fake: FakeService) -> None:
     assert [(one["outcome"], one["id"]) for one in tarry_fake.outcomes()] == [("cancelled", receipt.id)]
 
 
-def test_what_the_service_refuses_is_among_the_dead_with_its_reason() -> None:
+def test_a_message_that_the_service_refuses_is_a_dead_letter_with_its_reason() -> None:
     fake = FakeService(targets=["orders.*"], max_delay=timedelta(hours=1))
     fake.make_topic("orders.paid")
     fake.make_topic("bills")
@@ -75,12 +75,12 @@ def test_what_the_service_refuses_is_among_the_dead_with_its_reason() -> None:
     assert reasons == [b"target-not-allowed", b"beyond-max-delay"]
 
 
-def test_what_the_client_refuses_is_raised(tarry_fake: FakeService) -> None:
+def test_a_refusal_of_the_client_is_raised(tarry_fake: FakeService) -> None:
     with pytest.raises(HeaderError, match="negative"):
         tarry_fake.send("orders", b"v", delay=timedelta(seconds=-1))
 
 
-def test_what_is_due_while_its_target_is_away_comes_when_it_is_back(tarry_fake: FakeService) -> None:
+def test_a_message_due_while_its_target_is_away_comes_when_the_target_is_back(tarry_fake: FakeService) -> None:
     tarry_fake.make_topic("orders")
     tarry_fake.make_topic("bills")
     tarry_fake.broker.take_away("orders")

@@ -1,4 +1,4 @@
-"""What the service's own worker says of its partitions, on the fake cluster."""
+"""The status that the service's own worker publishes, on the fake cluster."""
 
 import json
 from collections.abc import Callable
@@ -75,7 +75,7 @@ class Service:
         raise AssertionError("it did not come to be")
 
     def told(self) -> dict[int, tuple[str, tuple[str, ...]]]:
-        """Who said which targets, by partition, as a client reads it."""
+        """The owners and their targets, by partition, as a client reads them."""
         offsets = Offsets(self.admin, "anybody", self.cluster)
         found = statuses_of("in", self.cluster, TopicAdmin(self.admin), offsets, self.clock, lambda _text: None)
         return {number: (status.owner, status.policy.targets) for number, status in found.items()}
@@ -125,7 +125,7 @@ def test_without_the_topic_the_service_serves_and_says_so_and_tells_later() -> N
     service.turn(worker, until=lambda: len(service.told()) == PARTITIONS)
 
 
-def test_what_is_no_status_is_passed_over_by_readers() -> None:
+def test_readers_ignore_a_record_that_is_no_status() -> None:
     service = Service()
     service.turn(service.worker("a", "out"), until=lambda: len(service.told()) == PARTITIONS)
     [first, *_] = [parsed_status(record.value or b"") for record in service.broker.records("in.status", 0)]

@@ -1,17 +1,17 @@
-"""What may happen to the transactions of a process: crashes, lost answers, slow markers, a cluster that is away."""
+"""Faults of transactions: crashes, lost answers, slow markers, a cluster that is away."""
 
 import pytest
 from confluent_kafka import KafkaError, Producer, TopicPartition
 
 from tarry.testing import FakeBroker, Fate, ManualClock, ProcessKilled, Step
-from tests.unit.testing.stage import GROUP, Stage, error_in
+from tests.unit.testing.stage import GROUP, TopicStage, error_in
 
 
 class Crash(BaseException):
     """kill -9."""
 
 
-def test_each_step_of_a_transaction_is_told_before_and_after(stage: Stage) -> None:
+def test_each_step_of_a_transaction_is_told_before_and_after(stage: TopicStage) -> None:
     steps: list[Step] = []
     producer = stage.producer(hook=steps.append)
     producer.begin_transaction()
@@ -28,7 +28,7 @@ def test_each_step_of_a_transaction_is_told_before_and_after(stage: Stage) -> No
 
 
 @pytest.mark.parametrize(("phase", "kept"), [("before", []), ("after", [b"a"])])
-def test_a_crash_at_the_commit_keeps_all_or_nothing(stage: Stage, phase: str, kept: list[bytes]) -> None:
+def test_a_crash_at_the_commit_keeps_all_or_nothing(stage: TopicStage, phase: str, kept: list[bytes]) -> None:
     def crash(step: Step) -> None:
         if (step.call, step.phase) == ("commit_transaction", phase):
             stage.broker.kill("p")
@@ -44,7 +44,7 @@ def test_a_crash_at_the_commit_keeps_all_or_nothing(stage: Stage, phase: str, ke
     assert stage.values() == kept
 
 
-def test_nothing_of_a_killed_process_reaches_the_cluster(stage: Stage) -> None:
+def test_nothing_of_a_killed_process_reaches_the_cluster(stage: TopicStage) -> None:
     producer = stage.producer()
     producer.begin_transaction()
     producer.produce("t", b"a", partition=0)
@@ -55,7 +55,7 @@ def test_nothing_of_a_killed_process_reaches_the_cluster(stage: Stage) -> None:
     assert stage.values(committed=False) == []
 
 
-def test_a_crash_between_two_partitions_leaves_a_part_of_the_records(stage: Stage) -> None:
+def test_a_crash_between_two_partitions_leaves_a_part_of_the_records(stage: TopicStage) -> None:
     seen = 0
 
     def crash(step: Step) -> None:
@@ -75,7 +75,7 @@ def test_a_crash_between_two_partitions_leaves_a_part_of_the_records(stage: Stag
 
 
 @pytest.mark.parametrize("call", ["produce", "send_offsets", "commit_transaction"])
-def test_a_lost_answer_inside_a_transaction_is_not_noticed(stage: Stage, call: str) -> None:
+def test_a_lost_answer_inside_a_transaction_is_not_noticed(stage: TopicStage, call: str) -> None:
     lost: list[Step] = []
 
     def lose(step: Step) -> Fate | None:
@@ -96,7 +96,9 @@ def test_a_lost_answer_inside_a_transaction_is_not_noticed(stage: Stage, call: s
 
 
 @pytest.mark.parametrize("call", ["send_offsets", "commit_transaction"])
-def test_a_transaction_that_the_cluster_wants_aborted_can_be_aborted_and_made_again(stage: Stage, call: str) -> None:
+def test_a_transaction_that_the_cluster_wants_aborted_can_be_aborted_and_made_again(
+    stage: TopicStage, call: str
+) -> None:
     refused: list[Step] = []
 
     def refuse(step: Step) -> Fate | None:
@@ -123,7 +125,9 @@ def test_a_transaction_that_the_cluster_wants_aborted_can_be_aborted_and_made_ag
     assert (stage.values(), stage.committed()) == ([b"a"], {0: (7, "")})
 
 
-def test_a_producer_that_is_fenced_while_its_commit_is_lost_never_learns_that_it_went_through(stage: Stage) -> None:
+def test_a_producer_that_is_fenced_while_its_commit_is_lost_never_learns_that_it_went_through(
+    stage: TopicStage,
+) -> None:
     others: list[Producer] = []
 
     def fence(step: Step) -> Fate | None:
@@ -141,7 +145,7 @@ def test_a_producer_that_is_fenced_while_its_commit_is_lost_never_learns_that_it
 
 
 def test_markers_come_late_and_the_next_transaction_waits_for_them(clock: ManualClock) -> None:
-    stage = Stage(clock, FakeBroker(clock, marker_lag_ms=(40, 40)))
+    stage = TopicStage(clock, FakeBroker(clock, marker_lag_ms=(40, 40)))
     producer = stage.producer()
     producer.begin_transaction()
     producer.produce("t", b"a", partition=0)
@@ -156,7 +160,7 @@ def test_markers_come_late_and_the_next_transaction_waits_for_them(clock: Manual
 
 
 def test_offsets_are_unstable_until_their_marker_is_there(clock: ManualClock) -> None:
-    stage = Stage(clock, FakeBroker(clock, marker_lag_ms=(40, 40)))
+    stage = TopicStage(clock, FakeBroker(clock, marker_lag_ms=(40, 40)))
     producer = stage.producer()
     metadata = stage.broker.clients("p").consumer({"group.id": GROUP}).consumer_group_metadata()
     for offset in (1, 2):
@@ -169,7 +173,7 @@ def test_offsets_are_unstable_until_their_marker_is_there(clock: ManualClock) ->
     assert clock.monotonic_ms() - before_ms <= 40
 
 
-def test_a_transaction_that_outlives_its_timeout_is_aborted_and_its_producer_fenced(stage: Stage) -> None:
+def test_a_transaction_that_outlives_its_timeout_is_aborted_and_its_producer_fenced(stage: TopicStage) -> None:
     producer = stage.producer(transaction_timeout_ms=1_000)
     producer.begin_transaction()
     producer.produce("t", b"a", partition=0)
@@ -182,7 +186,7 @@ def test_a_transaction_that_outlives_its_timeout_is_aborted_and_its_producer_fen
 # -- away --------------------------------------------------------------------------------------------------------------
 
 
-def test_records_to_a_topic_that_is_away_time_out_and_others_arrive(stage: Stage) -> None:
+def test_records_to_a_topic_that_is_away_time_out_and_others_arrive(stage: TopicStage) -> None:
     stage.broker.make_topic("away")
     producer = stage.producer()
     failed: list[tuple[bytes | None, int]] = []
@@ -209,7 +213,7 @@ def test_records_to_a_topic_that_is_away_time_out_and_others_arrive(stage: Stage
     assert [record.value for record in stage.broker.records("away")] == [b"back"]
 
 
-def test_metadata_of_a_topic_that_is_away_names_no_leader(stage: Stage) -> None:
+def test_metadata_of_a_topic_that_is_away_names_no_leader(stage: TopicStage) -> None:
     stage.broker.take_away("t")
     found = stage.producer().list_topics("t", 5).topics["t"]
     assert [(one.leader, one.error.code()) for one in found.partitions.values()] == [
@@ -217,7 +221,7 @@ def test_metadata_of_a_topic_that_is_away_names_no_leader(stage: Stage) -> None:
     ] * 2
 
 
-def test_where_markers_wait_for_the_leaders_the_producer_does_too(stage: Stage) -> None:
+def test_where_markers_wait_for_the_leaders_the_producer_does_too(stage: TopicStage) -> None:
     stage.broker.make_topic("away")
     producer = stage.producer()
     producer.list_topics("away", 5)
@@ -232,7 +236,7 @@ def test_where_markers_wait_for_the_leaders_the_producer_does_too(stage: Stage) 
     assert 20_000 <= stage.clock.monotonic_ms() - before_ms < 20_200
 
 
-def test_a_stopped_cluster_answers_nobody_and_forgets_nothing(stage: Stage) -> None:
+def test_a_stopped_cluster_answers_no_request_and_forgets_nothing(stage: TopicStage) -> None:
     producer = stage.producer()
     producer.begin_transaction()
     producer.produce("t", b"a", partition=0)
@@ -251,7 +255,7 @@ def test_a_stopped_cluster_answers_nobody_and_forgets_nothing(stage: Stage) -> N
     assert stage.values() == [b"a", b"b"]
 
 
-def test_offsets_wait_for_a_coordinator_that_is_away(stage: Stage) -> None:
+def test_offsets_wait_for_a_coordinator_that_is_away(stage: TopicStage) -> None:
     producer = stage.producer()
     metadata = stage.broker.clients("p").consumer({"group.id": GROUP}).consumer_group_metadata()
     producer.begin_transaction()
@@ -263,7 +267,7 @@ def test_offsets_wait_for_a_coordinator_that_is_away(stage: Stage) -> None:
     assert stage.committed() == {0: (7, "")}
 
 
-def test_an_admin_request_whose_answer_is_lost_times_out(stage: Stage) -> None:
+def test_an_admin_request_whose_answer_is_lost_times_out(stage: TopicStage) -> None:
     clients = stage.broker.clients(
         "admin", lambda step: Fate.LOSE_ANSWER if (step.call, step.phase) == ("delete_records", "after") else None
     )
@@ -277,7 +281,7 @@ def test_an_admin_request_whose_answer_is_lost_times_out(stage: Stage) -> None:
     assert stage.values() == []
 
 
-def test_a_call_in_the_background_waits_while_its_process_goes_on(stage: Stage) -> None:
+def test_a_call_in_the_background_waits_while_its_process_goes_on(stage: TopicStage) -> None:
     stage.broker.stop()
     clients = stage.broker.clients("p")
     producer = clients.producer({"transactional.id": "id"})
@@ -292,7 +296,7 @@ def test_a_call_in_the_background_waits_while_its_process_goes_on(stage: Stage) 
     producer.begin_transaction()
 
 
-def test_a_call_in_the_background_gives_up_after_its_own_time_out(stage: Stage) -> None:
+def test_a_call_in_the_background_gives_up_after_its_own_time_out(stage: TopicStage) -> None:
     stage.broker.stop()
     clients = stage.broker.clients("p")
     producer = clients.producer({"transactional.id": "id"})

@@ -116,7 +116,7 @@ def test_a_second_worker_takes_its_share_and_all_when_the_first_is_killed(protoc
     assert service.delivered() == list(range(300))
 
 
-def test_what_was_recovered_is_let_go_of_where_its_first_copy_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recovered_partition_is_released_if_its_first_copy_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     commit_rest = Firing.commit_rest
     held: list[PartitionState] = []
     closed: list[PartitionState] = []
@@ -176,7 +176,7 @@ def test_the_same_seed_gives_the_same_run_step_by_step() -> None:
     assert runs[0] != runs[2]
 
 
-def test_what_is_known_of_targets_may_become_old_while_others_are_asked_for() -> None:
+def test_knowledge_of_targets_may_become_stale_while_others_are_asked_for() -> None:
     service = Service(3, "classic")
     worker = service.worker("a")
     service.send(20)
@@ -217,7 +217,7 @@ def test_a_clients_open_transaction_keeps_nothing_in_front_of_it_from_firing() -
     assert service.delivered() == list(range(22))
 
 
-def test_what_is_done_stays_in_the_intake_for_as_long_as_is_configured() -> None:
+def test_done_records_stay_in_the_intake_for_as_long_as_is_configured() -> None:
     keep_ms = 10 * COPY_EVERY_MS
     service = Service(8, "classic")
     worker = service.worker("a", keep_ms)

@@ -5,7 +5,7 @@ from functools import partial
 from tarry.testing import ManualClock
 
 
-def test_time_stands_still_by_itself() -> None:
+def test_time_passes_only_when_the_test_advances_it() -> None:
     clock = ManualClock(1_000)
     assert clock.now_ms() == clock.now_ms() == 1_000
 
@@ -34,7 +34,7 @@ def test_a_jump_moves_wall_time_alone_either_way() -> None:
     assert (clock.now_ms(), clock.monotonic_ms()) == (600, before_ms)
 
 
-def test_what_was_scheduled_runs_at_its_time_and_in_order() -> None:
+def test_scheduled_calls_run_at_their_times_and_in_order() -> None:
     clock = ManualClock()
     start_ms = clock.monotonic_ms()
     seen: list[tuple[str, int]] = []
@@ -50,7 +50,7 @@ def test_what_was_scheduled_runs_at_its_time_and_in_order() -> None:
     assert seen[-1] == ("late", 30)
 
 
-def test_what_is_run_may_let_time_pass_and_schedule_more() -> None:
+def test_a_scheduled_call_may_advance_time_and_schedule_more() -> None:
     clock = ManualClock()
     start_ms = clock.monotonic_ms()
     seen: list[int] = []

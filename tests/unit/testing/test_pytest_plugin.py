@@ -74,14 +74,14 @@ def test_the_fixtures_are_listed_with_what_they_are(pytester: pytest.Pytester) -
         listed.fnmatch_lines([f"{name}* -- *tarry/testing/pytest_plugin.py:*"])
 
 
-def test_it_can_be_left_out(pytester: pytest.Pytester) -> None:
+def test_the_plugin_can_be_disabled(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(tarry_fake): pass")
     result = pytester.runpytest_subprocess("-p", "no:tarry")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*fixture 'tarry_fake' not found*"])
 
 
-def test_what_the_package_offers_is_there_by_name() -> None:
+def test_the_documented_fixtures_exist() -> None:
     everything = "import tarry.testing as t; [getattr(t, name) for name in t.__all__]; print(len(t.__all__))"
     done = subprocess.run([sys.executable, "-c", everything], capture_output=True, text=True, check=True)
     assert int(done.stdout) >= 10

@@ -1,4 +1,4 @@
-"""What a run of the tests chooses: see `tests.support.selection`."""
+"""The choice of tests for a run: see `tests.support.selection`."""
 
 import re
 from pathlib import Path
@@ -43,7 +43,7 @@ def chosen(run: pytest.Pytester, *options: str) -> list[str]:
     return re.findall(r"^(?:chosen|seed) (\w+)", done.stdout.str(), re.MULTILINE)
 
 
-def test_so_many_values_are_in_the_suite_each_with_all_values_of_other_arguments(run: pytest.Pytester) -> None:
+def test_the_suite_has_the_given_number_of_values_each_with_all_values_of_other_arguments(run: pytest.Pytester) -> None:
     taken = set()
     for seed in range(6):
         *letters, side, said = chosen(run, "-m", "not exhaustive", "--seed", str(seed))

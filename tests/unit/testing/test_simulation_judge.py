@@ -1,4 +1,4 @@
-"""What the judge of a simulation must see, and what it must not blame anybody for."""
+"""Faults that the judge of a simulation must report, and correct behaviour that it must accept."""
 
 from dataclasses import replace
 
@@ -37,12 +37,12 @@ def test_an_owner_knows_what_it_has_read() -> None:
     assert known_by_its_deliverer()
 
 
-def test_it_knows_it_for_a_while_only() -> None:
+def test_an_id_is_known_for_a_limited_time_only() -> None:
     assert not known_by_its_deliverer(is_soon=False)
 
 
 @pytest.mark.parametrize("when", ["take-over", "late take-over"])
-def test_who_takes_over_does_not_know_what_was_delivered_before(when: str) -> None:
+def test_a_new_owner_does_not_know_the_ids_delivered_before_its_take_over(when: str) -> None:
     assert not known_by_its_deliverer(between=(when,))
 
 
@@ -51,7 +51,7 @@ def test_what_was_sent_before_a_take_over_may_have_been_delivered_before_it() ->
     assert not known_by_its_deliverer(between=("sent before",))
 
 
-def test_a_message_of_another_id_is_nobody_s_duplicate() -> None:
+def test_a_message_with_another_id_is_no_duplicate() -> None:
     known, other = Known(), replace(OF_ANOTHER_ID)
     known.take_over(PLACE)
     known.send(FIRST)
@@ -61,7 +61,7 @@ def test_a_message_of_another_id_is_nobody_s_duplicate() -> None:
     assert not other.was_known
 
 
-def test_what_stands_in_the_place_of_a_message_that_is_forgotten_is_new() -> None:
+def test_after_an_id_is_forgotten_the_next_message_with_it_is_new() -> None:
     known, second = Known(), replace(SECOND)
     known.take_over(PLACE)
     known.send(FIRST)

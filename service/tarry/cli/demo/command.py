@@ -13,24 +13,22 @@ import sys
 from typing import Annotated, Final
 
 import typer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 
-from tarry.cli.demo.reading import Reader
+from tarry.cli.demo.reading import ArrivalReader
 from tarry.cli.demo.screen import Screen, screen_for, summary
-from tarry.cli.demo.sending import DemoSender, Pace
-from tarry.cli.demo.service import DemoService
-from tarry.cli.demo.tally import Arrival, Sent, Tally
+from tarry.cli.demo.sending import DemoSender, SendPace
+from tarry.cli.demo.tally import Arrival, RunTally, SentMessage
 from tarry.cli.options import value_of
 from tarry.clock import Clock, SystemClock
 from tarry.devbroker import EmbeddedBroker
 from tarry.errors import TarryError
-from tarry.kafka.errors import group_errors
 from tarry.service.supervisor import interruptible
+from tarry.testing.live_service import LiveService
 from tarry.units import format_duration, parse_duration_ms
 
-TARGET: Final = "reminders"
+NAME: Final = "tarry"
+"""The names of all topics begin with it, such as `tarry.delayed`, the intake that clients use by default."""
 PARTITIONS: Final = 4
 SHORTEST_RUN_MS: Final = 2_000
 LONGEST_RUN_MS: Final = 3_600_000
@@ -40,7 +38,7 @@ GRACE_MS: Final = 15_000
 _TURN_S: Final = 0.1
 _SWITCH_INTERVAL_S: Final = 1e-3
 
-_Event = list[Sent] | Arrival
+_Event = list[SentMessage] | Arrival
 
 
 def demo(
@@ -66,15 +64,15 @@ def demo(
     for_ms = _read_duration(run_for)
     # Let threads switch often: if drawing delayed the reader, the measured lateness would include the drawing.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    tally, finished = Tally(), False
+    tally = RunTally()
     with interruptible():
         try:
-            finished = _Demo(tally, for_ms, rate, port).run()
+            _Demo(tally, for_ms, rate, port).run()
         except KeyboardInterrupt:
             typer.echo("interrupted")
-    for line in summary(tally, finished=finished):
+    for line in summary(tally):
         typer.echo(line)
-    if tally.broken or (finished and tally.waiting):
+    if not tally.report.is_clean:
         raise typer.Exit(1)
 
 
@@ -88,7 +86,7 @@ class _Demo:
         port: the broker's port; 0: a free one.
     """
 
-    def __init__(self, tally: Tally, for_ms: int, rate: int, port: int) -> None:
+    def __init__(self, tally: RunTally, for_ms: int, rate: int, port: int) -> None:
         self._tally = tally
         self._for_ms = for_ms
         self._rate = rate
@@ -96,30 +94,29 @@ class _Demo:
         self._clock: Clock = SystemClock()
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
 
-    def run(self) -> bool:
-        """Run the demo from start to end.
-
-        Returns:
-            True: the demo has waited long enough for each message to arrive.
+    def run(self) -> None:
+        """Run the demo from start to end, and close the tally.
 
         Raises:
-            UsageError: the broker or the service did not start, or ended during the demo.
+            UsageError: the broker did not start.
+            TarryError: the service did not start, or one of the parts ended or failed during the demo.
         """
         typer.echo("starting Kafka ...")
         with EmbeddedBroker(port=self._port) as broker:
             servers = broker.bootstrap_servers
-            _make_target(servers)
             typer.echo(f"Kafka answers at {servers}; starting the service ...")
             # The service's files are in the broker's data directory, which the broker deletes when it stops.
-            with DemoService(servers, broker.data, self._clock) as service:
-                service.wait_serving()
+            with LiveService(servers, broker.data, NAME, PARTITIONS) as service:
+                target = service.make_topic("reminders", PARTITIONS)
                 typer.echo(
-                    f"serving; {self._rate} messages a second to topic {TARGET}, each 0.2 to 8 s later, "
+                    f"serving; {self._rate} messages a second to topic {target}, each 0.2 to 8 s later, "
                     f"for {format_duration(self._for_ms)}"
                 )
-                reader = Reader(servers, TARGET, PARTITIONS, self._clock, self._events.put)
-                pace = Pace(self._rate, self._for_ms)
-                sender = DemoSender(servers, TARGET, pace, self._clock, lambda sent: self._events.put(list(sent)))
+                reader = ArrivalReader(servers, target, PARTITIONS, self._clock, self._events.put)
+                pace = SendPace(self._rate, self._for_ms)
+                sender = DemoSender(
+                    service.producer, target, pace, self._clock, lambda sent: self._events.put(list(sent))
+                )
                 try:
                     reader.start()
                     sender.start()
@@ -127,14 +124,13 @@ class _Demo:
                 finally:
                     # The order matters: once sender and service have stopped, the end of the target topic is final.
                     sender.stop()
-                    service.stop()
+                    service.process.stop()
                     reader.finish()
                     self._collect()
                 self._raise_errors(sender, reader)
         self._tally.close()
-        return True
 
-    def _watch(self, broker: EmbeddedBroker, service: DemoService, sender: DemoSender, reader: Reader) -> None:
+    def _watch(self, broker: EmbeddedBroker, service: LiveService, sender: DemoSender, reader: ArrivalReader) -> None:
         """Count and draw until all messages have arrived or the grace time is over."""
         began_ms = self._clock.monotonic_ms()
         with screen_for(Console(), self._for_ms) as screen:
@@ -143,8 +139,7 @@ class _Demo:
                 elapsed_ms = self._clock.monotonic_ms() - began_ms
                 self._show(screen, elapsed_ms)
                 self._raise_errors(sender, reader)
-                if not service.running:
-                    raise service.failure("ended by itself")
+                service.process.check_running()
                 if not broker.running:
                     raise TarryError("the broker ended by itself")
                 is_over = elapsed_ms >= self._for_ms and not sender.is_alive()
@@ -165,7 +160,7 @@ class _Demo:
             else:
                 self._tally.add_sent(event)
 
-    def _raise_errors(self, sender: DemoSender, reader: Reader) -> None:
+    def _raise_errors(self, sender: DemoSender, reader: ArrivalReader) -> None:
         for error in (sender.error, reader.error):
             if error is not None:
                 raise error
@@ -177,9 +172,3 @@ def _read_duration(text: str) -> int:
         shortest, longest = format_duration(SHORTEST_RUN_MS), format_duration(LONGEST_RUN_MS)
         raise typer.BadParameter(f"--for: {text} is not between {shortest} and {longest}")
     return for_ms
-
-
-def _make_target(servers: str) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
-    with group_errors(f"make topic {TARGET}"):
-        admin.create_topics([NewTopic(TARGET, PARTITIONS, 1)])[TARGET].result()

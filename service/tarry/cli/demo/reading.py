@@ -19,7 +19,7 @@ _ASK_WITHIN_S: Final = 10.0
 _FINISH_WITHIN_MS: Final = 15_000
 
 
-class Reader(threading.Thread):
+class ArrivalReader(threading.Thread):
     """Reads a topic from its beginning until `finish` is called.
 
     Args:

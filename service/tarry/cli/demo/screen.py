@@ -8,18 +8,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tarry.cli.demo.tally import Tally
+from tarry.cli.demo.tally import RunTally
 from tarry.units import format_instant
 
 ROWS: Final = 5
 LINE_EVERY_MS: Final = 2_000
-_NO_VALUE: Final = "-"
 
 
 class Screen(Protocol):
     """Shows the demo's progress. A context manager."""
 
-    def show(self, tally: Tally, elapsed_ms: int, now_ms: int) -> None:
+    def show(self, tally: RunTally, elapsed_ms: int, now_ms: int) -> None:
         """Show the progress.
 
         Args:
@@ -53,7 +52,7 @@ class LiveScreen:
         self._for_ms = for_ms
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
-    def show(self, tally: Tally, elapsed_ms: int, now_ms: int) -> None:
+    def show(self, tally: RunTally, elapsed_ms: int, now_ms: int) -> None:
         """Redraw the table."""
         self._live.update(render(tally, elapsed_ms, self._for_ms, now_ms), refresh=True)
 
@@ -78,13 +77,13 @@ class LineScreen:
         self._console = console
         self._next_ms = 0
 
-    def show(self, tally: Tally, elapsed_ms: int, now_ms: int) -> None:
+    def show(self, tally: RunTally, elapsed_ms: int, now_ms: int) -> None:
         """Print a line, if the last one is at least `LINE_EVERY_MS` old."""
         del now_ms
         if elapsed_ms < self._next_ms:
             return
         self._next_ms = elapsed_ms + LINE_EVERY_MS
-        line = f"{elapsed_ms / 1_000:6.1f} s  {counts(tally)}  {lateness(tally)}  {promises(tally)}"
+        line = f"{elapsed_ms / 1_000:6.1f} s  {counts(tally)}  {tally.report.lateness}  {promises(tally)}"
         self._console.print(line, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
@@ -96,7 +95,7 @@ class LineScreen:
         return
 
 
-def render(tally: Tally, elapsed_ms: int, for_ms: int, now_ms: int) -> RenderableType:
+def render(tally: RunTally, elapsed_ms: int, for_ms: int, now_ms: int) -> RenderableType:
     """Return the live table: the messages that are due next, the last arrivals with their lateness, and the counts."""
     due = Table(title="due next", title_justify="left", expand=True)
     arrived = Table(title="arrived", title_justify="left", expand=True)
@@ -115,48 +114,36 @@ def render(tally: Tally, elapsed_ms: int, for_ms: int, now_ms: int) -> Renderabl
     for table, rows in ((due, len(waiting)), (arrived, len(recent))):
         for _ in range(rows, ROWS):  # a table of constant height does not jump on the screen
             table.add_row("", "", "", "")
-    style = "bold red" if tally.broken else "bold green"
+    style = "bold green" if tally.report.is_clean else "bold red"
     return Group(
         Text(f"tarry demo  {elapsed_ms / 1_000:.0f} of {for_ms / 1_000:g} s  {counts(tally)}", style="bold"),
         due,
         arrived,
-        Text(lateness(tally)),
+        Text(str(tally.report.lateness)),
         Text(promises(tally), style=style),
     )
 
 
-def counts(tally: Tally) -> str:
+def counts(tally: RunTally) -> str:
     """Return the numbers of messages that were sent, wait and have arrived, as text."""
-    return f"sent {tally.sent:,}  waiting {tally.waiting:,}  delivered {tally.delivered:,}"
+    return f"sent {tally.report.sent:,}  waiting {tally.waiting:,}  delivered {tally.delivered:,}"
 
 
-def lateness(tally: Tally) -> str:
-    """Return the percentiles of the lateness, as text."""
-    late = tally.lateness()
-    shown = [_NO_VALUE if value is None else str(value) for value in (late.p50_ms, late.p99_ms, late.max_ms)]
-    return "late p50 {} p99 {} max {} ms".format(*shown)
-
-
-def promises(tally: Tally) -> str:
+def promises(tally: RunTally) -> str:
     """Return how often each promise was broken so far, as text."""
-    return f"early {tally.early}  twice {tally.twice}  out of order {tally.out_of_order}"
+    return "  ".join(f"{kind} {tally.report.count(kind)}" for kind in ("early", "twice", "out of order"))
 
 
-def summary(tally: Tally, *, finished: bool) -> list[str]:
-    """Return the lines of the summary.
-
-    Args:
-        tally: the final counts.
-        finished: whether the demo has waited long enough for each message. If not, messages that have not arrived are
-            counted as waiting, not as lost.
-    """
-    missing = f"lost {tally.waiting}" if finished else f"still waiting {tally.waiting}"
-    broken = f"{missing}, twice {tally.twice}, early {tally.early}, out of order {tally.out_of_order}"
-    if tally.unexpected:
-        broken += f", unexpected {tally.unexpected}"
+def summary(tally: RunTally) -> list[str]:
+    """Return the lines of the summary; messages that have not arrived are waiting or, in a closed tally, lost."""
+    report = tally.report
+    missing = f"lost {report.count('lost')}" if tally.is_closed else f"still waiting {tally.waiting}"
+    broken = [f"{kind} {report.count(kind)}" for kind in ("twice", "early", "out of order")]
+    if unexpected := report.count("unexpected"):
+        broken.append(f"unexpected {unexpected}")
     return [
-        f"sent {tally.sent:,}, delivered {tally.delivered:,}: {broken}",
-        f"{lateness(tally)}, from being due to being read by a read_committed consumer",
+        f"sent {report.sent:,}, delivered {tally.delivered:,}: {', '.join([missing, *broken])}",
+        f"{report.lateness}, from being due to being read by a read_committed consumer",
     ]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
-from tarry.cli.demo.tally import Sent
+from tarry.cli.demo.tally import SentMessage
 from tarry.client import DelayedMessage, DelayedProducer
 from tarry.clock import Clock
 
@@ -23,7 +23,7 @@ SETTLE_MS: Final = 500
 _TURN_S: Final = 0.02
 
 
-class Pace:
+class SendPace:
     """How many messages to send up to a time, and how long each may wait, so that all are due before the end.
 
     Args:
@@ -49,7 +49,7 @@ class DemoSender(threading.Thread):
     """Sends until the end of the pace or until `stop` is called.
 
     Args:
-        bootstrap_servers: the cluster.
+        make_producer: makes a producer for the intake; called on this thread.
         target: the topic to deliver to.
         pace: the number of messages and their longest delay.
         clock: monotonic time.
@@ -58,16 +58,16 @@ class DemoSender(threading.Thread):
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        make_producer: Callable[[], DelayedProducer],
         target: str,
-        pace: Pace,
+        pace: SendPace,
         clock: Clock,
-        on_sent: Callable[[Sequence[Sent]], None],
+        on_sent: Callable[[Sequence[SentMessage]], None],
     ) -> None:
         super().__init__(name="demo-sender", daemon=True)
         self.error: Exception | None = None
         """The error that ended the thread, if any."""
-        self._servers = bootstrap_servers
+        self._make_producer = make_producer
         self._target = target
         self._pace = pace
         self._clock = clock
@@ -83,7 +83,7 @@ class DemoSender(threading.Thread):
     def run(self) -> None:
         """Send messages, and keep an error in `error`."""
         try:
-            with DelayedProducer(self._servers) as producer:
+            with self._make_producer() as producer:
                 self._send(producer)
         except Exception as error:  # noqa: BLE001 - the thread that started this one raises it
             self.error = error
@@ -99,7 +99,7 @@ class DemoSender(threading.Thread):
                 receipts = producer.send_many(messages)
                 self._on_sent(
                     [
-                        Sent(
+                        SentMessage(
                             receipt.id,
                             str(message.key),
                             receipt.handle.due_ms,

@@ -15,7 +15,7 @@ from tarry.testing.fake.seats import Seats
 from tarry.testing.manual_clock import ManualClock
 
 
-class Phase(Enum):
+class RebalancePhase(Enum):
     """The state of a group in a rebalance."""
 
     EMPTY = auto()
@@ -57,7 +57,7 @@ class ClassicGroup(Seats[ClassicSeat]):
         self._leader = ""
         self._rebalances = 0
         self._counts: dict[str, int] = {}
-        self.phase = Phase.EMPTY
+        self.phase = RebalancePhase.EMPTY
         self.generation = 0
 
     def join(self, application: Application) -> str:
@@ -80,7 +80,7 @@ class ClassicGroup(Seats[ClassicSeat]):
         if not member:
             member = self._new_id()
             self._seats[member] = ClassicSeat(member, application)
-        if self.phase is not Phase.PREPARING:
+        if self.phase is not RebalancePhase.PREPARING:
             self._prepare()
         seat = self._seats[member]
         seat.application, seat.joined = application, True
@@ -98,7 +98,7 @@ class ClassicGroup(Seats[ClassicSeat]):
             raise RefusedRequest(KafkaError.FENCED_INSTANCE_ID)
         if member not in self._seats:
             raise RefusedRequest(KafkaError.UNKNOWN_MEMBER_ID)
-        return self.phase is Phase.PREPARING and not self._seats[member].joined
+        return self.phase is RebalancePhase.PREPARING and not self._seats[member].joined
 
     def check(self, shown: GroupMetadata, *, transactional: bool) -> None:
         """Check whether a commit is allowed.
@@ -119,7 +119,7 @@ class ClassicGroup(Seats[ClassicSeat]):
             raise RefusedRequest(KafkaError.UNKNOWN_MEMBER_ID)
         if shown.generation != self.generation:
             raise RefusedRequest(KafkaError.ILLEGAL_GENERATION)
-        if self.phase is Phase.COMPLETING and not transactional:
+        if self.phase is RebalancePhase.COMPLETING and not transactional:
             raise RefusedRequest(KafkaError.REBALANCE_IN_PROGRESS)
 
     def remove(self, member: str) -> None:
@@ -127,18 +127,18 @@ class ClassicGroup(Seats[ClassicSeat]):
         if self._seats.pop(member, None) is None:
             return
         if not self._seats:
-            self.phase = Phase.EMPTY
+            self.phase = RebalancePhase.EMPTY
             self.generation += 1
-        elif self.phase is Phase.PREPARING:
+        elif self.phase is RebalancePhase.PREPARING:
             self._complete_if_all_rejoined()
         else:
             self._prepare()
 
     def look_again(self) -> None:
         """Rebalance if topics have changed; complete the assignment if the leader responds again."""
-        if self.phase is Phase.COMPLETING:
+        if self.phase is RebalancePhase.COMPLETING:
             self._let_the_leader_assign()
-        elif self.phase is Phase.STABLE and self._counts != self._count_all():
+        elif self.phase is RebalancePhase.STABLE and self._counts != self._count_all():
             self._prepare()
 
     def _replace(self, held: ClassicSeat, application: Application) -> str:
@@ -150,14 +150,14 @@ class ClassicGroup(Seats[ClassicSeat]):
         }
         if self._leader == held.id:
             self._leader = member
-        if self.phase is Phase.COMPLETING:
+        if self.phase is RebalancePhase.COMPLETING:
             self._prepare()
             seat.joined = True
         self._complete_if_all_rejoined()
         return member
 
     def _prepare(self) -> None:
-        self.phase = Phase.PREPARING
+        self.phase = RebalancePhase.PREPARING
         self._rebalances += 1
         for seat in self._seats.values():
             seat.joined = False
@@ -167,15 +167,15 @@ class ClassicGroup(Seats[ClassicSeat]):
         )
 
     def _remove_absent_members(self, rebalance: int) -> None:
-        if self.phase is Phase.PREPARING and rebalance == self._rebalances:
+        if self.phase is RebalancePhase.PREPARING and rebalance == self._rebalances:
             for seat in [seat for seat in self._seats.values() if not seat.joined]:
                 self.remove(seat.id)
 
     def _complete_if_all_rejoined(self) -> None:
-        if self.phase is not Phase.PREPARING or not all(seat.joined for seat in self._seats.values()):
+        if self.phase is not RebalancePhase.PREPARING or not all(seat.joined for seat in self._seats.values()):
             return
         self.generation += 1
-        self.phase = Phase.COMPLETING
+        self.phase = RebalancePhase.COMPLETING
         if self._leader not in self._seats:
             self._leader = next(iter(self._seats))
         self._let_the_leader_assign()
@@ -188,7 +188,7 @@ class ClassicGroup(Seats[ClassicSeat]):
         for seat in ranked:
             seat.assignment = tuple(given[seat.id])
         self._counts = self._count_all()
-        self.phase = Phase.STABLE
+        self.phase = RebalancePhase.STABLE
 
     def _count_all(self) -> dict[str, int]:
         return {topic: self._count(topic) for seat in self._seats.values() for topic in seat.application.topics}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError
 
-from tarry.testing.fake.classic_group import ClassicGroup, Phase
+from tarry.testing.fake.classic_group import ClassicGroup, RebalancePhase
 from tarry.testing.fake.member import Member, Subscription
 from tarry.testing.fake.membership import GroupMetadata
 from tarry.testing.fake.refusals import AnswerLost, RefusedRequest, Unanswered
@@ -93,7 +93,11 @@ class ClassicMember(Member):
 
     def _hear_of_generation(self) -> None:
         group = self._group()
-        if self._waiting and group.phase in {Phase.COMPLETING, Phase.STABLE} and (seat := group.find(self._id)):
+        if (
+            self._waiting
+            and group.phase in {RebalancePhase.COMPLETING, RebalancePhase.STABLE}
+            and (seat := group.find(self._id))
+        ):
             self._generation = group.generation if seat.joined else self._generation
 
     def _serve(self) -> None:
@@ -121,7 +125,7 @@ class ClassicMember(Member):
     def _take_assignment(self) -> None:
         group = self._group()
         seat = group.find(self._id)
-        if seat is not None and group.phase is Phase.STABLE:
+        if seat is not None and group.phase is RebalancePhase.STABLE:
             self._waiting = False
             self._assigned = seat.assignment
             self._wants.tell("assign", seat.assignment)

@@ -13,7 +13,7 @@ from tarry.testing.fake.consumer_member import ConsumerMember
 from tarry.testing.fake.member import Member, Subscription
 from tarry.testing.fake.membership import Application, GroupMetadata
 from tarry.testing.fake.metadata import ask_metadata
-from tarry.testing.fake.reading import Cursor, Event, Reading
+from tarry.testing.fake.reading import AssignedPartitions, Cursor, Event
 from tarry.testing.fake.refusals import AnswerLost, Busy, RefusedRequest, Unanswered, failure
 from tarry.testing.fake.wire import FOR_EVER_MS, Wire
 
@@ -41,7 +41,7 @@ class FakeConsumer:
         self._properties = properties
         self._group = str(properties["group.id"])
         self._committed_only = properties.get("isolation.level", "read_committed") == "read_committed"
-        self._reading = Reading(
+        self._reading = AssignedPartitions(
             wire.server.topics,
             committed=self._committed_only,
             tell_ends=bool(properties.get("enable.partition.eof", False)),

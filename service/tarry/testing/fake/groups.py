@@ -10,9 +10,9 @@ from confluent_kafka import KafkaError
 
 from tarry.testing.fake.classic_group import ClassicGroup
 from tarry.testing.fake.consumer_group import ConsumerGroup
-from tarry.testing.fake.membership import Membership, Seat
+from tarry.testing.fake.membership import GroupMembers, MemberRecord
 from tarry.testing.fake.offsets import GroupOffsets
-from tarry.testing.fake.process import Process
+from tarry.testing.fake.process import ClientProcess
 from tarry.testing.fake.refusals import RefusedRequest
 from tarry.testing.manual_clock import ManualClock
 
@@ -31,7 +31,7 @@ class Group:
         away_until_ms: the monotonic time until which its coordinator does not answer.
     """
 
-    membership: Membership
+    membership: GroupMembers
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
     away_until_ms: int = 0
 
@@ -76,7 +76,7 @@ class Groups:
             group.membership = self._new(kind)
         return group.membership
 
-    def fall_silent(self, process: Process) -> None:
+    def fall_silent(self, process: ClientProcess) -> None:
         """Stop the heartbeats of a process: the sessions of its members expire, unless it continues before."""
         for group in self._groups.values():
             for seat in group.membership.seats():
@@ -111,7 +111,7 @@ class Groups:
         for group in self._groups.values():
             group.offsets.forget(topic)
 
-    def _end_session(self, membership: Membership, seat: Seat, process: Process, freezes: int) -> None:
+    def _end_session(self, membership: GroupMembers, seat: MemberRecord, process: ClientProcess, freezes: int) -> None:
         if not process.alive or (process.frozen and process.freezes == freezes):
             self._end(seat.application.session_ms, partial(membership.remove, seat.id))
 

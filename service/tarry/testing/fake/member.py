@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from tarry.kafka.types import Place
 from tarry.testing.fake.membership import Application, GroupMetadata
-from tarry.testing.fake.process import Process
+from tarry.testing.fake.process import ClientProcess
 from tarry.testing.fake.refusals import AnswerLost, RefusedRequest, Unanswered
 from tarry.testing.fake.wire import Wire
 
@@ -62,7 +62,7 @@ class Member(ABC):
         self._watch_polls()
 
     @property
-    def process(self) -> Process:
+    def process(self) -> ClientProcess:
         """The process of the client."""
         return self._wire.process
 

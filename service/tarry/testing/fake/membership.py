@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tarry.testing.fake.process import Process
+from tarry.testing.fake.process import ClientProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Application:
         rebalance_ms: the time after which the group removes a member that does not respond in a rebalance.
     """
 
-    process: Process
+    process: ClientProcess
     member: str
     instance: str | None
     topics: Sequence[str]
@@ -45,14 +45,14 @@ class Application:
     rebalance_ms: int
 
 
-class Seat(Protocol):
+class MemberRecord(Protocol):
     """The group's record of a member."""
 
     id: str
     application: Application
 
 
-class Membership(Protocol):
+class GroupMembers(Protocol):
     """The members of a group, by one of the two protocols."""
 
     @property
@@ -60,7 +60,7 @@ class Membership(Protocol):
         """Whether the group has no members."""
         ...
 
-    def seats(self) -> Iterable[Seat]:
+    def seats(self) -> Iterable[MemberRecord]:
         """Return the members."""
         ...
 

@@ -7,7 +7,7 @@ from tarry.testing.fake.steps import Hook
 
 
 @dataclass(slots=True, eq=False)
-class Process:
+class ClientProcess:
     """One process.
 
     Attributes:

@@ -31,7 +31,7 @@ class Cursor:
     consumed: int | None = None
 
 
-class Reading:
+class AssignedPartitions:
     """The assigned partitions.
 
     Args:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from tarry.testing.fake.membership import Seat
+from tarry.testing.fake.membership import MemberRecord
 from tarry.testing.manual_clock import ManualClock
 
-SeatT = TypeVar("SeatT", bound=Seat)
+SeatT = TypeVar("SeatT", bound=MemberRecord)
 
 
 class Seats(Generic[SeatT]):

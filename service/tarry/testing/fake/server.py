@@ -5,7 +5,7 @@ from random import Random
 from typing import Protocol
 
 from tarry.testing.fake.groups import Groups
-from tarry.testing.fake.process import Process
+from tarry.testing.fake.process import ClientProcess
 from tarry.testing.fake.quota import Quota
 from tarry.testing.fake.steps import Hook
 from tarry.testing.fake.topics import Topics
@@ -17,7 +17,7 @@ class Member(Protocol):
     """A client that is a member of a group."""
 
     @property
-    def process(self) -> Process:
+    def process(self) -> ClientProcess:
         """The process of the client."""
         ...
 
@@ -73,7 +73,7 @@ class Server:
         """Clients that are members of groups."""
         self._latency_ms = latency_ms
         self._fetch_most = fetch_most
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, ClientProcess] = {}
         self.quota = Quota(clock)
         self.topics = Topics(self._topic_changed)
         self.groups = Groups(clock, random, self.topics.count, lambda: self.running)
@@ -81,15 +81,15 @@ class Server:
             clock, self.topics, self.groups, lambda: self.running, partial(random.randint, *marker_lag_ms)
         )
 
-    def process(self, name: str, hook: Hook | None) -> Process:
+    def process(self, name: str, hook: Hook | None) -> ClientProcess:
         """Return the living process with this name; create one if there is none."""
         found = self._processes.get(name)
         if found is None or not found.alive:
-            found = self._processes[name] = Process(name, hook)
+            found = self._processes[name] = ClientProcess(name, hook)
         found.hook = hook
         return found
 
-    def living(self, name: str) -> Process | None:
+    def living(self, name: str) -> ClientProcess | None:
         """Return the living process with this name, or None."""
         found = self._processes.get(name)
         return found if found is not None and found.alive else None

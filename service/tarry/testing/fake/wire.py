@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from confluent_kafka import KafkaError
 
-from tarry.testing.fake.process import Process
+from tarry.testing.fake.process import ClientProcess
 from tarry.testing.fake.refusals import AnswerLost, Busy, RefusedRequest, Unanswered
 from tarry.testing.fake.server import Server
 from tarry.testing.fake.steps import Fate, Step
@@ -32,7 +32,7 @@ class Wire:
         process: the process of the clients.
     """
 
-    def __init__(self, server: Server, process: Process) -> None:
+    def __init__(self, server: Server, process: ClientProcess) -> None:
         self.server = server
         self.process = process
         self.clock = server.clock

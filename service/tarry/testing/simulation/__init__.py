@@ -1,7 +1,8 @@
 """A simulation of the service: processes, a cluster, senders and readers in one thread, with one random seed."""
 
+from tarry.testing.judge import Report
 from tarry.testing.simulation.disturbances import At, Chance, Recorder
-from tarry.testing.simulation.oracle import Report, Seen, judge
+from tarry.testing.simulation.oracle import Seen, check
 from tarry.testing.simulation.process import Crash, Disturbance, Process
 from tarry.testing.simulation.scenarios import (
     SHAPES,
@@ -34,10 +35,10 @@ __all__ = [
     "World",
     "at_a_step",
     "by_chance",
+    "check",
     "crash",
     "crash_for_good",
     "freeze",
-    "judge",
     "lose",
     "nap",
     "steps_of",

@@ -134,7 +134,7 @@ class Chance:
         world = self.world
         if world.leaderless or world.held:
             return  # an operator can adopt an intake only if its logs are available
-        self._note("the intake is made anew")
+        self._note("the intake is recreated")
         for process in world.processes:
             world.crash(process, back_after_ms=None)
         disturb, world.disturb = world.disturb, nothing

@@ -5,16 +5,15 @@ each target's log ended at that moment. So the oracle can check the order of eve
 """
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tarry.kafka.types import Place
+from tarry.testing.judge import Judge, Report
 from tarry.testing.simulation.duplicates import OF_CANCELS, SETTLED, Duplicates, SeenResult
 from tarry.testing.simulation.sent import Sent, SentCancel
-
-EXAMPLES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +41,7 @@ class Seen:
     source: str = ""
 
 
-@dataclass(slots=True)
-class Report:
-    """The faults by kind, and how many messages were checked."""
-
-    sent: int = 0
-    judged: int = 0
-    """The number of messages whose order was checked."""
-    faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether there are no faults."""
-        return not self.faults
-
-    def __str__(self) -> str:
-        lines = [f"sent {self.sent}, order judged for {self.judged}"]
-        for kind, texts in sorted(self.faults.items()):
-            lines += [f"{kind} {len(texts)}", *(f"  {text}" for text in texts[:EXAMPLES])]
-        return "\n".join(lines)
-
-
-def judge(
+def check(
     sent: Iterable[Sent],
     cancels: Sequence[SentCancel],
     delivered: Iterable[Seen],
@@ -81,9 +59,9 @@ def judge(
         results: the results; their `id` is the record's key.
         repeated: the ids of messages that may be delivered more than once, because their intake was adopted.
     """
-    report = Report()
     by_source = {message.source: message for message in sent}
-    report.sent = len(by_source)
+    report = Report(sent=len(by_source))
+    judge = Judge[Sent](report)
     by_value = {message.value: message.source for message in by_source.values()}
     arrivals = _by_source(delivered)
     # A dead letter does not name its position in the intake, but each message has a unique value.
@@ -93,20 +71,24 @@ def judge(
     settled = {one.source for one in seen_results if one.outcome in SETTLED}
     duplicates = Duplicates(by_source.values(), seen_results, {*arrivals, *letters})
     for kind, fault in [*duplicates.faults_of_cancels(cancels), *duplicates.faults_of_duplicates(cancels, repeated)]:
-        report.faults[kind].append(fault)
+        report.add(kind, fault)
     for message in by_source.values():
         at_target, in_letters = arrivals.get(message.source, []), letters.get(message.source, [])
         meant, other = (at_target, in_letters) if message.target is not None else (in_letters, at_target)
         arrived = len(meant) + (message.source in settled)
         for times, what in ((arrived, ""), (of_messages[message.source], " (its result)")):
-            _count(report, message, min(times, 1) if message.id in repeated else times, what)
+            judge.once(message, min(times, 1) if message.id in repeated else times, what)
         if other:
-            report.faults["misdirected"].append(f"{message}")
+            report.add("misdirected", f"{message}")
+        is_delivery = message.target is not None
         for one in meant:
-            _judge_one(report, message, one)
+            if is_delivery:
+                judge.never_early(message, one.stamp_ms, one.wall_ms)
+            if one.value != message.value or (is_delivery and one.place[0] != message.target):
+                report.add("damaged", f"{message} at {one}")
     for strange in arrivals.keys() - by_source.keys():
-        report.faults["unexpected"].append(f"{strange!r}")
-    _judge_order(report, by_source, arrivals)
+        report.add("unexpected", f"{strange!r}")
+    _check_order(judge, by_source, [copies[0] for copies in arrivals.values()])
     return report
 
 
@@ -117,43 +99,14 @@ def _by_source(seen: Iterable[Seen]) -> dict[str, list[Seen]]:
     return found
 
 
-def _count(report: Report, message: Sent, times: int, what: str) -> None:
-    if times == 0:
-        report.faults["lost"].append(f"{message}{what}")
-    elif times > 1:
-        report.faults["twice"].append(f"{times} times{what}: {message}")
+def _check_order(judge: Judge[Sent], sent: Mapping[str, Sent], first: Iterable[Seen]) -> None:
+    for one in sorted(first, key=_log_position):
+        if (message := sent.get(one.source)) is not None:
+            accepted_at = None if message.ends is None else message.ends[one.place]
+            judge.in_order((message.key, message.place, one.place), message, one.offset, accepted_at)
 
 
-def _judge_one(report: Report, message: Sent, one: Seen) -> None:
-    if message.target is not None and min(one.stamp_ms, one.wall_ms) < message.due_ms:
-        report.faults["early"].append(f"{message.due_ms - min(one.stamp_ms, one.wall_ms)} ms: {message}")
-    if one.value != message.value or (message.target is not None and one.place[0] != message.target):
-        report.faults["damaged"].append(f"{message} at {one}")
-
-
-def _judge_order(report: Report, sent: Mapping[str, Sent], arrivals: Mapping[str, list[Seen]]) -> None:
-    """Check that each message that was read in time precedes all higher-ranked messages written after it was read."""
-    lines: dict[tuple[bytes | None, Place, Place], list[tuple[int, Sent]]] = defaultdict(list)
-    for name, seen in arrivals.items():
-        if (message := sent.get(name)) is not None:
-            lines[message.key, message.place, seen[0].place].append((seen[0].offset, message))
-    for (_, _, place), line in lines.items():
-        line.sort(key=lambda pair: pair[0])
-        for at, (_, message) in enumerate(line):
-            if message.ends is None:
-                continue
-            report.judged += 1
-            for offset, ahead in line[:at]:
-                if offset >= message.ends[place] and _rank(ahead) > _rank(message):
-                    report.faults["out of order"].append(f"{message} behind {ahead}")
-                    break
-
-
-def _rank(message: Sent) -> tuple[int, int]:
-    return message.due_ms, message.offset
-
-
-def judge_log_order(
+def check_log_order(
     report: Report,
     sent: Iterable[Sent],
     delivered: Iterable[Seen],
@@ -170,15 +123,15 @@ def judge_log_order(
         repeated: the ids of messages that may be delivered again, after later ones.
     """
     by_id = {message.id: message for message in sent}
-    last: dict[tuple[Place, Place], Sent] = {}
-    for one in sorted(delivered, key=lambda seen: (seen.place, seen.offset)):
+    judge = Judge[Sent](report)
+    for one in sorted(delivered, key=_log_position):
         message = by_id.get(one.id)
         if message is None or one.id in repeated:
-            continue  # `judge` has already reported an unexpected record
+            continue  # `check` has already reported an unexpected record
         if message.key is None and one.place[1] != message.place[1] % counts[one.place[0]]:
-            report.faults["misdirected"].append(f"without a key, and at {one.place}: {message}")
-        ahead = last.get((message.place, one.place))
-        if ahead is not None and ahead.offset > message.offset:
-            report.faults["out of the log's order"].append(f"{message} behind {ahead}")
-        last[message.place, one.place] = message
-        report.judged += 1
+            report.add("misdirected", f"without a key, and at {one.place}: {message}")
+        judge.in_order((message.place, one.place), message, one.offset, 0, "out of the log's order")
+
+
+def _log_position(seen: Seen) -> tuple[Place, int]:
+    return seen.place, seen.offset

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tarry.testing.fake import Fate, Step
+from tarry.testing.judge import Report
 from tarry.testing.simulation.disturbances import SESSION_MS, At, Chance, Recorder
-from tarry.testing.simulation.oracle import Report
 from tarry.testing.simulation.process import Process
 from tarry.testing.simulation.world import LARGE_LEVELS, NO_LEVELS, SMALL_LEVELS, Shape, World
 

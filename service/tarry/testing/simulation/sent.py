@@ -45,6 +45,11 @@ class Sent:
         return f"{self.place[0]}/{self.place[1]}/{self.offset}"
 
     @property
+    def rank(self) -> tuple[int, int]:
+        """Its place in the order of its key."""
+        return self.due_ms, self.offset
+
+    @property
     def name(self) -> Name:
         """The partition, id and due time, which it shares with its duplicates and its cancels."""
         return self.place, self.id, self.due_ms

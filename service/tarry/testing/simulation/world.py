@@ -33,9 +33,10 @@ from tarry.kafka.types import Place
 from tarry.service.worker.aside import TRY_EVERY_MS
 from tarry.service.worker.plan import IntakePlan
 from tarry.testing.fake import FakeBroker, Fate, Step
+from tarry.testing.judge import Report
 from tarry.testing.manual_clock import ManualClock
 from tarry.testing.simulation.known import Known
-from tarry.testing.simulation.oracle import Report, Seen, judge, judge_log_order
+from tarry.testing.simulation.oracle import Seen, check, check_log_order
 from tarry.testing.simulation.process import Crash, Disturbance, Process, Role
 from tarry.testing.simulation.sent import Sent, SentCancel
 
@@ -445,9 +446,9 @@ class World:
         while self._watch():
             pass
         delivered, dead, results = self._seen["delivered"], self._seen[DEAD], self._seen[RESULTS]
-        report = judge(self.sent, self.cancels, delivered, dead, results, self._repeated)
+        report = check(self.sent, self.cancels, delivered, dead, results, self._repeated)
         if self.shape.fixed_delay_ms is not None:
-            judge_log_order(report, self.sent, delivered, dict(self.shape.targets), self._repeated)
+            check_log_order(report, self.sent, delivered, dict(self.shape.targets), self._repeated)
         if left := self._left_behind():
             report.faults["left behind"] = left
         if self._stuck:
