@@ -55,7 +55,7 @@ def test_last_words_arrive_behind_what_was_kept(pair: tuple[socket.socket, Chann
     assert decode_report(second) == StartRefused("in has 4 partitions, not 5", configuration=True)
 
 
-def test_a_supervisor_that_does_not_listen_makes_nobody_wait_and_gets_whole_lines_later(
+def test_a_supervisor_that_does_not_read_blocks_no_worker_and_gets_whole_lines_later(
     pair: tuple[socket.socket, Channel],
 ) -> None:
     ours, channel = pair
@@ -94,6 +94,6 @@ def test_orders_that_never_come_are_an_end(pair: tuple[socket.socket, Channel]) 
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"7", b"{}", b'{"ready":true,"why":"","counters":[[]]}', b"\xff"])
-def test_what_is_no_line_of_the_channel_is_refused(line: bytes) -> None:
+def test_a_malformed_line_of_the_channel_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         decode_report(line)

@@ -1,4 +1,4 @@
-"""What a seat knows of the process on it."""
+"""The state that a seat knows of its process."""
 
 from tarry.service.metrics import Snapshot
 from tarry.service.supervisor.channel import Beat
@@ -7,7 +7,7 @@ from tarry.service.supervisor.seat import Seat
 
 def test_an_empty_seat_is_not_ready_and_never_silent() -> None:
     seat = Seat(3)
-    assert seat.not_ready() == "process 3 is to be started again"
+    assert seat.not_ready() == "process 3 will be restarted"
     assert seat.silent_ms(1_000_000) == 0
 
 

@@ -70,12 +70,12 @@ def test_of_a_transactions_error_the_worst_that_it_says_counts(error: KafkaError
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_what_says_nothing_about_the_request_passes(name: str) -> None:
+def test_an_error_that_is_no_fault_of_the_request_is_retriable(name: str) -> None:
     assert isinstance(translate_group(KafkaError(getattr(KafkaError, name)), "commit"), RetriableError)
 
 
 @pytest.mark.parametrize("name", FINAL)
-def test_what_asking_again_does_not_change_is_fatal(name: str) -> None:
+def test_an_error_that_a_retry_does_not_change_is_fatal(name: str) -> None:
     assert isinstance(translate_group(KafkaError(getattr(KafkaError, name)), "commit"), FatalError)
 
 
@@ -89,7 +89,7 @@ def test_a_fatal_error_of_a_group_is_fatal_also_where_its_code_passes() -> None:
     assert isinstance(translate_group(KafkaError(KafkaError.UNKNOWN_MEMBER_ID, "x", True), "commit"), FatalError)
 
 
-def test_what_is_raised_inside_is_raised_as_ours_with_its_cause() -> None:
+def test_a_client_library_error_is_raised_as_ours_with_its_cause() -> None:
     cause = KafkaException(KafkaError(KafkaError.NOT_COORDINATOR))
     with pytest.raises(RetriableError, match="could not ask") as asked, group_errors("ask"):
         raise cause

@@ -72,7 +72,7 @@ class Side:
         transactor.deliver(lambda: False)
 
     def values(self) -> list[bytes | None]:
-        """What a reader gets, once markers are there."""
+        """Return the records that a reader gets once the markers are written."""
         self.clock.advance(LAG_MS)
         return [record.value for record in self.broker.records("t")]
 
@@ -91,7 +91,7 @@ def test_the_first_look_begins_to_build_it_and_a_later_one_finds_it(side: Side) 
     assert side.producer.transactor.started
 
 
-def test_what_is_committed_is_read_and_nothing_is_left_to_abort(side: Side) -> None:
+def test_after_a_commit_the_records_are_readable_and_no_transaction_is_open(side: Side) -> None:
     side.build()
     side.open(b"a")
     side.producer.commit()
@@ -99,7 +99,7 @@ def test_what_is_committed_is_read_and_nothing_is_left_to_abort(side: Side) -> N
     assert side.values() == [b"a"]
 
 
-def test_a_stop_aborts_what_is_open_and_the_producer_stands(side: Side) -> None:
+def test_a_stop_aborts_the_open_transaction_and_keeps_the_producer(side: Side) -> None:
     side.build()
     side.open(b"aborted")
     side.producer.stop()
@@ -155,7 +155,7 @@ def test_a_renewal_that_failed_is_told_once_and_begun_again(side: Side) -> None:
     side.build()
 
 
-def test_a_renewal_that_finds_the_producer_fenced_says_so_to_who_settles_and_not_to_who_stops(side: Side) -> None:
+def test_a_renewal_that_finds_the_producer_fenced_makes_settle_raise_but_not_stop(side: Side) -> None:
     side.build()
     side.open(b"aborted")
     side.fence()
@@ -174,7 +174,7 @@ def test_to_settle_is_to_wait_for_what_is_being_built(side: Side) -> None:
     assert side.values() == []
 
 
-def test_what_takes_too_long_is_not_settled_and_a_stop_leaves_it_alone(
+def test_settle_gives_up_on_a_slow_renewal_and_stop_does_not_touch_it(
     side: Side, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(side_producer, "SETTLE_S", 0)
@@ -196,7 +196,7 @@ def test_what_takes_too_long_is_not_settled_and_a_stop_leaves_it_alone(
     assert side.values() == []
 
 
-def test_one_that_hangs_while_it_is_built_is_not_waited_for_without_an_end(
+def test_building_a_producer_that_hangs_is_waited_for_a_limited_time_only(
     side: Side, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(side_producer, "SETTLE_S", 0)
@@ -212,7 +212,7 @@ def test_one_that_hangs_while_it_is_built_is_not_waited_for_without_an_end(
 
 @pytest.mark.parametrize("call", ["list_topics", "init_transactions"])
 @pytest.mark.parametrize("phase", ["before", "after"])
-def test_one_that_is_renamed_while_it_is_built_is_built_anew_under_its_other_name(
+def test_a_producer_that_is_renamed_while_it_is_built_is_built_again_under_the_new_name(
     side: Side, call: str, phase: str
 ) -> None:
     transactor = side.producer.transactor
@@ -232,7 +232,7 @@ def test_one_that_is_renamed_while_it_is_built_is_built_anew_under_its_other_nam
     assert side.values() == [b"a"]
 
 
-def test_what_is_forgotten_is_neither_aborted_nor_told(side: Side) -> None:
+def test_a_forgotten_transaction_is_neither_aborted_nor_reported(side: Side) -> None:
     side.build()
     side.open(b"open")
     side.fence()

@@ -11,6 +11,7 @@ from tarry.kafka.settings import Cluster
 from tarry.service.metrics.families import CLOCK_AHEAD
 from tarry.service.metrics.tally import Tally
 from tarry.service.worker.aside import Aside
+from tarry.service.worker.context import Context
 from tarry.service.worker.health import HealthReporter
 from tarry.service.worker.steady_clock import ASK_ANEW_MS, GIVE_UP_MS, SAY_EVERY_MS, STEP_MS, SteadyClock
 from tarry.service.worker.view import View
@@ -102,7 +103,7 @@ def test_a_clock_that_stays_ahead_is_not_followed_and_is_told_of_each_minute() -
 def test_how_far_a_clock_is_ahead_is_a_gauge() -> None:
     machine, tally = Machine(), Tally()
     offsets = Offsets(machine.cluster.clients.admin(machine.cluster.client()), "g", machine.cluster)
-    view = View(joined=True, waiting=0, states={}, aside=Aside(machine.own, machine.say))
+    view = View(joined=True, waiting=0, states={}, aside=Aside(Context(machine.own, machine.say)))
     health = HealthReporter(machine.steady, tally, 1, offsets, lambda _health: None)
     health.beat(view)
     assert tally.snapshot().gauges[(CLOCK_AHEAD.name,)] == 0
@@ -160,7 +161,7 @@ def test_the_latest_that_it_may_be_is_a_doubted_step_or_what_the_brokers_said() 
     assert 0 <= machine.steady.latest_ms() - machine.world.now_ms() <= 20, "a clock that was set back asks"
 
 
-def test_the_brokers_are_asked_anew_now_and_then() -> None:
+def test_the_brokers_are_asked_again_periodically() -> None:
     machine = Machine()
     for _ in range(2 * ASK_ANEW_MS // 1_000):
         machine.world.advance(1_000)
@@ -171,7 +172,7 @@ def test_the_brokers_are_asked_anew_now_and_then() -> None:
     assert machine.events == []
 
 
-def test_what_a_start_has_found_is_known_from_the_first_record_on() -> None:
+def test_the_brokers_time_measured_at_the_start_is_used_from_the_first_record_on() -> None:
     machine = Machine()
     machine.own.ahead_ms = -DAY_MS
     found_ms = refuse_a_clock_that_is_ahead(machine.cluster, ["in"], machine.own, machine.say)

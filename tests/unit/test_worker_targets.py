@@ -1,4 +1,4 @@
-"""What is known of target topics: asked once for all of a batch, and kept for a minute; a missing one for a second."""
+"""Knowledge of target topics: one request for a batch, cached for a minute; a missing topic for a second."""
 
 from collections.abc import Collection
 
@@ -56,7 +56,7 @@ def test_a_topic_that_is_missing_is_asked_for_again_after_a_second_and_found_whe
     assert targets.partitions == {"a": 2}
 
 
-def test_after_a_minute_all_are_asked_for_anew() -> None:
+def test_after_a_minute_all_targets_are_asked_for_again() -> None:
     cluster = Cluster(a=Target(1))
     targets = targets_of(cluster)
     targets.learn(["a"], 10)
@@ -68,7 +68,7 @@ def test_after_a_minute_all_are_asked_for_anew() -> None:
 
 
 @pytest.mark.parametrize("all_of_them", [False, True])
-def test_a_topic_that_was_forgotten_is_asked_for_anew(*, all_of_them: bool) -> None:
+def test_a_forgotten_topic_is_asked_for_again(*, all_of_them: bool) -> None:
     cluster = Cluster(a=Target(1, compacted=True))
     targets = targets_of(cluster)
     targets.learn(["a"], 1)
@@ -92,7 +92,7 @@ def test_a_topic_that_cannot_be_written_to_is_neither_there_nor_missing_and_is_a
     assert targets.partitions == {"a": 4, "b": 2}
 
 
-def test_what_a_target_is_known_to_refuse_depends_on_its_settings() -> None:
+def test_predicted_refusals_depend_on_the_targets_settings() -> None:
     cluster = Cluster(small=Target(1, max_bytes=100), compacted=Target(1, compacted=True), hidden=Target(1))
     targets = targets_of(cluster)
     targets.learn(cluster.topics, 1)
@@ -136,7 +136,7 @@ def test_a_topic_that_another_broker_knows_is_there() -> None:
     assert (targets.partitions, others.asked) == ({"a": 3}, [{"a"}])
 
 
-def test_a_topic_that_was_found_meanwhile_is_in_doubt_anew() -> None:
+def test_a_topic_that_was_found_meanwhile_begins_a_new_doubt() -> None:
     cluster = Cluster()
     targets = surely_missing(cluster, "a")
     cluster.topics["a"] = Target(1)
@@ -154,7 +154,7 @@ def test_other_brokers_are_asked_now_and_then_about_what_they_did_not_know() -> 
     assert len(others.asked) == 2
 
 
-def test_what_no_other_broker_answers_is_no_verdict() -> None:
+def test_without_an_answer_of_another_broker_no_topic_counts_as_missing() -> None:
     def silent(topics: Collection[str]) -> dict[str, Target]:
         raise RetriableError(f"no answer about {topics}")
 

@@ -1,10 +1,43 @@
-"""A seat for one worker process: its current child, the time of its last heartbeat, and the time of its next start."""
+"""A seat for one worker process: its current child, the time of its last heartbeat, and the time of its next start.
+
+The first restart is immediate, so that a process that was killed by accident is back at once. For a process that keeps
+failing the delays grow, so that its restarts do not overload the machine or the brokers.
+"""
 
 from dataclasses import dataclass, field
 
-from tarry.service.supervisor.backoff import Backoff
 from tarry.service.supervisor.channel import Beat
 from tarry.service.supervisor.child import ChildProcess
+
+HEALTHY_MS = 60_000
+"""After a life of at least this length, the next restart is immediate again."""
+
+FIRST_MS = 1_000
+"""The delay of the second restart; each one after it has twice the delay."""
+
+LONGEST_MS = 30_000
+"""The longest delay."""
+
+
+class Backoff:
+    """The restart delays of one process: 0, 1, 2, 4, 8, 16, 30, 30 … seconds."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def after(self, healthy_ms: int) -> int:
+        """Return the delay before the next start, in milliseconds.
+
+        Args:
+            healthy_ms: how long the process lived: from its start to its last heartbeat.
+        """
+        if healthy_ms >= HEALTHY_MS:
+            self._failures = 0
+        self._failures += 1
+        if self._failures == 1:
+            return 0
+        # The exponent is bounded, too: without that, the shifted number would grow with each failure.
+        return min(FIRST_MS << min(self._failures - 2, 10), LONGEST_MS)
 
 
 @dataclass(slots=True)
@@ -68,7 +101,7 @@ class Seat:
     def not_ready(self) -> str:
         """Return the reason why the process is not ready, in one line; empty if it is ready."""
         if self.child is None:
-            return f"process {self.index} is to be started again"
+            return f"process {self.index} will be restarted"
         if self.beat is None:
             return f"process {self.index} is starting"
         return "" if self.beat.ready else f"process {self.index}: {self.beat.why}"

@@ -34,7 +34,7 @@ REAP_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TimeLimits:
     """Time limits of the supervisor.
 
     Attributes:
@@ -73,14 +73,14 @@ class Supervisor:
         clock: Clock,
         stop: StopSignals,
         on_event: Callable[..., None],
-        limits: Limits | None = None,
+        limits: TimeLimits | None = None,
     ) -> None:
         self._spawn = spawn
         self._totals = totals
         self._clock = clock
         self._stop = stop
         self._on_event = on_event
-        self._limits = limits or Limits()
+        self._limits = limits or TimeLimits()
         self._seats = [Seat(index) for index in range(processes)]
         self._exposition = Exposition(totals.sum, version)
         self._ends_ms: int | None = None

@@ -9,11 +9,11 @@ Each is reported once, and again when one becomes the other or the reason change
 `/readyz`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tarry.clock import Clock
 from tarry.kafka.types import Place
+from tarry.service.worker.context import Context
 
 TRY_EVERY_MS = 60_000
 """How often a quarantined partition is tried again."""
@@ -36,13 +36,12 @@ class Aside:
     """The partitions of one process that are not served.
 
     Args:
-        clock: monotonic time.
-        on_event: takes an event's name and fields, for the log.
+        context: monotonic time and the log.
     """
 
-    def __init__(self, clock: Clock, on_event: Callable[..., None]) -> None:
-        self._clock = clock
-        self._on_event = on_event
+    def __init__(self, context: Context) -> None:
+        self._clock = context.clock
+        self._on_event = context.on_event
         self._places: dict[Place, _Aside] = {}
 
     def __len__(self) -> int:

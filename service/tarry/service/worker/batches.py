@@ -1,4 +1,16 @@
-"""Selecting the messages of one transaction: a batch from each partition that has any."""
+"""Selecting the messages of one transaction: from which partitions, in which order, and how many.
+
+A transaction takes a bounded number of bytes: fewer after one that timed out, then more again. Under a quota, or with
+slow disks, the brokers may be unable to write a large transaction within the client library's time-out; without this
+bound, it would be tried without end. The same rule applies when one of the service's own topics refuses a batch because
+its limit was lowered: the next batches are smaller.
+
+    tried       bound   took
+    32 MB       32 MB   5 s, and timed out
+    16 MB       16 MB   5 s, and timed out
+     8 MB        8 MB   3 s
+     9 MB        9 MB   … an eighth more each time, until that is too much
+"""
 
 from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import Protocol, TypeVar
@@ -6,8 +18,11 @@ from typing import Protocol, TypeVar
 from tarry.core.batch import Batch
 from tarry.core.partition import PartitionState
 
-MOST_TO_FILE = 10_000
-"""When more messages than this wait to be filed, and may be filed now, reading pauses."""
+MOST_BYTES = 32 * 1024 * 1024
+"""The largest bound, in bytes: more is seldom ready at once, and larger transactions are no faster."""
+
+GROWTH = 8
+"""After a transaction that used at least half its bound, the bound grows by one part in `GROWTH`."""
 
 MOST_ALONE = 500
 """The most messages in a transaction that sends each in a batch of its own: the rate is some thousands a second."""
@@ -16,7 +31,7 @@ Batches = list[tuple[PartitionState, Batch]]
 """Each batch with the partition that it was taken from."""
 
 
-class Taken(Sized, Protocol):
+class TakenMessages(Sized, Protocol):
     """The messages that were taken from a partition."""
 
     @property
@@ -25,7 +40,32 @@ class Taken(Sized, Protocol):
         ...
 
 
-_Taken = TypeVar("_Taken", bound=Taken)
+_Taken = TypeVar("_Taken", bound=TakenMessages)
+
+
+class Bound:
+    """The bound of one producer's transactions, or of those for one target."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = MOST_BYTES
+        """The most bytes in the next transaction; its first message may exceed it."""
+
+    @property
+    def is_shrunk(self) -> bool:
+        """Whether it is below `MOST_BYTES`."""
+        return self.bytes < MOST_BYTES
+
+    def shrink(self, tried_bytes: int) -> None:
+        """Halve the bound after a transaction of `tried_bytes` failed, down to one message a transaction."""
+        self.bytes = max(1, min(self.bytes, tried_bytes) // 2)
+
+    def grow(self, done_bytes: int) -> None:
+        """Grow the bound after a transaction of `done_bytes` committed; one below half the bound proves nothing."""
+        if self.is_shrunk and done_bytes >= self.bytes // 2:
+            reached = max(self.bytes, done_bytes)
+            self.bytes = min(MOST_BYTES, reached + max(1, reached // GROWTH))
 
 
 def take_batches(
@@ -54,7 +94,7 @@ def take_batches(
     return batches
 
 
-def size_of(batches: Iterable[tuple[PartitionState, Taken]]) -> int:
+def size_of(batches: Iterable[tuple[PartitionState, TakenMessages]]) -> int:
     """Return about how many bytes a transaction has to write for all of them."""
     return sum(batch.size_bytes for _, batch in batches)
 
@@ -63,18 +103,3 @@ def rotated(states: Sequence[PartitionState], turns: int) -> list[PartitionState
     """Return the partitions with another one first each turn: a busy partition must not starve the others."""
     first = turns % len(states)
     return [*states[first:], *states[:first]]
-
-
-def targets_of(batches: Batches) -> set[str]:
-    """Return the target topics of the batches."""
-    return {message.target for _, batch in batches for message in batch.due}
-
-
-def is_behind(states: Iterable[PartitionState], times: int = 1) -> bool:
-    """Return whether too many messages wait to be filed, so that reading must pause: this bounds memory.
-
-    Args:
-        states: all partitions whose messages are filed by the same producer.
-        times: this reader pauses at this multiple of `MOST_TO_FILE`.
-    """
-    return sum(state.placing.to_file - state.placing.held_up for state in states) > times * MOST_TO_FILE

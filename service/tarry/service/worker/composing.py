@@ -19,12 +19,11 @@ from tarry.core.delivery import (
 from tarry.core.message import DeadMessage, HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError
-from tarry.headers import ErrorCode
 from tarry.kafka.errors import error_of
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
 from tarry.kafka.transaction import Transactor
 from tarry.kafka.types import Place
-from tarry.service.worker.validation import Verdicts
+from tarry.service.worker.verdicts import verdict_of
 
 Blame = Callable[[Place, HeldMessage, KafkaError | None, Any], None]
 """Takes the delivery report of a message: its place, the message, the error or None, the record."""
@@ -34,65 +33,6 @@ SetAside = Callable[[PartitionState, Batch], Sequence[DeadMessage]]
 
 OwnFailure = Callable[[Place, KafkaError], None]
 """Takes the failed delivery of a record to one of our own topics: the partition, and the error."""
-
-_PERMANENT = {
-    KafkaError.MSG_SIZE_TOO_LARGE: ErrorCode.TOO_LARGE,
-    KafkaError.RECORD_LIST_TOO_LARGE: ErrorCode.TOO_LARGE,
-    KafkaError.TOPIC_EXCEPTION: ErrorCode.BAD_TARGET,
-    KafkaError.INVALID_RECORD: ErrorCode.REJECTED_BY_BROKER,
-    KafkaError.POLICY_VIOLATION: ErrorCode.REJECTED_BY_BROKER,
-}
-
-
-_ANOTHER_IS_INVALID = KafkaError._INVALID_DIFFERENT_RECORD
-"""The client library's error for the valid records of a refused batch, if the broker has named the invalid ones."""
-
-Reports = dict[int, list[tuple[Place, HeldMessage, KafkaError]]]
-"""Delivery reports of records that were refused permanently, or whose batch was, by partition of their target."""
-
-
-def is_refusal(error: KafkaError) -> bool:
-    """Return whether a delivery report says that a record, or another record of its batch, was refused permanently."""
-    return error.code() in _PERMANENT or error.code() == _ANOTHER_IS_INVALID
-
-
-def refusal_of(error: KafkaError) -> ErrorCode | None:
-    """Return the error code of a dead letter for a permanent refusal of this very record; None for other errors."""
-    return _PERMANENT.get(error.code())
-
-
-def verdicts_of(reports: Reports, *, alone: bool) -> Verdicts:
-    """Return verdicts on the records that caused a refusal, as far as they are certain.
-
-    If a batch is refused as a whole (because it is too large, or by a broker that names no record), no single record of
-    it is proved invalid. If the broker has named the invalid records, the client library reports another error for the
-    valid ones.
-
-    Args:
-        reports: of one target.
-        alone: whether each record had a batch of its own.
-    """
-    verdicts = {}
-    for of_partition in reports.values():
-        sure = alone or len(of_partition) == 1
-        some_named = any(error.code() == _ANOTHER_IS_INVALID for _, _, error in of_partition)
-        for place, message, error in of_partition:
-            if not sure and not (some_named and error.code() == KafkaError.INVALID_RECORD):
-                continue
-            verdict = verdict_of(error, message)
-            if verdict is not None:
-                verdicts[place, message.sequence] = verdict
-    return verdicts
-
-
-def verdict_of(error: KafkaError, message: HeldMessage) -> tuple[str, str] | None:
-    """Return the verdict on a message after an error: a code and a text if it is permanent, None if it may pass."""
-    code = refusal_of(error)
-    if code is None:
-        return None
-    if code is ErrorCode.REJECTED_BY_BROKER and message.key is None:
-        return ErrorCode.NULL_KEY, f"{message.target} needs a key: {error.str()}"
-    return code, f"{message.target}: {error.str()}"
 
 
 class Composer:

@@ -1,9 +1,7 @@
 """The Kafka clients of one process, made in one place."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from tarry.clock import Clock
 from tarry.errors import BrokerError
 from tarry.kafka.group import GroupAdmin
 from tarry.kafka.membership import Membership
@@ -15,10 +13,24 @@ from tarry.kafka.second_opinion import SecondOpinion
 from tarry.kafka.stall import StallWatch
 from tarry.kafka.topics import TopicAdmin
 from tarry.kafka.transaction import Transactor
+from tarry.service.worker.context import Context
 from tarry.service.worker.plan import Plan, producers_of
 
 OTHERS_TIMEOUT_S = 2.0
 """How long the loop waits for each further broker that it asks about a target."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProducer:
+    """A transactional producer of a member of the group.
+
+    Attributes:
+        transactor: the producer.
+        membership: its metadata proves, in each transaction, that the partitions are still ours.
+    """
+
+    transactor: Transactor
+    membership: Membership
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +100,12 @@ class Connections:
         self.offsets.close()
 
 
-def open_connections(plan: Plan, clock: Clock, on_warning: Callable[[str], None]) -> Connections:
+def open_connections(plan: Plan, context: Context) -> Connections:
     """Make the clients of a process; none of them has joined, registered or read anything yet.
 
     Args:
         plan: the configuration of the process.
-        clock: monotonic time.
-        on_warning: takes the text of errors from which clients recover by themselves.
+        context: monotonic time and the log.
     """
     cluster = plan.cluster
     admin = cluster.clients.admin(cluster.admin())
@@ -103,12 +114,12 @@ def open_connections(plan: Plan, clock: Clock, on_warning: Callable[[str], None]
     return Connections(
         TopicAdmin(admin),
         SecondOpinion(cluster, admin, OTHERS_TIMEOUT_S),
-        OwnLogs(admin, {topic: intake.geometry for topic, intake in plan.intakes.items()}, clock),
+        OwnLogs(admin, {topic: intake.geometry for topic, intake in plan.intakes.items()}, context.clock),
         GroupAdmin(cluster, plan.group),
         offsets,
         Origins(admin),
-        Reader(cluster, on_warning, watch=StallWatch(offsets, clock)),
-        Membership(cluster.clients, plan.member, list(plan.intakes), on_warning),
+        Reader(cluster, context.warn, watch=StallWatch(offsets, context.clock)),
+        Membership(cluster.clients, plan.member, list(plan.intakes), context.warn),
         Transactor(cluster, fire),
         Transactor(cluster, file, compressed=True),
         Transactor(cluster, park),

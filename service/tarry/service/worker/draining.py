@@ -1,7 +1,7 @@
 """Draining: buckets are closed when their time comes, read to their ends, and emptied when all their records are done.
 
     close     between two filings of the bucket's partition, ask for the end of its slot; then commit the checkpoint
-              that names the bucket as closed, before anything is filed or fired on the strength of it
+              that names the bucket as closed, before any message is filed or fired by the new bounds
     read      with separate readers: level 1 as fast as possible, because it is due soon; the levels above, which are
               only moved down, at an even pace over most of their lead
     empty     delete done records (`Emptying`)
@@ -11,19 +11,18 @@ Nothing here waits, except the commit of a checkpoint.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tarry.clock import Clock
 from tarry.core.partition import PartitionState
 from tarry.core.progress.source import Source
 from tarry.errors import AbortableError, LogError
 from tarry.kafka.membership import Membership
-from tarry.kafka.offsets import Offsets, Pending
+from tarry.kafka.offsets import Offsets, PendingAnswers
 from tarry.kafka.partition_logs import log_of, proof_of
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import headers_of
 from tarry.kafka.types import Place
-from tarry.service.worker.batches import is_behind
+from tarry.service.worker.context import Context
 from tarry.service.worker.emptying import Emptying
-from tarry.service.worker.filing import Filer
+from tarry.service.worker.filing import Filer, is_behind
 
 READ_MOST = 5_000
 SHARE = 0.5
@@ -49,8 +48,7 @@ class Draining:
         filer: knows which partitions have an open filing transaction.
         commit_rest: commits checkpoints of partitions.
         budget_bytes: the memory for held messages.
-        clock: wall and monotonic time.
-        on_event: takes an event's name and fields, for the log.
+        context: time and the log.
     """
 
     def __init__(
@@ -61,22 +59,21 @@ class Draining:
         filer: Filer,
         commit_rest: Callable[[Sequence[PartitionState]], object],
         budget_bytes: int,
-        clock: Clock,
-        on_event: Callable[..., None],
+        context: Context,
     ) -> None:
         self._offsets = offsets
         self._membership = membership
         self._filer = filer
         self._commit_rest = commit_rest
         self._budget_bytes = budget_bytes
-        self._clock = clock
-        self._on_event = on_event
+        self._clock = context.clock
+        self._context = context
         self._hot = _SlotReader(new_reader)
         self._cold = _SlotReader(new_reader)
-        self._asked: Pending | None = None
+        self._asked: PendingAnswers | None = None
         self._closing: dict[Place, tuple[PartitionState, Source]] = {}
         self._uncommitted: list[PartitionState] = []
-        self._emptying = Emptying(offsets, clock, on_event)
+        self._emptying = Emptying(offsets, context)
 
     @property
     def held_up(self) -> list[PartitionState]:
@@ -173,7 +170,7 @@ class Draining:
             if state.close_buckets(of_slots, room_bytes, now_ms):
                 self._commit_later(state)
         for failure in asked.failures():
-            self._on_event("kafka_warning", reason=f"could not ask for the end of a bucket: {failure}")
+            self._context.warn(f"could not ask for the end of a bucket: {failure}")
         self._closing.clear()
 
     def _commit_later(self, state: PartitionState) -> None:
@@ -184,7 +181,7 @@ class Draining:
         try:
             self._commit_rest(self._uncommitted)
         except AbortableError as error:
-            self._on_event("checkpoint_not_committed", reason=str(error))  # the next turn tries again
+            self._context.on_event("checkpoint_not_committed", reason=str(error))  # the next turn tries again
         else:
             self._uncommitted.clear()
 

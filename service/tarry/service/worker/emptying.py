@@ -8,14 +8,14 @@ A bucket is emptied only after a committed checkpoint names it as done: a recove
 the slot as draining would look for its records.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from tarry.clock import Clock
 from tarry.core.partition import PartitionState
-from tarry.kafka.offsets import Offsets, Pending
+from tarry.kafka.offsets import Offsets, PendingAnswers
 from tarry.kafka.partition_logs import log_of
 from tarry.kafka.types import Place
+from tarry.service.worker.context import Context
 
 if TYPE_CHECKING:
     from tarry.core.progress.source import Source
@@ -35,15 +35,14 @@ class Emptying:
 
     Args:
         offsets: asks the brokers to delete records.
-        clock: monotonic time.
-        on_event: takes an event's name and fields, for the log.
+        context: monotonic time and the log.
     """
 
-    def __init__(self, offsets: Offsets, clock: Clock, on_event: Callable[..., None]) -> None:
+    def __init__(self, offsets: Offsets, context: Context) -> None:
         self._offsets = offsets
-        self._clock = clock
-        self._on_event = on_event
-        self._asked: Pending | None = None
+        self._clock = context.clock
+        self._on_event = context.on_event
+        self._asked: PendingAnswers | None = None
         self._slots: dict[Place, tuple[PartitionState, Source, int]] = {}
         self._next_ms = 0
         self._said_ms: dict[str, int] = {}

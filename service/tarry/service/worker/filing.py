@@ -1,30 +1,21 @@
-"""Filing: messages that are due beyond the hot window go to buckets of the overflow wheel, in separate transactions.
-
-    1. begin    take messages that wait to be filed, open a transaction, hand the records to the client library
-    2. look     every turn, without waiting: delivered → send offsets and commit; failed → abort, and try again later;
-                a record refused permanently → abort, find out which one, and try again without it
+"""Filing: messages that are due beyond the hot window go to buckets of the overflow wheel, in side transactions.
 
 A broker refuses a batch as a whole, and does not name the record that it refuses. So after a refusal the records of the
 transaction are sent again, each in a batch of its own. A record that is refused then becomes a dead letter of the next
 firing transaction. If a level cannot be written to at present (no leader, too few in-sync replicas, no right to write),
 the service waits for it, and no message becomes a dead letter for that.
 
-A filing transaction commits no offset of the intake, because other transactions may hold messages of the intake. It
-commits an offset of the journal, which no process reads, so that the broker checks our membership. Its journal record
-lists the moved messages, which count as done from its commit on.
-
 A bucket is closed only between two filings of its partition. So its end is certain, and nothing is filed to a closed
 bucket.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tarry.clock import Clock
 from tarry.core.batch import Filing
 from tarry.core.delivery import filed_cancel_result, source_prefix
 from tarry.core.message import FiledMessage, HeldCancel
@@ -32,88 +23,69 @@ from tarry.core.partition import PartitionState
 from tarry.core.progress.journal import encode_done
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.wheel.filed import filed_headers
-from tarry.errors import AbortableError
 from tarry.headers import ErrorCode
 from tarry.kafka.clients import Clients
 from tarry.kafka.errors import error_of
-from tarry.kafka.membership import Membership
 from tarry.kafka.partition_logs import log_of
 from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.topics import JOURNAL, RESULTS
-from tarry.kafka.transaction import OnFailure, Transactor
 from tarry.service.metrics.families import FILED
-from tarry.service.metrics.tally import Tally
-from tarry.service.worker.batches import MOST_ALONE, rotated, size_of, take_batches
-from tarry.service.worker.bound import Bound
-from tarry.service.worker.composing import refusal_of
-from tarry.service.worker.side_producer import ALONE_BYTES, SideProducer
-from tarry.service.worker.validation import Verdict
+from tarry.service.worker.batches import MOST_ALONE, Bound, rotated, size_of, take_batches
+from tarry.service.worker.connections import GroupProducer
+from tarry.service.worker.context import Context
+from tarry.service.worker.side_producer import ALONE_BYTES
+from tarry.service.worker.side_transactions import Attempt, SideTransactions
+from tarry.service.worker.verdicts import Verdict, refusal_of
 
 if TYPE_CHECKING:
+    from tarry.kafka.transaction import OnFailure
     from tarry.kafka.types import Place
 
 FILE_EVERY_MS = 50
 """The least time from the start of one filing to the next: a message that waits longer than a minute is not urgent."""
 
+MOST_TO_FILE = 10_000
+"""When more messages than this wait to be filed, and may be filed now, reading pauses."""
+
 BACKOFF_MS = 500
 """How long to wait before the next filing, after one failed for a cause that passes."""
 
 
-@dataclass(slots=True)
-class _Attempt:
+@dataclass(slots=True, kw_only=True)
+class _Attempt(Attempt[Filing]):
     """An open transaction.
 
     Attributes:
-        filings: the messages that it files, with their partitions.
         alone: whether each record goes in a batch of its own.
-        failure: why it must be aborted, for a cause that passes.
         refusal: why it must be aborted, because a record is refused permanently.
         verdicts: why records are refused, for those that are known, by partition and offset in the intake.
     """
 
-    filings: list[tuple[PartitionState, Filing]]
     alone: bool
-    failure: str = ""
     refusal: str = ""
     verdicts: dict[PartitionState, dict[int, Verdict]] = field(default_factory=dict)
 
+    @property
+    def is_refused(self) -> bool:
+        return bool(self.refusal)
+
     def __len__(self) -> int:
-        return sum(len(filing) for _, filing in self.filings)
+        return sum(len(filing) for _, filing in self.batches)
 
 
-class Filer:
+class Filer(SideTransactions[_Attempt]):
     """Files messages.
 
     Args:
-        transactor: a producer that nothing else uses.
+        producer: a producer that nothing else uses.
         clients: waits for brokers in the background.
-        membership: its metadata proves that the partitions are still ours.
-        clock: wall and monotonic time.
         most: the most messages in one transaction.
-        on_event: takes an event's name and fields, for the log.
-        tally: counts metrics.
+        context: time, the log and the metrics.
     """
 
-    def __init__(
-        self,
-        transactor: Transactor,
-        clients: Clients,
-        membership: Membership,
-        clock: Clock,
-        most: int,
-        on_event: Callable[..., None],
-        tally: Tally,
-    ) -> None:
-        self._producer = SideProducer(
-            transactor, clients, clock, lambda: ALONE_BYTES if self._suspects > 0 else BATCH_BYTES
-        )
-        self._transactor = transactor
-        self._membership = membership
-        self._clock = clock
+    def __init__(self, producer: GroupProducer, clients: Clients, most: int, context: Context) -> None:
+        super().__init__(producer, clients, context)
         self._most = most
-        self._on_event = on_event
-        self._tally = tally
-        self._attempt: _Attempt | None = None
         self._suspects = 0
         """How many messages at the head of the queue were in a refused transaction, and must be sent one a batch."""
         self._bound = Bound()
@@ -122,12 +94,7 @@ class Filer:
 
     def is_filing(self, state: PartitionState) -> bool:
         """Whether the open transaction files messages of this partition."""
-        return self._attempt is not None and any(one is state for one, _ in self._attempt.filings)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a filing transaction is open."""
-        return self._attempt is not None
+        return self._attempt is not None and any(one is state for one, _ in self._attempt.batches)
 
     def turn(self, states: Sequence[PartitionState], held_up: Sequence[PartitionState]) -> None:
         """Look after the open transaction, or begin one, without waiting.
@@ -138,7 +105,7 @@ class Filer:
 
         Raises:
             RetriableError: no producer can be built for now.
-            FatalError: a transaction's fate is unknown: drop the states and take over anew.
+            FatalError: a transaction's fate is unknown: drop the states and take over again.
         """
         if self._attempt is not None:
             self._look(self._attempt)
@@ -148,38 +115,21 @@ class Filer:
         if waiting and now_ms >= self._next_ms and self._producer.is_ready():
             self._next_ms = now_ms + FILE_EVERY_MS
             if self._producer.fits():
-                self._begin(waiting)
+                self._take(waiting)
             else:
                 self._producer.renew()
 
-    def settle(self) -> None:
-        """Wait until no background thread is building a producer.
-
-        Raises:
-            RetriableError: it takes too long, or it failed.
-            FatalError: the producer is lost.
-        """
-        self._producer.settle()
-
-    def stop(self) -> None:
-        """Abort the open transaction, so that its partitions can be given up.
-
-        Raises:
-            FatalError: the producer is lost.
-        """
-        if self._attempt is not None:
-            self._put_back(self._attempt)
-        self._producer.stop()
-
     def forget(self) -> None:
         """Forget the open transaction, because the states and the producer were dropped."""
-        self._attempt = None
+        super().forget()
         self._suspects = 0
-        self._producer.forget()
 
     # -- 1 ----------------------------------------------------------------------------------------------------------
 
-    def _begin(self, states: Sequence[PartitionState]) -> None:
+    def _fitting_bytes(self) -> int:
+        return ALONE_BYTES if self._suspects > 0 else BATCH_BYTES
+
+    def _take(self, states: Sequence[PartitionState]) -> None:
         self._turns += 1
         now_ms = self._clock.now_ms()
         alone = self._suspects > 0
@@ -190,22 +140,13 @@ class Filer:
             self._bound.bytes,
             lambda state, room, size: state.placing.take_to_file(room, now_ms, size),
         )
-        if not filings:
-            return
-        attempt = self._attempt = _Attempt(filings, alone)
-        self._producer.begin()
-        try:
-            for state, filing in filings:
-                self._write(attempt, state, filing)
-        except AbortableError as error:
-            attempt.failure = str(error)
-        except KafkaException as exception:
-            attempt.failure = error_of(exception).str()
+        if filings:
+            self._begin(_Attempt(batches=filings, alone=alone))
 
-    def _write(self, attempt: _Attempt, state: PartitionState, filing: Filing) -> None:
-        produce, failed = self._transactor.produce, self._failed
+    def _write(self, attempt: _Attempt, state: PartitionState, batch: Filing) -> None:
+        produce = self._transactor.produce
         logs: dict[Source, tuple[Place, OnFailure]] = {}
-        for message, source in filing.records:
+        for message, source in batch.records:
             log = logs.get(source)
             if log is None:
                 place = log_of(state, source)
@@ -221,17 +162,12 @@ class Filer:
                     raise
                 report(error, None)
         prefix, now_ms = source_prefix(*state.place), self._clock.now_ms()
-        for message, _ in filing.records:
+        for message, _ in batch.records:
             if type(message) is HeldCancel and message.source == INTAKE:  # one result, not one at each level
                 result = filed_cancel_result(message, prefix, now_ms)
-                produce(state.intake + RESULTS, state.partition, message.id, result, [], failed)
-        record = encode_done(filing.offsets)
-        produce(state.intake + JOURNAL, state.partition, None, record, [], failed)
-
-    def _failed(self, error: KafkaError | None, record: Any) -> None:
-        """Take the delivery report of a result, or of a journal record."""
-        if error is not None and self._attempt is not None:
-            self._attempt.failure = self._attempt.failure or f"{record.topic()}/{record.partition()}: {error.str()}"
+                produce(state.intake + RESULTS, state.partition, message.id, result, [], attempt.report_own)
+        record = encode_done(batch.offsets)
+        produce(state.intake + JOURNAL, state.partition, None, record, [], attempt.report_own)
 
     def _not_filed(
         self,
@@ -255,30 +191,15 @@ class Filer:
 
     # -- 2 ----------------------------------------------------------------------------------------------------------
 
-    def _look(self, attempt: _Attempt) -> None:
-        queued = self._transactor.push()
-        if attempt.refusal:
-            self._condemn(attempt)
-            return
-        if attempt.failure:
-            self._give_up(attempt, attempt.failure)
-            return
-        if queued:
-            return
-        try:
-            self._producer.prove_and_commit((state.place for state, _ in attempt.filings), self._membership)
-        except AbortableError as error:
-            self._give_up(attempt, str(error))
-            return
-        self._attempt = None
+    def _confirm(self, attempt: _Attempt) -> None:
         self._clear(len(attempt))
-        self._bound.grow(size_of(attempt.filings))
-        for state, filing in attempt.filings:
+        self._bound.grow(size_of(attempt.batches))
+        for state, filing in attempt.batches:
             state.confirm_filed(filing)
             self._tally.count(FILED, len(filing), state.intake)
 
-    def _condemn(self, attempt: _Attempt) -> None:
-        """A record was refused permanently: try again at once, without it if it is known, else to find out which."""
+    def _on_refusal(self, attempt: _Attempt) -> None:
+        """Try again at once: without the refused record if it is known, else to find out which one it is."""
         if attempt.alone:  # the dead letter reports the refusal, so no event does
             self._clear(sum(map(len, attempt.verdicts.values())))
         else:
@@ -287,9 +208,9 @@ class Filer:
         self._put_back(attempt)
         self._producer.renew()
 
-    def _give_up(self, attempt: _Attempt, reason: str) -> None:
+    def _on_failure(self, attempt: _Attempt, reason: str) -> None:
         self._on_event("filing_aborted", reason=reason)
-        self._bound.shrink(size_of(attempt.filings))
+        self._bound.shrink(size_of(attempt.batches))
         self._put_back(attempt)
         self._next_ms = self._clock.monotonic_ms() + BACKOFF_MS
         self._producer.renew()
@@ -298,7 +219,15 @@ class Filer:
         """Count this many suspects as filed or dead."""
         self._suspects = max(0, self._suspects - messages)
 
-    def _put_back(self, attempt: _Attempt) -> None:
-        self._attempt = None
-        for state, filing in attempt.filings:
-            state.put_back_filed(filing, attempt.verdicts.get(state, {}))
+    def _return(self, attempt: _Attempt, state: PartitionState, batch: Filing) -> None:
+        state.put_back_filed(batch, attempt.verdicts.get(state, {}))
+
+
+def is_behind(states: Iterable[PartitionState], times: int = 1) -> bool:
+    """Return whether too many messages wait to be filed, so that reading must pause: this bounds memory.
+
+    Args:
+        states: all partitions whose messages are filed by the same producer.
+        times: this reader pauses at this multiple of `MOST_TO_FILE`.
+    """
+    return sum(state.placing.to_file - state.placing.held_up for state in states) > times * MOST_TO_FILE

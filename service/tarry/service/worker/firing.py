@@ -1,7 +1,7 @@
 """The firing transaction: deliveries, results, dead letters, journal, offsets with checkpoints; all of it or nothing.
 
     1. take       from each partition the messages that are ready
-    2. judge      a message that can never be delivered becomes a dead letter of the same batch; a message for a target
+    2. validate   a message that can never be delivered becomes a dead letter of the same batch; a message for a target
                   that is set apart is parked
     3. produce    each delivery and its result; each dead letter and its result; one journal record a partition
     4. offsets    of the intakes, with their checkpoints, with the member's group metadata taken right before
@@ -11,50 +11,41 @@ A record that the broker refuses aborts the whole transaction. Whatever the caus
 so the next transaction is without it. Parking finds out whether to wait, or which of its records the broker refuses.
 """
 
-from collections.abc import Callable, Container, Sequence
-from itertools import chain
+from collections.abc import Container, Sequence
+from itertools import chain, filterfalse
 from typing import Any
 
 from confluent_kafka import KafkaError
 
-from tarry.clock import Clock
 from tarry.core.message import HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError, RetriableError
-from tarry.kafka.membership import Membership
 from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.topics import DEAD
-from tarry.kafka.transaction import Transactor
 from tarry.kafka.types import OffsetMetadata, Place
 from tarry.service.metrics.families import ABORTED
-from tarry.service.metrics.tally import Tally
-from tarry.service.worker.batches import Batches, size_of, take_batches, targets_of
-from tarry.service.worker.bound import Bound
-from tarry.service.worker.composing import Composer, is_refusal
+from tarry.service.worker.batches import Batches, Bound, rotated, size_of, take_batches
+from tarry.service.worker.composing import Composer
+from tarry.service.worker.connections import GroupProducer
+from tarry.service.worker.context import Context
 from tarry.service.worker.counting import count_fired
 from tarry.service.worker.letters import LetterWriter
 from tarry.service.worker.parking import Parking
 from tarry.service.worker.targets import Targets
-from tarry.service.worker.validation import may_condemn, validate
+from tarry.service.worker.verdicts import is_caused_by_another, is_refusal, is_unknown_target, may_condemn, validate
 
 BACKOFF_MS = 200
 """How long to wait before the next transaction, after one aborted for a cause that passes."""
 
+REPLAY_REST_MS = 1_000
+"""The least time between two firing transactions that include partitions in replay.
+
+Such partitions have only messages ready that need no delivery. A transaction in each turn would delay the replay, and
+so all overdue messages, by one commit a turn.
+"""
+
 REPORT_WAIT_S = 0.05
 """How long to wait, after a failure, for the delivery report that identifies the failing record."""
-
-_UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
-_CAUSED_BY_ANOTHER = frozenset(
-    {
-        KafkaError._PURGE_QUEUE,
-        KafkaError._PURGE_INFLIGHT,
-        KafkaError._FENCED,
-        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.INVALID_TXN_STATE,
-    }
-)
-"""Errors of records that failed because another record did. Any other error is the target's own: it is set apart."""
 
 _UNAUTHORIZED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED).name()
 
@@ -63,44 +54,63 @@ class Firing:
     """Fires the messages that are ready.
 
     Args:
-        transactor: the firing producer.
-        membership: its metadata proves that the partitions are still ours.
+        producer: the firing producer.
         targets: the metadata and settings of the target topics.
         parking: takes the messages for targets that are set apart.
         letters: takes dead letters that have transactions of their own.
-        clock: wall and monotonic time.
         most: the most messages in one transaction.
-        on_event: takes an event's name and fields, for the log.
-        tally: counts metrics.
+        interval_ms: the least time from the start of one transaction to the next.
+        context: time, the log and the metrics.
     """
 
     def __init__(
         self,
-        transactor: Transactor,
-        membership: Membership,
+        producer: GroupProducer,
         targets: Targets,
         parking: Parking,
         letters: LetterWriter,
-        clock: Clock,
         most: int,
-        on_event: Callable[..., None],
-        tally: Tally | None = None,
+        interval_ms: int,
+        context: Context,
     ) -> None:
-        self._tally = tally or Tally()
-        self._transactor = transactor
-        self._membership = membership
-        self._clock = clock
+        self._tally = context.tally
+        self._transactor = producer.transactor
+        self._membership = producer.membership
+        self._clock = context.clock
         self._most = most
-        self._on_event = on_event
+        self._interval_ms = interval_ms
+        self._on_event = context.on_event
         self._targets = targets
         self._parking = parking
         self._letters = letters
         self._bound = Bound()
-        self._composer = Composer(transactor, letters.take, self._blame, self._fail)
+        self._composer = Composer(producer.transactor, letters.take, self._blame, self._fail)
         self._own_failures: dict[Place, list[KafkaError]] = {}
         self._blamed: dict[str, list[KafkaError]] = {}
-        self.resting_until_ms = 0
+        self._turns = 0
+        self._next_ms = 0
+        self._next_in_replay_ms = 0
+        self._resting_until_ms = 0
         """Monotonic time before which nothing is tried, after a failure that passes."""
+
+    @property
+    def not_before_ms(self) -> int:
+        """Monotonic time before which no transaction begins."""
+        return max(self._next_ms, self._resting_until_ms)
+
+    def turn(self, states: Sequence[PartitionState]) -> None:
+        """Advance the wheels to the present time, and run a transaction if anything is ready; raises like `fire`."""
+        now_ms = self._clock.now_ms()
+        monotonic_ms = self._clock.monotonic_ms()
+        is_resting = monotonic_ms < self._next_in_replay_ms
+        ready = [state for state in states if state.collect(now_ms) and not (is_resting and state.replaying)]
+        if not ready or monotonic_ms < self.not_before_ms:
+            return
+        self._next_ms = monotonic_ms + self._interval_ms
+        if any(state.replaying for state in ready):
+            self._next_in_replay_ms = monotonic_ms + REPLAY_REST_MS
+        self._turns += 1
+        self.fire(rotated(ready, self._turns))
 
     def fire(self, states: Sequence[PartitionState]) -> int:
         """Run one transaction over the partitions that have something ready.
@@ -110,7 +120,7 @@ class Firing:
 
         Raises:
             RetriableError: no producer can be built for now.
-            FatalError: the transaction's fate is unknown: drop the states and take over anew.
+            FatalError: the transaction's fate is unknown: drop the states and take over again.
         """
         self._make_ready()
         now_ms = self._clock.now_ms()
@@ -121,7 +131,7 @@ class Firing:
         if not fired:
             return 0
         try:
-            self._judge(fired)
+            self._validate(fired)
         except RetriableError as error:
             self._put_back(fired, error, rest=True)
             return 0
@@ -208,10 +218,10 @@ class Firing:
 
     # -- 2 ----------------------------------------------------------------------------------------------------------
 
-    def _judge(self, fired: Batches) -> None:
+    def _validate(self, fired: Batches) -> None:
         """Park messages for targets that must be set apart; turn undeliverable messages into dead letters."""
         now_ms = self._clock.monotonic_ms()
-        topics = targets_of(fired)
+        topics = _targets_of(fired)
         missing = self._learn(topics, fired)
         asked = max((message.target_partition for _, batch in fired for message in batch.due), default=-1)
         if asked < 0 and not missing and not may_condemn(fired, topics, self._targets):
@@ -220,7 +230,7 @@ class Firing:
             for topic in doubtful:
                 self._targets.forget(topic)
             # Ask for all of them again: while the service asks for some, its knowledge of others may grow stale.
-            missing = self._learn(targets_of(fired), fired)
+            missing = self._learn(_targets_of(fired), fired)
 
     def _learn(self, topics: set[str], fired: Batches) -> set[str]:
         """Refresh stale knowledge of targets, park messages for those that must be set apart.
@@ -279,21 +289,18 @@ class Firing:
         learned = self._learn_from_our_own(fired)
         if aborted_by.code == _UNAUTHORIZED:
             # The client library does not name the record here: ask the brokers which targets we may not write to.
-            learned = self._learn_what_is_denied(targets_of(fired))
+            learned = self._learn_what_is_denied(_targets_of(fired))
         own = [error for errors in self._own_failures.values() for error in errors]
-        cluster_is_away = any(error.code() not in _CAUSED_BY_ANOTHER and not is_refusal(error) for error in own)
+        cluster_is_away = any(not is_caused_by_another(error) and not is_refusal(error) for error in own)
         for topic, errors in self._blamed.items():
-            codes = {error.code() for error in errors}
             if refusal := next(filter(is_refusal, errors), None):
                 # Its cached settings did not predict this refusal, so they are out of date.
                 self._targets.forget(topic)
                 self._parking.set_apart([topic], refusal.str())
                 learned = True
-            elif codes & _UNKNOWN:
+            elif any(map(is_unknown_target, errors)):
                 self._targets.forget(topic)
-            elif not cluster_is_away and (
-                cause := next((e for e in errors if e.code() not in _CAUSED_BY_ANOTHER), None)
-            ):
+            elif not cluster_is_away and (cause := next(filterfalse(is_caused_by_another, errors), None)):
                 self._parking.send_away([topic], cause.str())
                 learned = True
         if not learned:
@@ -334,5 +341,10 @@ class Firing:
             state.put_back(batch, self._parking.apart)
         self._tally.count(ABORTED)
         if rest:
-            self.resting_until_ms = self._clock.monotonic_ms() + BACKOFF_MS
+            self._resting_until_ms = self._clock.monotonic_ms() + BACKOFF_MS
         self._on_event("transaction_aborted", reason=str(error))
+
+
+def _targets_of(batches: Batches) -> set[str]:
+    """Return the target topics of the batches."""
+    return {message.target for _, batch in batches for message in batch.due}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tarry.kafka.offsets import Offsets, Pending
+from tarry.kafka.offsets import Offsets, PendingAnswers
 from tarry.service.metrics.families import (
     ASSIGNED,
     BUDGET_BYTES,
@@ -69,7 +69,7 @@ class HealthReporter:
         self._offsets = offsets
         self._send = send
         self._next_ms = 0
-        self._asked: Pending | None = None
+        self._asked: PendingAnswers | None = None
         self._ends: dict[Place, int] = {}
 
     def turn(self, look: Callable[[], View]) -> None:

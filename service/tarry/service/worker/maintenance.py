@@ -1,4 +1,4 @@
-"""Periodic work beside the messages: journal ends, copies of checkpoints, trimming.
+"""Periodic work beside the messages: journal ends, copies of checkpoints, trimming, counts of messages in buckets.
 
 The service asks the brokers without waiting; a later turn takes the answers.
 
@@ -11,18 +11,24 @@ The service asks the brokers without waiting; a later turn takes the answers.
   summary of the done offsets above it.
 - After each copy: trim the journal below the pointer that the copy names, and the intake below the low watermark as far
   as `keep` allows.
+- Every half minute: ask for the ends of the slots, to estimate how many messages wait in buckets.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tarry.clock import Clock
 from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError
-from tarry.kafka.offsets import Offsets, Pending
+from tarry.kafka.offsets import Offsets, PendingAnswers
 from tarry.kafka.origins import AskedOrigins, verify
-from tarry.kafka.partition_logs import journal_of, place_of
+from tarry.kafka.partition_logs import journal_of, log_of, place_of
 from tarry.kafka.types import Place
+from tarry.service.worker.context import Context
+
+if TYPE_CHECKING:
+    from tarry.core.progress.source import Source
 
 ENDS_EVERY_MS = 1_000
 """How often the ends of the journals are asked for."""
@@ -31,7 +37,11 @@ COPY_EVERY_MS = 60_000
 """The least time between two copies of a busy partition's checkpoint."""
 
 RENEW_EVERY_MS = 24 * 3600 * 1000
-"""How often the checkpoint of each partition is committed and copied anew, because committed offsets expire."""
+"""How often the checkpoint of each partition is committed and copied again, because committed offsets expire."""
+
+
+COUNT_EVERY_MS = 30_000
+"""How often the messages in buckets are counted."""
 
 
 @dataclass(slots=True)
@@ -47,40 +57,39 @@ class Maintenance:
 
     Args:
         offsets: asks the brokers for offsets and trims logs.
-        clock: wall and monotonic time.
         keep_ms: how long done records stay in each intake.
         ask_origins: asks for the ids of intakes and of the topics that belong to them.
         commit_rest: commits checkpoints of partitions, and copies of them; those in its second argument get a summary.
         is_quiet: returns whether no transaction is open beside the firing transaction.
         sum_up_after: how many journal records a recovery may have to read before a summary is written.
-        on_event: takes an event's name and fields, for the log.
+        context: time and the log.
     """
 
     def __init__(
         self,
         offsets: Offsets,
-        clock: Clock,
         keep_ms: Mapping[str, int],
         ask_origins: Callable[[Iterable[str]], AskedOrigins],
         commit_rest: Callable[[Sequence[PartitionState], Container[PartitionState]], object],
         is_quiet: Callable[[], bool],
         sum_up_after: int,
-        on_event: Callable[..., None],
+        context: Context,
     ) -> None:
         self._offsets = offsets
-        self._clock = clock
+        self._clock = context.clock
         self._keep_ms = keep_ms
         self._ask_origins = ask_origins
         self._commit_rest = commit_rest
         self._is_quiet = is_quiet
         self._sum_up_after = sum_up_after
-        self._on_event = on_event
+        self._on_event = context.on_event
         self._kept: dict[Place, _Kept] = {}
-        self._ends: Pending | None = None
+        self._ends: PendingAnswers | None = None
         self._ends_ms = 0
         self._origins: AskedOrigins | None = None
-        self._ages: Pending | None = None
-        self._trims: list[Pending] = []
+        self._ages: PendingAnswers | None = None
+        self._trims: list[PendingAnswers] = []
+        self._bucket_counts = _BucketCounts(offsets, context.clock)
 
     def turn(self, states: Mapping[Place, PartitionState]) -> None:
         """Do the work that is due.
@@ -88,7 +97,7 @@ class Maintenance:
         Raises:
             RetriableError: no answer.
             FatalError: from committing.
-            LogError: a topic of a partition was deleted and created anew.
+            LogError: a topic of a partition was deleted and recreated.
         """
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._ends_ms >= ENDS_EVERY_MS:
@@ -100,6 +109,7 @@ class Maintenance:
             self._note_ends(states)
         if self._origins is not None and self._origins.done:
             self._copy(states, now_ms)
+        self._bucket_counts.turn(states)
 
     def forget(self, places: Iterable[Place]) -> None:
         """Forget partitions that are no longer ours."""
@@ -176,3 +186,45 @@ class Maintenance:
             self._trims.remove(trim)
             for failure in trim.failures():
                 self._on_event("trim_failed", reason=failure)
+
+
+class _BucketCounts:
+    """Keeps the partitions' counts of messages in buckets up to date.
+
+    Args:
+        offsets: asks the brokers for offsets.
+        clock: monotonic time.
+    """
+
+    def __init__(self, offsets: Offsets, clock: Clock) -> None:
+        self._offsets = offsets
+        self._clock = clock
+        self._asked: PendingAnswers | None = None
+        self._logs: dict[Place, tuple[PartitionState, Source]] = {}
+        self._asked_ms = -COUNT_EVERY_MS
+
+    def turn(self, states: Mapping[Place, PartitionState]) -> None:
+        """Ask, or take the answers, without waiting."""
+        if self._asked is not None:
+            if self._asked.done:
+                self._note(states)
+            return
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._asked_ms < COUNT_EVERY_MS:
+            return
+        self._asked_ms = now_ms
+        self._logs = {
+            log_of(state, source): (state, source) for state in states.values() for source in state.overflow.sources
+        }
+        if self._logs:
+            self._asked = self._offsets.ask_ends(list(self._logs))
+
+    def _note(self, states: Mapping[Place, PartitionState]) -> None:
+        asked, self._asked = self._asked, None
+        ends: dict[PartitionState, dict[Source, int]] = {}
+        for log, end in (asked.answers() if asked else {}).items():
+            state, source = self._logs[log]
+            if states.get(state.place) is state:
+                ends.setdefault(state, {})[source] = end
+        for state, of_slots in ends.items():
+            state.overflow.note_ends(of_slots)

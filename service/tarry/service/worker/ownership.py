@@ -1,4 +1,4 @@
-"""Which partitions are ours: assigned by the group, taken over, then released, lost or taken over anew.
+"""Which partitions are ours: assigned by the group, taken over, then released, lost or taken over again.
 
 The lives of a partition and of the membership are tables: `tarry.core.lifecycle`. A take-over may wait for brokers, but
 a rebalance callback must not. So the callback only notes the assigned partitions, and the loop takes them over. A
@@ -9,7 +9,6 @@ partition that cannot be served is set aside (`Aside`); the others go on.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
-from tarry.clock import Clock
 from tarry.core.lifecycle import Event, Lives, MemberEvent, MemberLife, MemberPhase, Phase
 from tarry.core.partition import PartitionState
 from tarry.core.progress.recovered import Recovered
@@ -24,26 +23,18 @@ from tarry.errors import (
     RetriableError,
     UsageError,
 )
-from tarry.kafka.own_logs import Seen
-from tarry.kafka.partition_logs import logs_of, proof_of
-from tarry.kafka.rights import denial
+from tarry.kafka.own_logs import LogStates
+from tarry.kafka.partition_logs import logs_of
 from tarry.kafka.types import OffsetMetadata, Place
 from tarry.service.metrics.families import REBALANCES, TAKEOVER_SECONDS, TAKEOVERS
-from tarry.service.metrics.tally import Tally
 from tarry.service.worker.aside import Aside
 from tarry.service.worker.connections import Connections
-from tarry.service.worker.draining import Draining
-from tarry.service.worker.filing import Filer
-from tarry.service.worker.firing import Firing
-from tarry.service.worker.letters import LetterWriter
-from tarry.service.worker.maintenance import Maintenance
-from tarry.service.worker.parking import Parking
+from tarry.service.worker.context import Context
+from tarry.service.worker.parts import Parts
 from tarry.service.worker.plan import Plan
-from tarry.service.worker.publishing import Publishing
-from tarry.service.worker.reading import Reading
 from tarry.service.worker.standby import Standby
 from tarry.service.worker.static_member import StaticMember
-from tarry.service.worker.takeovers import Taken, TakeOverRefused, TakeOvers
+from tarry.service.worker.takeovers import TakenOver, TakeOverRefused, TakeOvers
 from tarry.service.worker.view import View
 from tarry.timer import TimingWheel
 
@@ -62,7 +53,7 @@ the group in that second writes records that the broker then cannot read, and no
 """
 
 LOST_MS = 20_000
-"""How long a KIP-848 member that lost its partitions waits for an assignment before it joins anew.
+"""How long a KIP-848 member that lost its partitions waits for an assignment before it joins again.
 
 The client library rejoins by itself, but we saw it do nothing for minutes after a coordinator was killed.
 """
@@ -76,59 +67,30 @@ class Ownership:
 
     Args:
         plan: the configuration of the process.
-        clock: wall and monotonic time.
         connections: its clients.
-        reading: reads our partitions.
-        firing: commits released checkpoints.
-        filer: stopped before partitions are given up.
-        draining: forgets partitions that are not ours any more.
-        parking: stopped before partitions are given up.
-        letters: stopped before partitions are given up.
-        maintenance: forgets partitions that are not ours any more.
-        publishing: notified of partitions that were taken over.
-        tally: counts metrics.
-        on_event: takes an event's name and fields, for the log.
+        parts: the parts of its loop, which begin and stop to work on partitions.
+        context: time, the log and the metrics.
         on_long_step: called after a step that may have taken seconds, to show that the process lives.
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        clock: Clock,
-        connections: Connections,
-        reading: Reading,
-        firing: Firing,
-        filer: Filer,
-        draining: Draining,
-        parking: Parking,
-        letters: LetterWriter,
-        maintenance: Maintenance,
-        publishing: Publishing,
-        tally: Tally,
-        on_event: Callable[..., None],
-        on_long_step: Callable[[], None],
+        self, plan: Plan, connections: Connections, parts: Parts, context: Context, on_long_step: Callable[[], None]
     ) -> None:
         self._plan = plan
-        self._clock = clock
         self._connections = connections
-        self._reading = reading
-        self._firing = firing
-        self._draining = draining
-        self._side_writers = (filer, parking, letters)
-        """The parts that have producers of their own, beside the firing producer."""
-        self._maintenance = maintenance
-        self._publishing = publishing
-        self._tally = tally
-        self._on_event = on_event
+        self._parts = parts
+        self._clock = context.clock
+        self._on_event = context.on_event
+        self._tally = context.tally
         self._on_long_step = on_long_step
         self._lives = Lives()
         self._member = MemberLife()
         self.states: dict[Place, PartitionState] = {}
         """The partitions that are taken over."""
-        self._standby = Standby(connections, lambda states: firing.commit_rest(states, released=False))
-        self._static_member = StaticMember(connections, clock, on_event)
-        self._taking_over = TakeOvers(plan, clock, connections, on_event)
-        self._aside = Aside(clock, on_event)
+        self._standby = Standby(connections, lambda states: parts.firing.commit_rest(states, released=False))
+        self._static_member = StaticMember(connections, context)
+        self._taking_over = TakeOvers(plan, connections, context)
+        self._aside = Aside(context)
         self._away: set[Place] = set()
         """Partitions with a log that had no leader, or could not be read, at the last look."""
         self._one_by_one = False
@@ -182,7 +144,7 @@ class Ownership:
 
     @property
     def _unserved(self) -> list[Place]:
-        """Those of them that were not set aside, and are not just tried again."""
+        """The waiting partitions without those that were set aside and are only being retried."""
         return [place for place in self._waiting if place not in self._aside]
 
     def _serve_the_group(self) -> None:
@@ -283,7 +245,7 @@ class Ownership:
         self._on_event("lost", partitions=_text(places))
 
     def _stop_side_producers(self) -> None:
-        for one in self._side_writers:
+        for one in self._parts.side_transactions:
             try:
                 one.stop()
             except FatalError as error:
@@ -294,9 +256,9 @@ class Ownership:
         deadline_ms = self._clock.monotonic_ms() + HAND_OVER_MS
         while True:
             try:
-                return self._firing.commit_rest(states, released=True)
+                return self._parts.firing.commit_rest(states, released=True)
             except AbortableError as error:
-                # Each try takes the group metadata anew, so a retry succeeds after the generation has changed.
+                # Each try takes the group metadata again, so a retry succeeds after the generation has changed.
                 if self._clock.monotonic_ms() > deadline_ms:
                     self._on_event("not_released", reason=str(error))
                     return {}
@@ -324,11 +286,11 @@ class Ownership:
         """Stop all work on these partitions; return the states of those that were taken over."""
         held = [place for place in places if place in self.states]
         if held:
-            self._reading.shut(held)
-        self._draining.forget(held)
+            self._parts.reading.shut(held)
+        self._parts.draining.forget(held)
         self._taking_over.forget(places)
         self._note_stopped()
-        self._maintenance.forget(places)
+        self._parts.maintenance.forget(places)
         return [self.states.pop(place) for place in held]
 
     def _note_stopped(self) -> None:
@@ -351,7 +313,7 @@ class Ownership:
         self._on_event("begin_anew", reason=str(error), code=error.code)
         self._lost_producer = None
         places = list(self.states)
-        for one in self._side_writers:
+        for one in self._parts.side_transactions:
             one.forget()
         self._drop(places)
         self._lives.move(Event.RESTARTED, places)
@@ -378,7 +340,7 @@ class Ownership:
         self._connections.membership.rejoin()
 
     def _join_after_loss(self) -> None:
-        """Join anew if no partition was assigned since some were lost; after the first time, only if not a member."""
+        """Join again, because none was assigned since partitions were lost; a confirmed member stays in the group."""
         if self._member.phase is MemberPhase.REJOINED and self._connections.membership.joined:
             self._move_member(MemberEvent.CONFIRMED)
             return
@@ -394,7 +356,7 @@ class Ownership:
             if error.log in logs_of(place, self._plan.intakes[place[0]].geometry):
                 self._quarantine({place: str(error)})
 
-    def _act_on_logs(self, seen: Seen) -> None:
+    def _act_on_logs(self, seen: LogStates) -> None:
         """Set aside partitions that cannot be served in the present state of their logs.
 
         If only the intake of a partition cannot be read, and the partition is taken over, it stays in service: the
@@ -470,7 +432,7 @@ class Ownership:
             if self._lives.having(Phase.WAITING):
                 self._begin_to_take_over()
             for outcome in self._taking_over.turn():
-                if isinstance(outcome, Taken):
+                if isinstance(outcome, TakenOver):
                     self._install(outcome)
                 else:
                     self._on_refused(outcome)
@@ -506,19 +468,13 @@ class Ownership:
         self._act_on_logs(self._connections.own_logs.look(self._ours))
         if not (places := self._to_begin()):
             return
-        for one in self._side_writers:
+        for one in self._parts.side_transactions:
             one.settle()
-        # Step 0.
         try:
-            self._connections.membership.commit(proof_of(places))
-        except FatalError as error:
-            if (refusal := denial(error)) is None:
-                raise
+            self._taking_over.prove(places)
+        except UsageError as refusal:
             self._on_refused(TakeOverRefused(places, refusal))
             return
-        # Only after step 0: with a static instance's ids this fences the process that used them before, even one that
-        # still runs.
-        self._plan.cluster.clients.at_once([one.renew for one in self._connections.transactors if not one.started])
         self._on_long_step()
         self._resume(places, began_ms)
         if others := sorted(self._lives.having(Phase.WAITING).intersection(places)):
@@ -532,7 +488,7 @@ class Ownership:
             return
         others = list(self.states)
         self.states.update(resumed)
-        self._reading.open({place: state.position for place, state in resumed.items()}, others)
+        self._parts.reading.open({place: state.position for place, state in resumed.items()}, others)
         self._lives.move(Event.RESUMED, resumed)
         self._aside.back(resumed)
         self._on_event("resumed", partitions=_text(resumed), took_ms=self._clock.monotonic_ms() - began_ms)
@@ -540,7 +496,7 @@ class Ownership:
     def _states_of(self, recovered: Mapping[Place, Recovered]) -> dict[Place, PartitionState]:
         """Build the states of partitions that were taken over; write a copy first if none may name their topic ids.
 
-        Should the intake be created anew, a take-over might otherwise use a copy without topic ids. Then it would apply
+        If the intake is recreated, a take-over might otherwise use a copy without topic ids. Then it would apply
         the journal's done offsets, which belong to the former intake, to the new one.
         """
         now_ms = self._clock.now_ms()
@@ -552,11 +508,11 @@ class Ownership:
                 states[place] = state
                 unless_all_is_well.callback(state.close)
             if uncopied := [state for place, state in states.items() if recovered[place].is_uncopied]:
-                self._firing.commit_rest(uncopied, released=False)
+                self._parts.firing.commit_rest(uncopied, released=False)
             unless_all_is_well.pop_all()
         return states
 
-    def _install(self, taken: Taken) -> None:
+    def _install(self, taken: TakenOver) -> None:
         others = list(self.states)
         self.states.update(self._states_of(taken.recovered))
         for place, found in taken.recovered.items():
@@ -570,9 +526,9 @@ class Ownership:
                 replay_to=found.replay_end,
                 took_ms=taken.took_ms,
             )
-        self._reading.open({place: found.low for place, found in taken.recovered.items()}, others)
+        self._parts.reading.open({place: found.low for place, found in taken.recovered.items()}, others)
         self._lives.move(Event.TAKEN_OVER, taken.recovered)
-        self._publishing.taken_over(taken.recovered)
+        self._parts.publishing.taken_over(taken.recovered)
         self._aside.back(taken.recovered)
 
     def _new_wheel(self, start_ms: int) -> TimingWheel:

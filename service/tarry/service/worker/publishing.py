@@ -5,12 +5,11 @@ and the service tries again a minute later. It uses a producer without transacti
 records to publish, and closed when they are delivered.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tarry.clock import Clock
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.status import Status
 from tarry.kafka.clients import drop
@@ -18,6 +17,7 @@ from tarry.kafka.errors import error_of
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import STATUS
 from tarry.kafka.types import Place
+from tarry.service.worker.context import Context
 
 AGAIN_MS = 60_000
 """How long to wait after a failure before the next try."""
@@ -30,8 +30,7 @@ class Publishing:
         cluster: the cluster that it writes to.
         owner: the name of this process.
         policies: what each intake accepts.
-        clock: wall and monotonic time.
-        on_event: takes an event's name and fields, for the log.
+        context: time and the log.
     """
 
     def __init__(
@@ -39,14 +38,13 @@ class Publishing:
         cluster: Cluster,
         owner: str,
         policies: Mapping[str, IntakePolicy],
-        clock: Clock,
-        on_event: Callable[..., None],
+        context: Context,
     ) -> None:
         self._cluster = cluster
         self._owner = owner
         self._policies = policies
-        self._clock = clock
-        self._on_event = on_event
+        self._clock = context.clock
+        self._on_event = context.on_event
         self._unpublished: dict[Place, int] = {}
         """The partitions whose status is not published yet, and when each was taken over."""
         self._producer: Producer | None = None
@@ -109,7 +107,7 @@ class Publishing:
         self._in_flight -= 1
         if error is not None:
             self._failure = f"{place[0]}{STATUS}: {error.str()}"
-        elif self._unpublished.get(place) == at_ms:  # else it was taken over anew meanwhile
+        elif self._unpublished.get(place) == at_ms:  # else it was taken over again meanwhile
             del self._unpublished[place]
 
     def _end(self) -> None:

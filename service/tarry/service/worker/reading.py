@@ -1,6 +1,6 @@
 """Reading the intakes: records go to the state of their partition, as long as memory has room for messages."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import Message
 
@@ -8,9 +8,9 @@ from tarry.core.partition import PartitionState
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import read_headers, saved_headers
 from tarry.kafka.types import Place
-from tarry.service.metrics.tally import Tally
-from tarry.service.worker.batches import is_behind
+from tarry.service.worker.context import Context
 from tarry.service.worker.counting import count_placed, count_received
+from tarry.service.worker.filing import is_behind
 from tarry.service.worker.steady_clock import SteadyClock
 
 READ_MOST = 5_000
@@ -30,8 +30,7 @@ class Reading:
         intakes: all topics that it reads.
         budget_bytes: the memory for held messages.
         clock: wall time.
-        tally: counts metrics.
-        on_event: takes an event's name and fields, for the log.
+        context: the log and the metrics.
     """
 
     def __init__(
@@ -40,15 +39,14 @@ class Reading:
         intakes: Iterable[str],
         budget_bytes: int,
         clock: SteadyClock,
-        tally: Tally,
-        on_event: Callable[..., None],
+        context: Context,
     ) -> None:
         self._reader = reader
         self._intakes = list(intakes)
         self._budget_bytes = budget_bytes
         self._clock = clock
-        self._tally = tally
-        self._on_event = on_event
+        self._tally = context.tally
+        self._on_event = context.on_event
         self._paused = False
 
     def open(self, starts: Mapping[Place, int], others: Iterable[Place]) -> None:

@@ -17,7 +17,7 @@ from tarry.kafka.types import Place
 
 if TYPE_CHECKING:
     from tarry.core.progress.source import Source
-    from tarry.core.window.parked import Wanted
+    from tarry.core.window.parked import WantedPlaces
 
 READ_MOST = 5_000
 
@@ -41,7 +41,7 @@ class Rereading:
         self._share_bytes = budget_bytes // SHARE
         self._most_bytes = self._share_bytes
         self._reader: Reader | None = None
-        self._passes: dict[PartitionState, Wanted] = {}
+        self._passes: dict[PartitionState, WantedPlaces] = {}
         self._logs: dict[Place, tuple[PartitionState, Source, int]] = {}
 
     def shed(self, states: Sequence[PartitionState]) -> None:
@@ -100,7 +100,7 @@ class Rereading:
                 self._reached(log)
 
     def stop(self) -> None:
-        """Stop all reading: the partitions are given up, or all of them are taken over anew."""
+        """Stop all reading: the partitions are given up, or all of them are taken over again."""
         self._passes.clear()
         self._logs.clear()
         reader, self._reader = self._reader, None

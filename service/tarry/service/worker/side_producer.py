@@ -43,8 +43,8 @@ RENEWAL_MS = 60_000
 """How long building a producer may take; it takes half that when no broker answers.
 
 Calls of the client library may hang permanently, whatever their time-out (librdkafka #5456), and no watchdog observes
-the background thread that makes them here. A process with such a thread has to end, and is ended: its next step waits
-for that thread, but the supervisor waits for neither.
+the background thread that makes them here. If that thread hangs for this long, the process must end: its next step
+waits for the thread, the loop stops reporting, and the supervisor kills the process.
 """
 
 
@@ -161,7 +161,7 @@ class SideProducer:
     def forget(self) -> None:
         """Forget the open transaction, because the producer was dropped."""
         if self._renewal is not None:
-            self._renewal.exception()  # waits; whether it succeeded or failed, the producer is built anew
+            self._renewal.exception()  # waits; whether it succeeded or failed, the producer is built again
             self._renewal = None
         self._is_open = False
 

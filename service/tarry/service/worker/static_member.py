@@ -8,12 +8,10 @@ replaces our member with a ghost that never heartbeats. The ghost expires after 
 instance is ours again.
 """
 
-from collections.abc import Callable
-
-from tarry.clock import Clock
 from tarry.errors import BrokerError, MembershipLostError
 from tarry.kafka.settings import MAX_POLL_INTERVAL_MS, SESSION_TIMEOUT_MS
 from tarry.service.worker.connections import Connections
+from tarry.service.worker.context import Context
 
 ASK_EVERY_MS = 300
 """How often to ask which member holds the instance."""
@@ -31,14 +29,13 @@ class StaticMember:
 
     Args:
         connections: its clients.
-        clock: monotonic time.
-        on_event: takes an event's name and fields, for the log.
+        context: monotonic time and the log.
     """
 
-    def __init__(self, connections: Connections, clock: Clock, on_event: Callable[..., None]) -> None:
+    def __init__(self, connections: Connections, context: Context) -> None:
         self._connections = connections
-        self._clock = clock
-        self._on_event = on_event
+        self._clock = context.clock
+        self._on_event = context.on_event
         self._error: MembershipLostError | None = None
         self._held_since_ms: int | None = None
         self._ask_at_ms = 0
@@ -54,7 +51,7 @@ class StaticMember:
         self._on_event("shut_out", reason=str(error))
 
     def turn(self) -> bool:
-        """Find out which member holds the instance; return whether it is no member, or our own: then we may join anew.
+        """Find out which member holds the instance; return whether it is no member, or our own: then we may join again.
 
         Raises:
             MembershipLostError: another member holds it for so long that its process is running; or this process has no

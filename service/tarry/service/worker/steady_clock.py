@@ -11,8 +11,8 @@ their time:
 
 A step back is followed at once. By itself it never makes a message early. But record timestamps of the brokers are then
 ahead of this clock, and what the service decides about such records stays after the clock is corrected. So the service
-judges records by the latest time that it may be: by this machine's clock, even while a step of it is in doubt, or by
-the time that the brokers told last. It asks them once an hour, and after each step.
+compares record timestamps with the later one of two times: this machine's clock, even while a step of it is not
+confirmed, and the brokers' time by their last answer. It asks the brokers once an hour, and after each step.
 """
 
 from collections.abc import Callable

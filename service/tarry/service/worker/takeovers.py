@@ -4,13 +4,13 @@ Reading a journal of hours takes longer than the group waits for a member that d
 loop goes round: it serves the group, and fires the messages of partitions that are already taken over.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tarry.clock import Clock
 from tarry.core.progress.recovered import Recovered
 from tarry.errors import AbortableError, BrokerError, FatalError, RetriableError, UsageError
+from tarry.kafka.partition_logs import proof_of
 from tarry.kafka.reader import Reader
 from tarry.kafka.refusals import Shortfalls
 from tarry.kafka.rights import denial
@@ -19,11 +19,12 @@ from tarry.kafka.takeover import ByParts, Identity, TakeOver
 from tarry.kafka.transaction import fence
 from tarry.kafka.types import Place
 from tarry.service.worker.connections import Connections
+from tarry.service.worker.context import Context
 from tarry.service.worker.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenOver:
     """Partitions that are taken over; only the replay is left.
 
     Attributes:
@@ -64,17 +65,15 @@ class TakeOvers:
 
     Args:
         plan: the configuration of the process.
-        clock: wall and monotonic time.
         connections: its clients.
-        on_event: takes an event's name and fields, for the log.
+        context: time and the log.
     """
 
-    def __init__(self, plan: Plan, clock: Clock, connections: Connections, on_event: Callable[..., None]) -> None:
+    def __init__(self, plan: Plan, connections: Connections, context: Context) -> None:
         self._plan = plan
-        self._clock = clock
         self._connections = connections
-        self._on_event = on_event
-        self._shortfalls = Shortfalls(clock)
+        self._context = context
+        self._shortfalls = Shortfalls(context.clock)
         self._under_way: list[_UnderWay] = []
 
     @property
@@ -82,8 +81,27 @@ class TakeOvers:
         """The partitions whose take-over is under way."""
         return {place for one in self._under_way for place in one.places}
 
+    def prove(self, places: Sequence[Place]) -> None:
+        """Step 0: prove the membership by a plain commit; only then register our producers that are not registered.
+
+        Registering them fences the process that used their ids before, even one that still runs: with a static
+        instance's ids another process may have them by now.
+
+        Raises:
+            RetriableError: refused for now.
+            UsageError: a right is missing.
+            FatalError: a producer is lost.
+        """
+        try:
+            self._connections.membership.commit(proof_of(places))
+        except FatalError as error:
+            if (refusal := denial(error)) is None:
+                raise
+            raise refusal from error
+        self._plan.cluster.clients.at_once([one.renew for one in self._connections.transactors if not one.started])
+
     def begin(self, places: Sequence[Place], began_ms: int) -> None:
-        """Begin to take over partitions for which step 0 has proved the membership.
+        """Begin to take over partitions for which `prove` has succeeded.
 
         Args:
             places: partitions whose take-over is not under way.
@@ -91,8 +109,8 @@ class TakeOvers:
         """
         journal = Reader(
             self._plan.cluster,
-            lambda text: self._on_event("kafka_warning", reason=text),
-            watch=StallWatch(self._connections.offsets, self._clock),
+            self._context.warn,
+            watch=StallWatch(self._connections.offsets, self._context.clock),
         )
         geometry = {topic: intake.geometry for topic, intake in self._plan.intakes.items()}
         take_over = TakeOver(
@@ -103,12 +121,12 @@ class TakeOvers:
             journal,
             Identity(self._connections.writer, self._connections.former, geometry),
             partial(fence, self._plan.cluster),
-            self._clock,
-            self._on_event,
+            self._context.clock,
+            self._context.on_event,
         )
         self._under_way.append(_UnderWay(places, began_ms, take_over, journal, take_over.run(places)))
 
-    def turn(self) -> Iterator[Taken | TakeOverRefused]:
+    def turn(self) -> Iterator[TakenOver | TakeOverRefused]:
         """Read one part for each take-over; yield each one that is complete or refused, at once.
 
         Raises:
@@ -129,7 +147,7 @@ class TakeOvers:
                 yield TakeOverRefused(one.places, error)
                 continue
             if recovered is not None:
-                yield Taken(recovered, self._clock.monotonic_ms() - one.began_ms)
+                yield TakenOver(recovered, self._context.clock.monotonic_ms() - one.began_ms)
 
     def _go_on(self, one: _UnderWay) -> dict[Place, Recovered] | None:
         is_over = True
@@ -154,7 +172,7 @@ class TakeOvers:
         try:
             one.take_over.release(places)
         except BrokerError as error:
-            self._on_event("not_released", reason=str(error))
+            self._context.on_event("not_released", reason=str(error))
 
     def forget(self, places: Collection[Place]) -> None:
         """Drop the take-overs that include any of these partitions; their other partitions must begin again, too."""

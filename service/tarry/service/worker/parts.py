@@ -1,0 +1,109 @@
+"""The parts of the loop, made in one place."""
+
+from dataclasses import dataclass
+
+from tarry.kafka.reader import Reader
+from tarry.kafka.settings import QUEUE_KBYTES
+from tarry.kafka.stall import StallWatch
+from tarry.kafka.transaction import Transactor
+from tarry.service.worker.connections import Connections, GroupProducer
+from tarry.service.worker.context import Context
+from tarry.service.worker.draining import Draining
+from tarry.service.worker.filing import Filer
+from tarry.service.worker.firing import Firing
+from tarry.service.worker.letters import LetterWriter
+from tarry.service.worker.maintenance import Maintenance
+from tarry.service.worker.parking import Parking
+from tarry.service.worker.plan import Plan
+from tarry.service.worker.publishing import Publishing
+from tarry.service.worker.reading import Reading
+from tarry.service.worker.rereading import Rereading
+from tarry.service.worker.steady_clock import SteadyClock
+from tarry.service.worker.targets import Targets
+
+DRAIN_QUEUE_KBYTES = 16_384
+"""How much the client library fetches ahead from buckets."""
+
+METADATA_TIMEOUT_S = 5.0
+"""How long the loop waits for the metadata of a target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the loop, in the order of a turn.
+
+    Attributes:
+        reading: reads the intakes.
+        draining: closes, reads and empties buckets.
+        firing: delivers due messages, and commits checkpoints.
+        filer: files messages to buckets.
+        parking: delivers the messages of targets that are set apart.
+        letters: writes large dead letters.
+        maintenance: copies checkpoints and trims logs.
+        publishing: publishes what the intakes accept.
+    """
+
+    reading: Reading
+    draining: Draining
+    firing: Firing
+    filer: Filer
+    parking: Parking
+    letters: LetterWriter
+    maintenance: Maintenance
+    publishing: Publishing
+
+    @property
+    def side_transactions(self) -> tuple[Filer, Parking, LetterWriter]:
+        """Those that have producers of their own, beside the firing producer."""
+        return self.filer, self.parking, self.letters
+
+
+def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context: Context) -> Parts:
+    """Make the parts of one process.
+
+    Args:
+        plan: the configuration of the process.
+        connections: its clients.
+        clock: the clock of the context.
+        context: time, the log and the metrics.
+    """
+
+    def new_reader(queue_kbytes: int = QUEUE_KBYTES) -> Reader:
+        return Reader(plan.cluster, context.warn, queue_kbytes, StallWatch(connections.offsets, clock))
+
+    def producer(transactor: Transactor) -> GroupProducer:
+        return GroupProducer(transactor, connections.membership)
+
+    clients, budget_bytes = plan.cluster.clients, plan.memory_budget_bytes
+    targets = Targets(
+        lambda topics: connections.topics.targets(topics, METADATA_TIMEOUT_S),
+        connections.others,
+        compresses=plan.cluster.compresses,
+    )
+    letters = LetterWriter(producer(connections.letters), clients, context)
+    rereading = Rereading(new_reader, budget_bytes)
+    parking = Parking(producer(connections.parking), clients, targets, letters, rereading, plan.most, context)
+    firing = Firing(producer(connections.firing), targets, parking, letters, plan.most, plan.interval_ms, context)
+    filer = Filer(producer(connections.filing), clients, plan.most, context)
+    draining = Draining(
+        connections.offsets,
+        connections.membership,
+        lambda: new_reader(DRAIN_QUEUE_KBYTES),
+        filer,
+        lambda states: firing.commit_rest(states, released=False),
+        budget_bytes,
+        context,
+    )
+    maintenance = Maintenance(
+        connections.offsets,
+        {topic: intake.keep_ms for topic, intake in plan.intakes.items()},
+        lambda intakes: connections.origins.ask({topic: plan.intakes[topic].geometry for topic in intakes}),
+        lambda states, summed_up: firing.commit_rest(states, released=False, summed_up=summed_up),
+        lambda: not any(one.is_open for one in (filer, parking, letters)),
+        plan.sum_up_after,
+        context,
+    )
+    reading = Reading(connections.reader, plan.intakes, budget_bytes, clock, context)
+    policies = {topic: intake.reader.policy for topic, intake in plan.intakes.items()}
+    publishing = Publishing(plan.cluster, plan.name, policies, context)
+    return Parts(reading, draining, firing, filer, parking, letters, maintenance, publishing)
