@@ -3,8 +3,8 @@
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,15 +14,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tarry.client.dedup import DeliveredMessage
+from tarry.client.dedup import DeliveredMessage, PostgresSink
 from tarry.client.dedup.loop import Loop
 from tarry.client.dedup.store import Store, TakenOverError
 from tarry.client.dedup.tables import Tables
-from tarry.client.retry.takeover import Begin
+from tarry.client.group_consumer import Begin, GroupClients
 from tarry.errors import UsageError
-from tarry.kafka.membership import Membership
-from tarry.kafka.offsets import Offsets
-from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
 from tarry.testing import FakeBroker, ManualClock
 from tarry.testing import Step as Request
@@ -61,6 +58,19 @@ def wait_read(database: Postgres, config: SinkConfig, count: int) -> None:
 def assert_written_once(database: Postgres, config: SinkConfig, sent: dict[str, bytes]) -> None:
     written = database.rows("SELECT id, value FROM rows WHERE sink = %s", config.group)
     assert sorted(written) == sorted(sent.items())
+
+
+@contextmanager
+def running(sink: PostgresSink) -> Iterator[None]:
+    """Run a sink in a thread; at the end of the block it is stopped."""
+    thread = threading.Thread(target=sink.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        sink.stop()
+        thread.join(30)
+    assert not thread.is_alive()
 
 
 @pytest.mark.some_of("group_protocol")
@@ -155,21 +165,14 @@ def test_a_database_that_is_killed_in_mid_transaction_is_waited_for(
             database.kill()
             killed.set()
 
-    sink = sink_of(config, write)
-    thread = threading.Thread(target=sink.run)
-    thread.start()
-    try:
+    with running(sink_of(config, write)):
         assert killed.wait(WITHIN_S)
         database.start()
         wait_written(database, config, 200)
-    finally:
-        sink.stop()
-        thread.join(30)
-    assert not thread.is_alive()
     assert_written_once(database, config, sent)
 
 
-def test_what_the_application_raises_ends_the_sink_and_nothing_of_the_batch_is_written(
+def test_an_exception_of_the_application_ends_the_sink_and_nothing_of_the_batch_is_written(
     database: Postgres, config: SinkConfig
 ) -> None:
     send(config.bootstrap, config.topic, 10)
@@ -198,18 +201,11 @@ def test_a_database_that_is_away_at_the_start_is_waited_for(
         if event == "take_over_refused":
             refusals.append(fields["reason"])
 
-    sink = sink_of(config, partial(write_rows, config.group), on_event=tell)
-    thread = threading.Thread(target=sink.run)
-    thread.start()
-    try:
+    with running(sink_of(config, partial(write_rows, config.group), on_event=tell)):
         wait_until(lambda: len(refusals) >= 2, "it is refused, and tries again", WITHIN_S)
         assert refusals[0].startswith("the database is unreachable or aborted the transaction: ")
         database.start()
         wait_written(database, config, 50)
-    finally:
-        sink.stop()
-        thread.join(30)
-    assert not thread.is_alive()
     assert_written_once(database, config, sent)
 
 
@@ -338,15 +334,14 @@ class Member:
 
     def __init__(self, broker: FakeBroker, clock: ManualClock, process: str, store: Store, hook: Any = None) -> None:
         cluster = Cluster("fake", {}, broker.clients(process, hook))
-        offsets = Offsets(cluster.clients.admin(cluster.admin()), "group", cluster)
-        membership = Membership(cluster.clients, cluster.member("group", "classic", None), [PLACE[0]], print)
         self.events: list[str] = []
 
         def note(event: str, **_fields: Any) -> None:
             self.events.append(event)
 
-        self._loop = Loop(membership, Reader(cluster, print), offsets, store, Begin.EARLIEST, 10, clock, note)
-        membership.join(self._loop)
+        clients = GroupClients(cluster, cluster.member("group", "classic", None), [PLACE[0]], note)
+        self._loop = Loop(clients, store, Begin.EARLIEST, 10, clock, note)
+        clients.membership.join(self._loop)
 
     def turn_until(self, holds: Callable[[], bool]) -> None:
         for _ in range(2_000):
@@ -356,7 +351,7 @@ class Member:
         raise AssertionError(f"it does not come to that: {self.events}")
 
 
-def test_who_wakes_before_a_take_over_shuts_nobody_out_who_has_the_partitions_by_now(
+def test_a_process_that_wakes_before_its_take_over_does_not_fence_the_present_owner(
     database: Postgres, make_store: Any
 ) -> None:
     clock = ManualClock()

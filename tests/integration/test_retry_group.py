@@ -2,14 +2,17 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, ConsumerGroupState, Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._group import ConsumerGroupDescription
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.client.retry import HandlerTransaction, RetryingConsumer, RetryMessage
-from tarry.client.retry.session import LOOK_FOR_TOPICS_MS
+from tarry.client.retry.halves import WHOLE_WITHIN_MS
+from tarry.client.retry.session import Session
 from tests.support.brokers import wait_until
 from tests.support.topics import read_topic
 
@@ -27,37 +30,88 @@ def send(bootstrap: str, topic: str, *values: bytes) -> None:
     assert producer.flush(30) == 0
 
 
+def delete(admin: AdminClient, topic: str) -> None:
+    """Delete a topic: it stands for a broker that does not know yet a topic that another one has just created."""
+    admin.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "it is gone")
+
+
+def described(admin: AdminClient, group: str) -> ConsumerGroupDescription:
+    found: ConsumerGroupDescription = admin.describe_consumer_groups([group])[group].result(30)
+    return found
+
+
+def assigned_topics(admin: AdminClient, group: str) -> set[str]:
+    """The topics that the group has assigned; empty during a rebalance."""
+    found = described(admin, group)
+    if found.state is not ConsumerGroupState.STABLE:
+        return set()
+    return {place.topic for member in found.members for place in member.assignment.topic_partitions}
+
+
+def turn_until_whole(session: Session) -> None:
+    def is_whole() -> bool:
+        session.turn()
+        return sorted(session.loop.owned) == [0, 1]
+
+    wait_until(is_whole, "it has both halves of its partitions", WHOLE_WITHIN_MS / 1000 + 15)
+
+
 def test_a_member_that_joined_before_its_topics_were_known_gets_them_soon(
     bootstrap: str, unique_name: Callable[[str], str]
 ) -> None:
-    topic = unique_name("tasks")
+    topic, group = unique_name("tasks"), unique_name("group")
     intake = f"{topic}.in"
     make(bootstrap, topic, intake)
-    consumer = RetryingConsumer(bootstrap, topic, "group", lambda _message, _transaction: None, intake=intake)
+    consumer = RetryingConsumer(bootstrap, topic, group, lambda _message, _transaction: None, intake=intake)
     session = consumer.join()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     try:
-        # It stands for a broker that does not know yet what another one has just made.
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.delete_topics([consumer.names.retry])[consumer.names.retry].result(30)
-        wait_until(lambda: consumer.names.retry not in admin.list_topics(timeout=10).topics, "it is gone")
-        serves = [0]
+        delete(admin, consumer.names.retry)
 
-        def is_joined_without() -> bool:
+        def has_joined_without() -> bool:
             session.turn()
-            serves[0] += 1
-            return serves[0] > 60
+            return assigned_topics(admin, group) == {topic}
 
-        wait_until(is_joined_without, "the group has settled", 30.0)
+        wait_until(has_joined_without, "the group has assigned the other topic only", 30.0)
         assert session.loop.owned == {}, "half of its topics is not there"
         make(bootstrap, consumer.names.retry)
-
-        def is_whole() -> bool:
-            session.turn()
-            return sorted(session.loop.owned) == [0, 1]
-
-        wait_until(is_whole, "it has both halves of its partitions", LOOK_FOR_TOPICS_MS / 1000 + 15)
+        turn_until_whole(session)
     finally:
         session.abandon()
+
+
+def test_a_leader_that_knew_its_topics_before_the_coordinator_did_gets_them_soon(
+    bootstrap: str, unique_name: Callable[[str], str]
+) -> None:
+    topic, group = unique_name("tasks"), unique_name("group")
+    intake = f"{topic}.in"
+    make(bootstrap, topic, intake)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    # While this member does not poll, it does not give up its partitions, and nobody else can join.
+    first = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "partition.assignment.strategy": "range"})
+    with ExitStack() as until_the_end:
+        with closing(first):
+            first.subscribe([topic], on_revoke=lambda _first, _places: None)
+
+            def is_alone() -> bool:
+                first.poll(0)
+                return assigned_topics(admin, group) == {topic}
+
+            wait_until(is_alone, "the first member has joined", 30.0)
+            consumer = RetryingConsumer(bootstrap, topic, group, lambda _message, _transaction: None, intake=intake)
+            session = consumer.join()
+            until_the_end.callback(session.abandon)
+            wait_until(lambda: len(described(admin, group).members) == 2, "it has found its topics, and joins", 30.0)
+            delete(admin, consumer.names.retry)
+
+        def leads() -> bool:
+            session.turn()
+            return assigned_topics(admin, group) == {topic}
+
+        wait_until(leads, "it leads the group, and has assigned the other topic only", 30.0)
+        make(bootstrap, consumer.names.retry)
+        turn_until_whole(session)
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])

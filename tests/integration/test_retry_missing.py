@@ -11,15 +11,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tarry.client.group_consumer import GroupClients
 from tarry.client.retry.core.journey import Journey
 from tarry.client.retry.core.key_queue import Ticket
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.missing import SERVE_EVERY, Head, Missing
 from tarry.clock import SystemClock
 from tarry.headers import TARGET
-from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import RESULTS, TopicAdmin
+from tarry.kafka.topics import RESULTS
 
 KEY = b"k"
 HOUR_MS = 3_600_000
@@ -40,11 +40,8 @@ class Place:
         )
         for future in made.values():
             future.result(30)
-        client = cluster.clients.admin(cluster.admin())
-        offsets = Offsets(client, "tests", cluster)
-        self.missing = Missing(
-            cluster, self.names, TopicAdmin(client), offsets, SystemClock(), after_ms=0, longest_ms=0, on_event=_refuse
-        )
+        clients = GroupClients(cluster, cluster.member("tests", "classic", None), [], _refuse)
+        self.missing = Missing(clients, self.names, SystemClock(), after_ms=0, longest_ms=0, on_event=_refuse)
         self.served = 0
 
     def lost(self, number: int, outcome: str, ago_ms: int, target: str | None = None, *, is_told: bool = True) -> Head:
@@ -72,7 +69,7 @@ class Place:
         return KEY, ticket
 
     def find(self, *heads: Head, ago_ms: int = 1_000) -> list[tuple[bytes | None, str]]:
-        """What is found of heads that can have been sent off so long ago at the earliest."""
+        """Look for heads that were sent at most this long ago; return those that are found."""
         wanted = dict.fromkeys(heads, self.now_ms - ago_ms)
         return [(record.value, why) for record, why in self.missing.find(wanted, self._serve)]
 
@@ -90,7 +87,7 @@ def place(bootstrap: str, unique_name: Callable[[str], str]) -> Place:
 
 
 @pytest.mark.parametrize("outcome", ["dead", "cancelled"])
-def test_what_will_never_come_is_found_as_often_as_it_is_looked_for(place: Place, outcome: str) -> None:
+def test_a_message_that_never_comes_is_found_by_each_look(place: Place, outcome: str) -> None:
     head = place.lost(1, outcome, 500)
     fired = place.lost(2, "fired", 500)
     another = place.lost(3, outcome, 500, target="elsewhere")
@@ -99,13 +96,13 @@ def test_what_will_never_come_is_found_as_often_as_it_is_looked_for(place: Place
     assert place.find(head) == found, "whoever asked may not have got it written"
 
 
-def test_what_the_intake_refused_for_its_target_is_found_though_the_result_names_none(place: Place) -> None:
+def test_a_message_refused_for_its_target_is_found_although_its_result_names_no_target(place: Place) -> None:
     head = place.lost(1, "dead", 500, is_told=False)
     another = place.lost(2, "dead", 500, target="elsewhere", is_told=False)
     assert place.find(head, another) == [(b"1", "dead target-not-allowed")]
 
 
-def test_what_comes_after_a_look_is_found_by_the_next_one(place: Place) -> None:
+def test_a_result_written_after_a_look_is_found_by_the_next_look(place: Place) -> None:
     first, second = (KEY, Ticket(7, 1)), (KEY, Ticket(7, 2))
     assert place.find(first) == []
     assert place.lost(1, "dead", 0) == first
@@ -114,7 +111,7 @@ def test_what_comes_after_a_look_is_found_by_the_next_one(place: Place) -> None:
     assert place.find(second) == [(b"2", "dead so it was")]
 
 
-def test_one_that_was_lost_long_before_its_turn_is_found_further_back(place: Place) -> None:
+def test_a_head_that_was_lost_long_before_its_turn_is_found_further_back(place: Place) -> None:
     head = place.lost(1, "dead", 10 * HOUR_MS)
     place.lost(2, "fired", 0)
     looks = 1

@@ -13,7 +13,9 @@ from tests.support.brokers import wait_until
 _NOWHERE = "127.0.0.1:1"
 
 
-def test_what_was_sent_where_nobody_seemed_to_answer_has_its_own_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_sent_before_the_cluster_was_found_unreachable_gets_its_own_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def send() -> None:
         async with AsyncDelayedProducer(_NOWHERE, "in", {"test.mock.num.brokers": 1}) as producer:
             connection = producer._connection
@@ -32,7 +34,7 @@ def test_what_was_sent_where_nobody_seemed_to_answer_has_its_own_report(monkeypa
         asyncio.run(send())
 
 
-def test_where_nobody_answers_who_waits_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_no_broker_answers_waiting_calls_fail_with_that_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async def send() -> None:
         async with AsyncDelayedProducer(_NOWHERE, "in") as producer:
 
@@ -58,7 +60,7 @@ def test_an_intake_that_is_missing_is_told_as_such(timeout_s: float, topic_ms: i
     assert type(failure.value) is BrokerError
 
 
-def test_an_intake_that_is_missing_is_told_as_such_to_who_cancels() -> None:
+def test_a_cancel_to_a_missing_intake_reports_that_it_is_missing() -> None:
     async def cancel() -> None:
         async with _to_missing_intake(2.5, 1_000) as producer:
             await producer.cancel("1.in.0.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21")
@@ -73,7 +75,7 @@ def _to_missing_intake(timeout_s: float, topic_ms: int) -> AsyncDelayedProducer:
 
 
 @pytest.mark.parametrize("timeout_s", [0.5, 2.0])
-def test_an_address_where_nobody_is_is_told_as_such_however_short_the_time(timeout_s: float) -> None:
+def test_an_address_without_a_broker_is_reported_as_such_even_with_a_short_timeout(timeout_s: float) -> None:
     async def send() -> None:
         async with AsyncDelayedProducer(_NOWHERE, "in", timeout_s=timeout_s) as producer:
             await producer.send("orders", b"1", delay=timedelta(0))
@@ -82,7 +84,7 @@ def test_an_address_where_nobody_is_is_told_as_such_however_short_the_time(timeo
         asyncio.run(send())
 
 
-def test_who_waits_is_told_before_it_is_asked_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_calls_fail_before_the_cluster_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = 0
     is_asked_again = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What the faces of the client refuse at once, before there is any broker."""
+"""Arguments that the clients refuse at once, without a broker."""
 
 import asyncio
 from collections.abc import Callable
@@ -59,7 +59,7 @@ def test_a_handle_of_another_topic_is_refused(face: Callable[[Any], None], handl
 
 @FACES
 @pytest.mark.parametrize("handle", [None, 5, b"1.tarry.delayed.0.1767225600000." + ID.encode(), {}, "none"], ids=repr)
-def test_what_is_no_handle_is_refused(face: Callable[[Any], None], handle: Any) -> None:
+def test_a_malformed_handle_is_refused(face: Callable[[Any], None], handle: Any) -> None:
     with pytest.raises(HeaderError, match=r"not a handle|neither a Handle nor text"):
         face(handle)
 

@@ -1,4 +1,4 @@
-"""What a forked process inherits of clients is kept in it: to drop it can end that process, or hold it up for ever."""
+"""A forked process keeps inherited clients: dropping one can end the process, or block it permanently."""
 
 import subprocess
 import sys
@@ -79,7 +79,7 @@ def test_a_consumer_that_is_kept_does_no_harm_in_a_forked_process() -> None:
 
 
 def test_a_consumer_that_is_dropped_ends_a_forked_process_or_holds_it_up() -> None:
-    """Where this fails, the library has learned to be dropped there, and `tarry.client.forking` may keep less."""
+    """If this test fails, a newer library can be dropped there, and `tarry.client.forking` may keep less."""
     assert run(CONSUMER, "dropped") != ["0"]
 
 

@@ -95,7 +95,7 @@ def test_without_an_id_each_message_gets_its_own() -> None:
         *[({"headers": {name: b"x"}}, f"headers: {name} is a request header") for name in sorted(REQUEST_HEADERS)],
     ],
 )
-def test_what_could_never_be_delivered_is_refused_in_one_line(fields: dict[str, Any], says: str) -> None:
+def test_an_undeliverable_message_is_refused_in_one_line(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(HeaderError, match=says) as refusal:
         to_record(_message(**fields), _NOW_MS)
     assert "\n" not in str(refusal.value)
@@ -162,7 +162,7 @@ def test_an_option_that_does_not_go_with_transactions_is_refused_where_one_is_ne
         producer.reschedule(handle, DelayedMessage("orders", b"v", delay=_SECOND))
 
 
-def test_what_is_no_message_is_refused_in_one_line() -> None:
+def test_a_malformed_message_is_refused_in_one_line() -> None:
     with pytest.raises(HeaderError, match="message: not a DelayedMessage: dict"):
         to_record({"target": "orders"}, _NOW_MS)  # type: ignore[arg-type]  # the case
 

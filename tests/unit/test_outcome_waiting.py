@@ -65,7 +65,7 @@ def _is_empty(fed: _Fed) -> bool:
     return (fed.pending.waiting, fed.pending.watched(), fed.pending.delayed()) == (0, 0, 0)
 
 
-def test_a_result_that_arrives_is_the_answer_of_all_who_wait_for_it(fed: _Fed) -> None:
+def test_a_result_answers_all_calls_that_wait_for_it(fed: _Fed) -> None:
     by_receipt, by_handle, other = fed.wait(RECEIPT), fed.wait(HANDLE), fed.wait(CANCEL)
     fed.feed(_value("fired"))
     assert by_receipt.result(5)["outcome"] == by_handle.result(5)["outcome"] == "fired"
@@ -145,7 +145,7 @@ def test_a_future_that_is_cancelled_waits_no_more(fed: _Fed) -> None:
     assert fed.pending.watched() == 0
 
 
-def test_a_failure_is_that_of_all_who_wait_and_of_all_who_come_later(fed: _Fed) -> None:
+def test_a_failure_fails_all_waiting_calls_and_all_later_ones(fed: _Fed) -> None:
     futures = [fed.wait(RECEIPT), fed.wait(HANDLE, 60)]
     fed.pending.fail(FatalError("gone"))
     fed.pending.fail(FatalError("closed"))
@@ -177,7 +177,7 @@ def test_nothing_is_missed_where_results_arrive_while_many_begin_to_wait(fed: _F
     wait_until(lambda: _is_empty(fed), "what its own second look completed is purged")
 
 
-def test_what_is_purged_leaves_nothing_under_any_key(fed: _Fed) -> None:
+def test_a_purge_leaves_no_entry_under_any_key(fed: _Fed) -> None:
     for number in range(3_000):
         fed.wait(Handle("in", 0, DUE_MS, f"{number:036d}"), 0.05)
     wait_until(lambda: fed.pending.waiting == 0, "all time-outs are over")
@@ -222,7 +222,7 @@ def _consume(*codes: int | None) -> list[int | None]:
     return [None if error is None else error.code() for error in errors]
 
 
-def test_what_the_client_gets_over_by_itself_is_passed_over() -> None:
+def test_an_error_that_the_client_recovers_from_is_ignored() -> None:
     assert _consume() == []
     end = KafkaError._PARTITION_EOF
     codes = (None, KafkaError._TRANSPORT, end, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._ALL_BROKERS_DOWN, None)
@@ -233,7 +233,7 @@ def test_what_the_client_gets_over_by_itself_is_passed_over() -> None:
     "code",
     [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._AUTO_OFFSET_RESET],
 )
-def test_what_nobody_gets_over_is_raised(code: int) -> None:
+def test_a_permanent_error_is_raised(code: int) -> None:
     with pytest.raises(BrokerError, match=r"could not read in\.results: .*why") as refusal:
         _consume(None, code)
     assert refusal.value.code == KafkaError(code).name()

@@ -19,7 +19,7 @@ SOURCE = "intake/3/17"
         ({"outcome": "dead", "target": None, "reason": "target-not-allowed"}, "dead target-not-allowed"),
     ],
 )
-def test_what_may_be_ours_is_looked_at(result: dict[str, object], why: str) -> None:
+def test_a_result_that_may_be_ours_is_examined(result: dict[str, object], why: str) -> None:
     assert lost_by(json.dumps(result | {"source": SOURCE}).encode(), NAMES) == Lost(("intake", 3), 17, why)
 
 
@@ -40,10 +40,10 @@ def test_what_may_be_ours_is_looked_at(result: dict[str, object], why: str) -> N
         {"outcome": "dead", "target": {}, "source": SOURCE},
     ],
 )
-def test_what_is_not_ours_or_no_result_is_passed_over(result: dict[str, object]) -> None:
+def test_results_of_others_and_records_that_are_no_results_are_ignored(result: dict[str, object]) -> None:
     assert lost_by(json.dumps(result).encode(), NAMES) is None
 
 
-def test_what_is_no_json_is_passed_over() -> None:
+def test_a_result_that_is_no_json_is_ignored() -> None:
     assert lost_by(b"{", NAMES) is None
     assert lost_by(None, NAMES) is None

@@ -14,20 +14,21 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from threading import Thread
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from uuid import UUID
 
-from tarry.client.connection import REPORTS_WITHIN_S, Connection, Options
-from tarry.client.pending import MAYBE_WRITTEN, Pending, ReceiptT
+from tarry.client.closing import AsyncClosing
+from tarry.client.connection import REPORTS_WITHIN_S, Connection, ProducerSettings
+from tarry.client.pending import MAYBE_WRITTEN, IntakeTopic, Pending, ReceiptT
 from tarry.client.receipt import CancelReceipt, DelayedMessage, MessageHeaders, Receipt, RescheduleReceipt
 from tarry.client.sending import is_empty, serve_reports
 from tarry.clock import Clock
 from tarry.errors import BrokerError, FatalError, RetriableError, UsageError
 from tarry.handle import Handle
+from tarry.kafka.settings import Options
 
 
-class AsyncDelayedProducer:
+class AsyncDelayedProducer(AsyncClosing):
     """Sends messages that the service delivers to their targets later; any number of sends may run concurrently.
 
     An asynchronous context manager: its exit waits until all sent messages are acknowledged. All its callers must be
@@ -71,16 +72,10 @@ class AsyncDelayedProducer:
         clock: Clock | None = None,
     ) -> None:
         self._reported: deque[Pending[Any]] = deque()
-        self._connection = Connection(
-            bootstrap_servers,
-            intake,
-            options,
-            tick_ms=tick_ms,
-            timeout_s=timeout_s,
-            transactional_id=transactional_id,
-            clock=clock,
-            on_report=self._reported.append,
+        settings = ProducerSettings(
+            bootstrap_servers, IntakeTopic(intake, tick_ms), options, timeout_s, transactional_id, clock
         )
+        self._connection = Connection(settings, self._reported.append)
         self._transactions = ThreadPoolExecutor(1, "tarry-transactions")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[Pending[Any], asyncio.Future[None]] = {}
@@ -131,17 +126,6 @@ class AsyncDelayedProducer:
         self._is_closed = True
         if self._end is not None and not self._connection.origin.is_forked:
             await asyncio.shield(self._end)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def _acknowledged(self, hand_over: Callable[[], Pending[ReceiptT]]) -> ReceiptT:
         """Hand over a record when it is its turn, and wait for its delivery report."""

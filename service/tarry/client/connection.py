@@ -5,21 +5,20 @@ overtakes. They use the Java clients' partitioner, so that a key has the same pa
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tarry.client.forking import Origin, keep_in_children
-from tarry.client.pending import Intake, Pending, refusal
+from tarry.client.forking import CreatingProcess, keep_in_children
+from tarry.client.pending import IntakeTopic, Pending, refusal
 from tarry.client.rescheduling import Rescheduler
 from tarry.client.sending import Sender
 from tarry.clock import Clock, SystemClock
 from tarry.errors import BrokerError, ConfigError, RetriableError
 from tarry.kafka.contact import WITHIN_S, Contact
 from tarry.kafka.errors import error_of, producer_errors
-from tarry.kafka.settings import Cluster
-
-Options = Mapping[str, str | int | float | bool]
+from tarry.kafka.settings import Cluster, Options
 
 _LONGEST_S = 2_000_000.0
 """The upper bound of `timeout_s`: librdkafka's time-outs are 32-bit numbers of milliseconds."""
@@ -49,52 +48,60 @@ _OTHER_NAMES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """The arguments of a delayed producer.
+
+    Attributes:
+        bootstrap_servers: `HOST:PORT`, several separated by commas.
+        intake: where messages go.
+        options: librdkafka properties, for example for security.
+        timeout_s: how long to wait for an acknowledgement, in seconds.
+        transactional_id: for the rescheduling transactions; None: a random one.
+        clock: gives the timestamps of the records; None: the machine's.
+
+    Raises:
+        ConfigError: `timeout_s` or `transactional_id` is invalid.
+    """
+
+    bootstrap_servers: str
+    intake: IntakeTopic
+    options: Options | None
+    timeout_s: float
+    transactional_id: str | None
+    clock: Clock | None
+
+    def __post_init__(self) -> None:
+        limit_s, id_ = self.timeout_s, self.transactional_id
+        if isinstance(limit_s, bool) or not isinstance(limit_s, int | float) or not 0 < limit_s < _LONGEST_S:
+            raise ConfigError(f"timeout_s: must be a number of seconds greater than 0: {limit_s!r}")
+        if id_ is not None and (not isinstance(id_, str) or not id_):
+            raise ConfigError(f"transactional_id: must be non-empty text or None: {id_!r}")
+
+
 class Connection:
     """A Kafka producer, with the sender and the rescheduler that use the same settings.
 
     Args:
-        bootstrap_servers: `HOST:PORT`, several separated by commas.
-        intake: the topic of an intake without a fixed delay.
-        options: librdkafka properties, for example for security.
-        tick_ms: the service's `wheel.tick_ms`.
-        timeout_s: how long to wait for an acknowledgement, in seconds.
-        transactional_id: for the rescheduling transactions; None: a random one.
-        clock: gives the timestamps of the records.
+        settings: the arguments of the delayed producer.
         on_report: called with each record that has its delivery report, in the thread that polls. None: no call, and
             the sender checks by itself that the cluster answers, before the first record.
 
     Raises:
-        HeaderError: `intake` is not a legal topic name.
         ConfigError: an option would break a guarantee, or librdkafka does not know it.
     """
 
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        intake: str,
-        options: Options | None,
-        *,
-        tick_ms: int,
-        timeout_s: float,
-        transactional_id: str | None,
-        clock: Clock | None,
-        on_report: Callable[[Pending[Any]], None] | None = None,
-    ) -> None:
-        checked = Intake(intake, tick_ms)
-        self._intake = intake
-        clock = clock or SystemClock()
-        if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < _LONGEST_S:
-            raise ConfigError(f"timeout_s: must be a number of seconds greater than 0: {timeout_s!r}")
-        if transactional_id is not None and (not isinstance(transactional_id, str) or not transactional_id):
-            raise ConfigError(f"transactional_id: must be non-empty text or None: {transactional_id!r}")
-        cluster = Cluster(bootstrap_servers, _checked(options))
-        self._contact = Contact(bootstrap_servers, SystemClock())
+    def __init__(self, settings: ProducerSettings, on_report: Callable[[Pending[Any]], None] | None = None) -> None:
+        intake, timeout_s, clock = settings.intake, settings.timeout_s, settings.clock or SystemClock()
+        cluster = Cluster(settings.bootstrap_servers, _checked(settings.options))
+        self._intake = intake.topic
+        self._contact = Contact(cluster.bootstrap_servers, SystemClock())
         self.producer = _producer(cluster, timeout_s, self._contact)
         # With `on_report` (asyncio) a call must not block: the reports thread calls `reach` instead.
         reach = self.reach if on_report is None else lambda: None
-        self.sender = Sender(self.producer, checked, clock, on_report=on_report, reach=reach)
-        self.rescheduler = Rescheduler(cluster, checked, transactional_id, timeout_s, clock, self.reach)
-        self.origin = Origin()
+        self.sender = Sender(self.producer, intake, clock, on_report=on_report, reach=reach)
+        self.rescheduler = Rescheduler(cluster, intake, settings.transactional_id, timeout_s, clock, self.reach)
+        self.origin = CreatingProcess()
         self.timeout_s = timeout_s
         keep_in_children(self)
 

@@ -15,27 +15,26 @@ A write ends in one of three ways:
 """
 
 import uuid
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType, TracebackType
-from typing import NoReturn, Self
+from collections.abc import Iterable
+from typing import NoReturn
 
 from confluent_kafka import KafkaError
 
-from tarry.client.exclusive_log import LogEnd, PartitionLog
+from tarry.client.closing import Closing
+from tarry.client.exclusive_log import LogEnd, LogTail
 from tarry.client.exclusive_record import LastRecord, SourceRecord, to_wire
 from tarry.client.exclusive_transaction import WriteTransactor, not_there
-from tarry.client.forking import Origin, keep_in_children
+from tarry.client.forking import CreatingProcess, keep_in_children
 from tarry.clock import Clock, SystemClock
 from tarry.errors import BrokerError, ConfigError, FencedError, HeaderError, UndecidedError, UsageError
 from tarry.headers import is_legal_topic
 from tarry.kafka.clients import LIBRARY, Clients
 from tarry.kafka.patience import patiently
-from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS, Cluster
+from tarry.kafka.settings import NO_OPTIONS, TRANSACTION_TIMEOUT_MS, Cluster, Options
 from tarry.units import shown
 
 __all__ = ["ExclusiveWriter", "LastRecord", "SourceRecord"]
 
-_NO_OPTIONS: Mapping[str, str | int | float | bool] = MappingProxyType({})
 
 _FENCED = frozenset(
     KafkaError(code).name()
@@ -43,7 +42,7 @@ _FENCED = frozenset(
 )
 
 
-class ExclusiveWriter:
+class ExclusiveWriter(Closing):
     """Writes to one partition, as its only writer.
 
     A context manager; not thread-safe. Call `resume` first: it fences earlier writers, and returns where to continue.
@@ -76,7 +75,7 @@ class ExclusiveWriter:
         bootstrap_servers: str,
         topic: str,
         partition: int = 0,
-        options: Mapping[str, str | int | float | bool] = _NO_OPTIONS,
+        options: Options = NO_OPTIONS,
         *,
         transactional_id: str | None = None,
         timeout_s: float = 15.0,
@@ -99,7 +98,7 @@ class ExclusiveWriter:
         cluster, place = Cluster(bootstrap_servers, options, clients), (topic, partition)
         name = transactional_id or f"tarry-writer-{topic}-{partition}"
         self._transactor = WriteTransactor(cluster, name, place, timeout_s, self._clock)
-        self._log = PartitionLog(cluster, place, self._clock)
+        self._log = LogTail(cluster, place, self._clock)
         self._name = uuid.uuid4().hex[:16]
         self._writes = 0
         self._known: LogEnd | None = None
@@ -107,7 +106,7 @@ class ExclusiveWriter:
         self._fenced_by = ""
         """Why this writer may not write any more; empty while it may."""
         self._closed = False
-        self._origin = Origin()
+        self._origin = CreatingProcess()
         keep_in_children(self)
 
     def clients(self) -> list[object]:
@@ -199,17 +198,6 @@ class ExclusiveWriter:
             self._closed = True
             self._transactor.close()
             self._log.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _settle(self, before: LogEnd, tag: str, cause: BrokerError) -> LastRecord:
         """Find out whether a write succeeded whose commit and abort are both unconfirmed.

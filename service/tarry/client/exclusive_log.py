@@ -38,7 +38,7 @@ class LogEnd:
     end: int
 
 
-class PartitionLog:
+class LogTail:
     """Looks at the end of a partition's log.
 
     Args:

@@ -8,21 +8,19 @@ Each has two headers besides the application's own:
   not by the position, because several records may have the same position.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from confluent_kafka import Message
 
-from tarry.client.record import to_bytes
+from tarry.client.receipt import MessageHeaders
+from tarry.client.record import to_bytes, to_headers
 from tarry.errors import HeaderError
 from tarry.kafka.record_headers import headers_of
-from tarry.units import shown
+from tarry.kafka.transaction import ProducedHeaders
 
 POSITION: Final = "tarry-position"
 WRITER: Final = "tarry-writer"
-
-SourceHeaders = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class SourceRecord:
     position: str | bytes
     value: str | bytes | None
     key: str | bytes | None = None
-    headers: SourceHeaders = ()
+    headers: MessageHeaders = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class WireRecord:
     position: bytes
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, str | bytes | None]]
+    headers: ProducedHeaders
 
 
 def to_wire(record: SourceRecord, writer: str) -> WireRecord:
@@ -80,13 +78,11 @@ def to_wire(record: SourceRecord, writer: str) -> WireRecord:
     position = to_bytes(record.position, "position")
     if position is None:
         raise HeaderError("position: must be text or bytes")
-    own = list(record.headers.items() if isinstance(record.headers, Mapping) else record.headers)
-    headers: list[tuple[str, str | bytes | None]] = []
-    for name, value in own:
+    own = to_headers(record.headers)
+    for name, _ in own:
         if name in {POSITION, WRITER}:
             raise HeaderError(f"headers: {name} is reserved for the writer")
-        headers.append((name, to_bytes(value, f"headers: {shown(name)}")))
-    headers += [(POSITION, position), (WRITER, writer.encode())]
+    headers: ProducedHeaders = [*own, (POSITION, position), (WRITER, writer.encode())]
     return WireRecord(position, to_bytes(record.key, "key"), to_bytes(record.value, "value"), headers)
 
 

@@ -29,7 +29,7 @@ class HasClients(Protocol):
         ...
 
 
-class Origin:
+class CreatingProcess:
     """The process in which an object was created."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class IntakeTopic:
     """The intake that messages are sent to.
 
     Args:
@@ -43,6 +43,19 @@ class Intake:
         to_topic(self.topic, "intake")
         if not isinstance(self.tick_ms, int) or self.tick_ms < 1:
             raise ConfigError(f"tick_ms: must be a whole number, at least 1: {self.tick_ms!r}")
+
+    def receipt(self, record: IntakeRecord, timestamp_ms: int, partition: int, offset: int) -> Receipt:
+        """Return the receipt of a message that the intake holds.
+
+        Args:
+            record: the message's record.
+            timestamp_ms: the record's timestamp, epoch milliseconds.
+            partition: its partition.
+            offset: its offset.
+        """
+        due_ms = record.due_ms(timestamp_ms, self.tick_ms)
+        handle = Handle(self.topic, partition, due_ms, record.id)
+        return Receipt(record.id, handle, _EPOCH + timedelta(milliseconds=due_ms), offset)
 
 
 class Pending(ABC, Generic[ReceiptT]):
@@ -128,7 +141,7 @@ class PendingMessage(Pending[Receipt]):
 
     __slots__ = ("_intake", "_record")
 
-    def __init__(self, intake: Intake, record: IntakeRecord, timestamp_ms: int) -> None:
+    def __init__(self, intake: IntakeTopic, record: IntakeRecord, timestamp_ms: int) -> None:
         super().__init__(intake.topic, timestamp_ms)
         self._intake = intake
         self._record = record
@@ -139,13 +152,7 @@ class PendingMessage(Pending[Receipt]):
         return self._record.id
 
     def _receipt(self) -> Receipt:
-        due_ms = self._record.due_ms(self.timestamp_ms, self._intake.tick_ms)
-        return Receipt(
-            id=self._record.id,
-            handle=Handle(self._intake.topic, self.partition, due_ms, self._record.id),
-            due=_EPOCH + timedelta(milliseconds=due_ms),
-            offset=self.offset,
-        )
+        return self._intake.receipt(self._record, self.timestamp_ms, self.partition, self.offset)
 
 
 class PendingCancel(Pending[CancelReceipt]):

@@ -8,22 +8,21 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
-from types import TracebackType
-from typing import Self
 from uuid import UUID
 
-from tarry.client.connection import REPORTS_WITHIN_S, WINDOW, Connection, Options
-from tarry.client.forking import Origin, close_before_forks
-from tarry.client.pending import MAYBE_WRITTEN, Pending, PendingMessage, ReceiptT
+from tarry.client.closing import Closing
+from tarry.client.connection import REPORTS_WITHIN_S, WINDOW, Connection, ProducerSettings
+from tarry.client.forking import CreatingProcess, close_before_forks
+from tarry.client.pending import MAYBE_WRITTEN, IntakeTopic, Pending, PendingMessage, ReceiptT
 from tarry.client.receipt import CancelReceipt, DelayedMessage, MessageHeaders, Receipt, RescheduleReceipt
 from tarry.client.sending import POLL_S, Wait, serve_reports, with_room
 from tarry.clock import Clock
 from tarry.errors import FatalError, RetriableError, UsageError
 from tarry.handle import Handle
+from tarry.kafka.settings import Options
 
 
-class DelayedProducer:
+class DelayedProducer(Closing):
     """Sends messages that the service delivers to their targets later.
 
     A context manager: its exit waits until all sent messages are acknowledged. Not thread-safe: only one thread may
@@ -61,21 +60,12 @@ class DelayedProducer:
         transactional_id: str | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._intake = intake
-        self._has_id = transactional_id is not None
-        self._connect = partial(
-            Connection,
-            bootstrap_servers,
-            intake,
-            options,
-            tick_ms=tick_ms,
-            timeout_s=timeout_s,
-            transactional_id=transactional_id,
-            clock=clock,
+        self._settings = ProducerSettings(
+            bootstrap_servers, IntakeTopic(intake, tick_ms), options, timeout_s, transactional_id, clock
         )
-        self._connection: Connection | None = self._connect()
+        self._connection: Connection | None = Connection(self._settings)
         self._is_closed = False
-        self._origin = Origin()
+        self._origin = CreatingProcess()
         close_before_forks(self._close_unused)
 
     def send(
@@ -194,7 +184,7 @@ class DelayedProducer:
             BrokerError: Kafka refused; nothing was sent.
         """
         connection = self._open()
-        if self._has_id and self._origin.is_forked:
+        if self._settings.transactional_id is not None and self._origin.is_forked:
             raise UsageError("the transactional_id belongs to the parent process: create a producer in this one")
         return connection.rescheduler.reschedule(handle, message)
 
@@ -208,17 +198,6 @@ class DelayedProducer:
         connection, self._connection = self._connection, None
         if connection is not None and not connection.origin.is_forked:
             connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _close_unused(self) -> None:
         """Before a fork: close the connection if it was never used; the next call opens a new one."""
@@ -236,7 +215,8 @@ class DelayedProducer:
         while not pending.is_reported:
             wait = wait or self._wait()
             if wait.is_over:
-                raise RetriableError(f"could not send to {self._intake}: no delivery report in time; {MAYBE_WRITTEN}")
+                to = self._settings.intake.topic
+                raise RetriableError(f"could not send to {to}: no delivery report in time; {MAYBE_WRITTEN}")
             try:
                 self._serve_reports(POLL_S)
             except FatalError:
@@ -256,5 +236,5 @@ class DelayedProducer:
         if self._is_closed:
             raise FatalError("the producer is closed")
         if self._connection is None or self._connection.origin.is_forked:
-            self._connection = self._connect()
+            self._connection = Connection(self._settings)
         return self._connection

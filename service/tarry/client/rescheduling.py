@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from confluent_kafka import KafkaException
 
-from tarry.client.pending import Intake
+from tarry.client.pending import IntakeTopic
 from tarry.client.receipt import DelayedMessage, RescheduleReceipt
 from tarry.client.record import to_handle, to_record
 from tarry.client.sending import Sender
@@ -44,7 +44,7 @@ class Rescheduler:
     def __init__(
         self,
         cluster: Cluster,
-        intake: Intake,
+        intake: IntakeTopic,
         transactional_id: str | None,
         timeout_s: float,
         clock: Clock,

@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tarry.client.forking import Origin
-from tarry.client.pending import Intake, Pending, PendingCancel, PendingMessage, refusal
+from tarry.client.forking import CreatingProcess
+from tarry.client.pending import IntakeTopic, Pending, PendingCancel, PendingMessage, refusal
 from tarry.client.receipt import DelayedMessage
 from tarry.client.record import IntakeRecord, to_cancel, to_handle, to_record
 from tarry.clock import Clock, SystemClock
@@ -43,13 +43,13 @@ class Sender:
     def __init__(
         self,
         producer: Producer,
-        intake: Intake,
+        intake: IntakeTopic,
         clock: Clock,
         partition_of: Callable[[bytes | None], int] = by_partitioner,
         on_report: Callable[[Pending[Any]], None] | None = None,
         reach: Callable[[], None] = lambda: None,
     ) -> None:
-        self._origin = Origin()
+        self._origin = CreatingProcess()
         self._reach = reach
         self._producer = producer
         self._intake = intake

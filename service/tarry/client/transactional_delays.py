@@ -9,7 +9,7 @@ from uuid import UUID
 from confluent_kafka import KafkaException, Producer
 
 from tarry.client.forking import keep_in_children
-from tarry.client.pending import Intake, PendingCancel, PendingMessage, refusal
+from tarry.client.pending import IntakeTopic, PendingCancel, PendingMessage, refusal
 from tarry.client.receipt import DelayedMessage, MessageHeaders
 from tarry.client.sending import Sender, by_partitioner, with_room
 from tarry.clock import Clock, SystemClock
@@ -53,7 +53,7 @@ class TransactionalDelays:
         self._intake = intake
         self._partitions = 0
         keep_in_children(self)
-        self._sender = Sender(producer, Intake(intake, tick_ms), clock or SystemClock(), self._partition_of)
+        self._sender = Sender(producer, IntakeTopic(intake, tick_ms), clock or SystemClock(), self._partition_of)
 
     def send(
         self,

@@ -1,28 +1,20 @@
-"""The loop of a sink: polls the group, takes partitions over, reads a batch, and writes it in one SQL transaction.
+"""The loop of a sink: reads a batch, and writes it in one SQL transaction, with the offsets."""
 
-After any failure it drops its state in memory, and takes over all its partitions again from the stored offsets.
-"""
-
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Message
 
 from tarry.client.dedup.delivered import DeliveredMessage
 from tarry.client.dedup.store import Store, TakenOverError, UnavailableError
-from tarry.client.retry.takeover import Begin
+from tarry.client.events import OnEvent
+from tarry.client.group_consumer import RETRY_MS, Begin, GroupClients, GroupLoop
 from tarry.clock import Clock
-from tarry.errors import BrokerError, MembershipLostError, RejoinError, RetriableError
-from tarry.kafka.membership import Membership
-from tarry.kafka.offsets import Offsets
-from tarry.kafka.reader import Reader
+from tarry.errors import RejoinError, RetriableError
 from tarry.kafka.types import Place
 
 READ_WAIT_S = 0.05
 """How long a turn waits for messages, in seconds."""
-
-RETRY_MS = 100
-"""The wait after the first failure; it doubles with each further failure."""
 
 RETRY_MOST_MS = 5_000
 """The longest wait after a failure."""
@@ -46,13 +38,11 @@ class Owned:
     position: int
 
 
-class Loop:
+class Loop(GroupLoop):
     """One sink's loop; not thread-safe.
 
     Args:
-        membership: of this process in the group.
-        reader: reads messages.
-        offsets: sends requests about offsets to the brokers.
+        clients: of this process's membership in the group.
         store: the database.
         begin: where to begin in a partition without a stored offset.
         batch: the most messages of one transaction.
@@ -62,94 +52,47 @@ class Loop:
 
     def __init__(
         self,
-        membership: Membership,
-        reader: Reader,
-        offsets: Offsets,
+        clients: GroupClients,
         store: Store,
         begin: Begin,
         batch: int,
         clock: Clock,
-        on_event: Callable[..., None],
+        on_event: OnEvent,
     ) -> None:
-        self._membership = membership
-        self._reader = reader
-        self._offsets = offsets
+        super().__init__(clients, clock, on_event, retry_most_ms=RETRY_MOST_MS)
+        self._offsets = clients.offsets
         self._store = store
         self._begin = begin
         self._batch = batch
-        self._clock = clock
-        self._on_event = on_event
-        self._assigned: set[Place] = set()
         self._owned: dict[Place, Owned] = {}
-        self._retry_ms = RETRY_MS
-        self._retry_at_ms = 0
         self._store_ends_at_ms = 0
 
-    def turn(self) -> None:
-        """Run one turn.
-
-        Raises:
-            UsageError: a partition no longer holds the next offset.
-            MembershipLostError: this member has lost its place in the group permanently.
-            Exception: the exception of the application's function.
-        """
+    def _consume(self) -> None:
+        records, reached = self._reader.read(self._batch, READ_WAIT_S)
         try:
-            self._membership.poll()
-            self._take_over_assigned()
-            records, reached = self._reader.read(self._batch, READ_WAIT_S)
             self._take_in(records, reached)
-        except RejoinError as error:
-            self._on_event("rejoining", reason=str(error))
-            self.lost(list(self._assigned))
-            self._clock.sleep(RETRY_MS / 1_000)
-            self._membership.rejoin()
-        except MembershipLostError:
-            raise
         except TakenOverError as error:
-            self._on_event("fenced", reason=str(error))
-            self._begin_anew()
-        except (UnavailableError, BrokerError) as error:
-            self._on_event("begin_anew", reason=str(error))
-            self._begin_anew()
-
-    def abandon(self) -> None:
-        """Drop all partitions; messages that are not written will be read again."""
-        self._drop(list(self._owned))
-        self._assigned.clear()
+            self._begin_anew("fenced", error)
+        except UnavailableError as error:
+            self._begin_anew("begin_anew", error)
 
     # -- the group ----------------------------------------------------------------------------------------------------
-
-    def assigned(self, places: Sequence[Place]) -> None:
-        """Note an assignment; the next turn takes these partitions over."""
-        self._assigned.update(places)
 
     def revoked(self, places: Sequence[Place]) -> None:
         """Store the positions of these partitions, and drop them; all messages read from them are written."""
         try:
             self._store_ends(self._owned.keys() & places)
         except (UnavailableError, TakenOverError) as error:
-            self._on_event("ends_not_stored", reason=str(error))
-            self._begin_anew()  # also for the partitions that stay assigned: the connection may be lost
+            # also for the partitions that stay assigned: the connection may be lost
+            self._begin_anew("ends_not_stored", error)
         self.lost(places)
 
-    def lost(self, places: Sequence[Place]) -> None:
-        """Drop partitions: another member may own them already."""
-        self._assigned.difference_update(places)
-        self._drop([place for place in places if place in self._owned])
-
     def _drop(self, places: Collection[Place]) -> None:
-        if places:
-            self._reader.shut(places)
-            for place in places:
+        owned = self._owned.keys() & places
+        if owned:
+            self._reader.shut(owned)
+            for place in owned:
                 del self._owned[place]
-
-    def _begin_anew(self) -> None:
-        self._drop(list(self._owned))
-        self._back_off()
-
-    def _back_off(self) -> None:
-        self._retry_at_ms = self._clock.monotonic_ms() + self._retry_ms
-        self._retry_ms = min(2 * self._retry_ms, RETRY_MOST_MS)
 
     def _take_over_assigned(self) -> None:
         """Take over the partitions that are assigned but not owned yet.
@@ -159,7 +102,7 @@ class Loop:
         3. Raise their generations, which fences the previous owners, and read their offsets.
         """
         waiting = self._assigned.difference(self._owned)
-        if not waiting or self._clock.monotonic_ms() < self._retry_at_ms:
+        if not waiting:
             return
         try:
             self._store.open()
@@ -169,8 +112,7 @@ class Loop:
         except RejoinError:
             raise
         except (RetriableError, UnavailableError) as error:
-            self._on_event("take_over_refused", reason=str(error))
-            self._begin_anew()
+            self._begin_anew("take_over_refused", error)
             return
         if taken:
             self._reader.open({place: held.next_offset for place, held in taken.items()})

@@ -5,29 +5,21 @@ partitions; the offset to continue from is stored in the database.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
-from types import MappingProxyType
 from typing import Literal
 
 from tarry.client.dedup.loop import Loop
 from tarry.client.dedup.store import Store, Write
 from tarry.client.dedup.tables import Tables
 from tarry.client.events import logging_to
-from tarry.client.retry.takeover import Begin
+from tarry.client.group_consumer import PATIENCE_S, Begin, GroupClients
 from tarry.clock import Clock, SystemClock
-from tarry.errors import BrokerError, ConfigError, UsageError
-from tarry.kafka.membership import Membership
-from tarry.kafka.offsets import Offsets
+from tarry.errors import ConfigError, UsageError
 from tarry.kafka.patience import patiently
-from tarry.kafka.reader import Reader
-from tarry.kafka.settings import Cluster
+from tarry.kafka.settings import NO_OPTIONS, Cluster, Options
 
-PATIENCE_S = 30.0
-"""How long to retry the topic check at the start while the brokers give retriable errors, in seconds."""
-
-_NO_OPTIONS: Mapping[str, str | int | float | bool] = MappingProxyType({})
 _log = logging_to("tarry.sink", {"taken_over"})
 
 
@@ -86,7 +78,7 @@ class PostgresSink:
         ids_table: str = "tarry_sink_ids",
         idle_limit_s: float = 20.0,
         group_protocol: Literal["classic", "consumer"] = "classic",
-        options: Mapping[str, str | int | float | bool] = _NO_OPTIONS,
+        options: Options = NO_OPTIONS,
         on_event: Callable[..., None] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -127,19 +119,15 @@ class PostgresSink:
             RetriableError: the brokers do not answer at the start.
             Exception: the exception of `write`.
         """
-        cluster = self._cluster
-        admin = cluster.clients.admin(cluster.admin())
-        offsets = Offsets(admin, self._group, cluster)
-        membership = Membership(
-            cluster.clients, cluster.member(self._group, self._protocol, None), self._topics, self._warn
-        )
-        reader = Reader(cluster, self._warn)
+        properties = self._cluster.member(self._group, self._protocol, None)
+        clients = GroupClients(self._cluster, properties, self._topics, self._on_event)
         try:
             wanted = [(topic, 0) for topic in self._topics]
-            if missing := set(wanted) - set(patiently(lambda: offsets.existing(wanted), self._clock, PATIENCE_S)):
+            existing = patiently(lambda: clients.offsets.existing(wanted), self._clock, PATIENCE_S)
+            if missing := set(wanted).difference(existing):
                 raise UsageError(f"no such topic: {', '.join(sorted(topic for topic, _ in missing))}")
-            loop = Loop(membership, reader, offsets, self._store, self._begin, self._batch, self._clock, self._on_event)
-            membership.join(loop)
+            loop = Loop(clients, self._store, self._begin, self._batch, self._clock, self._on_event)
+            clients.membership.join(loop)
             try:
                 while not self._stop.is_set():
                     loop.turn()
@@ -147,13 +135,5 @@ class PostgresSink:
                 loop.abandon()
                 raise
         finally:
-            try:
-                membership.close()
-            except BrokerError as error:
-                self._on_event("not_left", reason=str(error))
-            reader.close()
-            offsets.close()
+            clients.close()
             self._store.close()
-
-    def _warn(self, text: str) -> None:
-        self._on_event("kafka_warning", reason=text)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from tarry.client.forking import Origin, keep_in_children
+from tarry.client.closing import Closing
+from tarry.client.forking import CreatingProcess, keep_in_children
 from tarry.client.outcome.follower import Follower
 from tarry.client.outcome.looking_back import LookingBack, Search
 from tarry.client.outcome.recent import RecentResults
@@ -21,13 +22,12 @@ from tarry.clock import Clock, SystemClock
 from tarry.errors import FatalError, TarryError, UsageError
 from tarry.handle import Handle
 from tarry.headers import Outcome
-from tarry.kafka.settings import Cluster
+from tarry.kafka.settings import Cluster, Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from concurrent.futures import Future
     from datetime import datetime
-    from types import TracebackType
 
 REMEMBERED = 20_000
 """How many results are remembered by default, about 0.7 kB each."""
@@ -39,7 +39,7 @@ _MARK_EVERY_MS = 1_000
 Subject = Receipt | CancelReceipt | Handle | str
 
 
-class OutcomeReader:
+class OutcomeReader(Closing):
     """Waits for the outcomes of messages and cancels of one intake.
 
     A context manager. Thread-safe; any number of calls may wait at the same time. In a forked process it raises
@@ -70,7 +70,7 @@ class OutcomeReader:
         self,
         bootstrap_servers: str,
         intake: str = "tarry.delayed",
-        options: Mapping[str, str | int | float | bool] | None = None,
+        options: Options | None = None,
         *,
         remembered: int = REMEMBERED,
         clock: Clock | None = None,
@@ -86,7 +86,7 @@ class OutcomeReader:
         self._stopping = threading.Event()
         self._closed = False
         self._thread = threading.Thread(target=self._read, name=f"outcomes {intake}", daemon=True)
-        self._origin = Origin()
+        self._origin = CreatingProcess()
         keep_in_children(self)
         self._pending.start()
         self._thread.start()
@@ -198,14 +198,6 @@ class OutcomeReader:
         self._pending.shutdown()
         self._looking_back.close()
         self._follower.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exception: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _begin(self, wanted: Wanted, timeout_s: float | None, since: datetime | None = None) -> AwaitedOutcome:
         self._origin.check("reader")

@@ -6,25 +6,24 @@ intake, and the service delivers it to the retry topic, which the consumer reads
 
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Literal, TypeVar
 
 from tarry.client.events import logging_to
+from tarry.client.group_consumer import Begin
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.policy import RetryPolicy
 from tarry.client.retry.handling import Handler, Handling
-from tarry.client.retry.session import REAL_TIME, Pace, Session, Terms
-from tarry.client.retry.takeover import Begin
+from tarry.client.retry.session import Session
+from tarry.client.retry.terms import REAL_TIME, Pace, Runtime, Terms
 from tarry.clock import Clock, SystemClock
 from tarry.errors import ConfigError
 from tarry.kafka.clients import LIBRARY, Clients
-from tarry.kafka.settings import Cluster
+from tarry.kafka.settings import NO_OPTIONS, Cluster, Options
 
-_NO_OPTIONS: Mapping[str, str | int | float | bool] = MappingProxyType({})
 _log = logging_to("tarry.retry", {"taken_over", "partition_waits", "intake_not_known"})
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -96,7 +95,7 @@ class RetryingConsumer:
         missing_after: timedelta = timedelta(minutes=1),
         replication: int = 1,
         group_protocol: Literal["classic", "consumer"] = "classic",
-        options: Mapping[str, str | int | float | bool] = _NO_OPTIONS,
+        options: Options = NO_OPTIONS,
         on_event: Callable[..., None] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -173,9 +172,7 @@ class RetryingConsumer:
             UsageError: as `run`.
             RetriableError: as `run`.
         """
-        return Session(
-            replace(self._cluster, clients=clients),
-            self._terms,
+        runtime = Runtime(
             handling or Handling(self.handler),
             clock or self._clock,
             choose or random.Random(),
@@ -183,6 +180,7 @@ class RetryingConsumer:
             self._on_event,
             pace,
         )
+        return Session(replace(self._cluster, clients=clients), self._terms, runtime)
 
 
 def _chosen(choices: type[Choice], name: str, value: str) -> Choice:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tarry.client.receipt import MessageHeaders
 from tarry.client.record import to_bytes, to_headers, to_partition, to_topic
-from tarry.client.retry.core.message import Record, RetryMessage
+from tarry.client.retry.core.message import OutgoingRecord, RetryMessage
 
 Handler = Callable[[RetryMessage, "HandlerTransaction"], Any]
 """A function or a coroutine function; its result is ignored."""
@@ -22,7 +22,7 @@ class HandlerTransaction:
     """Takes the records that a handler sends; they are part of the transaction that commits the handled message."""
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[OutgoingRecord] = []
         """The records so far."""
 
     def produce(
@@ -48,7 +48,7 @@ class HandlerTransaction:
         """
         to = partition if partition == -1 else to_partition(partition)
         key, value = to_bytes(key, "key"), to_bytes(value, "value")
-        self.records.append(Record(to_topic(topic, "topic"), to, key, value, to_headers(headers)))
+        self.records.append(OutgoingRecord(to_topic(topic, "topic"), to, key, value, to_headers(headers)))
 
 
 class Running:
@@ -78,7 +78,7 @@ class Running:
         return self.error if isinstance(self.error, SystemExit | KeyboardInterrupt) else None
 
     @property
-    def produced(self) -> list[Record]:
+    def produced(self) -> list[OutgoingRecord]:
         """The records that the handler sends."""
         return self._transaction.records
 

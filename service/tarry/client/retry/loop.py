@@ -1,46 +1,32 @@
-"""The loop of a consumer: polls the group, reads, runs the handler for one message after the other, and commits.
+"""The loop of a consumer: reads, runs the handler for one message after the other, and commits.
 
 The loop settles a message in memory first: the message is done, or goes to the intake for a retry, or to the dead
 letters. One transaction then writes the records of all settled messages and the new offsets. The handler works in its
 own thread while this thread keeps polling the group, so the handler has no time limit.
-
-After a failed transaction the consumer takes over all its partitions again, from their committed state.
 """
 
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from confluent_kafka import KafkaError, Message
 
+from tarry.client.group_consumer import GroupClients, GroupLoop
 from tarry.client.retry.core.message import Incoming
-from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.partition import RetryPartition
-from tarry.client.retry.handling import Handling, Running
+from tarry.client.retry.halves import Halves
+from tarry.client.retry.handling import Running
 from tarry.client.retry.missing import Missing
 from tarry.client.retry.takeover import WRITER, TakeOver
+from tarry.client.retry.terms import Runtime, Terms
 from tarry.client.retry.trimming import Trimming
 from tarry.client.retry.writing import RefusedRecord, deliver
-from tarry.clock import Clock
-from tarry.errors import (
-    AbortableError,
-    BrokerError,
-    MembershipLostError,
-    RejoinError,
-    RetriableError,
-    UsageError,
-)
+from tarry.errors import AbortableError, BrokerError, RetriableError, UsageError
 from tarry.headers import ErrorCode
-from tarry.kafka.membership import Membership
-from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import read_headers, saved_headers
 from tarry.kafka.transaction import Transactor
 from tarry.kafka.types import OffsetMetadata, Place
 
 READ_MOST = 500
 """The most records that a turn reads."""
-
-READ_WAIT_S = 0.05
-"""How long a turn waits for records, in seconds."""
 
 SERVE_EVERY_S = 0.05
 """How long to wait for the handler between two polls of the group, in seconds."""
@@ -51,9 +37,6 @@ COMMIT_AFTER_MS = 200
 COMMIT_MOST = 1_000
 """The most settled messages of one transaction."""
 
-RETRY_MS = 100
-"""How long to wait before the next take-over or rejoin."""
-
 HAND_OVER_S = 20.0
 """How long a revoke waits for the handler, in seconds; if it takes longer, the next owner handles the message again."""
 
@@ -62,63 +45,42 @@ class UnsendableError(AbortableError):
     """The brokers permanently refuse a record that the handler sends, or that goes out for its message."""
 
 
-class Loop:
+class Loop(GroupLoop):
     """One consumer's loop; not thread-safe.
 
     Args:
-        names: the names of the topics.
-        membership: of this process in the group.
-        reader: reads messages.
+        terms: the consumer's arguments.
+        runtime: what the process gives it.
+        clients: of this process's membership in the group.
         transactor: writes transactions.
         take_over: takes partitions over.
-        handling: runs the handler.
         missing: looks for messages that do not come back.
         trimming: deletes settled records of the retry topic.
-        max_key_queue: how many messages of a key may be on their way back before the loop pauses the partition.
-        clock: wall and monotonic time.
-        choose: the random source of the jitter.
-        stopping: tells whether to handle no more messages.
-        on_event: called with the name of an event and its fields.
-        read_wait_s: how long a turn waits for messages, in seconds.
     """
 
     def __init__(
         self,
-        names: Names,
-        membership: Membership,
-        reader: Reader,
+        terms: Terms,
+        runtime: Runtime,
+        clients: GroupClients,
         transactor: Transactor,
         take_over: TakeOver,
-        handling: Handling,
         missing: Missing,
         trimming: Trimming,
-        max_key_queue: int,
-        clock: Clock,
-        choose: random.Random,
-        stopping: Callable[[], bool],
-        on_event: Callable[..., None],
-        read_wait_s: float = READ_WAIT_S,
     ) -> None:
+        super().__init__(clients, runtime.clock, runtime.on_event)
         self.owned: dict[int, RetryPartition] = {}
         """The partitions that were taken over, by number."""
         self.exit: BaseException | None = None
         """The handler's SystemExit or KeyboardInterrupt; its message is not settled, and no more are handled."""
-        self._names = names
-        self._membership = membership
-        self._reader = reader
+        self._names = terms.names
+        self._halves = Halves(terms.names, runtime.clock, at_once=not clients.membership.is_incremental)
+        self._max_key_queue = terms.max_key_queue
+        self._runtime = runtime
         self._transactor = transactor
         self._take_over = take_over
-        self._handling = handling
         self._missing = missing
         self._trimming = trimming
-        self._max_key_queue = max_key_queue
-        self._clock = clock
-        self._choose = choose
-        self._stopping = stopping
-        self._on_event = on_event
-        self._read_wait_s = read_wait_s
-        self._assigned: set[Place] = set()
-        self._retry_at_ms = 0
         self._blocked: set[int] = set()
         self._running: Running | None = None
         self._settled = 0
@@ -126,53 +88,30 @@ class Loop:
         self._one_by_one = 0
         self._refused: dict[Place, dict[int, UnsendableError]] = {}
 
-    def turn(self) -> None:
-        """Run one turn.
-
-        Raises:
-            UsageError: a partition is in a state that no consumer can continue from.
-            MembershipLostError: this member has lost its place in the group permanently.
-        """
-        try:
-            self._membership.poll()
-            self._take_over_assigned()
-            records, reached = self._reader.read(READ_MOST, self._read_wait_s)
-            for record in records:
-                if self._stopping() or self.exit is not None:
-                    return
-                self._look_at(record)
-            if self.exit is not None:
-                return  # its message is not settled, and the reached ends are beyond its offset
-            self._reach(reached)
-            self._missing.turn(self.owned.values(), self._membership.poll)
-            self._trimming.turn()
-            self._commit()
-            self._unblock()
-        except RejoinError as error:
-            self._on_event("rejoining", reason=str(error))
-            self.lost(list(self._assigned))
-            self._clock.sleep(RETRY_MS / 1000)
-            self._membership.rejoin()
-        except MembershipLostError:
-            raise
-        except BrokerError as error:
-            self._on_event("begin_anew", reason=str(error))
-            self._begin_anew()
+    def _consume(self) -> None:
+        records, reached = self._reader.read(READ_MOST, self._runtime.pace.read_wait_s)
+        for record in records:
+            if self._runtime.stopping() or self.exit is not None:
+                return
+            self._look_at(record)
+        if self.exit is not None:
+            return  # its message is not settled, and the reached ends are beyond its offset
+        self._reach(reached)
+        self._missing.turn(self.owned.values(), self._membership.poll)
+        self._trimming.turn()
+        self._commit()
+        self._unblock()
 
     def hand_over(self) -> None:
         """Commit all settled messages, mark the partitions as released, and drop them."""
         self.revoked(sorted(self._assigned))
 
-    def abandon(self) -> None:
-        """Drop all partitions without a commit; the next owner aborts the open transaction."""
-        self._begin_anew()
-        self._assigned.clear()
-
     # -- the group ----------------------------------------------------------------------------------------------------
 
     def assigned(self, places: Sequence[Place]) -> None:
-        """Note an assignment; the loop takes a partition over when it has both the topic's and the retry topic's."""
-        self._assigned.update(places)
+        """Note an assignment; the next turn takes over the partitions of which it has both halves."""
+        super().assigned(places)
+        self._halves.assigned()
 
     def revoked(self, places: Sequence[Place]) -> None:
         """Commit the settled messages of these partitions, mark them as released, and drop them."""
@@ -188,25 +127,19 @@ class Loop:
             if numbers:
                 self._write(numbers)
         except BrokerError as error:
-            self._on_event("not_released", reason=str(error))
-            self._begin_anew()  # also for the partitions that stay assigned: the producer may be lost
-        self._assigned.difference_update(places)
-        self._drop(self._numbers(places))
+            # also for the partitions that stay assigned: the producer may be lost
+            self._begin_anew("not_released", error)
+        self.lost(places)
 
-    def lost(self, places: Sequence[Place]) -> None:
-        """Drop partitions without a commit: another member may own them already."""
-        numbers = self._numbers(places)
-        if self._running is not None and self._running.message.partition in numbers:
-            self._forget_running()
-        self._assigned.difference_update(places)
-        self._drop(numbers)
-
-    def _numbers(self, places: Sequence[Place]) -> list[int]:
+    def _numbers(self, places: Collection[Place]) -> list[int]:
         return sorted({number for _, number in places}.intersection(self.owned))
 
-    def _drop(self, numbers: Sequence[int]) -> None:
+    def _drop(self, places: Collection[Place]) -> None:
+        numbers = self._numbers(places)
         if not numbers:
             return
+        if self._running is not None and self._running.message.partition in numbers:
+            self._forget_running()
         topics = (self._names.topic, self._names.retry)
         blocked = {(self._names.topic, number) for number in self._blocked}
         self._reader.shut([p for n in numbers for p in ((topic, n) for topic in topics) if p not in blocked])
@@ -214,13 +147,10 @@ class Loop:
             del self.owned[number]
             self._blocked.discard(number)
 
-    def _begin_anew(self) -> None:
-        """Drop all uncommitted state, and take all partitions over again."""
-        self._forget_running()
-        self._drop(list(self.owned))
+    def _drop_all(self) -> None:
+        super()._drop_all()
         self._settled = 0
-        self._transactor.close()
-        self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
+        self._transactor.close()  # its open transaction is aborted by its next registration, or by the next owner
 
     def _forget_running(self) -> None:
         if self._running is not None:
@@ -228,12 +158,10 @@ class Loop:
             self._running = None
 
     def _take_over_assigned(self) -> None:
-        names = self._names
-        whole = {n for topic, n in self._assigned if topic == names.topic} & {
-            n for topic, n in self._assigned if topic == names.retry
-        }
+        """Take over the partitions that are assigned in both topics: the topic and the retry topic."""
+        whole = self._halves.whole(self._assigned)
         waiting = sorted(whole.difference(self.owned))
-        if not waiting or self._clock.monotonic_ms() < self._retry_at_ms:
+        if not waiting:
             return
         try:
             if not self._transactor.started:
@@ -241,7 +169,7 @@ class Loop:
             taken = self._take_over.run(waiting)
         except RetriableError as error:
             self._on_event("take_over_refused", reason=str(error))
-            self._retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
+            self._back_off()
             return
         self._reader.open({(topic, n): at for n, one in taken.items() for topic, at in one.positions.items()})
         self.owned.update(taken)
@@ -273,7 +201,7 @@ class Loop:
             self._on_event("unsendable", source=f"{topic}/{number}/{offset}", reason=str(refused))
             partition.refused(incoming, refused, self._clock.now_ms())
         elif (message := partition.look(incoming, self._clock.now_ms())) is not None:
-            self._handle(self._handling.start(message))
+            self._handle(self._runtime.handling.start(message))
         if self.exit is None:
             self._count_settled()
 
@@ -305,7 +233,7 @@ class Loop:
         if error is None:
             partition.succeeded(message, running.produced)
             return
-        gave_up = partition.failed(message, error, self._clock.now_ms(), self._choose.random())
+        gave_up = partition.failed(message, error, self._clock.now_ms(), self._runtime.choose.random())
         self._on_event(
             "handler_failed",
             source=message.journey.source,

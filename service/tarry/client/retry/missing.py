@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
+from tarry.client.group_consumer import GroupClients
 from tarry.client.outcome import parsed_result
 from tarry.client.retry.core.journey import journey_of
 from tarry.client.retry.core.key_queue import Ticket
@@ -21,11 +22,9 @@ from tarry.client.retry.core.partition import RetryPartition
 from tarry.clock import Clock
 from tarry.errors import HeaderError
 from tarry.headers import TARGET, ErrorCode, Outcome
-from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import read_to_ends
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import headers_of
-from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS, TopicAdmin
 from tarry.kafka.types import Place
 
@@ -88,10 +87,8 @@ class Missing:
     """Looks for messages that were sent to the intake and do not come back.
 
     Args:
-        cluster: the Kafka cluster.
+        clients: of this process's membership in the group.
         names: the names of the topics.
-        topics: finds topics.
-        offsets: sends requests about offsets to the brokers.
         clock: wall and monotonic time.
         after_ms: how late a head must be before it is looked for.
         longest_ms: the longest delay of a message that is sent to the intake.
@@ -100,20 +97,18 @@ class Missing:
 
     def __init__(
         self,
-        cluster: Cluster,
+        clients: GroupClients,
         names: Names,
-        topics: TopicAdmin,
-        offsets: Offsets,
         clock: Clock,
         *,
         after_ms: int,
         longest_ms: int,
         on_event: Callable[..., None],
     ) -> None:
-        self._cluster = cluster
+        self._clients = clients
         self._names = names
-        self._topics = topics
-        self._offsets = offsets
+        self._topics = TopicAdmin(clients.admin)
+        self._offsets = clients.offsets
         self._clock = clock
         self._after_ms = after_ms
         self._longest_ms = longest_ms
@@ -177,12 +172,12 @@ class Missing:
         """
         there = self._topics.find([self._results])
         if self._results not in there:
-            self._warn(f"{self._results} does not exist or may not be described: cannot look for late messages")
+            self._clients.warn(f"{self._results} does not exist or may not be described: cannot look for late messages")
             return
         places = [(self._results, number) for number in range(there[self._results].partitions)]
         now_ms = self._clock.now_ms()
         back_ms = max(self._back_ms, now_ms - min(wanted.values()))
-        reader = Reader(self._cluster, self._warn)
+        reader = Reader(self._clients.cluster, self._clients.warn)
         try:
             self._look(reader, places, max(0, now_ms - back_ms), serve)
             for head in wanted:
@@ -224,9 +219,6 @@ class Missing:
             head = None if sent is None else self._head(sent)
             if head is not None:
                 self._lost[head] = lost
-
-    def _warn(self, text: str) -> None:
-        self._on_event("kafka_warning", reason=text)
 
     def _sent(self, reader: Reader, lost: Lost) -> Incoming | None:
         """Return the intake record of a result, if the intake still holds it."""

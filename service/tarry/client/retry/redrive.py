@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Message
 
-from tarry.client.retry.core.redrive import Condition, DeadLetter, selected, sent_again
+from tarry.client.retry.core.redrive import Condition, DeadLetter, matching_letters, sent_again
 from tarry.client.retry.writing import deliver
 from tarry.errors import UsageError
 from tarry.headers import STUB
@@ -69,7 +69,7 @@ class Redrive:
         finally:
             reader.close()
             offsets.close()
-        return selected(letters, conditions)
+        return matching_letters(letters, conditions)
 
     def run(self, to: str, conditions: Sequence[Condition]) -> int:
         """Send the dead letters that meet all conditions and were not redriven yet.

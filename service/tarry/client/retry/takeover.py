@@ -8,19 +8,15 @@
    the end, wait for it.
 """
 
-from collections.abc import Callable, Sequence
-from enum import StrEnum
+from collections.abc import Sequence
 
+from tarry.client.group_consumer import Begin, GroupClients
 from tarry.client.retry.core.key_queue import KeyQueues, Trouble, decode_trouble
-from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.partition import RetryPartition
-from tarry.client.retry.core.policy import RetryPolicy
+from tarry.client.retry.terms import Terms
 from tarry.errors import UsageError
-from tarry.kafka.membership import Membership
-from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import read_to_ends
 from tarry.kafka.reader import Reader
-from tarry.kafka.settings import Cluster
 from tarry.kafka.transaction import fence
 from tarry.kafka.types import OffsetMetadata, Place
 
@@ -28,50 +24,22 @@ WRITER = "tarry-retry:"
 """The prefix of the offset metadata while a process owns the partition; its transactional id follows."""
 
 
-class Begin(StrEnum):
-    """Where a group without committed offsets begins to read."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
 class TakeOver:
     """Takes partitions over.
 
     Args:
-        cluster: the Kafka cluster.
-        names: the names of the topics.
-        membership: of this process in the group.
-        offsets: sends requests about offsets to the brokers.
+        clients: of this process's membership in the group.
+        terms: the consumer's arguments.
         transactional_id: of this process.
-        policy: decides after failures.
-        begin: where to begin without committed offsets.
-        on_warning: called with the text of an error from which a client recovers by itself.
-        keeps_order: whether later messages of a key wait for a failed one.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        names: Names,
-        membership: Membership,
-        offsets: Offsets,
-        transactional_id: str,
-        policy: RetryPolicy,
-        begin: Begin,
-        on_warning: Callable[[str], None],
-        *,
-        keeps_order: bool,
-    ) -> None:
-        self._cluster = cluster
-        self._names = names
-        self._membership = membership
-        self._offsets = offsets
+    def __init__(self, clients: GroupClients, terms: Terms, transactional_id: str) -> None:
+        self._clients = clients
+        self._membership = clients.membership
+        self._offsets = clients.offsets
+        self._terms = terms
+        self._names = terms.names
         self._id = transactional_id
-        self._policy = policy
-        self._begin = begin
-        self._on_warning = on_warning
-        self._keeps_order = keeps_order
 
     def run(self, numbers: Sequence[int]) -> dict[int, RetryPartition]:
         """Take over partitions, by number.
@@ -84,7 +52,7 @@ class TakeOver:
         places = [(topic, number) for number in numbers for topic in (names.topic, names.retry)]
         self._membership.commit({(names.state, number): (0, "") for number in numbers})
         writers = {writer_of(found) for found in self._offsets.committed(places).values()} - {"", self._id}
-        fence(self._cluster, sorted(writers))
+        fence(self._clients.cluster, sorted(writers))
         positions = self._positions(places, self._membership.committed(places))
         self._membership.commit({place: (position, WRITER + self._id) for place, position in positions.items()})
         troubles = self._troubles(numbers)
@@ -92,10 +60,10 @@ class TakeOver:
             number: RetryPartition(
                 names,
                 number,
-                self._policy,
-                KeyQueues(self._policy.least_ms, troubles[number]),
+                self._terms.policy,
+                KeyQueues(self._terms.policy.least_ms, troubles[number]),
                 {topic: positions[topic, number] for topic in (names.topic, names.retry)},
-                keeps_order=self._keeps_order,
+                keeps_order=self._terms.keeps_order,
             )
             for number in numbers
         }
@@ -106,7 +74,7 @@ class TakeOver:
         if not missing:
             return found
         begins = self._offsets.starts(missing)
-        if self._begin is Begin.LATEST:
+        if self._terms.begin is Begin.LATEST:
             ends = self._offsets.ends(missing, committed=True)
             # This group sent all records of the retry topic, so it must skip none of them.
             begins = {place: begins[place] if place[0] == self._names.retry else ends[place] for place in missing}
@@ -119,7 +87,7 @@ class TakeOver:
         troubles: dict[int, dict[bytes, Trouble]] = {number: {} for number in numbers}
         if not filled:
             return troubles
-        reader = Reader(self._cluster, self._on_warning)
+        reader = Reader(self._clients.cluster, self._clients.warn)
         try:
             for (_, number), record in read_to_ends(reader, filled, ends):
                 key, value = record.key() or b"", record.value()

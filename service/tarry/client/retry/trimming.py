@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tarry.clock import Clock
-from tarry.kafka.offsets import Offsets, Pending
+from tarry.kafka.offsets import Offsets, PendingAnswers
 
 if TYPE_CHECKING:
     from tarry.kafka.types import Place
@@ -32,7 +32,7 @@ class Trimming:
         self._clock = clock
         self._on_event = on_event
         self._settled: dict[Place, int] = {}
-        self._asked: Pending | None = None
+        self._asked: PendingAnswers | None = None
         self._next_ms = clock.monotonic_ms() + EVERY_MS
 
     def committed(self, partition: int, position: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from tarry.client.retry.core.message import Record
+from tarry.client.retry.core.message import OutgoingRecord
 from tarry.kafka.errors import error_of
 from tarry.kafka.transaction import Transactor
 
@@ -22,7 +22,7 @@ class RefusedRecord(NamedTuple):
     error: KafkaError
 
 
-def deliver(transactor: Transactor, records: Iterable[Record]) -> RefusedRecord | None:
+def deliver(transactor: Transactor, records: Iterable[OutgoingRecord]) -> RefusedRecord | None:
     """Add records to the open transaction, and wait until all are acknowledged.
 
     Returns:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.policy import RetryPolicy
-from tarry.core.request.header_values import Fault
+from tarry.core.request.header_values import HeaderFault
 from tarry.core.request.status import Status
 from tarry.core.request.target_names import TargetNames
 from tarry.headers import TARGET
@@ -35,7 +35,7 @@ def _objection(status: Status, names: Names, policy: RetryPolicy) -> str | None:
         )
     if accepts.dialect is not None:
         return f"intake {intake} reads the headers of {accepts.dialect}: take one without a dialect"
-    if isinstance(TargetNames(accepts, TARGET).read({TARGET: names.retry.encode()}), Fault):
+    if isinstance(TargetNames(accepts, TARGET).read({TARGET: names.retry.encode()}), HeaderFault):
         return f"intake {intake} does not allow the target {names.retry}: add it to the intake's `targets`"
     if accepts.max_delay_ms < policy.longest_ms:
         return (

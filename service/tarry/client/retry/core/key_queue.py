@@ -16,7 +16,7 @@ No message of a key queue is due earlier than the ones sent before it, and messa
 the order in which they were sent. So the queue mostly comes back in order. If it does not, the numbers restore the
 order.
 
-Cost: a message of the key queue makes one hop for each failure of a head in front of it.
+Cost: each time a head fails, every message behind it makes one more hop through the intake.
 """
 
 import json
@@ -59,7 +59,7 @@ class Trouble:
     stopped: bool = False
 
 
-class Handle(NamedTuple):
+class HandleNow(NamedTuple):
     """Handle the message now; the ticket is None if the key is healthy."""
 
     ticket: Ticket | None
@@ -82,7 +82,7 @@ class Skip(NamedTuple):
     """Skip the message: it was handled before."""
 
 
-Decision = Handle | SendOff | ToDeadLetters | Skip
+Decision = HandleNow | SendOff | ToDeadLetters | Skip
 SKIP = Skip()
 
 
@@ -134,7 +134,7 @@ class KeyQueues:
             self._set(key, None)
             trouble = None
         if trouble is None:
-            return Handle(None)
+            return HandleNow(None)
         ticket = Ticket(trouble.episode, trouble.tail + 1)
         if trouble.stopped:
             self._set(key, replace(trouble, tail=ticket.number))
@@ -153,7 +153,7 @@ class KeyQueues:
         if ticket.number < trouble.head:
             return SKIP
         if ticket.number == trouble.head:
-            return Handle(ticket)
+            return HandleNow(ticket)
         due_ms = max(trouble.due_ms, now_ms + self._least_ms)
         self._set(key, replace(trouble, due_ms=due_ms))
         return SendOff(ticket, due_ms)

@@ -16,7 +16,7 @@ class Incoming(NamedTuple):
     headers: Headers
 
 
-class Record(NamedTuple):
+class OutgoingRecord(NamedTuple):
     """A record to write in the consumer's transaction.
 
     Attributes:

@@ -7,8 +7,8 @@ or to the dead letters. The records to write collect until a transaction writes 
 from collections.abc import Iterable, Mapping
 
 from tarry.client.retry.core.journey import ALONE, Headers, Journey, journey_of, own_headers, redriven_episode
-from tarry.client.retry.core.key_queue import Handle, KeyQueues, SendOff, Skip, Ticket, ToDeadLetters, encode
-from tarry.client.retry.core.message import Incoming, Record, RetryMessage
+from tarry.client.retry.core.key_queue import HandleNow, KeyQueues, SendOff, Skip, Ticket, ToDeadLetters, encode
+from tarry.client.retry.core.message import Incoming, OutgoingRecord, RetryMessage
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.policy import GaveUp, RetryPolicy
 from tarry.errors import HeaderError
@@ -57,7 +57,7 @@ class RetryPartition:
         self._names = names
         self._policy = policy
         self._keeps_order = keeps_order
-        self._out: list[Record] = []
+        self._out: list[OutgoingRecord] = []
         self.looked_at: tuple[tuple[str, int], int] | None = None
         """Topic, partition and offset of the last record that was taken."""
         self.is_dirty = False
@@ -174,9 +174,11 @@ class RetryPartition:
             returned=False,
         )
 
-    def _decided(self, message: RetryMessage, decision: Handle | SendOff | ToDeadLetters | Skip) -> RetryMessage | None:
+    def _decided(
+        self, message: RetryMessage, decision: HandleNow | SendOff | ToDeadLetters | Skip
+    ) -> RetryMessage | None:
         match decision:
-            case Handle():
+            case HandleNow():
                 return message
             case SendOff():
                 self._send_off(message, message.journey, decision)
@@ -212,7 +214,7 @@ class RetryPartition:
 
     # -- after the handler --------------------------------------------------------------------------------------------
 
-    def succeeded(self, message: RetryMessage, produced: Iterable[Record]) -> None:
+    def succeeded(self, message: RetryMessage, produced: Iterable[OutgoingRecord]) -> None:
         """Note that the handler returned.
 
         Args:
@@ -290,21 +292,21 @@ class RetryPartition:
             (ID, journey.hop_id(self._names.group)),
             *journey.headers(),
         ]
-        self._out.append(Record(self._names.intake, -1, message.key, message.value, headers))
+        self._out.append(OutgoingRecord(self._names.intake, -1, message.key, message.value, headers))
 
     def _give_up(self, message: RetryMessage, journey: Journey, why: GaveUp) -> None:
         self._add_dead_letter(message, _dead_letter_headers(journey, message.headers), why)
 
     def _add_dead_letter(self, one: Incoming | RetryMessage, headers: Headers, code: str, detail: str = "") -> None:
         reason: Headers = [(ERROR, code.encode()), *([(ERROR_DETAIL, detail.encode())] if detail else [])]
-        self._out.append(Record(self._names.dead, self.partition, one.key, one.value, [*headers, *reason]))
+        self._out.append(OutgoingRecord(self._names.dead, self.partition, one.key, one.value, [*headers, *reason]))
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
-    def outgoing(self) -> list[Record]:
+    def outgoing(self) -> list[OutgoingRecord]:
         """Return the records that a transaction must write; the changed states of keys come last."""
         state = [
-            Record(self._names.state, self.partition, key, encode(trouble) if trouble else None, [])
+            OutgoingRecord(self._names.state, self.partition, key, encode(trouble) if trouble else None, [])
             for key, trouble in self.key_queues.changed().items()
         ]
         return [*self._out, *state]

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from tarry.client.retry.core.journey import RETRY_REDRIVEN, RETRY_SOURCE, Headers, journey_of, own_headers
-from tarry.client.retry.core.message import Record
+from tarry.client.retry.core.message import OutgoingRecord
 from tarry.errors import ConfigError, HeaderError
 from tarry.headers import ERROR, ERROR_DETAIL, ID, TARGET
 
@@ -62,7 +62,7 @@ class Condition(NamedTuple):
         return any(fnmatchcase(text, self.pattern) for text in letter.text(self.name))
 
 
-def selected(letters: Iterable[DeadLetter], conditions: Sequence[Condition]) -> list[DeadLetter]:
+def matching_letters(letters: Iterable[DeadLetter], conditions: Sequence[Condition]) -> list[DeadLetter]:
     """Return the dead letters that meet all conditions and were not redriven; those of a key in the topic's order.
 
     Args:
@@ -90,7 +90,7 @@ def _place(letter: DeadLetter) -> tuple[int, int, int]:
     return ticket.episode, ticket.number, letter.offset
 
 
-def sent_again(letter: DeadLetter, dead: str, to: str) -> tuple[Record, Record]:
+def sent_again(letter: DeadLetter, dead: str, to: str) -> tuple[OutgoingRecord, OutgoingRecord]:
     """Return the records to write for a dead letter.
 
     Args:
@@ -101,14 +101,14 @@ def sent_again(letter: DeadLetter, dead: str, to: str) -> tuple[Record, Record]:
     Returns:
         The original message, and the marker for the dead-letter topic.
     """
-    note = Record(dead, letter.partition, None, None, [(REDRIVEN_OFFSET, b"%d" % letter.offset)])
+    note = OutgoingRecord(dead, letter.partition, None, None, [(REDRIVEN_OFFSET, b"%d" % letter.offset)])
     try:
         journey = journey_of(letter.headers)
     except HeaderError:
         journey = None
     if journey is None or letter.text(TARGET):  # an intake's dead letter: keep the request headers
         headers = [one for one in letter.headers if one[0] not in {ERROR, ERROR_DETAIL}]
-        return Record(to, -1, letter.key, letter.value, headers), note
+        return OutgoingRecord(to, -1, letter.key, letter.value, headers), note
     headers = [
         *(one for one in own_headers(letter.headers) if one[0] not in {ERROR, ERROR_DETAIL}),
         (ID, journey.id.encode()),
@@ -116,4 +116,4 @@ def sent_again(letter: DeadLetter, dead: str, to: str) -> tuple[Record, Record]:
     ]
     # Back to its original partition, whatever partitioner its producer used.
     at_home = any(source.rsplit("/", 2)[0] == to for source in letter.text(RETRY_SOURCE))
-    return Record(to, journey.partition if at_home else -1, letter.key, letter.value, headers), note
+    return OutgoingRecord(to, journey.partition if at_home else -1, letter.key, letter.value, headers), note
