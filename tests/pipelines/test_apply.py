@@ -1,19 +1,22 @@
 """`apply`: PostgreSQL and Delta tables equal a replay of the change log in plain Python."""
 
+import gc
 import os
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from confluent_kafka import TopicPartition
+from py4j.finalizer import ThreadSafeFinalizer  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from tarry.errors import UsageError
-from tarry.pipelines.apply import Lake, OnUnknownColumn, Postgres, Rules, apply
+from tarry.pipelines.apply import ApplyJob, ApplyRules, Lake, OnUnknownColumn, Postgres
 from tarry.pipelines.apply.merge import catalog
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.topics import TopicTables
 from tests.support.applying import LakeSide, PostgresSide, Side, change
 from tests.support.changelog import (
     DATABASE,
@@ -54,7 +57,7 @@ def test_the_tables_equal_a_replay_over_many_batches(
     assert side.rows() == as_text(replay(records + later))
 
 
-def test_what_cannot_be_applied_is_kept_and_the_rest_is_applied(stage: Stage, side: Side) -> None:
+def test_changes_that_cannot_be_applied_are_kept_and_the_rest_is_applied(stage: Stage, side: Side) -> None:
     topic = stage.make_topic(stage.target)
     good = {"id": 1, "note": "good", "amount": None, "changed": None, "paid": None}
     huge = "ä" * 100_000
@@ -91,7 +94,7 @@ def test_what_cannot_be_applied_is_kept_and_the_rest_is_applied(stage: Stage, si
         (Logged(0, None), None),
     ]
     put(stage, topic, [one for one, _ in log])
-    leave_out = Rules(on_unknown_column=OnUnknownColumn.IGNORE)
+    leave_out = ApplyRules(on_unknown_column=OnUnknownColumn.IGNORE)
     total = side.run(topic, rules=leave_out)
     value = "refused" if isinstance(side, PostgresSide) else "bad-value"
     wanted = [(n, value if why == "value" else why, one.value) for n, (one, why) in enumerate(log) if why is not None]
@@ -117,8 +120,8 @@ def test_what_cannot_be_applied_is_kept_and_the_rest_is_applied(stage: Stage, si
     assert total.rejected[value] == 5
 
 
-def test_what_a_constraint_of_the_target_refuses_is_kept_and_order_among_rows_is_no_reason(
-    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path, shared_postgres: Server
+def test_changes_that_a_constraint_refuses_are_rejected_but_not_because_of_the_order_of_rows(
+    stage: Stage, topics: TopicTables, tmp_path: Path, shared_postgres: Server
 ) -> None:
     side = PostgresSide(shared_postgres, topics, tmp_path)
     schema = f'"{side.schema}"'
@@ -198,13 +201,13 @@ def test_only_the_tables_that_are_wanted_are_changed(stage: Stage, side: Side) -
     topic = stage.make_topic(stage.target)
     log = list(ChangeLog(7).records(50))
     put(stage, topic, [*log, change("insert", "elsewhere", {"id": 1})])
-    side.run(topic, rules=Rules(("shop.l*", "other.*")))
+    side.run(topic, rules=ApplyRules(("shop.l*", "other.*")))
     assert side.rows() == {"orders": set(), "lines": as_text(replay(log))["lines"]}
     assert side.rejects() == []
 
 
 def test_a_second_run_of_a_job_is_refused(
-    topics: Topics, shared_postgres: Server, tmp_path: Path, stage: Stage
+    topics: TopicTables, shared_postgres: Server, tmp_path: Path, stage: Stage
 ) -> None:
     side = PostgresSide(shared_postgres, topics, tmp_path)
     with (
@@ -214,8 +217,8 @@ def test_a_second_run_of_a_job_is_refused(
         side.run("any")
 
 
-def test_a_topic_that_was_made_anew_is_refused(
-    topics: Topics, shared_postgres: Server, tmp_path: Path, stage: Stage
+def test_a_recreated_topic_is_refused(
+    topics: TopicTables, shared_postgres: Server, tmp_path: Path, stage: Stage
 ) -> None:
     side = PostgresSide(shared_postgres, topics, tmp_path)
     topic = stage.make_topic(stage.target)
@@ -228,7 +231,7 @@ def test_a_topic_that_was_made_anew_is_refused(
 
 
 def test_a_delta_table_with_lengths_and_defaults_refuses_what_is_too_long_and_fills_what_a_new_row_lacks(
-    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+    stage: Stage, spark: SparkSession, topics: TopicTables, tmp_path: Path
 ) -> None:
     at = f"{tmp_path}/lake/{DATABASE}/notes"
     spark.sql(
@@ -246,7 +249,7 @@ def test_a_delta_table_with_lengths_and_defaults_refuses_what_is_too_long_and_fi
     put(stage, topic, log)
     target = Lake(spark, f"{tmp_path}/lake", "test's", {"notes": ["id"]})
     told: list[str] = []
-    apply(topics, [topic], target, f"{tmp_path}/checkpoint", on_progress=told.append)
+    ApplyJob(topics, [topic], target, told.append).run(f"{tmp_path}/checkpoint")
     rows = spark.read.format("delta").load(at).orderBy("id").collect()
     assert [tuple(row) for row in rows] == [(1, "one", 1, None), (3, "three", 7, None)]
     rejected = spark.read.format("delta").load(f"{tmp_path}/lake/tarry_apply/rejects").orderBy("offset").collect()
@@ -257,14 +260,14 @@ def test_a_delta_table_with_lengths_and_defaults_refuses_what_is_too_long_and_fi
 
 
 def test_a_delta_table_without_a_key_is_refused_in_one_line(
-    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+    stage: Stage, spark: SparkSession, topics: TopicTables, tmp_path: Path
 ) -> None:
     side = LakeSide(spark, topics, tmp_path)
     topic = stage.make_topic(stage.target)
     put(stage, topic, [change("insert", "orders", {"id": 1})])
     target = Lake(spark, str(side.lake), "test's", {"lines": ["line"]})
     with pytest.raises(UsageError, match=r"^the key of shop\.orders is not known: give --key shop\.orders=COLUMN"):
-        apply(topics, [topic], target, str(side.checkpoint), on_progress=side.told.append)
+        ApplyJob(topics, [topic], target, side.told.append).run(str(side.checkpoint))
 
 
 def test_a_lake_may_be_named_from_the_directory_of_the_run(spark: SparkSession, tmp_path: Path) -> None:
@@ -283,7 +286,7 @@ def test_a_column_that_the_target_lacks_ends_the_run_is_left_out_or_is_added(sta
     with pytest.raises(UsageError, match=r"has columns that the target lacks: 'shop\.orders\.later', 'shop\.orders\.m"):
         side.run(topic)
     assert side.rows()["orders"] == set()
-    side.run(topic, rules=Rules(on_unknown_column=OnUnknownColumn.ADD))
+    side.run(topic, rules=ApplyRules(on_unknown_column=OnUnknownColumn.ADD))
     assert side.rows()["orders"] == {("1", "n", None, None, None)}
     assert side.values("orders", "later", "more") == [("kept", "[1]")]
     # What was left out before does not come back, and what was added is a column like any other.
@@ -299,16 +302,17 @@ def test_more_rejects_than_allowed_end_the_run_and_nothing_of_their_batch_is_app
     bad = [change("insert", "orders", row | {"id": 2, "paid": "perhaps"}), Logged(0, b"{")]
     put(stage, topic, [change("insert", "orders", row), *bad])
     with pytest.raises(UsageError, match=r"^2 records are rejected, more than --max-rejects 1; this batch \("):
-        side.run(topic, rules=Rules(max_rejects=1))
+        side.run(topic, rules=ApplyRules(max_rejects=1))
     assert side.rows()["orders"] == set()
     assert side.rejects() == []
-    side.run(topic, rules=Rules(max_rejects=2))
+    side.run(topic, rules=ApplyRules(max_rejects=2))
     assert len(side.rows()["orders"]) == 1
     assert [offset for offset, _, _ in side.rejects()] == [1, 2]
 
 
-def test_what_was_rejected_is_applied_again_with_what_followed_it_and_takes_no_row_back(
-    stage: Stage, side: Side, spark: SparkSession
+def test_rejected_changes_are_applied_again_with_later_ones_and_overwrite_no_newer_row(
+    stage: Stage,
+    side: Side,
 ) -> None:
     topic = stage.make_topic(stage.target)
     row = {"id": 1, "note": "n", "amount": None, "changed": None, "paid": None}
@@ -329,7 +333,7 @@ def test_what_was_rejected_is_applied_again_with_what_followed_it_and_takes_no_r
     put(stage, topic, [changed])
     side.run(topic)
     side.make("late", "id bigint PRIMARY KEY, word text")
-    total = side.run_rejected(spark, topic)
+    total = side.run_rejected(topic)
     assert side.values("late", "id", "word") == [("3", "three")]
     assert side.rows()["orders"] == {("1", "new", None, None, "true")}
     # What is bad still is kept still: but in PostgreSQL what another change of the batch overwrites is not tried.
@@ -337,14 +341,15 @@ def test_what_was_rejected_is_applied_again_with_what_followed_it_and_takes_no_r
     assert [(offset, value) for offset, _, value in side.rejects()] == left
     assert sum(total.rejected.values()) == len(left)
     side.run(topic)
-    side.run_rejected(spark, topic)
+    side.run_rejected(topic)
     assert side.values("late", "id", "word") == [("3", "three")]
     assert side.rows()["orders"] == {("1", "new", None, None, "true")}
     assert len(side.rejects()) == len(left)
 
 
 def test_rejects_whose_later_changes_are_gone_from_the_log_are_refused(
-    stage: Stage, side: Side, spark: SparkSession
+    stage: Stage,
+    side: Side,
 ) -> None:
     topic = stage.make_topic(stage.target)
     put(stage, topic, [Logged(0, b"{"), Logged(0, None), Logged(0, None)])
@@ -353,12 +358,12 @@ def test_rejects_whose_later_changes_are_gone_from_the_log_are_refused(
     with pytest.raises(
         UsageError, match=r"/0 now begins at 2, but offset 0 was rejected: later changes of its row cannot"
     ):
-        side.run_rejected(spark, topic)
+        side.run_rejected(topic)
     assert len(side.rejects()) == 1
 
 
 def test_two_databases_do_not_overwrite_each_other_in_one_table(
-    stage: Stage, topics: Topics, tmp_path: Path, shared_postgres: Server
+    stage: Stage, topics: TopicTables, tmp_path: Path, shared_postgres: Server
 ) -> None:
     side = PostgresSide(shared_postgres, topics, tmp_path)
     topic = stage.make_topic(stage.target)
@@ -379,7 +384,7 @@ def test_two_databases_do_not_overwrite_each_other_in_one_table(
 
 
 def test_columns_that_postgresql_computes_are_left_to_it(
-    stage: Stage, topics: Topics, tmp_path: Path, shared_postgres: Server
+    stage: Stage, topics: TopicTables, tmp_path: Path, shared_postgres: Server
 ) -> None:
     side = PostgresSide(shared_postgres, topics, tmp_path)
     shared_postgres.rows(
@@ -392,7 +397,7 @@ def test_columns_that_postgresql_computes_are_left_to_it(
 
 
 def test_zero_dates_may_be_null_and_times_beyond_a_day_intervals(
-    stage: Stage, topics: Topics, tmp_path: Path, shared_postgres: Server
+    stage: Stage, topics: TopicTables, tmp_path: Path, shared_postgres: Server
 ) -> None:
     side = PostgresSide(shared_postgres, topics, tmp_path)
     shared_postgres.rows(
@@ -412,7 +417,9 @@ def test_zero_dates_may_be_null_and_times_beyond_a_day_intervals(
     assert [(offset, reason) for offset, reason, _ in side.rejects()] == [(2, "refused")]
 
 
-def test_zero_dates_may_be_null_in_a_lake(stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_zero_dates_may_be_null_in_a_lake(
+    stage: Stage, spark: SparkSession, topics: TopicTables, tmp_path: Path
+) -> None:
     side = LakeSide(spark, topics, tmp_path)
     zero = {"id": 1, "note": "0000-00-00", "amount": None, "changed": "0000-00-00 00:00:00", "paid": None}
     topic = stage.make_topic(stage.target)
@@ -421,3 +428,32 @@ def test_zero_dates_may_be_null_in_a_lake(stage: Stage, spark: SparkSession, top
     side.run(topic)
     assert side.rows()["orders"] == {("1", "0000-00-00", None, None, None)}
     assert side.rejects() == []
+
+
+@pytest.fixture
+def java_objects() -> Iterator[Callable[[], int]]:
+    """Counts the Java objects that Python holds, while Python's garbage collector does not run by itself."""
+    gc.collect()
+    gc.disable()
+    before = len(ThreadSafeFinalizer.finalizers)
+    yield lambda: len(ThreadSafeFinalizer.finalizers) - before
+    gc.enable()
+
+
+def test_a_batch_releases_the_java_objects_of_the_batch_before(
+    stage: Stage, topics: TopicTables, tmp_path: Path, shared_postgres: Server, java_objects: Callable[[], int]
+) -> None:
+    side = PostgresSide(shared_postgres, topics, tmp_path)
+    held: list[int] = []
+
+    class Told(list[str]):
+        def append(self, line: str) -> None:
+            super().append(line)
+            held.append(java_objects())
+
+    side.told = Told()
+    topic = stage.make_topic(stage.target)
+    put(stage, topic, ChangeLog(7, has_ids=True).records(50))
+    side.run(topic, rows_a_batch=5)
+    assert len(held) == 10
+    assert held[-1] < 3 * held[0]

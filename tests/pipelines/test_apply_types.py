@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tarry.errors import UsageError
-from tarry.pipelines.apply import Lake, apply
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.apply import ApplyJob, Lake
+from tarry.pipelines.topics import TopicTables
 from tests.support.applying import PostgresSide, change
 from tests.support.changelog import DATABASE, put
 from tests.support.postgres import Postgres as Server
@@ -32,7 +32,7 @@ def test_a_key_that_a_table_does_not_have_is_found_before_a_log_is_read(
 
 
 def test_a_delta_table_with_arrays_structs_and_maps_takes_what_fits_and_rejects_what_does_not(
-    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+    stage: Stage, spark: SparkSession, topics: TopicTables, tmp_path: Path
 ) -> None:
     at = f"{tmp_path}/lake/{DATABASE}/things"
     spark.sql(
@@ -55,13 +55,8 @@ def test_a_delta_table_with_arrays_structs_and_maps_takes_what_fits_and_rejects_
     topic = stage.make_topic(stage.target)
     put(stage, topic, log)
     lake = f"{tmp_path}/lake"
-    apply(
-        topics,
-        [topic],
-        Lake(spark, lake, "test's", {"things": ["id"]}),
-        f"{tmp_path}/checkpoint",
-        on_progress=lambda _line: None,
-    )
+    target = Lake(spark, lake, "test's", {"things": ["id"]})
+    ApplyJob(topics, [topic], target, lambda _line: None).run(f"{tmp_path}/checkpoint")
     data = spark.read.format("delta").load(at)
     rows = data.selectExpr("to_json(struct(*)) AS row", "id").orderBy("id").collect()
     assert [row.row for row in rows] == [
@@ -105,7 +100,7 @@ def test_a_delta_column_of_a_type_that_changes_cannot_be_written_to_is_refused_b
 
 
 def test_postgresql_arrays_and_json_take_what_the_log_has(
-    stage: Stage, topics: Topics, tmp_path: Path, shared_postgres: Server
+    stage: Stage, topics: TopicTables, tmp_path: Path, shared_postgres: Server
 ) -> None:
     side = PostgresSide(shared_postgres, topics, tmp_path)
     table = f'"{side.schema}".things'

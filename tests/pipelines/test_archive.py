@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tarry.errors import UsageError
 from tarry.pipelines.archive import archive
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.topics import TopicTables
 from tests.support.ignoring import ignore
 from tests.support.spark_job import SparkJob
 from tests.support.stage import Stage
@@ -36,15 +36,13 @@ def put_results(stage: Stage, values: list[bytes]) -> None:
 
 
 def test_each_result_is_archived_once_over_several_runs_and_by_the_hour(
-    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+    stage: Stage, spark: SparkSession, topics: TopicTables, tmp_path: Path
 ) -> None:
     lake = str(tmp_path / "lake")
     told: list[str] = []
 
     def run() -> int:
-        done = archive(
-            spark, topics, [stage.intake], lake, every_ms=None, may_be_trimmed=False, on_progress=told.append
-        )
+        done = archive(topics, [stage.intake], lake, every_ms=None, may_be_trimmed=False, on_progress=told.append)
         assert done["dead"].rows == 0
         return done["results"].rows
 
@@ -68,12 +66,12 @@ def test_each_result_is_archived_once_over_several_runs_and_by_the_hour(
 
 
 def test_a_result_of_no_time_is_kept_as_it_is_and_ends_no_run(
-    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+    stage: Stage, spark: SparkSession, topics: TopicTables, tmp_path: Path
 ) -> None:
     lake = str(tmp_path / "lake")
     of_no_time = [b'{"outcome":"fired","at_ms":%d}' % at_ms for at_ms in (2**63 - 1, 10**17, 10**15, -(10**14))]
     put_results(stage, [result(0), *of_no_time, b'{"outcome":"fired"}'])
-    archive(spark, topics, [stage.intake], lake, every_ms=None, may_be_trimmed=False, on_progress=ignore)
+    archive(topics, [stage.intake], lake, every_ms=None, may_be_trimmed=False, on_progress=ignore)
     rows = spark.read.format("delta").load(f"{lake}/results").collect()
     assert {bytes(row.unreadable) for row in rows if row.unreadable is not None} == {
         *of_no_time,
@@ -84,7 +82,9 @@ def test_a_result_of_no_time_is_kept_as_it_is_and_ends_no_run(
     assert all(row.hour == row.written.strftime("%Y-%m-%dT%H") for row in rows if row.unreadable is not None)
 
 
-def test_dead_letters_keep_all_that_they_had(stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_dead_letters_keep_all_that_they_had(
+    stage: Stage, spark: SparkSession, topics: TopicTables, tmp_path: Path
+) -> None:
     headers: list[tuple[str, bytes | None]] = [
         ("a", b"\xff"),
         ("a", None),
@@ -93,20 +93,18 @@ def test_dead_letters_keep_all_that_they_had(stage: Stage, spark: SparkSession, 
     ]
     stage.put(f"{stage.intake}.dead", (0, b"\x00\xff", None, headers), (1, None, b"", headers[2:]))
     lake = str(tmp_path)
-    archive(spark, topics, [stage.intake], lake, every_ms=None, may_be_trimmed=False, on_progress=ignore)
+    archive(topics, [stage.intake], lake, every_ms=None, may_be_trimmed=False, on_progress=ignore)
     first, second = spark.read.format("delta").load(f"{lake}/dead").orderBy("partition").collect()
     assert (first.key, first.value, first.error, first.detail) == (b"\x00\xff", None, "no-target", "fällt aus")
     assert [(one.key, one.value) for one in first.headers] == headers
     assert (second.key, second.value, second.error) == (None, b"", "no-target")
 
 
-def test_a_table_without_its_checkpoint_is_refused(
-    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
-) -> None:
+def test_a_table_without_its_checkpoint_is_refused(stage: Stage, topics: TopicTables, tmp_path: Path) -> None:
     put_results(stage, [result(1)])
 
     def run() -> None:
-        archive(spark, topics, [stage.intake], str(tmp_path), every_ms=None, may_be_trimmed=False, on_progress=ignore)
+        archive(topics, [stage.intake], str(tmp_path), every_ms=None, may_be_trimmed=False, on_progress=ignore)
 
     run()
     (tmp_path / "_checkpoints").rename(tmp_path / "elsewhere")
@@ -114,9 +112,9 @@ def test_a_table_without_its_checkpoint_is_refused(
         run()
 
 
-def test_an_intake_that_is_not_there_is_one_line(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_an_intake_that_is_not_there_is_one_line(topics: TopicTables, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no topic nowhere\.results"):
-        archive(spark, topics, ["nowhere"], str(tmp_path), every_ms=None, may_be_trimmed=False, on_progress=ignore)
+        archive(topics, ["nowhere"], str(tmp_path), every_ms=None, may_be_trimmed=False, on_progress=ignore)
 
 
 @pytest.mark.exhaustive

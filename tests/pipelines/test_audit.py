@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import SparkSession
 
 from tarry.clock import SystemClock
 from tarry.core.request.intake_policy import IntakePolicy
@@ -18,7 +17,7 @@ from tarry.headers import derived_id
 from tarry.kafka.murmur2 import partition_of
 from tarry.pipelines.audit import Audit, Span
 from tarry.pipelines.faults import FAULTS
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.topics import TopicTables
 from tarry.testing import LiveService
 from tests.support.ignoring import ignore
 from tests.support.spark_job import SparkJob
@@ -33,7 +32,7 @@ DELIVERED = 60
 
 @pytest.mark.exhaustive
 def test_a_clean_run_has_no_fault_and_what_waits_is_judged_by_the_next_run(
-    bootstrap: str, unique_name: Callable[[str], str], spark: SparkSession, topics: Topics, tmp_path: Path
+    bootstrap: str, unique_name: Callable[[str], str], topics: TopicTables, tmp_path: Path
 ) -> None:
     live = LiveService(bootstrap, tmp_path, unique_name("audit"), max_delay="2h")
     with live as service, service.producer() as producer:
@@ -51,17 +50,17 @@ def test_a_clean_run_has_no_fault_and_what_waits_is_judged_by_the_next_run(
         audit = Audit([IntakePolicy(service.intake)], str(tmp_path / "out"), str(tmp_path / "state"), grace_ms=0)
 
         # A run that looks as if an hour ago: it has seen everything, and may judge nothing but what is dead.
-        first = audit.run(spark, topics, ignore, Later(-3_600_000))
+        first = audit.run(topics, ignore, Later(-3_600_000))
         assert (first.fates, first.faults) == ({"waiting": DELIVERED + 2, "dead": 1}, NONE)
 
-        second = audit.run(spark, topics, ignore, Later(10_000))
+        second = audit.run(topics, ignore, Later(10_000))
         assert (second.fates, second.faults) == ({"delivered": DELIVERED, "cancelled": 1, "waiting": 1}, NONE)
         assert first.account == f"{DELIVERED} records at targets = matched 0 + carried {DELIVERED}"
         assert second.account == f"{DELIVERED} records at targets = matched {DELIVERED} + carried 0"
         assert (second.carried, second.accepted, second.order["judged"] > 0) == (DELIVERED + 2, DELIVERED + 2, True)
 
         # As if after the last has been due: the service has not delivered it, and a lost one is told once.
-        third, fourth = (audit.run(spark, topics, ignore, Later(7_200_000)) for _ in range(2))
+        third, fourth = (audit.run(topics, ignore, Later(7_200_000)) for _ in range(2))
         assert (third.fates, third.faults) == ({"lost": 1}, {**NONE, "lost": 1})
         assert (fourth.fates, fourth.faults) == ({"still lost": 1}, NONE)
 
@@ -71,19 +70,19 @@ def test_a_clean_run_has_no_fault_and_what_waits_is_judged_by_the_next_run(
         copier.produce(target, again.value(), again.key(), again.partition() or 0, headers=again.headers())
         assert copier.flush(20) == 0
         copier.close()
-        assert audit.run(spark, topics, ignore).faults == {**NONE, "duplicate": 1}
+        assert audit.run(topics, ignore).faults == {**NONE, "duplicate": 1}
 
         # All of it once more, by time and apart from the series.
         whole = Audit(audit.policies, str(tmp_path / "span"), "", Span(first.horizon_ms), grace_ms=0)
-        of_span = whole.run(spark, topics, ignore)
+        of_span = whole.run(topics, ignore)
         assert of_span.fates == {"delivered": DELIVERED, "cancelled": 1, "waiting": 1, "dead": 1}
         assert of_span.faults == {**NONE, "duplicate": 1}
         nothing = Audit(audit.policies, str(tmp_path / "none"), "", Span(None, first.horizon_ms), grace_ms=0)
-        assert nothing.run(spark, topics, ignore).accepted == 0
+        assert nothing.run(topics, ignore).accepted == 0
 
 
 class Page(HTMLParser):
-    """What a page of HTML has in it, and what it asks for from elsewhere."""
+    """The content of an HTML page, and the external resources that it requests."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -205,7 +204,7 @@ def test_planted_faults_are_found_by_the_command_after_one_that_was_killed_and_s
     command += ["--bootstrap-servers", stage.cluster.bootstrap_servers]
     # One that is killed in the middle leaves nothing behind that the next would go on from.
     with SparkJob(tmp_path / "1", *command) as doomed:
-        doomed.kill_when(lambda: "tarry: judging" in doomed.errors, "it judges")
+        doomed.kill_when(lambda: "tarry: validating" in doomed.errors, "it validates")
     with SparkJob(tmp_path / "2", *command) as job:
         assert job.ended() == 1, job.errors
         summary = json.loads(job.output)
@@ -270,8 +269,8 @@ def test_one_of_every_kind_of_forged_record_is_counted_under_its_name(stage: Sta
 
 
 @pytest.mark.exhaustive
-def test_what_comes_after_the_run_that_settled_or_could_not_judge_a_message_is_no_duplicate_of_it(
-    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+def test_a_record_after_the_run_that_settled_or_did_not_judge_its_message_is_no_duplicate(
+    stage: Stage, topics: TopicTables, tmp_path: Path
 ) -> None:
     other = stage.make_topic(f"{stage.target}.other")
     compacted = stage.make_topic(f"{stage.target}.compacted", cleanup_policy="compact")
@@ -285,7 +284,7 @@ def test_what_comes_after_the_run_that_settled_or_could_not_judge_a_message_is_n
     late = planter.send(due_ms)
     planter.flush()
     audit = Audit([IntakePolicy(stage.intake)], str(tmp_path / "out"), str(tmp_path / "state"))
-    first = audit.run(spark, topics, ignore)
+    first = audit.run(topics, ignore)
     assert (first.fates, first.faults) == ({"delivered": 2, "unjudged": 1}, NONE)
 
     planter.fire(late, 290_000)
@@ -295,14 +294,14 @@ def test_what_comes_after_the_run_that_settled_or_could_not_judge_a_message_is_n
     planter.target = stage.target
     planter.deliver(settled)
     planter.close()
-    second = audit.run(spark, topics, ignore)
+    second = audit.run(topics, ignore)
     assert (second.fates, second.faults) == ({"delivered": 1}, {**NONE, "duplicate": 1})
     assert second.account == "3 records at targets = matched 1 + carried 0 + duplicate 1 + elsewhere 1"
 
 
 @pytest.mark.exhaustive
-def test_what_an_intake_accepts_while_it_is_read_as_a_target_is_judged_by_the_next_run(
-    stage: Stage, bootstrap: str, spark: SparkSession, topics: Topics, tmp_path: Path
+def test_messages_accepted_while_the_targets_are_read_are_judged_by_the_next_run(
+    stage: Stage, bootstrap: str, topics: TopicTables, tmp_path: Path
 ) -> None:
     next_one = Stage(bootstrap, f"{stage.intake}.next", 1, stage.until_the_end)
     next_one.make_intake()
@@ -319,14 +318,14 @@ def test_what_an_intake_accepts_while_it_is_read_as_a_target_is_judged_by_the_ne
 
     audit = Audit([IntakePolicy(one.intake) for one in (stage, next_one)], str(tmp_path / "out"), str(tmp_path / "s"))
     # What was delivered to the second intake asks for nothing, and is dead there.
-    first = audit.run(spark, topics, accept_more)
+    first = audit.run(topics, accept_more)
     assert (first.records, first.accounted["matched"], first.accounted["foreign"]) == (2, 1, 1)
-    second = audit.run(spark, topics, ignore)
+    second = audit.run(topics, ignore)
     assert (second.accepted - second.carried, second.faults["lost"]) == (1, 1)
     behind.close()
 
 
-def test_an_intake_that_is_not_there_is_one_line(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_an_intake_that_is_not_there_is_one_line(topics: TopicTables, tmp_path: Path) -> None:
     audit = Audit([IntakePolicy("nowhere")], str(tmp_path / "out"), str(tmp_path / "state"))
     with pytest.raises(UsageError, match="there is no topic nowhere"):
-        audit.run(spark, topics, ignore)
+        audit.run(topics, ignore)

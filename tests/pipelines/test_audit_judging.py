@@ -11,30 +11,37 @@ from pyspark.sql import DataFrame, SparkSession
 from tarry.errors import UsageError
 from tarry.kafka.murmur2 import partition_of
 from tarry.pipelines.audit.capture import CLOCKS_APART_MS, complete_since
-from tarry.pipelines.audit.summary import beside, findings, histogram, lateness, lateness_over_time, summarise
+from tarry.pipelines.audit.summary import (
+    beside,
+    findings,
+    histogram,
+    lateness_by_minute,
+    lateness_over_time,
+    summarise_run,
+)
 from tarry.pipelines.audit.tables import ACCEPTED, ARRIVED, SETTLED, STUBS, columns_of, stubs
-from tarry.pipelines.audit.unmatched import RANGE, known_of, settled_again, strays, told_apart, vouched_for
-from tarry.pipelines.audit.validation import Rules, compare
+from tarry.pipelines.audit.unmatched import RANGE, known_of, settled_again, told_apart, unmatched, vouched_for
+from tarry.pipelines.audit.validation import AuditRules, compare
 from tarry.pipelines.faults import FAULTS
 from tarry.pipelines.topics import RECORD
 
 T0 = 1_767_268_800_000
 HORIZON = T0 + 600_000
-RULES = Rules(HORIZON)
+RULES = AuditRules(HORIZON)
 EVERY = 12
 """Messages of the sound set."""
 
 
 @dataclass
 class World:
-    """What topics hold, as rows by name of column: an intake and a target of its own."""
+    """The records of topics, as rows by column name: an intake and a target."""
 
     name: str = "in"
     accepted: list[dict[str, Any]] = field(default_factory=list)
     settled: list[dict[str, Any]] = field(default_factory=list)
     stubs: list[dict[str, Any]] = field(default_factory=list)
     range: tuple[int, int, int, int, int] = (0, 0, 0, 900, 910)
-    """Of the intake: since, reached, first, end, last."""
+    """Offsets of the intake: since, reached, first, end, last."""
     arrived: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -95,13 +102,13 @@ def sound(name: str = "in") -> World:
 
 
 class Judged:
-    """What the audit says of some worlds, whose targets have one partition each and whose results are complete."""
+    """The findings of an audit of some worlds, with one partition per target and complete results."""
 
     def __init__(
         self,
         spark: SparkSession,
         worlds: Sequence[World],
-        rules: Rules = RULES,
+        rules: AuditRules = RULES,
         told_later: World | None = None,
         held: Iterable[dict[str, Any]] = (),
     ) -> None:
@@ -117,15 +124,15 @@ class Judged:
         self.messages = compare(accepted, settled, arrived, rules, later, held_back).persist()
         ranges = spark.createDataFrame([(world.name, 0, *world.range) for world in worlds], RANGE)
         known = known_of(self.messages)
-        found = strays(arrived, known, ranges, ["neighbour"])
+        found = unmatched(arrived, known, ranges, ["neighbour"])
         found = vouched_for(found, settled, since_ms=T0, targets=[world.target for world in worlds])
-        self.strays = told_apart(found, frame(held, ACCEPTED), ranges).persist()
+        self.unmatched = told_apart(found, frame(held, ACCEPTED), ranges).persist()
         again = settled_again(settled, known, ranges)
-        self.findings = findings(self.messages, self.strays, again)
+        self.findings = findings(self.messages, self.unmatched, again)
         records = sum(len(world.arrived) for world in worlds)
-        there = beside(self.strays, again, records)
+        there = beside(self.unmatched, again, records)
         is_late_judged = rules.max_late_ms is not None
-        self.summary = summarise(
+        self.summary = summarise_run(
             self.messages, there, horizon_ms=HORIZON, carried=0, unread=0, is_late_judged=is_late_judged
         )
         self.summary.balance()
@@ -386,7 +393,7 @@ def test_each_record_at_a_target_is_something(spark: SparkSession) -> None:
     world.fire(copied)
     world.deliver(copied, target="other")
     judged = Judged(spark, [world, World("other")])
-    found = {row.named: (row.kind, row.detail) for row in judged.strays.collect()}
+    found = {row.named: (row.kind, row.detail) for row in judged.unmatched.collect()}
     assert found == expected | {"in/0/30": ("elsewhere", None)}
     assert judged.summary.account == (
         "16 records at targets = matched 1 + carried 1 + duplicate 1 + unexpected 9 + elsewhere 1 + foreign 1"
@@ -409,7 +416,7 @@ def test_a_result_that_is_told_twice_over_two_runs_is_found(spark: SparkSession)
 
 
 @pytest.mark.exhaustive
-def test_what_has_its_result_behind_what_was_read_waits_for_the_next_run(spark: SparkSession) -> None:
+def test_a_message_whose_result_is_behind_the_read_end_waits_for_the_next_run(spark: SparkSession) -> None:
     world, later = sound(), World()
     sent = world.send(20)
     world.deliver(sent)
@@ -421,14 +428,14 @@ def test_what_has_its_result_behind_what_was_read_waits_for_the_next_run(spark: 
 
 
 def test_a_further_record_of_what_an_earlier_run_has_settled_is_compared_with_the_intake(spark: SparkSession) -> None:
-    """Where its target is fixed it may have been another one."""
+    """An intake with a fixed target may have had another one."""
     world, former = World(range=(0, 2_000, 0, 2_001, 2_001)), World("former")
     for sent in (world.send(1_001), world.send(1_002, **FIXED)):
         world.deliver(sent)
         world.deliver(sent, target=former.target)
     settled = world.accepted
     judged = Judged(spark, [replace(world, accepted=[]), former], held=settled)
-    found = sorted((row.offset, row.target, row.kind) for row in judged.strays.collect())
+    found = sorted((row.offset, row.target, row.kind) for row in judged.unmatched.collect())
     assert found == [
         (1_001, former.target, "elsewhere"),
         (1_001, world.target, "duplicate"),
@@ -444,7 +451,7 @@ def test_where_the_sum_is_another_nothing_is_concluded(spark: SparkSession) -> N
         replace(summary, records=13).balance()
 
 
-def test_what_is_no_fault(spark: SparkSession) -> None:
+def test_kinds_that_are_no_fault(spark: SparkSession) -> None:
     world = sound()
     world.settle(world.send(20), "duplicate")
     world.settle(world.send(21), "cancelled")
@@ -481,7 +488,7 @@ def test_what_is_no_fault(spark: SparkSession) -> None:
     grown = World("grown")
     grown.fire(grown.send(0, key=b"4"), target_partition=partition_of(b"4", 4))
     grown.fire(grown.send(1, key=b"4"), target_partition=partition_of(b"4", 3))
-    rules = Rules(
+    rules = AuditRules(
         HORIZON,
         partitions={grown.target: {3, 4}},
         targets_since={trimmed.target: T0 + 200_000, "other": T0 + 500_000},
@@ -515,7 +522,7 @@ FIXED: dict[str, Any] = {"is_fixed": True, "is_target_fixed": True}
 
 
 @pytest.mark.exhaustive
-def test_what_a_fixed_delay_and_target_were_when_a_message_was_read_the_service_says(spark: SparkSession) -> None:
+def test_the_result_gives_the_fixed_delay_and_target_at_the_time_of_reading(spark: SparkSession) -> None:
     fixed, former = World("fixed"), World("former")
     # The stamp was an hour ahead; the delay was 5 s shorter; the target was another one.
     ahead = fixed.send(0, timestamp_ms=T0 + 3_600_000, due_ms=T0 + 3_700_000, **FIXED)
@@ -531,7 +538,7 @@ def test_what_a_fixed_delay_and_target_were_when_a_message_was_read_the_service_
 
 
 @pytest.mark.exhaustive
-def test_what_the_service_says_of_a_fixed_delay_must_be_so(spark: SparkSession) -> None:
+def test_a_delivery_must_agree_with_its_result_about_a_fixed_delay(spark: SparkSession) -> None:
     world = World()
     world.fire(world.send(0, key=b"a", **FIXED), late_ms=-1)
     world.fire(sent := world.send(1, key=b"b", **FIXED), told_due_ms=sent["due_ms"] - 1)
@@ -554,7 +561,7 @@ def test_a_record_without_a_result_is_not_due_sooner_than_the_configuration_says
 
 
 @pytest.mark.exhaustive
-def test_what_came_under_a_shorter_delay_is_not_early_until_its_result_is_read(spark: SparkSession) -> None:
+def test_a_message_delivered_under_a_shorter_delay_is_not_early_until_its_result_is_read(spark: SparkSession) -> None:
     world, later = World(), World()
     sent = world.send(0, delay_ms=3_600_000, **FIXED)
     world.deliver(sent | {"due_ms": T0 + 60_000})
@@ -576,7 +583,7 @@ def test_a_record_at_the_former_target_is_carried_as_long_as_its_result_is_not_r
 
 
 @pytest.mark.exhaustive
-def test_what_has_a_stub_alone_is_not_lost(spark: SparkSession) -> None:
+def test_a_message_with_only_a_stub_is_not_lost(spark: SparkSession) -> None:
     world = sound()
     for offset in (20, 21, 22):
         sent = world.send(offset)
@@ -607,7 +614,7 @@ def test_a_stub_is_of_its_own_partition_and_has_no_value(spark: SparkSession) ->
     assert stubs(spark.createDataFrame(letters, RECORD)).collect() == [("in", 3, 7, "too-large")]
 
 
-def test_what_is_left_of_trimmed_results_may_have_been_written_by_a_clock_that_was_behind(spark: SparkSession) -> None:
+def test_the_oldest_remaining_results_may_have_timestamps_of_a_clock_that_was_behind(spark: SparkSession) -> None:
     """Results went up to T0; then another process wrote them, a minute behind, and those in front expired."""
     world = World()
     world.settle(world.send(1), "fired", at_ms=T0 - 60_000)
@@ -627,7 +634,7 @@ def test_lateness_is_told_by_minute_and_in_ranges(spark: SparkSession) -> None:
     for offset in range(100):
         world.fire(world.send(offset, delay_ms=60_000 * (1 + offset % 2)), late_ms=offset)
     messages = Judged(spark, [world]).messages
-    rows = {row.minute_ms: row for row in lateness(messages).collect()}
+    rows = {row.minute_ms: row for row in lateness_by_minute(messages).collect()}
     assert {at: (row["count"], row.p50_ms, row.max_ms) for at, row in rows.items()} == {
         T0 + 60_000: (50, 48, 98),
         T0 + 120_000: (50, 49, 99),

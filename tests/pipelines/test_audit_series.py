@@ -1,4 +1,4 @@
-"""What one run of an audit leaves to the next, over topics in memory that are deleted and made anew."""
+"""The state that one run of an audit leaves to the next, also over topics that are recreated."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.kafka.types import Place
 from tarry.pipelines.audit import Audit
-from tarry.pipelines.topics import RECORD, Topics
+from tarry.pipelines.topics import RECORD, TopicTables
 from tarry.testing.manual_clock import ManualClock
 
 T0 = 1_767_268_800_000
@@ -69,29 +69,29 @@ class Logs:
 
 
 @pytest.mark.exhaustive
-def test_what_was_fired_to_a_former_target_that_is_gone_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_message_fired_to_a_former_target_that_is_gone_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:
     """The result is read before the message is judged, and the target of now is another one."""
     logs, clock = Logs(spark), ManualClock(T0 + 110_000)
     logs.append("in", T0, b"v")
     logs.fired(0, T0 + 100_000, "former")
     audit = Audit([POLICY], str(tmp_path / "out"), str(tmp_path / "state"))
-    topics = cast("Topics", logs)
-    assert audit.run(spark, topics, lambda _: None, clock).fates == {"waiting": 1}
+    topics = cast("TopicTables", logs)
+    assert audit.run(topics, lambda _: None, clock).fates == {"waiting": 1}
     clock.advance(3_600_000)
-    second = audit.run(spark, topics, lambda _: None, clock)
+    second = audit.run(topics, lambda _: None, clock)
     assert (second.fates, second.faults["lost"]) == ({"unjudged": 1}, 0)
 
 
 @pytest.mark.exhaustive
-def test_dead_letters_that_were_made_anew_are_read_from_their_beginning(spark: SparkSession, tmp_path: Path) -> None:
+def test_recreated_dead_letters_are_read_from_their_beginning(spark: SparkSession, tmp_path: Path) -> None:
     logs, clock = Logs(spark), ManualClock(T0 + 110_000)
     logs.append("in", T0, b"v")
     logs.stub(7)
     logs.stub(8)
     audit = Audit([POLICY], str(tmp_path / "out"), str(tmp_path / "state"))
-    topics = cast("Topics", logs)
-    assert audit.run(spark, topics, lambda _: None, clock).fates == {"waiting": 1}
+    topics = cast("TopicTables", logs)
+    assert audit.run(topics, lambda _: None, clock).fates == {"waiting": 1}
     logs.of["in.dead"] = []
     logs.stub(0)
     clock.advance(3_600_000)
-    assert audit.run(spark, topics, lambda _: None, clock).fates == {"stub": 1}
+    assert audit.run(topics, lambda _: None, clock).fates == {"stub": 1}

@@ -19,8 +19,8 @@ from tarry.kafka.settings import Cluster
 from tarry.pipelines.backlog import forecast, plan
 from tarry.pipelines.backlog.bulk import BulkDone, Run
 from tarry.pipelines.backlog.plan import Action
-from tarry.pipelines.backlog.waiting import selected, waiting
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.backlog.waiting import matching_messages, waiting
+from tarry.pipelines.topics import TopicTables
 from tarry.testing.serve import Serve, ServeConfig
 from tests.support.brokers import wait_until
 from tests.support.buckets import waiting_in_buckets
@@ -39,7 +39,7 @@ Message = tuple[str, int, bytes, bytes, int, str]
 """Target, partition, key, value, due time, id."""
 
 
-class Scene:
+class IntakeWithBacklog:
     """An intake with a service, and targets `campaign` and `bills`; messages wait in two levels of buckets."""
 
     def __init__(self, bootstrap: str, name: str, directory: Path, until_the_end: ExitStack) -> None:
@@ -107,29 +107,28 @@ class Scene:
 
 
 class Bulk:
-    """What the commands do, in this process."""
+    """Does what the commands do, in this process."""
 
-    def __init__(self, scene: Scene, spark: SparkSession, topics: Topics) -> None:
+    def __init__(self, scene: IntakeWithBacklog, spark: SparkSession, topics: TopicTables) -> None:
         self._scene = scene
         self._spark = spark
         self._topics = topics
 
     def waiting(self) -> DataFrame:
         scene = self._scene
-        return waiting(self._spark, self._topics, scene.group, scene.policy, on_progress=ignore)
+        return waiting(self._topics, scene.group, scene.policy, on_progress=ignore)
 
     def plan(self, action: Action, where: str, by_ms: int = 0) -> str:
         """Write a plan, and return where."""
         name = uuid.uuid4()
         path = str(self._scene.directory / f"plan-{name}")
-        chosen = selected(self.waiting(), where)
+        chosen = matching_messages(self.waiting(), where)
         made = plan.plan(chosen, self._scene.policy, action, by_ms=by_ms, name=name, made_ms=now_ms())
         plan.write(made, path)
         return path
 
     def run(self, path: str, action: Action, *, is_new: bool = False, margin_ms: int = 0) -> BulkDone:
         run = Run(
-            self._spark,
             self._topics,
             self._scene.group,
             self._scene.policy,
@@ -138,17 +137,17 @@ class Bulk:
             wait_s=60,
             on_progress=ignore,
         )
-        return run.run(plan.read(self._spark, path, action), is_new=is_new)
+        return run.run(plan.read_plan(self._spark, path, action), is_new=is_new)
 
 
 @pytest.fixture
-def scene(bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path) -> Iterator[Scene]:
+def scene(bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path) -> Iterator[IntakeWithBacklog]:
     with ExitStack() as until_the_end:
-        yield Scene(bootstrap, unique_name("bulk"), tmp_path, until_the_end)
+        yield IntakeWithBacklog(bootstrap, unique_name("bulk"), tmp_path, until_the_end)
 
 
 @pytest.fixture
-def bulk(scene: Scene, spark: SparkSession, topics: Topics) -> Bulk:
+def bulk(scene: IntakeWithBacklog, spark: SparkSession, topics: TopicTables) -> Bulk:
     return Bulk(scene, spark, topics)
 
 
@@ -157,7 +156,7 @@ def found(messages: DataFrame) -> list[Message]:
     return sorted((*row[:2], bytes(row[2]), bytes(row[3]), *row[4:]) for row in rows)
 
 
-def test_what_waits_is_counted_shifted_and_cancelled_as_was_sent(scene: Scene, bulk: Bulk) -> None:
+def test_waiting_messages_are_counted_shifted_and_cancelled(scene: IntakeWithBacklog, bulk: Bulk) -> None:
     start_ms = now_ms()
     xs = scene.send(scene.campaign, "x", 120, start_ms + 20 * MINUTE_MS)
     ys = scene.send(scene.campaign, "y", 40, start_ms + 20 * MINUTE_MS)
@@ -175,7 +174,7 @@ def test_what_waits_is_counted_shifted_and_cancelled_as_was_sent(scene: Scene, b
     messages = bulk.waiting().localCheckpoint()
     assert found(messages) == sorted([*xs, *ys, *zs, *unread])
     assert {row.level for row in messages.select("level").distinct().collect()} == {0, 1, 2}
-    (first,) = selected(messages, "key = 'x7'").collect()
+    (first,) = matching_messages(messages, "key = 'x7'").collect()
     assert [(header.key, bytes(header.value)) for header in first.headers][-1] == ("own", b"x7")
     rows = forecast.rows_of(forecast.forecast(messages, MINUTE_MS))
     assert sum(row.count for row in rows) == len(xs) + len(ys) + len(zs) + len(unread)
@@ -211,14 +210,14 @@ def test_what_waits_is_counted_shifted_and_cancelled_as_was_sent(scene: Scene, b
         assert [record.key() for record in arrived if record.key() in keys] == keys
 
 
-def test_what_is_due_too_soon_is_left_as_it_is(scene: Scene, bulk: Bulk) -> None:
+def test_messages_due_within_the_margin_are_unchanged(scene: IntakeWithBacklog, bulk: Bulk) -> None:
     sent = scene.send(scene.campaign, "x", 10, now_ms() + 20 * MINUTE_MS)
     cancelling = bulk.plan("cancel", "true")
     assert bulk.run(cancelling, "cancel", margin_ms=25 * MINUTE_MS) == BulkDone(10, 0, 0, 10, 0, 0, 0)
     assert found(bulk.waiting()) == sorted(sent)
 
 
-def test_cancels_that_come_too_late_are_told_of(scene: Scene, bulk: Bulk, spark: SparkSession) -> None:
+def test_cancels_that_come_too_late_are_told_of(scene: IntakeWithBacklog, bulk: Bulk, spark: SparkSession) -> None:
     sent = scene.send(scene.campaign, "x", 4, now_ms())
     scene.arrived(scene.campaign, len(sent))
     # As a plan has them that was made before.
@@ -231,7 +230,7 @@ def test_cancels_that_come_too_late_are_told_of(scene: Scene, bulk: Bulk, spark:
     assert bulk.run(path, "cancel", margin_ms=-MINUTE_MS) == BulkDone(4, 0, 4, 0, 0, 0, 0)
 
 
-def run_killed_and_run_again(scene: Scene, bulk: Bulk, count: int, kills: int, at_once: int) -> None:
+def run_killed_and_run_again(scene: IntakeWithBacklog, bulk: Bulk, count: int, kills: int, at_once: int) -> None:
     sent = scene.send(scene.campaign, "x", count, now_ms() + 20 * MINUTE_MS)
     others = scene.send(scene.campaign, "y", 100, now_ms() + 20 * MINUTE_MS)
     scene.wait_filed(count + len(others))
@@ -269,10 +268,10 @@ def run_killed_and_run_again(scene: Scene, bulk: Bulk, count: int, kills: int, a
 
 
 @pytest.mark.exhaustive
-def test_a_run_killed_in_the_middle_is_finished_by_the_next(scene: Scene, bulk: Bulk) -> None:
+def test_a_run_killed_in_the_middle_is_finished_by_the_next(scene: IntakeWithBacklog, bulk: Bulk) -> None:
     run_killed_and_run_again(scene, bulk, 3_000, kills=1, at_once=3)
 
 
 @pytest.mark.exhaustive
-def test_a_hundred_thousand_are_shifted_once_each_through_five_kills(scene: Scene, bulk: Bulk) -> None:
+def test_a_hundred_thousand_are_shifted_once_each_through_five_kills(scene: IntakeWithBacklog, bulk: Bulk) -> None:
     run_killed_and_run_again(scene, bulk, 100_000, kills=5, at_once=50)

@@ -6,7 +6,16 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tarry.pipelines.apply.changes import PLACE, Table, first_of, newest, read, steps, validate_changes, without_doubles
+from tarry.pipelines.apply.changes import (
+    PLACE,
+    Table,
+    first_of,
+    newest,
+    read_changes,
+    steps,
+    validate_changes,
+    without_doubles,
+)
 from tarry.pipelines.topics import RECORD
 
 COLUMNS = ["id", "a", "b", "c"]
@@ -34,7 +43,7 @@ def do(rows: Rows, is_delete: bool, key: str, data: dict[str, str | None]) -> No
         rows.setdefault(key, dict.fromkeys(COLUMNS)).update(data)
 
 
-def test_what_is_left_of_a_batch_comes_to_the_same_as_all_of_it_in_turn(spark: SparkSession) -> None:
+def test_the_newest_steps_of_a_batch_give_the_same_rows_as_all_its_steps_in_turn(spark: SparkSession) -> None:
     chance = random.Random(1)
     logs = {f"t{number}": random_log(chance, f"t{number}") for number in range(LOGS)}
     changes = [one for log in logs.values() for one in log]
@@ -42,7 +51,7 @@ def test_what_is_left_of_a_batch_comes_to_the_same_as_all_of_it_in_turn(spark: S
         [("log", 0, offset, None, None, json.dumps(one).encode(), None) for offset, one in enumerate(changes)], RECORD
     )
     tables = [Table("shop", name, True, ["id"], COLUMNS) for name in logs]
-    left = newest(steps(validate_changes(read(records), tables, spark))).collect()
+    left = newest(steps(validate_changes(read_changes(records), tables, spark))).collect()
     found: dict[str, Rows] = {name: {} for name in logs}
     for row in sorted(left, key=lambda row: row["round"]):
         data = {name: row["data"][name] for name in row["present"]}
@@ -63,7 +72,7 @@ def test_numbers_stay_as_they_are_written(spark: SparkSession) -> None:
     value = (
         b'{"database":"d","table":"t","type":"insert","data":{"a":12345678901234567890.123456789012345678,"b":1e400}}'
     )
-    row = read(spark.createDataFrame([("log", 0, 0, None, None, value, None)], RECORD)).collect()[0]
+    row = read_changes(spark.createDataFrame([("log", 0, 0, None, None, value, None)], RECORD)).collect()[0]
     assert row["kind"] == "upsert"
     assert row["data"]["a"] == "12345678901234567890.123456789012345678"
 

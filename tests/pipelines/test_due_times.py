@@ -81,7 +81,7 @@ DURATIONS = [
 
 
 def read(spark: SparkSession, sql: str, over: Sequence[object], kind: str) -> list[Row]:
-    """What comes of values, each a row; `sql` makes the instant or delay of `x`."""
+    """Evaluate values, one per row; `sql` turns `x` into the instant or delay."""
     frame = spark.createDataFrame([(number, one) for number, one in enumerate(over)], f"n int, x {kind}")
     value = frame.select("n", f.expr(sql).alias("x"))
     given = value.schema["x"].dataType

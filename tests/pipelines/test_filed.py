@@ -58,7 +58,7 @@ def test_a_filed_record_is_read_as_the_service_reads_it(spark: SparkSession) -> 
 
 
 @pytest.mark.parametrize("headers", [None, [], [("x", b"y")], [(FILED, None)], [(FILED, b"\x01" * 57)]])
-def test_what_the_service_has_not_filed_is_left_out(spark: SparkSession, headers: Headers | None) -> None:
+def test_records_that_the_service_has_not_filed_are_left_out(spark: SparkSession, headers: Headers | None) -> None:
     assert read(spark, [(b"k", b"v", headers)]) == []
 
 

@@ -15,7 +15,7 @@ from tarry.headers import NAMESPACE
 from tarry.pipelines.schedule.job import sharded, slices
 from tarry.pipelines.schedule.messages import (
     Expressions,
-    Limits,
+    IntakeLimits,
     Verdict,
     ask,
     namespace_of,
@@ -23,13 +23,13 @@ from tarry.pipelines.schedule.messages import (
     validate_rows,
     verdict_rows,
 )
-from tarry.pipelines.schedule.tables import UNREADABLE, Table, read_table
+from tarry.pipelines.schedule.tables import UNREADABLE, TableSource, read_table
 
 BASE_MS = 1_767_268_800_000  # 2026-01-01T12:00:00Z
 DAY_MS = 86_400_000
 JOB = namespace_of("job")
 ASKED = Expressions("k", "t", key="k", due="at")
-LIMITS = Limits(BASE_MS, 30 * DAY_MS, 5_000)
+LIMITS = IntakeLimits(BASE_MS, 30 * DAY_MS, 5_000)
 VERDICTS = [
     Verdict("orders", max_bytes=100_000),
     Verdict("compacted", max_bytes=100_000, compacted=True),
@@ -45,7 +45,7 @@ def judged(
     spark: SparkSession,
     rows: list[tuple[Any, ...]],
     asked: Expressions = ASKED,
-    limits: Limits = LIMITS,
+    limits: IntakeLimits = LIMITS,
     known: tuple[str, ...] = (),
 ) -> list[Row]:
     frame = spark.createDataFrame([(*row, None, None)[:5] for row in rows], ROW)
@@ -115,9 +115,9 @@ def test_a_compacted_target_takes_no_row_without_a_key(spark: SparkSession) -> N
     assert {row.row_key: row.code for row in rows} == {"1": "null-key", "2": None, "3": None}
 
 
-def test_what_was_sent_stays_so_whatever_is_wrong_with_it_now(spark: SparkSession) -> None:
+def test_a_row_that_was_sent_counts_as_known_even_if_it_would_be_rejected_now(spark: SparkSession) -> None:
     sent = tuple(str(uuid.uuid5(JOB, key)) for key in ("late", "gone", "twice", "good"))
-    limits = Limits(BASE_MS, DAY_MS, 5_000, refuse_past=True)
+    limits = IntakeLimits(BASE_MS, DAY_MS, 5_000, refuse_past=True)
     rows = judged(
         spark,
         [
@@ -331,7 +331,7 @@ def test_hostile_csv(spark: SparkSession, file: Callable[[str, str | bytes], str
         "ünï,1767312000000,☃\n"
         "huge,99999999999999999999999,x\n",
     )
-    rows = asked_of(read_table(spark, Table(path)), Expressions("id", "'orders'", value="v", due="at"))
+    rows = asked_of(read_table(spark, TableSource(path)), Expressions("id", "'orders'", value="v", due="at"))
     codes = {key: row.code for key, row in rows.items()}
     assert codes == {
         "plain": None,
@@ -369,7 +369,7 @@ def test_hostile_json_lines(spark: SparkSession, file: Callable[[str, str | byte
         '{"id": 9, "at": 1767312000000, "v": {"a": [9007199254740993]}}',
     ]
     path = file("t.jsonl", b"\n".join(one if isinstance(one, bytes) else one.encode() for one in lines))
-    table = Table(path, schema="id long, at long, v struct<a: array<long>>")
+    table = TableSource(path, schema="id long, at long, v struct<a: array<long>>")
     rows = asked_of(read_table(spark, table), Expressions("id", "'orders'", due="at"))
     codes = {key: row.code for key, row in rows.items() if key is not None}
     assert {key: codes.get(key) for key in ("1", "2", "5", "6", "9")} == {
@@ -383,24 +383,24 @@ def test_hostile_json_lines(spark: SparkSession, file: Callable[[str, str | byte
     assert json.loads(rows["9"].value)["v"] == {"a": [9007199254740993]}
     unreadable = read_table(spark, table).select(UNREADABLE, "id").where(f"{UNREADABLE} is not null").collect()
     assert {"no json", "17", '{"id": 4, "at": 1767312000000'} <= {row[0] for row in unreadable}
-    found = read_table(spark, Table(path)).columns
+    found = read_table(spark, TableSource(path)).columns
     assert set(found) == {"id", "at", "v", "unknown", UNREADABLE}
 
 
-def test_what_a_table_is_must_be_clear(spark: SparkSession, file: Callable[[str, str | bytes], str]) -> None:
-    assert Table("x.json.gz").format_or_suffix() == "json"
-    assert Table("dir/x.parquet/").format_or_suffix() == "parquet"
-    assert Table("jdbc:postgresql://h/d").format_or_suffix() == "jdbc"
+def test_an_ambiguous_table_format_is_refused(spark: SparkSession, file: Callable[[str, str | bytes], str]) -> None:
+    assert TableSource("x.json.gz").format_or_suffix() == "json"
+    assert TableSource("dir/x.parquet/").format_or_suffix() == "parquet"
+    assert TableSource("jdbc:postgresql://h/d").format_or_suffix() == "jdbc"
     with pytest.raises(UsageError, match="give --format"):
-        Table("x.txt").format_or_suffix()
+        TableSource("x.txt").format_or_suffix()
     with pytest.raises(UsageError, match="needs --jdbc-table"):
-        read_table(spark, Table("jdbc:postgresql://h/d"))
+        read_table(spark, TableSource("jdbc:postgresql://h/d"))
     with pytest.raises(UsageError, match="needs a JDBC URL"):
-        read_table(spark, Table("x.csv", jdbc_table="t"))
+        read_table(spark, TableSource("x.csv", jdbc_table="t"))
     with pytest.raises(UsageError, match="has its own schema"):
-        read_table(spark, Table("x.parquet", schema="a int"))
+        read_table(spark, TableSource("x.parquet", schema="a int"))
     with pytest.raises(UsageError, match="no line can be parsed"):
-        read_table(spark, Table(file("bad.json", "no json\n")))
+        read_table(spark, TableSource(file("bad.json", "no json\n")))
 
 
 def test_an_expression_that_fails_for_one_row_rejects_that_row(
@@ -408,7 +408,7 @@ def test_an_expression_that_fails_for_one_row_rejects_that_row(
 ) -> None:
     path = file("t.csv", "id,ms,n\na,5000,1\nb,x,1\nc,5000,0\n")
     rows = asked_of(
-        read_table(spark, Table(path)), Expressions("id", "'orders'", delay="cast(ms as long) / cast(n as long)")
+        read_table(spark, TableSource(path)), Expressions("id", "'orders'", delay="cast(ms as long) / cast(n as long)")
     )
     assert {key: row.code or row.due_ms for key, row in rows.items()} == {
         "a": BASE_MS + 5_000,

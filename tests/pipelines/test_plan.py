@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.errors import ConfigError, UsageError
 from tarry.pipelines.backlog import forecast, plan
-from tarry.pipelines.backlog.waiting import left, selected
+from tarry.pipelines.backlog.waiting import left, matching_messages
 
 HOUR_MS = 3_600_000
 NOON_MS = 1_767_268_800_000
@@ -65,19 +65,19 @@ def planned(messages: DataFrame, action: plan.Action, by_ms: int, policy: Intake
     ],
 )
 def test_a_predicate_selects(spark: SparkSession, where: str, offsets: list[tuple[int, int]]) -> None:
-    found = selected(table(spark, GIVEN), where).collect()
+    found = matching_messages(table(spark, GIVEN), where).collect()
     assert sorted((row.partition, row.offset) for row in found) == offsets
 
 
 @pytest.mark.parametrize("where", ["no_such_column = 1", "target =", "count(*) > 1", "5"])
-def test_what_is_no_predicate_is_one_line(spark: SparkSession, where: str) -> None:
+def test_a_malformed_predicate_is_refused_in_one_line(spark: SparkSession, where: str) -> None:
     with pytest.raises(ConfigError, match=r"^--where: .+\Z") as refused:
-        selected(table(spark, GIVEN), where)
+        matching_messages(table(spark, GIVEN), where)
     assert "\n" not in str(refused.value)
 
 
-def test_a_shift_names_each_message_anew_and_keeps_what_travels_on(spark: SparkSession) -> None:
-    rows = planned(selected(table(spark, GIVEN), "true"), "shift", 2 * HOUR_MS)
+def test_a_shift_gives_each_message_a_new_id_and_keeps_its_headers(spark: SparkSession) -> None:
+    rows = planned(matching_messages(table(spark, GIVEN), "true"), "shift", 2 * HOUR_MS)
     assert [row.handle for row in rows] == [f"1.in.{one[0]}.{one[5]}.{one[3]}" for one in GIVEN[:4]]
     assert [row.new_due_ms - row.due_ms for row in rows] == [2 * HOUR_MS] * 4
     assert [row.new_id for row in rows] == [str(uuid.uuid5(NAME, f"in/{one[0]}/{one[1]}")) for one in GIVEN[:4]]
@@ -91,15 +91,15 @@ def test_a_shift_names_each_message_anew_and_keeps_what_travels_on(spark: SparkS
 
 
 def test_a_new_due_time_is_rounded_up_to_the_tick_and_stays_a_time(spark: SparkSession) -> None:
-    messages = selected(table(spark, GIVEN), "offset = 9")
+    messages = matching_messages(table(spark, GIVEN), "offset = 9")
     coarse = IntakePolicy("in", tick_ms=100)
     assert [row.new_due_ms for row in planned(messages, "shift", 1, coarse)] == [NOON_MS + 2 * HOUR_MS + 100]
     assert [row.new_due_ms for row in planned(messages, "shift", -1, coarse)] == [NOON_MS + 2 * HOUR_MS]
     assert [row.new_due_ms for row in planned(messages, "shift", -NOON_MS)] == [10**12]
 
 
-def test_a_plan_to_cancel_sends_nothing_anew(spark: SparkSession) -> None:
-    (row,) = planned(selected(table(spark, GIVEN), "offset = 6"), "cancel", 0)
+def test_a_plan_to_cancel_sends_no_replacements(spark: SparkSession) -> None:
+    (row,) = planned(matching_messages(table(spark, GIVEN), "offset = 6"), "cancel", 0)
     assert (row.handle, row.new_id, row.new_due_ms, row.headers) == (
         f"1.in.0.{NOON_MS + HOUR_MS}.{IDS[1]}",
         None,
@@ -120,26 +120,28 @@ def test_an_intake_that_takes_no_cancels_or_no_headers_of_ours_is_refused(
     policy: IntakePolicy, action: plan.Action, reason: str
 ) -> None:
     with pytest.raises(UsageError, match=reason):
-        plan.refuse(policy, action)
+        plan.refuse_unsuitable(policy, action)
 
 
 def test_a_plan_is_read_as_it_was_written_and_only_whole(spark: SparkSession, tmp_path: Path) -> None:
-    messages = selected(table(spark, GIVEN), "true")
+    messages = matching_messages(table(spark, GIVEN), "true")
     path = str(tmp_path / "plan")
     made = plan.plan(messages, POLICY, "shift", by_ms=1, name=NAME, made_ms=NOON_MS)
     plan.refuse_existing(spark, path)
     plan.write(made, path)
-    assert plan.read(spark, path, "shift").orderBy("partition", "offset").collect() == planned(messages, "shift", 1)
+    assert plan.read_plan(spark, path, "shift").orderBy("partition", "offset").collect() == planned(
+        messages, "shift", 1
+    )
     with pytest.raises(UsageError, match="exists already"):
         plan.refuse_existing(spark, path)
     with pytest.raises(UsageError, match="a plan to shift, not to cancel"):
-        plan.read(spark, path, "cancel")
+        plan.read_plan(spark, path, "cancel")
     (tmp_path / "plan" / "_SUCCESS").unlink()
     with pytest.raises(UsageError, match="not written completely"):
-        plan.read(spark, path, "shift")
+        plan.read_plan(spark, path, "shift")
 
 
-def test_what_moved_while_it_was_read_is_one_row_at_its_newest_place_and_what_ended_is_none(
+def test_a_message_that_moves_during_the_read_is_one_row_and_a_finished_one_is_none(
     spark: SparkSession,
 ) -> None:
     def at(offset: int, level: int, id_: str, due_ms: int = NOON_MS) -> Given:
@@ -195,7 +197,7 @@ def test_an_empty_forecast_has_a_plot_too(spark: SparkSession) -> None:
 
 
 def test_many_targets_are_shown_as_the_largest_and_the_others() -> None:
-    rows = [forecast.Row("in", f"t{number}", NOON_MS, number + 1) for number in range(20)]
+    rows = [forecast.ForecastRow("in", f"t{number}", NOON_MS, number + 1) for number in range(20)]
     header, line = forecast.text(rows, HOUR_MS)[1:3]
     assert header.split() == ["due", "from", *[f"t{number}" for number in range(19, 12, -1)], "(others)", "all"]
     assert line.split()[-2:] == ["91", "210"]

@@ -41,14 +41,14 @@ PLAIN: list[Headers] = [
     [("tarry-cancel", f"1.in.0.1767268900000.{UUID}".encode())],
     [("tarry-cancel", f"1.in.0.1767268900000.{UUID}".encode()), TO, ("tarry-delay-ms", b"x")],
 ]
-"""What this reading is sure of."""
+"""The records that Spark's expressions can read for certain."""
 
 IN_A_DIALECT: list[Headers] = [
     [("scheduler-epoch", b"1767268900"), ("scheduler-target-topic", b"orders"), ("scheduler-target-key", b"k")],
     [("scheduler-epoch", b"1767268900"), ("scheduler-target-topic", b"orders"), ("tarry-partition", b"7")],
     [("scheduler-epoch", b"1767268900"), ("scheduler-target-topic", b"orders"), ("tarry-id", UUID.encode())],
 ]
-"""Of these too, but for when they are due."""
+"""The records that they can read for certain, except the due time."""
 
 HOSTILE: list[Headers] = [
     [],
@@ -117,7 +117,7 @@ def told(policy: IntakePolicy, offset: int, headers: Headers) -> Request | Cance
     return RequestReader(policy).read(0, offset, STAMP_MS, headers, STAMP_MS)
 
 
-def test_what_is_plain_is_read_as_the_service_reads_it(spark: SparkSession) -> None:
+def test_clear_headers_are_read_as_the_service_reads_them(spark: SparkSession) -> None:
     policy = POLICIES["headers"]
     for row, headers in zip(found(spark, policy, PLAIN), PLAIN, strict=True):
         request = told(policy, row.offset, headers)

@@ -17,11 +17,11 @@ from tarry.clock import SystemClock
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.murmur2 import partition_of
-from tarry.pipelines.schedule.job import Plan, schedule
+from tarry.pipelines.schedule.job import ScheduleParameters, schedule
 from tarry.pipelines.schedule.messages import Expressions
 from tarry.pipelines.schedule.state import JobState
-from tarry.pipelines.schedule.tables import Table
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.schedule.tables import TableSource
+from tarry.pipelines.topics import TopicTables
 from tarry.testing import LiveService
 from tests.support.postgres import Postgres
 from tests.support.spark_job import SparkJob
@@ -36,12 +36,12 @@ CLOCK = SystemClock()
 class Job:
     """A job on a CSV file of `id,key,due` whose rows a test writes."""
 
-    def __init__(self, spark: SparkSession, topics: Topics, intake: str, target: str, directory: Path) -> None:
+    def __init__(self, topics: TopicTables, intake: str, target: str, directory: Path) -> None:
         self.told: list[str] = []
-        self._spark, self._topics, self._directory = spark, topics, directory
+        self._topics, self._directory = topics, directory
         self._defaults: dict[str, Any] = {
             "job": "job",
-            "table": Table(str(directory / "t.csv")),
+            "table": TableSource(str(directory / "t.csv")),
             "asked": Expressions("id", f"'{target}'", key="key", value="id", due="due"),
             "policy": IntakePolicy(intake),
             "state": str(directory / "state"),
@@ -52,10 +52,8 @@ class Job:
         write_csv(self._directory / "t.csv", rows)
 
     def run(self, stop: Event | None = None, **changed: Any) -> dict[str, Any]:
-        plan = Plan(**(self._defaults | changed))
-        return schedule(
-            self._spark, self._topics, plan, clock=CLOCK, stop=stop or Event(), on_progress=self.told.append
-        )
+        plan = ScheduleParameters(**(self._defaults | changed))
+        return schedule(self._topics, plan, clock=CLOCK, stop=stop or Event(), on_progress=self.told.append)
 
 
 def write_csv(path: Path, rows: list[tuple[object, ...]]) -> None:
@@ -69,8 +67,10 @@ def in_an_hour() -> int:
     return CLOCK.now_ms() + 3_600_000
 
 
-def test_a_second_run_sends_only_what_is_new(stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
-    job = Job(spark, topics, stage.intake, stage.target, tmp_path)
+def test_a_second_run_sends_only_what_is_new(
+    stage: Stage, spark: SparkSession, topics: TopicTables, tmp_path: Path
+) -> None:
+    job = Job(topics, stage.intake, stage.target, tmp_path)
     due_ms = in_an_hour()
     rows: list[tuple[object, ...]] = [(number, f"k{number % 10}", due_ms) for number in range(500)]
     job.write([*rows, ("bad", "k", "tomorrow"), (None, "k", due_ms), (None, "k", due_ms)])
@@ -107,10 +107,8 @@ def read_all(bootstrap: str, topic: str) -> list[Any]:
 
 
 @pytest.mark.exhaustive
-def test_ids_are_known_from_buckets_and_results_too(
-    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
-) -> None:
-    job = Job(spark, topics, stage.intake, stage.target, tmp_path)
+def test_ids_are_known_from_buckets_and_results_too(stage: Stage, topics: TopicTables, tmp_path: Path) -> None:
+    job = Job(topics, stage.intake, stage.target, tmp_path)
     job.write([(number, "k", in_an_hour()) for number in range(6)])
     job.run()
     by_value = {record.value(): record for record in read_all(stage.cluster.bootstrap_servers, stage.intake)}
@@ -133,11 +131,11 @@ def test_ids_are_known_from_buckets_and_results_too(
 
 
 @pytest.mark.exhaustive
-def test_what_stands_behind_an_open_transaction_is_waited_for(
-    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_waits_for_records_behind_an_open_transaction(
+    stage: Stage, topics: TopicTables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row that was sent there would be sent again: readers do not see it before that transaction ends."""
-    job = Job(spark, topics, stage.intake, stage.target, tmp_path)
+    job = Job(topics, stage.intake, stage.target, tmp_path)
     job.write([(1, "k", in_an_hour())])
     job.run()
     (sent,) = read_all(stage.cluster.bootstrap_servers, stage.intake)
@@ -156,13 +154,13 @@ def test_what_stands_behind_an_open_transaction_is_waited_for(
 
 
 def test_keys_land_where_the_producer_library_puts_them(
-    stage: Stage, spark: SparkSession, topics: Topics, bootstrap: str, tmp_path: Path
+    stage: Stage, spark: SparkSession, topics: TopicTables, bootstrap: str, tmp_path: Path
 ) -> None:
     keys: list[str | None] = ["", "a", "ab", "abc", "abcd", "clé", "☃", "0", "x" * 1_000, *map(str, range(500)), None]
     rows = [(number, key, in_an_hour()) for number, key in enumerate(keys)]
     spark.createDataFrame(rows, "id int, key string, due long").write.parquet(str(tmp_path / "t.parquet"))
-    job = Job(spark, topics, stage.intake, stage.target, tmp_path)
-    assert job.run(table=Table(str(tmp_path / "t.parquet")))["sent"] == len(keys)
+    job = Job(topics, stage.intake, stage.target, tmp_path)
+    assert job.run(table=TableSource(str(tmp_path / "t.parquet")))["sent"] == len(keys)
     found = {int(record.value()): record for record in read_all(bootstrap, stage.intake)}
 
     other = stage.make_topic(f"{stage.intake}.other", stage.partitions)
@@ -181,9 +179,9 @@ def test_keys_land_where_the_producer_library_puts_them(
 
 @pytest.mark.exhaustive
 def test_a_delay_counts_from_the_first_run_and_other_intakes_are_refused(
-    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+    stage: Stage, spark: SparkSession, topics: TopicTables, tmp_path: Path
 ) -> None:
-    job = Job(spark, topics, stage.intake, stage.target, tmp_path)
+    job = Job(topics, stage.intake, stage.target, tmp_path)
     asked = Expressions("id", f"'{stage.target}'", key="key", value="id", delay="due")
     job.write([(1, "k", "1h")])
     first = job.run(asked=asked)
@@ -234,9 +232,9 @@ def test_a_job_that_runs_already_is_refused_and_a_dead_ones_claim_is_taken_over(
 
 @pytest.mark.exhaustive
 def test_a_run_that_is_told_to_stop_ends_between_slices_and_keeps_to_its_rate(
-    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path
+    stage: Stage, topics: TopicTables, tmp_path: Path
 ) -> None:
-    job = Job(spark, topics, stage.intake, stage.target, tmp_path)
+    job = Job(topics, stage.intake, stage.target, tmp_path)
     due_ms = in_an_hour()
     job.write([(number, f"k{number}", due_ms) for number in range(300)])
     stop = Event()
@@ -264,7 +262,7 @@ class Stopping(list[str]):
 
 
 def test_a_table_of_a_database_is_sent(
-    stage: Stage, spark: SparkSession, topics: Topics, tmp_path: Path, shared_postgres: Postgres
+    stage: Stage, topics: TopicTables, tmp_path: Path, shared_postgres: Postgres
 ) -> None:
     with psycopg.connect(shared_postgres.conninfo) as connection:
         connection.execute("create table reminders (id int primary key, customer text, due timestamptz)")
@@ -273,14 +271,16 @@ def test_a_table_of_a_database_is_sent(
         )
     fields = dict(one.split("=") for one in shared_postgres.conninfo.split())
     url = f"jdbc:postgresql://{fields['host']}:{fields['port']}/{fields['dbname']}"
-    job = Job(spark, topics, stage.intake, stage.target, tmp_path)
+    job = Job(topics, stage.intake, stage.target, tmp_path)
     asked = Expressions("id", f"'{stage.target}'", key="customer", due="due")
-    table = Table(url, jdbc_table="(select * from reminders) as r", options={"user": fields["user"]})
+    table = TableSource(url, jdbc_table="(select * from reminders) as r", options={"user": fields["user"]})
     summary = job.run(table=table, asked=asked)
     assert (summary["rows"], summary["sent"], summary["known"]) == (50, 50, 0)
 
     # Whose time it is, a column without a zone does not say, and the driver's is not meant.
-    there = Table(url, jdbc_table="(select id, customer, due::timestamp from reminders) as r", options=table.options)
+    there = TableSource(
+        url, jdbc_table="(select id, customer, due::timestamp from reminders) as r", options=table.options
+    )
     with pytest.raises(UsageError, match="--due is of type timestamp_ntz: it must be a timestamp with a zone"):
         job.run(table=there, asked=asked)
 

@@ -1,4 +1,4 @@
-"""The targets of `apply`, as its tests see them: a schema in PostgreSQL, and Delta tables."""
+"""The two targets of `apply` behind one interface for tests: a schema in PostgreSQL, and Delta tables."""
 
 import shutil
 import uuid
@@ -9,10 +9,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tarry.pipelines.apply import Lake, Postgres, Rules, apply, apply_rejected
+from tarry.pipelines.apply import ApplyJob, ApplyRules, Lake, Postgres
 from tarry.pipelines.apply.batch import Total
 from tarry.pipelines.apply.job import EVERYTHING
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.topics import TopicTables
 from tests.support.changelog import (
     DATABASE,
     DELTA,
@@ -28,35 +28,27 @@ Rows = dict[str, set[tuple[str | None, ...]]]
 
 
 class Side(ABC):
-    """A target, as a test sees it."""
+    """A target of `apply`, for tests."""
 
-    def __init__(self, topics: Topics, checkpoint: Path) -> None:
+    def __init__(self, topics: TopicTables, checkpoint: Path) -> None:
         self.told: list[str] = []
         self.options: dict[str, Any] = {}
         self.checkpoint = checkpoint
         self._topics = topics
 
-    def run(self, *topic: str, rows_a_batch: int = 100_000, rules: Rules = EVERYTHING) -> Total:
-        """Apply what is new; what was done in all."""
+    def run(self, *topic: str, rows_a_batch: int = 100_000, rules: ApplyRules = EVERYTHING) -> Total:
+        """Apply the new records; return the total counts."""
         totals: list[Total] = []
         with self._target() as target:
-            apply(
-                self._topics,
-                topic,
-                target,
-                str(self.checkpoint),
-                rules=rules,
-                rows_a_batch=rows_a_batch,
-                on_progress=self.told.append,
-                on_end=totals.append,
-            )
+            job = ApplyJob(self._topics, topic, target, self.told.append, rules)
+            job.run(str(self.checkpoint), rows_a_batch=rows_a_batch, on_end=totals.append)
         (total,) = totals
         return total
 
-    def run_rejected(self, spark: SparkSession, *topic: str) -> Total:
-        """Apply what was rejected again."""
+    def run_rejected(self, *topic: str) -> Total:
+        """Apply the rejected records again."""
         with self._target() as target:
-            return apply_rejected(spark, self._topics, topic, target, on_progress=self.told.append)
+            return ApplyJob(self._topics, topic, target, self.told.append).run_rejected()
 
     def lose_checkpoint(self) -> None:
         shutil.rmtree(self.checkpoint)
@@ -66,11 +58,11 @@ class Side(ABC):
 
     @abstractmethod
     def make(self, table: str, columns: str) -> None:
-        """A table more; its key is its column `id`."""
+        """Create a table with the key column `id`."""
 
     @abstractmethod
     def values(self, table: str, *columns: str) -> list[tuple[str | None, ...]]:
-        """What a table has in some columns, as text."""
+        """Return the values of some columns of a table, as text."""
 
     @abstractmethod
     def rejects(self) -> list[tuple[int, str, bytes | None]]: ...
@@ -80,9 +72,9 @@ class Side(ABC):
 
 
 class PostgresSide(Side):
-    """A schema of its own in a real PostgreSQL."""
+    """A new schema in a real PostgreSQL."""
 
-    def __init__(self, server: Server, topics: Topics, directory: Path) -> None:
+    def __init__(self, server: Server, topics: TopicTables, directory: Path) -> None:
         super().__init__(topics, directory / "postgres")
         self.server = server
         self.schema = f"apply {uuid.uuid4().hex[:8]}"
@@ -115,9 +107,9 @@ class PostgresSide(Side):
 
 
 class LakeSide(Side):
-    """Delta tables in a directory of their own."""
+    """Delta tables in a new directory."""
 
-    def __init__(self, spark: SparkSession, topics: Topics, directory: Path) -> None:
+    def __init__(self, spark: SparkSession, topics: TopicTables, directory: Path) -> None:
         super().__init__(topics, directory / "delta")
         self._spark = spark
         self.lake = directory / "lake"

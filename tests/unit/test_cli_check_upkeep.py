@@ -1,4 +1,4 @@
-"""What `tarry check` notes of copies and of groups, from what the brokers say of topics and of themselves."""
+"""The notes of `tarry check` about copies and groups, from the brokers' answers about topics and settings."""
 
 from tarry.cli.check.upkeep import short_of_copies, slow_to_notice
 from tarry.config import Intake

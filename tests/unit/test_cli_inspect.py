@@ -56,7 +56,7 @@ def test_wrong_usage_exits_with_2(arguments: list[str], says: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "cancel"])
-def test_what_is_no_handle_is_refused_before_anything_is_asked(command: str) -> None:
+def test_a_malformed_handle_is_refused_before_any_request(command: str) -> None:
     _, _, refusal = _run(command, "1.in.0.12.nonsense")
     assert isinstance(refusal, HeaderError)  # main exits with 2
     assert "not a handle" in str(refusal)
@@ -171,7 +171,7 @@ def test_a_cancel_knows_its_results_by_its_own_place(result: dict[str, str], is_
 
 
 @pytest.mark.parametrize("value", [None, b"", b"in/0/7", b'["in/0/7"]'])
-def test_what_is_no_result_is_passed_over(value: bytes | None) -> None:
+def test_a_record_that_is_no_result_is_ignored(value: bytes | None) -> None:
     assert cancel_result_of(value, "in/0/7") is None
 
 
@@ -205,7 +205,7 @@ def _result(broker: FakeBroker, **fields: object) -> None:
     broker.append("in.results", ID.encode(), json.dumps(result | fields).encode(), None)
 
 
-def test_pending_counts_what_nobody_has_served_and_says_so(broker: FakeBroker) -> None:
+def test_pending_counts_the_records_of_a_partition_that_was_never_served_and_says_so(broker: FakeBroker) -> None:
     code, output, _ = _run("pending")
     assert code == 0
     assert "in: nothing waits" in output

@@ -1,4 +1,4 @@
-"""What `tarry redrive` prints of dead letters, which anybody may have written."""
+"""The output of `tarry redrive` for dead letters, whose content is not trusted."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tarry.cli.redrive import _show
 from tarry.client.retry.core.redrive import DeadLetter
 
 
-def test_what_a_terminal_would_obey_is_escaped_and_all_else_is_as_it_came(capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_control_sequences_are_escaped_and_other_text_is_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     letters = [
         DeadLetter(0, 0, b"order-17", b"", [("tarry-error", b"out-of-attempts")]),
         DeadLetter(0, 1, b"\x1b]0;owned\x07\x1b[2J", b"", [("tarry-error", b"a\nsent 99 to orders")]),

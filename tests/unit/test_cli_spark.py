@@ -56,7 +56,7 @@ def test_a_setting_without_a_value_is_a_mistake_of_use(option: str, capsys: pyte
         ),
     ],
 )
-def test_what_a_plan_lacks_is_told_before_spark_starts(given: list[str], said: str, tmp_path: Path) -> None:
+def test_a_plan_with_a_missing_part_is_refused_before_spark_starts(given: list[str], said: str, tmp_path: Path) -> None:
     config = tmp_path / "tarry.toml"
     config.write_text('[[intake]]\ntopic = "a"\n[[intake]]\ntopic = "b"\n', encoding="utf-8")
     command = [sys.executable, "-c", ABSENT, "spark", *given, "--config", str(config)]

@@ -39,8 +39,8 @@ def cancel(
 ) -> None:
     """Cancel a message that has not been delivered.
 
-    Prints `accepted` when the broker has acknowledged the cancel request. If the broker acknowledges it before the
-    message is due, the message will not be delivered.
+    Prints `accepted` when the broker has acknowledged the cancel request. The message is not
+    delivered if the service reads the cancel request before it delivers the message.
 
     With --wait the command then prints the service's answer: `cancelled` or `cancel-too-late`. If the message is due
     after the hot window, the service first answers `cancel-filed`, and gives the final answer shortly before the

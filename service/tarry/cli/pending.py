@@ -10,7 +10,7 @@ import typer
 
 from tarry.cli.inspect import configured, open_inspector, policy
 from tarry.cli.options import ConfigOption, JsonOption, ServersOption, value_of
-from tarry.cli.pending_rows import Row, at_most, by_due_time, listed
+from tarry.cli.pending_rows import PendingRow, at_most, by_due_time, listed
 from tarry.clock import SystemClock
 from tarry.config import Config
 from tarry.core.progress.source import Source
@@ -125,7 +125,7 @@ def _covers(bucket: Bucket, until_ms: int, due_ms: int, at_ms: int) -> bool:
     return bucket.start_ms <= due_ms and (due_ms < until_ms or at_ms >= until_ms)
 
 
-def _table(topic: str, bound: str, rows: Sequence[Row], *, as_json: bool) -> None:
+def _table(topic: str, bound: str, rows: Sequence[PendingRow], *, as_json: bool) -> None:
     if as_json:
         for row in rows:
             typer.echo(json.dumps({"intake": topic, **row.fields}))

@@ -17,7 +17,7 @@ STEPS_MS = (10 * _S, _M, 10 * _M, _H, 6 * _H, _D, 7 * _D, 30 * _D)
 _OTHERS: tuple[tuple[EntryKind, str], ...] = (("cancel", "cancels"), ("dead", "to be dead letters"))
 
 
-class Row(NamedTuple):
+class PendingRow(NamedTuple):
     """One row.
 
     Attributes:
@@ -31,7 +31,7 @@ class Row(NamedTuple):
     fields: dict[str, Any]
 
 
-def at_most(backlogs: Iterable[Backlog]) -> Iterator[Row]:
+def at_most(backlogs: Iterable[Backlog]) -> Iterator[PendingRow]:
     """Count by offsets, which gives an upper bound.
 
     Returns:
@@ -45,14 +45,14 @@ def at_most(backlogs: Iterable[Backlog]) -> Iterator[Row]:
             key = (*stretch.bucket, stretch.until_ms, stretch.is_closed)
             counts[key] += stretch.end - stretch.begin
     if in_memory:
-        yield Row(in_memory, "in memory, or not read yet", {"at_most": in_memory, "level": 0})
+        yield PendingRow(in_memory, "in memory, or not read yet", {"at_most": in_memory, "level": 0})
     for (level, start_ms, until_ms, is_closed), count in sorted(counts.items()):
         span = f"{format_instant(start_ms)}  {format_instant(until_ms)}  level {level}"
         fields = {"at_most": count, "level": level, **instants(**{"from": start_ms, "until": until_ms})}
-        yield Row(count, span + (", being read" if is_closed else ""), {**fields, "closed": is_closed})
+        yield PendingRow(count, span + (", being read" if is_closed else ""), {**fields, "closed": is_closed})
 
 
-def by_due_time(waiting: Iterable[Waiting], now_ms: int) -> Iterator[Row]:
+def by_due_time(waiting: Iterable[Waiting], now_ms: int) -> Iterator[PendingRow]:
     """Count exactly, by the time until the messages are due (`STEPS_MS`).
 
     Args:
@@ -75,10 +75,10 @@ def by_due_time(waiting: Iterable[Waiting], now_ms: int) -> Iterator[Row]:
         start_ms = ends_ms[number - 1] if number else None
         until_ms = ends_ms[number] if number < len(ends_ms) else None
         fields = {"count": count, "kind": "message", **instants(**{"from": start_ms, "until": until_ms})}
-        yield Row(count, _step(number), fields)
+        yield PendingRow(count, _step(number), fields)
     for kind, text in _OTHERS:
         if others[kind]:
-            yield Row(others[kind], text, {"count": others[kind], "kind": kind})
+            yield PendingRow(others[kind], text, {"count": others[kind], "kind": kind})
 
 
 def _step(number: int) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +13,49 @@ from rich.progress import Progress
 
 from tarry.cli.inspect import configured
 from tarry.cli.options import ConfigOption, ServersOption, default_intake, value_of
-from tarry.cli.send_file import MessageFile, read_delay, read_time
+from tarry.cli.send_file import MessageFile, delay_of, read_time
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt
 from tarry.config import Config
 from tarry.errors import HeaderError, UsageError
 from tarry.headers import Outcome
 from tarry.units import format_instant, shown
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The arguments and options of the command line that describe one message."""
+
+    target: str | None = None
+    value: str | None = None
+    delay: str | None = None
+    at: str | None = None
+    key: str | None = None
+    id: str | None = None
+    partition: int | None = None
+    header: list[str] | None = None
+
+    def message(self) -> DelayedMessage:
+        """Return the message that they describe."""
+        if self.target is None:
+            raise typer.BadParameter("needs TARGET, or --file")
+        if (self.delay is None) == (self.at is None):
+            raise typer.BadParameter("needs either --delay or --at")
+        pairs: list[tuple[str, bytes]] = []
+        for text in self.header or []:
+            name, equals, content = text.partition("=")
+            if not name or not equals:
+                raise typer.BadParameter(f"--header must be NAME=VALUE: {shown(text)}")
+            pairs.append((name, os.fsencode(content)))
+        return DelayedMessage(
+            self.target,
+            sys.stdin.buffer.read() if self.value == "-" else os.fsencode(self.value or ""),
+            None if self.key is None else os.fsencode(self.key),
+            None if self.delay is None else value_of("--delay", delay_of, self.delay),
+            None if self.at is None else value_of("--at", read_time, self.at),
+            self.id,
+            pairs,
+            self.partition,
+        )
 
 
 def send(
@@ -81,8 +119,11 @@ def send(
 
     Example: tarry send orders '{"order": 17}' --key 17 --delay 15m
     """
-    if file is not None:
-        _refuse_with_file(target, value, delay, at, key, id_, partition, header, wait)
+    asked = _Asked(target, value, delay, at, key, id_, partition, header)
+    if file is not None and (wait or asked != _Asked()):
+        raise typer.BadParameter(
+            "--file excludes TARGET, VALUE, --delay, --at, --key, --id, --partition, --header and --wait"
+        )
     settings, cluster = configured(config, bootstrap_servers)
     chosen_intake = intake or default_intake(settings)
     _refuse_other_headers(settings, chosen_intake)
@@ -92,7 +133,7 @@ def send(
         with producer:
             _send_file(producer, file)
         return
-    message = _message(target, value, delay, at, key, id_, partition, header)
+    message = asked.message()
     with producer:
         if not wait:
             _print_receipt(_send_one(producer, message))
@@ -106,14 +147,6 @@ def send(
         raise typer.Exit(1)
 
 
-def _refuse_with_file(*others: object) -> None:
-    """Refuse the arguments and options of one message together with `--file`."""
-    if any(other is not None and other is not False for other in others):
-        raise typer.BadParameter(
-            "--file excludes TARGET, VALUE, --delay, --at, --key, --id, --partition, --header and --wait"
-        )
-
-
 def _refuse_other_headers(settings: Config, topic: str) -> None:
     """Refuse an intake that does not read tarry's headers: the message would get another due time, or be dead."""
     for intake in settings.intakes:
@@ -124,39 +157,6 @@ def _refuse_other_headers(settings: Config, topic: str) -> None:
                 f"intake {topic} has the dialect {intake.dialect}, and does not read the headers of `tarry send`: "
                 "choose another intake with --intake, or send to it with a plain Kafka producer"
             )
-
-
-def _message(
-    target: str | None,
-    value: str | None,
-    delay: str | None,
-    at: str | None,
-    key: str | None,
-    id_: str | None,
-    partition: int | None,
-    header: list[str] | None,
-) -> DelayedMessage:
-    """Build the message from the arguments and options of the command line."""
-    if target is None:
-        raise typer.BadParameter("needs TARGET, or --file")
-    if (delay is None) == (at is None):
-        raise typer.BadParameter("needs either --delay or --at")
-    pairs: list[tuple[str, bytes]] = []
-    for text in header or []:
-        name, equals, content = text.partition("=")
-        if not name or not equals:
-            raise typer.BadParameter(f"--header must be NAME=VALUE: {shown(text)}")
-        pairs.append((name, os.fsencode(content)))
-    return DelayedMessage(
-        target,
-        sys.stdin.buffer.read() if value == "-" else os.fsencode(value or ""),
-        None if key is None else os.fsencode(key),
-        None if delay is None else value_of("--delay", read_delay, delay),
-        None if at is None else value_of("--at", read_time, at),
-        id_,
-        pairs,
-        partition,
-    )
 
 
 def _send_one(producer: DelayedProducer, message: DelayedMessage) -> Receipt:

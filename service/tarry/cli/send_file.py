@@ -20,7 +20,7 @@ _Read = TypeVar("_Read")
 _FIELDS = ("target", "value", "key", "delay", "at", "id", "partition", "headers")
 
 
-def read_delay(text: str) -> timedelta:
+def delay_of(text: str) -> timedelta:
     """Parse a delay, such as `5s`.
 
     Raises:
@@ -108,7 +108,7 @@ def to_message(fields: object) -> DelayedMessage:
         target,
         _text(fields, "value", ""),
         _text(fields, "key", None),
-        None if delay is None else _named("delay", read_delay, delay),
+        None if delay is None else _named("delay", delay_of, delay),
         None if at is None else _named("at", read_time, at),
         _text(fields, "id", None),
         _headers(fields),

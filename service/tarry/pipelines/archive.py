@@ -18,7 +18,7 @@ from tarry.kafka.topics import DEAD, RESULTS
 from tarry.pipelines import streaming
 from tarry.pipelines.columns import text_header
 from tarry.pipelines.files import Files
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.topics import TopicTables
 from tarry.units import MAX_EPOCH_MS
 
 if TYPE_CHECKING:
@@ -93,8 +93,7 @@ _TABLES: Final = (_Table("results", RESULTS, results), _Table("dead", DEAD, dead
 
 
 def archive(
-    spark: SparkSession,
-    topics: Topics,
+    topics: TopicTables,
     intakes: Iterable[str],
     lake: str,
     *,
@@ -105,7 +104,6 @@ def archive(
     """Add new results and dead letters to the tables `results` and `dead` of a lake.
 
     Args:
-        spark: the session.
         topics: the topics to read.
         intakes: the intakes whose results and dead letters are archived.
         lake: a directory on any file system that Spark supports; the checkpoints are in its `_checkpoints`.
@@ -122,7 +120,7 @@ def archive(
     names = list(intakes)
     topics.places([f"{name}{table.suffix}" for name in names for table in _TABLES])
     for table in _TABLES:
-        _refuse_without_checkpoint(spark, lake, table.name)
+        _refuse_without_checkpoint(topics.spark, lake, table.name)
     queries: list[StreamingQuery] = []
     for table in _TABLES:
         source = topics.stream([f"{name}{table.suffix}" for name in names], may_be_trimmed=may_be_trimmed)

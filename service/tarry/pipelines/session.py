@@ -42,6 +42,11 @@ _ALWAYS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # With Spark's defaults for these two, each `persist` clones the session, and Spark 4.0.0 never frees a clone
+    # (SPARK-54753): a stream would grow with each batch. The results are the same: the first decides
+    # when Spark uses the buckets of a bucketed table, the second whether it may merge partitions of a persisted one.
+    "spark.sql.sources.bucketing.autoBucketedScan.enabled": "false",
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
 }
 _STDERR: Final = 2
 _HERE: Final = {

@@ -63,7 +63,7 @@ def _places(admin: "AdminClient", topics: Iterable[str]) -> list[Place]:
     return found
 
 
-class Topics:
+class TopicTables:
     """The topics of a cluster; a context manager.
 
     Args:
@@ -74,7 +74,8 @@ class Topics:
 
     def __init__(self, spark: SparkSession, cluster: Cluster, options: Mapping[str, str] | None = None) -> None:
         self.cluster = cluster
-        self._spark = spark
+        self.spark = spark
+        """The session."""
         self._options = connector_options(cluster, options or {})
         self._admin: AdminClient = cluster.clients.admin(cluster.admin())
         # It only asks for the starts and ends of logs. These requests do not use the group.
@@ -168,11 +169,11 @@ class Topics:
         }
         if not ranges:
             # Not from a Python list: Spark would start Python workers for it.
-            nothing = self._spark.range(0)
+            nothing = self.spark.range(0)
             fields = nothing.select(f.from_json(f.lit("{}"), RECORD).alias("record"))
             return fields.select("record.*")
         reader = (
-            self._spark.read.format("kafka")
+            self.spark.read.format("kafka")
             .options(**self._options, **_reading(may_be_trimmed=may_be_trimmed))
             .option("assign", _grouped({place: place[1] for place in ranges}))
             .option("startingOffsets", _by_topic({place: start for place, (start, _) in ranges.items()}))
@@ -192,7 +193,7 @@ class Topics:
     def stream(self, topics: Iterable[str], *, may_be_trimmed: bool = False) -> DataStreamReader:
         """A stream of the records that topics hold and receive; call `load()` on it."""
         return (
-            self._spark.readStream.format("kafka")
+            self.spark.readStream.format("kafka")
             .options(**self._options, **_reading(may_be_trimmed=may_be_trimmed))
             .option("subscribe", ",".join(topics))
             .option("startingOffsets", "earliest")

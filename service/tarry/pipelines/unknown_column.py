@@ -1,4 +1,4 @@
-"""What `apply` does with columns that its target lacks. The module does not import PySpark, because the CLI uses it."""
+"""The options of `apply` for columns that its target lacks. The module does not import PySpark: the CLI uses it."""
 
 from enum import StrEnum
 

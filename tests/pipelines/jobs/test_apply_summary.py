@@ -1,4 +1,4 @@
-"""What `tarry spark apply` says at its end: one JSON line on stdout, of all that the run did."""
+"""The summary of `tarry spark apply`: one JSON line on stdout about the whole run."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is wrong with how a job was asked is one line on stderr, told before anything is read."""
+"""A wrong argument of a job is one line on stderr, before anything is read."""
 
 import csv
 from pathlib import Path
@@ -21,7 +21,7 @@ def connectors() -> None:
 
 
 def told(directory: Path, servers: str, *arguments: str) -> list[str]:
-    """What a job that fails writes to stderr."""
+    """Run a job that fails; return its stderr."""
     with SparkJob(directory, *arguments, "--bootstrap-servers", servers) as job:
         assert job.ended() in {1, 2}, job.errors
         assert job.output == ""
@@ -47,7 +47,7 @@ def test_a_broker_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
 # `cancel` stands for `shift` too.
 @pytest.mark.some_of("job")
 @pytest.mark.parametrize("job", ["forecast", "cancel"])
-def test_what_is_no_predicate_is_found_before_anything_is_read(stage: Stage, tmp_path: Path, job: str) -> None:
+def test_a_malformed_predicate_is_refused_before_anything_is_read(stage: Stage, tmp_path: Path, job: str) -> None:
     config = tmp_path / "tarry.toml"
     config.write_text(f'[[intake]]\ntopic = "{stage.intake}"\n', encoding="utf-8")
     servers = stage.cluster.bootstrap_servers
@@ -56,7 +56,7 @@ def test_what_is_no_predicate_is_found_before_anything_is_read(stage: Stage, tmp
 
 
 @pytest.mark.exhaustive
-def test_what_spark_fails_at_is_one_line_and_where_its_log_is(stage: Stage, tmp_path: Path) -> None:
+def test_an_error_of_spark_is_one_line_with_the_path_of_its_log(stage: Stage, tmp_path: Path) -> None:
     with (tmp_path / "t.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["id", "due"], ["1", "2030-01-31T12:00:00Z"]])
     table = ("--table", str(tmp_path / "t.csv"), "--job", "j", "--row-key", "id", "--target", "'x'", "--due", "due")

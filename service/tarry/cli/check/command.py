@@ -35,7 +35,7 @@ from tarry.core.progress.checkpoint import LIMIT, Geometry
 from tarry.errors import BrokerError, ConfigError, TarryError
 from tarry.kafka.errors import error_of
 from tarry.kafka.intake_topics import Checked, check_status
-from tarry.kafka.intake_topics import check as check_topics
+from tarry.kafka.intake_topics import compare_topics as check_topics
 from tarry.kafka.partition_logs import logs_of
 from tarry.kafka.rights import DENIED
 from tarry.kafka.topics import DEAD, STATUS, TopicAdmin

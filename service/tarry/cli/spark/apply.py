@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tarry.cli.options import positive_duration_ms, value_of
-from tarry.cli.spark.job import EveryOption, Session, job, with_session
+from tarry.cli.spark.job import EveryOption, SparkOptions, job, with_session
 from tarry.errors import ConfigError, UsageError
 from tarry.pipelines.unknown_column import OnUnknownColumn
 from tarry.progress_output import tell
 from tarry.units import parse_duration_ms
 
 if TYPE_CHECKING:
-    from tarry.pipelines.apply.batch import Target, Total
+    from tarry.pipelines.apply.batch import ChangeTarget, Total
 
 
 class ZeroDates(StrEnum):
@@ -84,7 +84,7 @@ def apply(
         bool, typer.Option("--rejected", help="Apply rejected records and later changes of their rows again, and end.")
     ] = False,
     every: EveryOption = None,
-    session: Session,
+    session: SparkOptions,
 ) -> None:
     """Apply a change log to database tables: the changes of each row in order, each change once.
 
@@ -114,11 +114,10 @@ def apply(
         job("apply", session, lambda _config: topic) as running,
         ExitStack() as until_the_end,
     ):
-        from tarry.pipelines.apply import Rules
-        from tarry.pipelines.apply import job as jobs
+        from tarry.pipelines.apply import ApplyJob, ApplyRules
 
         as_null = zero_dates is ZeroDates.NULL
-        target: Target
+        target: ChangeTarget
         if lake is not None and to is To.LAKE:
             from tarry.pipelines.apply.lake import Lake
 
@@ -140,19 +139,15 @@ def apply(
         def say(total: "Total") -> None:
             typer.echo(json.dumps({"job": job_name, **total.summary()}))
 
-        rules = Rules(tables or ["*"], on_unknown_column, max_rejects)
+        rules = ApplyRules(tables or ["*"], on_unknown_column, max_rejects)
+        work = ApplyJob(running.topics, topic, target, tell, rules)
         if rejected:
-            say(jobs.apply_rejected(running.spark, running.topics, topic, target, rules=rules, on_progress=tell))
+            say(work.run_rejected())
             return
-        jobs.apply(
-            running.topics,
-            topic,
-            target,
+        work.run(
             checkpoint or f"{str(lake).rstrip('/')}/_checkpoints/apply-{job_name}",
-            rules=rules,
             rows_a_batch=batch,
             every_ms=every_ms,
-            on_progress=tell,
             on_end=say,
         )
 

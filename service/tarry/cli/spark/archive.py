@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tarry.cli.options import positive_duration_ms, value_of
-from tarry.cli.spark.job import EveryOption, Session, job, named_or_all, of_intakes, with_session
+from tarry.cli.spark.job import EveryOption, SparkOptions, job, named_or_all, of_intakes, with_session
 from tarry.progress_output import tell
 
 
@@ -24,7 +24,7 @@ def archive(
     skip_lost: Annotated[
         bool, typer.Option("--skip-lost", help="Continue if results were deleted before they were archived.")
     ] = False,
-    session: Session,
+    session: SparkOptions,
 ) -> None:
     """Keep results and dead letters as Delta tables, partitioned by hour, each record once.
 
@@ -40,7 +40,6 @@ def archive(
         from tarry.pipelines.archive import archive as run
 
         done = run(
-            running.spark,
             running.topics,
             named_or_all(running.config, intake),
             lake,

@@ -8,7 +8,7 @@ import typer
 
 from tarry.cli.inspect import policy
 from tarry.cli.options import value_of
-from tarry.cli.spark.job import Session, job, named_or_all, of_intakes, with_session
+from tarry.cli.spark.job import SparkOptions, job, named_or_all, of_intakes, with_session
 from tarry.errors import ConfigError
 from tarry.pipelines.faults import CARRIED, FAULTS, MATCHED, NO_FAULTS
 from tarry.progress_output import tell
@@ -60,7 +60,7 @@ def audit(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
-    session: Session,
+    session: SparkOptions,
 ) -> None:
     """Compare each accepted message with its result and with the records at its target.
 
@@ -92,7 +92,7 @@ def audit(
             grace_ms=grace_ms,
             accepted_within_ms=within_ms,
             max_late_ms=max_late_ms,
-        ).run(running.spark, running.topics, tell)
+        ).run(running.topics, tell)
     typer.echo(json.dumps(asdict(summary)) if as_json else f"{summary.line}\n{summary.account}")
     if any((summary.accounted | summary.faults)[kind] for kind in wanted):
         raise typer.Exit(1)

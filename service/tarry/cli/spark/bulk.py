@@ -8,7 +8,7 @@ import typer
 
 from tarry.cli.inspect import configured, policy
 from tarry.cli.options import signed_duration_ms, value_of
-from tarry.cli.spark.job import Job, Session, job, with_results, with_session
+from tarry.cli.spark.job import Job, SparkOptions, job, with_results, with_session
 from tarry.clock import SystemClock
 from tarry.errors import ConfigError, UsageError
 from tarry.progress_output import tell
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tarry.config import Config
     from tarry.core.request.intake_policy import IntakePolicy
-    from tarry.pipelines.backlog.plan import Action, Summary
+    from tarry.pipelines.backlog.plan import Action, PlanSummary
 
 WhereOption = Annotated[
     str | None,
@@ -41,7 +41,7 @@ AtOnceOption = Annotated[int, typer.Option(min=1, max=2_000, help="Maximum messa
 WaitOption = Annotated[str, typer.Option(metavar="30s", help="How long to wait for the results of the cancels.")]
 
 
-class Wanted(NamedTuple):
+class BulkOptions(NamedTuple):
     """The options of a shift or cancel."""
 
     action: "Action"
@@ -66,7 +66,7 @@ def shift(
     margin: MarginOption = "30s",
     at_once: AtOnceOption = 500,
     wait: WaitOption = "30s",
-    session: Session,
+    session: SparkOptions,
 ) -> None:
     """Deliver waiting messages later or earlier: all messages that match a predicate.
 
@@ -84,7 +84,7 @@ def shift(
     by_ms = 0 if by is None else value_of("--by", signed_duration_ms, by)
     margin_ms = value_of("--margin", parse_duration_ms, margin)
     wait_ms = value_of("--wait", parse_duration_ms, wait)
-    wanted = Wanted("shift", where, by_ms, plan, intake, margin_ms, at_once, wait_ms, run)
+    wanted = BulkOptions("shift", where, by_ms, plan, intake, margin_ms, at_once, wait_ms, run)
     _check(wanted, session)
     with job("shift", session, _topics(intake)) as running:
         _work(running, wanted)
@@ -100,7 +100,7 @@ def cancel(
     margin: MarginOption = "30s",
     at_once: AtOnceOption = 500,
     wait: WaitOption = "30s",
-    session: Session,
+    session: SparkOptions,
 ) -> None:
     """Cancel waiting messages: all messages that match a predicate.
 
@@ -112,13 +112,13 @@ def cancel(
     """
     margin_ms = value_of("--margin", parse_duration_ms, margin)
     wait_ms = value_of("--wait", parse_duration_ms, wait)
-    wanted = Wanted("cancel", where, 0, plan, intake, margin_ms, at_once, wait_ms, run)
+    wanted = BulkOptions("cancel", where, 0, plan, intake, margin_ms, at_once, wait_ms, run)
     _check(wanted, session)
     with job("cancel", session, _topics(intake)) as running:
         _work(running, wanted)
 
 
-def _check(wanted: Wanted, session: Session) -> None:
+def _check(wanted: BulkOptions, session: SparkOptions) -> None:
     """Before Spark starts, refuse options that exclude each other, and an unknown or ambiguous intake."""
     if wanted.where is None and not wanted.is_run:
         raise ConfigError("give --where SQL to make a plan, or --plan DIR --run to run one")
@@ -128,33 +128,33 @@ def _check(wanted: Wanted, session: Session) -> None:
     _intake(settings, wanted.intake)
 
 
-def _work(running: Job, wanted: Wanted) -> None:
+def _work(running: Job, wanted: BulkOptions) -> None:
     """Make a plan if there is a predicate, and run it with `--run`."""
     from tarry.pipelines.backlog import plan as planning
 
     accepts = policy(running.config, _intake(running.config, wanted.intake))
-    planning.refuse(accepts, wanted.action)
+    planning.refuse_unsuitable(accepts, wanted.action)
     if wanted.where is not None:
         _plan(running, wanted, accepts, wanted.where)
     if wanted.is_run and wanted.path is not None:
         _run(running, wanted, accepts, wanted.path)
 
 
-def _plan(running: Job, wanted: Wanted, accepts: "IntakePolicy", where: str) -> None:
+def _plan(running: Job, wanted: BulkOptions, accepts: "IntakePolicy", where: str) -> None:
     """Find the messages, show the plan, and write it with `--plan`."""
     from tarry.pipelines.backlog import plan as planning
-    from tarry.pipelines.backlog.waiting import refuse_bad, selected, waiting
+    from tarry.pipelines.backlog.waiting import matching_messages, refuse_bad, waiting
 
     refuse_bad(running.spark, where)
     if wanted.path is not None:
         planning.refuse_existing(running.spark, wanted.path)
     now_ms = SystemClock().now_ms()
     group = running.config.service.group
-    found = selected(waiting(running.spark, running.topics, group, accepts, on_progress=tell), where).localCheckpoint()
+    found = matching_messages(waiting(running.topics, group, accepts, on_progress=tell), where).localCheckpoint()
     in_time = found.where(found["due_ms"] >= now_ms + wanted.margin_ms)
     soon = found.count() - in_time.count()
     planned = planning.plan(in_time, accepts, wanted.action, by_ms=wanted.by_ms, name=uuid.uuid4(), made_ms=now_ms)
-    short = planning.summary(planned)
+    short = planning.summarise_plan(planned)
     latest_ms = now_ms + accepts.max_delay_ms
     if short.last_new_ms is not None and short.last_new_ms > latest_ms:
         raise UsageError(
@@ -171,13 +171,12 @@ def _plan(running: Job, wanted: Wanted, accepts: "IntakePolicy", where: str) -> 
         typer.echo(json.dumps({**would, "by_target": short.by_target}))
 
 
-def _run(running: Job, wanted: Wanted, accepts: "IntakePolicy", path: str) -> None:
+def _run(running: Job, wanted: BulkOptions, accepts: "IntakePolicy", path: str) -> None:
     """Run a written plan, and print the outcome."""
     from tarry.pipelines.backlog import plan as planning
     from tarry.pipelines.backlog.bulk import Run
 
     run = Run(
-        running.spark,
         running.topics,
         running.config.service.group,
         accepts,
@@ -186,7 +185,7 @@ def _run(running: Job, wanted: Wanted, accepts: "IntakePolicy", path: str) -> No
         wait_s=wanted.wait_ms / 1_000,
         on_progress=tell,
     )
-    done = run.run(planning.read(running.spark, path, wanted.action), is_new=wanted.where is not None)
+    done = run.run(planning.read_plan(running.spark, path, wanted.action), is_new=wanted.where is not None)
     typer.echo(json.dumps({"action": wanted.action, "plan": path, **done._asdict()}))
     if done.too_late:
         outcome = "are delivered twice" if wanted.action == "shift" else "were delivered"
@@ -210,7 +209,7 @@ def _intake(settings: "Config", wanted: str | None) -> str:
     return wanted or topics[0]
 
 
-def _show(action: "Action", short: "Summary") -> None:
+def _show(action: "Action", short: "PlanSummary") -> None:
     """Print a plan on stderr."""
     tell(f"{action}: {short.count:,} messages")
     for target, count in short.by_target.items():

@@ -9,7 +9,7 @@ import typer
 
 from tarry.cli.inspect import policy
 from tarry.cli.options import JsonOption, positive_duration_ms, value_of
-from tarry.cli.spark.job import Session, job, named_or_all, of_intakes, with_session
+from tarry.cli.spark.job import SparkOptions, job, named_or_all, of_intakes, with_session
 from tarry.clock import SystemClock
 from tarry.errors import ConfigError
 from tarry.progress_output import tell
@@ -32,7 +32,7 @@ def forecast(
         list[str] | None, typer.Option(metavar="I", help="An intake; repeatable; default: all configured intakes.")
     ] = None,
     as_json: JsonOption = False,
-    session: Session,
+    session: SparkOptions,
 ) -> None:
     """Count waiting messages by due time and target: which messages will fire when.
 
@@ -47,7 +47,7 @@ def forecast(
         raise ConfigError(f"--out: {out} exists already")
     with job("forecast", session, of_intakes(intake)) as running:
         from tarry.pipelines.backlog import forecast as counting
-        from tarry.pipelines.backlog.waiting import refuse_bad, selected, waiting
+        from tarry.pipelines.backlog.waiting import matching_messages, refuse_bad, waiting
 
         settings = running.config
         if where is not None:
@@ -55,10 +55,8 @@ def forecast(
         now_ms = SystemClock().now_ms()
         found = None
         for topic in named_or_all(settings, intake):
-            one = waiting(
-                running.spark, running.topics, settings.service.group, policy(settings, topic), on_progress=tell
-            )
-            chosen = one if where is None else selected(one, where)
+            one = waiting(running.topics, settings.service.group, policy(settings, topic), on_progress=tell)
+            chosen = one if where is None else matching_messages(one, where)
             found = chosen if found is None else found.unionByName(chosen)
         if found is None:
             raise ConfigError("no intake is configured")

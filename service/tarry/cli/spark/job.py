@@ -21,7 +21,7 @@ from tarry.progress_output import tell
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tarry.pipelines.topics import Topics
+    from tarry.pipelines.topics import TopicTables
 
 EveryOption = Annotated[
     str | None,
@@ -29,7 +29,7 @@ EveryOption = Annotated[
 ]
 
 
-class Session(NamedTuple):
+class SparkOptions(NamedTuple):
     """The options of the Spark session. Every job has each field, except the last, as an option."""
 
     master: Annotated[
@@ -53,7 +53,7 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
         command: the command. It takes the session's options as one value, `session`; its other parameters are its own
             options.
     """
-    options = {name: each for name, each in inspect.signature(Session).parameters.items() if name != "is_debug"}
+    options = {name: each for name, each in inspect.signature(SparkOptions).parameters.items() if name != "is_debug"}
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     own = [each for name, each in inspect.signature(command).parameters.items() if name != "session"]
     behind = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options.values()]
@@ -61,7 +61,7 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(context: typer.Context, **given: object) -> None:
         asked = [given.pop(name) for name in options]
-        session = Session._make([*asked, context.obj is not None and context.obj.debug])
+        session = SparkOptions._make([*asked, context.obj is not None and context.obj.debug])
         command(session=session, **given)
 
     parameters = [*own, *behind, context]
@@ -74,7 +74,7 @@ class Job(NamedTuple):
     """The resources of a running job."""
 
     spark: "SparkSession"
-    topics: "Topics"
+    topics: "TopicTables"
     config: Config
 
 
@@ -94,7 +94,7 @@ def of_intakes(intakes: Sequence[str] | None) -> Callable[[Config], list[str]]:
 
 
 @contextmanager
-def job(name: str, asked: Session, needed: Callable[[Config], Iterable[str]]) -> Iterator[Job]:
+def job(name: str, asked: SparkOptions, needed: Callable[[Config], Iterable[str]]) -> Iterator[Job]:
     """Open a Spark session and the configured cluster. SIGTERM ends the job in the same way as Ctrl-C.
 
     Args:
@@ -111,7 +111,7 @@ def job(name: str, asked: Session, needed: Callable[[Config], Iterable[str]]) ->
         raise UsageError("the jobs of tarry spark need PySpark: pip install 'tarry[spark]'")
     from tarry.pipelines.session import session
     from tarry.pipelines.streaming import FAILURES, reason
-    from tarry.pipelines.topics import Topics, refuse_missing
+    from tarry.pipelines.topics import TopicTables, refuse_missing
 
     settings, cluster = configured(asked.config, asked.bootstrap_servers)
     properties = pairs("--kafka-option", asked.kafka_option)
@@ -122,7 +122,7 @@ def job(name: str, asked: Session, needed: Callable[[Config], Iterable[str]]) ->
     try:
         with (
             session(name, asked.master, conf, tell, shows_log=asked.is_debug) as spark,
-            Topics(spark, cluster, properties) as topics,
+            TopicTables(spark, cluster, properties) as topics,
         ):
             ending.listen()  # again: Spark's own handler calls Java, possibly during another call to Java
             yield Job(spark, topics, settings)

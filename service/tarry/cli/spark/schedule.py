@@ -11,7 +11,7 @@ import typer
 
 from tarry.cli.inspect import policy
 from tarry.cli.options import default_intake, value_of
-from tarry.cli.spark.job import Session, job, pairs, with_results, with_session
+from tarry.cli.spark.job import SparkOptions, job, pairs, with_results, with_session
 from tarry.clock import SystemClock
 from tarry.progress_output import tell
 from tarry.service.supervisor import handled
@@ -76,7 +76,7 @@ def schedule(
     refuse_past: Annotated[
         bool, typer.Option("--refuse-past", help="Reject rows whose due time has passed; otherwise send them.")
     ] = False,
-    session: Session,
+    session: SparkOptions,
 ) -> None:
     r"""Send the rows of a table as delayed messages; repeated runs send no row twice.
 
@@ -93,10 +93,10 @@ def schedule(
         --row-key email --key email --target "'mail'" \
         --delay "'1h'" --spread 2h --rate 5000 -H campaign="'spring'"
     """
-    from tarry.pipelines.schedule.job import Plan
+    from tarry.pipelines.schedule.job import ScheduleParameters
     from tarry.pipelines.schedule.job import schedule as run
     from tarry.pipelines.schedule.messages import Expressions
-    from tarry.pipelines.schedule.tables import Table
+    from tarry.pipelines.schedule.tables import TableSource
 
     asked = Expressions(
         row_key,
@@ -108,7 +108,7 @@ def schedule(
         [pair for one in header or () for pair in pairs("--header", [one]).items()],
         order_by or (),
     )
-    source = Table(table, table_format, jdbc_table, schema, pairs("--read-option", read_option))
+    source = TableSource(table, table_format, jdbc_table, schema, pairs("--read-option", read_option))
     source.format_or_suffix()
     spread_ms = value_of("--spread", parse_duration_ms, spread)
     base_ms = None if base is None else value_of("--base", parse_instant_ms, base)
@@ -116,7 +116,7 @@ def schedule(
         job("schedule", session, lambda config: with_results([intake or default_intake(config)])) as running,
         _ending_between_slices() as (stop, ended_by),
     ):
-        plan = Plan(
+        plan = ScheduleParameters(
             name,
             source,
             asked,
@@ -129,7 +129,7 @@ def schedule(
             rate,
             refuse_past,
         )
-        summary = run(running.spark, running.topics, plan, clock=SystemClock(), stop=stop, on_progress=tell)
+        summary = run(running.topics, plan, clock=SystemClock(), stop=stop, on_progress=tell)
         typer.echo(json.dumps(summary))
         if "left" in summary:
             raise SystemExit(128 + ended_by[-1])

@@ -1,5 +1,6 @@
 """One batch of a change log: read it, validate it against the target's tables, apply it, and report it."""
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ _SHOWN_COLUMNS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class BatchOrigin:
     """The origin of a batch.
 
     Attributes:
@@ -41,7 +42,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ChangeBatch:
     """A batch for a target.
 
     Attributes:
@@ -54,7 +55,7 @@ class Batch:
         bound: called with the rejected counts by reason before they are stored; raises if they exceed the limit.
     """
 
-    source: Source
+    source: BatchOrigin
     judged: DataFrame
     steps: DataFrame
     newest: DataFrame
@@ -100,7 +101,7 @@ class Total:
         self.rejected += outcome.rejected
 
 
-class Target(Protocol):
+class ChangeTarget(Protocol):
     """The target of changes. Only the stream's thread calls it."""
 
     def next_offsets(self) -> Mapping[Place, int]:
@@ -127,13 +128,13 @@ class Target(Protocol):
         """Reject the changes whose values the target cannot hold, as far as this is known before the commit."""
         ...
 
-    def commit(self, batch: Batch) -> BatchOutcome:
+    def commit(self, batch: ChangeBatch) -> BatchOutcome:
         """Apply a batch. A repeated batch changes nothing."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ApplyRules:
     """Which changes a run applies.
 
     Attributes:
@@ -156,7 +157,7 @@ class Batches:
         on_progress: called with one line for each batch.
     """
 
-    def __init__(self, target: Target, rules: Rules, on_progress: Callable[[str], None]) -> None:
+    def __init__(self, target: ChangeTarget, rules: ApplyRules, on_progress: Callable[[str], None]) -> None:
         self._target = target
         self._rules = rules
         self._on_progress = on_progress
@@ -172,6 +173,10 @@ class Batches:
         except BaseException as error:
             self.error = error
             raise
+        finally:
+            # Py4J's references to Java objects are in cycles, so only Python's garbage collector releases them. It does
+            # not see the Java heap, and may first run after dozens of batches: Java would keep all their plans.
+            gc.collect()
 
     def again(self, records: DataFrame, rejected: DataFrame) -> None:
         """Apply rejected records again, with all other changes of the same rows, as one batch.
@@ -184,7 +189,7 @@ class Batches:
             picked = changes.of_same_rows(judged, rejected)
             # Rejects of tables that another run applies stay in the rejects.
             applied = picked.join(f.broadcast(rejected), list(PLACE), "left_semi").where("kind <> 'other'")
-            self._commit(Source(f"again {uuid4()}", 0, {}, applied.select(*PLACE)), found, ids, picked)
+            self._commit(BatchOrigin(f"again {uuid4()}", 0, {}, applied.select(*PLACE)), found, ids, picked)
 
     def _apply(self, records: DataFrame, number: int) -> None:
         fresh = records
@@ -194,12 +199,12 @@ class Batches:
         stream = str(records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
         with self._judged(fresh) as (found, ids, judged):
             if found:
-                self._commit(Source(stream, number, _ends(found), None), found, ids, judged)
+                self._commit(BatchOrigin(stream, number, _ends(found), None), found, ids, judged)
 
     @contextmanager
     def _judged(self, records: DataFrame) -> Iterator[tuple[list[Row], DataFrame | None, DataFrame]]:
         """Yield the counts by partition, table and kind; the first place of each id; and the validated changes."""
-        read = changes.read(records).persist(StorageLevel.MEMORY_AND_DISK)
+        read = changes.read_changes(records).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             found = _summary(read)
             ids = self._ids(read) if any(row["ids"] for row in found) else None
@@ -209,7 +214,7 @@ class Batches:
             read.unpersist()
 
     def _by_the_target(self, kept: DataFrame, found: Sequence[Row]) -> DataFrame:
-        judged = self._judge(kept, found)
+        judged = self._validated(kept, found)
         on_unknown = self._rules.on_unknown_column
         if on_unknown is OnUnknownColumn.IGNORE:
             return judged
@@ -218,7 +223,7 @@ class Batches:
             for row in unknown:
                 self._target.add_column((row["database"], row["table"]), row["column"])
                 self._on_progress(f"apply: added the text column {shown(_dotted(row))}")
-            judged = self._judge(kept, found)
+            judged = self._validated(kept, found)
             unknown = changes.unknown_columns(judged).collect()
         if unknown:
             named = ", ".join(sorted(shown(_dotted(row)) for row in unknown)[:_SHOWN_COLUMNS])
@@ -228,12 +233,12 @@ class Batches:
             )
         return judged
 
-    def _judge(self, kept: DataFrame, found: Sequence[Row]) -> DataFrame:
+    def _validated(self, kept: DataFrame, found: Sequence[Row]) -> DataFrame:
         spark = kept.sparkSession
         # Checkpointed, not only persisted: otherwise Spark would plan all earlier steps again for each later query.
         return self._target.check(changes.validate_changes(kept, self._tables(spark, found), spark)).localCheckpoint()
 
-    def _commit(self, source: Source, found: Sequence[Row], ids: DataFrame | None, judged: DataFrame) -> None:
+    def _commit(self, source: BatchOrigin, found: Sequence[Row], ids: DataFrame | None, judged: DataFrame) -> None:
         unknown: Counter[str] = Counter()
         if self._rules.on_unknown_column is OnUnknownColumn.IGNORE:  # else there are none
             unknown.update({_dotted(row): row["n"] for row in changes.unknown_columns(judged).collect()})
@@ -244,7 +249,9 @@ class Batches:
                 rejected[row["reason"]] += row["n"]
         steps = changes.steps(judged)
         self._bound(rejected)
-        outcome = self._target.commit(Batch(source, judged, steps, changes.newest(steps), rejected, ids, self._bound))
+        outcome = self._target.commit(
+            ChangeBatch(source, judged, steps, changes.newest(steps), rejected, ids, self._bound)
+        )
         records = sum(row["n"] for row in (found if source.rejected is None else counted))
         self.total.add(records, outcome, unknown)
         self._tell(source.number, records, counted, unknown, outcome)

@@ -3,8 +3,9 @@
 A change log has the format in which Maxwell writes MySQL's binlog: a JSON object for each changed row, with `database`,
 `table`, `type`, `data` (the whole row) and, for an update, `old` (the former values of the changed columns).
 
-From table to table: records (`tarry.pipelines.topics`) → `read` → changes → `judge`, validation against the target's
-tables → `steps`, each of which upserts or deletes one row → `newest`, the steps that decide the final rows of a batch.
+From table to table: records (`tarry.pipelines.topics`) → `read` → changes → `validate_changes`, which compares them
+with the target's tables → `steps`, each of which upserts or deletes one row → `newest`, the steps that decide the final
+rows of a batch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -58,7 +59,7 @@ class Table(NamedTuple):
     computed: Sequence[str] = ()
 
 
-def read(records: DataFrame) -> DataFrame:
+def read_changes(records: DataFrame) -> DataFrame:
     """Parse records into changes, one for each record.
 
     Columns: those of a table of records, except its headers; `id`, a UUID in lower case or null; `database`, `table`,
@@ -200,7 +201,7 @@ def unknown_columns(judged: DataFrame) -> DataFrame:
     return columns.groupBy(*TABLE, "column").agg(f.count("*").alias("n"))
 
 
-def refuse(judged: DataFrame, reason: str, detail: Column) -> DataFrame:
+def reject(judged: DataFrame, reason: str, detail: Column) -> DataFrame:
     """Reject the validated changes that have a `detail`."""
     is_bad = f.col("kind").isin("upsert", "delete") & detail.isNotNull()
     return judged.withColumns(
@@ -299,6 +300,6 @@ def newest(steps: DataFrame) -> DataFrame:
     )
 
 
-def rejects(judged: DataFrame) -> DataFrame:
+def rejected_records(judged: DataFrame) -> DataFrame:
     """The rejected records, unchanged: place, `timestamp`, `key`, `value`, `reason`, `detail`."""
     return judged.where("kind = 'rejected'").select(*PLACE, "timestamp", "key", "value", "reason", "detail")

@@ -1,113 +1,107 @@
 """The job: apply the stream of a change log so that a killed run can continue, and apply rejected records again."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tarry.errors import TarryError, UsageError
 from tarry.kafka.types import Place
 from tarry.pipelines import streaming
-from tarry.pipelines.apply.batch import Batches, Rules, Target, Total
+from tarry.pipelines.apply.batch import ApplyRules, Batches, ChangeTarget, Total
 from tarry.pipelines.apply.changes import PLACE
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.topics import TopicTables
 
 ROWS_A_BATCH: Final = 100_000
-EVERYTHING: Final = Rules()
+EVERYTHING: Final = ApplyRules()
 
 
-def apply(
-    topics: Topics,
-    names: Sequence[str],
-    target: Target,
-    checkpoint: str,
-    *,
-    rules: Rules = EVERYTHING,
-    rows_a_batch: int = ROWS_A_BATCH,
-    every_ms: int | None = None,
-    on_progress: Callable[[str], None],
-    on_end: Callable[[Total], None] = lambda _total: None,
-) -> None:
-    """Apply the change logs of topics, once or continuously.
+@dataclass(frozen=True, slots=True)
+class ApplyJob:
+    """Applies the change logs of topics to a target.
 
     Args:
         topics: the topics of the cluster.
         names: the topics with a change log.
         target: the target of the changes.
-        checkpoint: a directory for the position of the stream.
-        rules: which changes are applied.
-        rows_a_batch: maximum records in a batch.
-        every_ms: the interval between batches; None: apply the current records and end.
         on_progress: called with one line for each batch.
-        on_end: called with the totals of the run, also after an error.
-
-    Raises:
-        UsageError: a topic is missing or was recreated, a table has no key, the rules end the run, or the target or
-            Spark failed.
-    """
-    _refuse_made_anew(target.next_offsets(), topics.ends(names), names)
-    batches = Batches(target, rules, on_progress)
-    source = topics.stream(names).option("maxOffsetsPerTrigger", rows_a_batch)
-    writer = source.load().writeStream.foreachBatch(batches).queryName("apply").option("checkpointLocation", checkpoint)
-    try:
-        # Without the stream's own progress lines: the batches report themselves.
-        streaming.run([streaming.trigger(writer, every_ms).start()], lambda _line: None)
-    except UsageError as error:
-        if isinstance(batches.error, TarryError):
-            raise batches.error from error
-        raise
-    finally:
-        on_end(batches.total)
-
-
-def apply_rejected(
-    spark: SparkSession,
-    topics: Topics,
-    names: Sequence[str],
-    target: Target,
-    *,
-    rules: Rules = EVERYTHING,
-    on_progress: Callable[[str], None],
-) -> Total:
-    """Apply rejected records again, in one batch, with all later changes of the same rows.
-
-    A rejected change alone would overwrite changes that were applied since. So the job reads the log again from the
-    first rejected record, and applies all changes of the rows that rejected records change, in order.
-
-    Args:
-        spark: the session.
-        topics: the topics of the cluster.
-        names: the topics whose rejected records are applied.
-        target: the target of the changes.
         rules: which changes are applied.
-        on_progress: called with one line for the batch.
-
-    Returns:
-        The totals of the run.
-
-    Raises:
-        UsageError: the log no longer holds a rejected record and all records after it; or a reason of `apply`.
     """
-    batches = Batches(target, rules, on_progress)
-    rejected = target.rejects(spark).where(f.col("topic").isin(*names)).localCheckpoint()
-    first = {
-        (row["topic"], row["partition"]): row["offset"]
-        for row in rejected.groupBy("topic", "partition").agg(f.min("offset").alias("offset")).collect()
-    }
-    if not first:
-        on_progress("apply: there are no rejected records")
+
+    topics: TopicTables
+    names: Sequence[str]
+    target: ChangeTarget
+    on_progress: Callable[[str], None]
+    rules: ApplyRules = EVERYTHING
+
+    def run(
+        self,
+        checkpoint: str,
+        *,
+        rows_a_batch: int = ROWS_A_BATCH,
+        every_ms: int | None = None,
+        on_end: Callable[[Total], None] = lambda _total: None,
+    ) -> None:
+        """Apply the changes, once or continuously.
+
+        Args:
+            checkpoint: a directory for the position of the stream.
+            rows_a_batch: maximum records in a batch.
+            every_ms: the interval between batches; None: apply the current records and end.
+            on_end: called with the totals of the run, also after an error.
+
+        Raises:
+            UsageError: a topic is missing or was recreated, a table has no key, the rules end the run, or the target or
+                Spark failed.
+        """
+        _refuse_made_anew(self.target.next_offsets(), self.topics.ends(self.names), self.names)
+        batches = Batches(self.target, self.rules, self.on_progress)
+        source = self.topics.stream(self.names).option("maxOffsetsPerTrigger", rows_a_batch)
+        stream = source.load().writeStream.foreachBatch(batches)
+        writer = stream.queryName("apply").option("checkpointLocation", checkpoint)
+        try:
+            # Without the stream's own progress lines: the batches report themselves.
+            streaming.run([streaming.trigger(writer, every_ms).start()], lambda _line: None)
+        except UsageError as error:
+            if isinstance(batches.error, TarryError):
+                raise batches.error from error
+            raise
+        finally:
+            on_end(batches.total)
+
+    def run_rejected(self) -> Total:
+        """Apply rejected records again, in one batch, with all later changes of the same rows.
+
+        A rejected change alone would overwrite changes that were applied since. So the job reads the log again from the
+        first rejected record, and applies all changes of the rows that rejected records change, in order.
+
+        Returns:
+            The totals of the run.
+
+        Raises:
+            UsageError: the log no longer holds a rejected record and all records after it; or a reason of `run`.
+        """
+        batches = Batches(self.target, self.rules, self.on_progress)
+        rejected = self.target.rejects(self.topics.spark).where(f.col("topic").isin(*self.names)).localCheckpoint()
+        first = {
+            (row["topic"], row["partition"]): row["offset"]
+            for row in rejected.groupBy("topic", "partition").agg(f.min("offset").alias("offset")).collect()
+        }
+        if not first:
+            self.on_progress("apply: there are no rejected records")
+            return batches.total
+        ends = self.topics.settled_ends(self.names)
+        applied = self.target.next_offsets()
+        _refuse_made_anew(applied, ends, self.names)
+        _refuse_made_anew({place: offset + 1 for place, offset in first.items()}, ends, self.names)
+        _refuse_trimmed(first, self.topics.starts(self.names))
+        # If the target knows its offsets, records behind them belong to its next run.
+        log = self.topics.read(first, {place: applied.get(place, ends[place]) for place in first})
+        _refuse_others(rejected, log)
+        batches.again(log, rejected.select(*PLACE))
         return batches.total
-    ends = topics.settled_ends(names)
-    applied = target.next_offsets()
-    _refuse_made_anew(applied, ends, names)
-    _refuse_made_anew({place: offset + 1 for place, offset in first.items()}, ends, names)
-    _refuse_trimmed(first, topics.starts(names))
-    # If the target knows its offsets, records behind them belong to its next run.
-    log = topics.read(first, {place: applied.get(place, ends[place]) for place in first})
-    _refuse_others(rejected, log)
-    batches.again(log, rejected.select(*PLACE))
-    return batches.total
 
 
 def _refuse_made_anew(applied: Mapping[Place, int], ends: Mapping[Place, int], names: Sequence[str]) -> None:

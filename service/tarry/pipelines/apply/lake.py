@@ -19,8 +19,8 @@ from pyspark.sql.types import BinaryType, DataType, DateType, StructField, Struc
 
 from tarry.errors import UsageError
 from tarry.kafka.types import Place
-from tarry.pipelines.apply.batch import Batch, BatchOutcome
-from tarry.pipelines.apply.changes import PLACE, TABLE, ZERO_DATE, Table, refuse, rejects
+from tarry.pipelines.apply.batch import BatchOutcome, ChangeBatch
+from tarry.pipelines.apply.changes import PLACE, TABLE, ZERO_DATE, Table, reject, rejected_records
 from tarry.pipelines.apply.delta_values import can_hold, is_bad, is_scalar, value
 from tarry.pipelines.files import Files
 
@@ -165,11 +165,11 @@ class Lake:
             for of, column in keys.items():
                 parts = [_text(f.get(f.col(of), f.lit(i)), shape[part].dataType) for i, part in enumerate(key)]
                 keys[of] = f.when(is_here & f.col(of).isNotNull(), f.array(*parts)).otherwise(column)
-        checked = refuse(judged, "bad-value", detail).withColumns(keys)
+        checked = reject(judged, "bad-value", detail).withColumns(keys)
         no_key = f.exists("row_key", lambda value: value.isNull()) | f.exists("old_key", lambda value: value.isNull())
-        return refuse(checked, "bad-value", f.when(no_key, "a value of the key"))
+        return reject(checked, "bad-value", f.when(no_key, "a value of the key"))
 
-    def commit(self, batch: Batch) -> BatchOutcome:
+    def commit(self, batch: ChangeBatch) -> BatchOutcome:
         """Apply a batch, table by table."""
         spark = batch.judged.sparkSession
         # 1. The ids: the result of a repeated batch depends on them.
@@ -185,7 +185,7 @@ class Lake:
             self._merge(spark, batch, newest, (name[0], name[1]), turn)
         # 3. The rejects.
         if batch.rejected:
-            new = rejects(batch.judged).select(
+            new = rejected_records(batch.judged).select(
                 f.lit(self._job).alias("job"), "*", f.current_timestamp().alias("rejected_at")
             )
             self._note(spark, batch, "rejects")
@@ -193,9 +193,9 @@ class Lake:
             there.merge(new.alias("new"), _SAME_RECORD).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
         # 4. Remove the retried rejects that are now applied. After a kill before this step, the next run retries them.
         if batch.source.rejected is not None:
-            gone = batch.source.rejected.join(rejects(batch.judged).select(*PLACE), list(PLACE), "left_anti").select(
-                f.lit(self._job).alias("job"), *PLACE
-            )
+            gone = batch.source.rejected.join(
+                rejected_records(batch.judged).select(*PLACE), list(PLACE), "left_anti"
+            ).select(f.lit(self._job).alias("job"), *PLACE)
             self._note(spark, batch, "rejects gone")
             there = DeltaTable.forPath(spark, self._own("rejects")).alias("there")
             there.merge(gone.alias("new"), _SAME_RECORD).whenMatchedDelete().execute()
@@ -205,7 +205,7 @@ class Lake:
         """The columns of a table's key: those given for the table, or for all tables with its name."""
         return self._keys.get(".".join(name), self._keys.get(name[1]))
 
-    def _merge(self, spark: SparkSession, batch: Batch, newest: DataFrame, name: Name, turn: int) -> None:
+    def _merge(self, spark: SparkSession, batch: ChangeBatch, newest: DataFrame, name: Name, turn: int) -> None:
         shape = self._shapes[name]
         key = self._key(name) or ()
         is_turn = (f.col("database") == name[0]) & (f.col("table") == name[1]) & (f.col("round") == turn)
@@ -259,7 +259,7 @@ class Lake:
         # Of a deleted row only the key matters.
         return f.when(fault & (f.col("kind") == "upsert"), f.lit(field.name))
 
-    def _record(self, batch: Batch, ids: DataFrame) -> None:
+    def _record(self, batch: ChangeBatch, ids: DataFrame) -> None:
         spark = ids.sparkSession
         new = ids.select(f.lit(self._job).alias("job"), "id", *PLACE, f.current_timestamp().alias("seen_at"))
         self._note(spark, batch, "ids")
@@ -273,7 +273,7 @@ class Lake:
             .execute()
         )
 
-    def _note(self, spark: SparkSession, batch: Batch, what: str) -> None:
+    def _note(self, spark: SparkSession, batch: ChangeBatch, what: str) -> None:
         """Tag the next commit of this session, so that Delta skips it if the table already has it."""
         spark.conf.set("spark.databricks.delta.write.txnAppId", f"tarry apply {batch.source.stream} {what}")
         spark.conf.set("spark.databricks.delta.write.txnVersion", str(batch.source.number))

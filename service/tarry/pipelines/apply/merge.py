@@ -70,7 +70,7 @@ class _Column(NamedTuple):
     is_date: bool
 
 
-class Shape(NamedTuple):
+class TargetTable(NamedTuple):
     """A table of the target, from PostgreSQL's catalogue.
 
     Attributes:
@@ -90,13 +90,13 @@ class Shape(NamedTuple):
     computed: Sequence[str]
 
 
-def catalog(connection: Connection[Any], schema: str, names: Sequence[str]) -> dict[str, Shape]:
+def catalog(connection: Connection[Any], schema: str, names: Sequence[str]) -> dict[str, TargetTable]:
     """The tables of a schema with these names."""
     columns: dict[str, list[_Column]] = defaultdict(list)
     for table, *column in connection.execute(_CATALOG, (schema, list(names))):
         columns[table].append(_Column(*column))
     return {
-        table: Shape(
+        table: TargetTable(
             [one.name for one in sorted((one for one in found if one.is_key), key=lambda one: int(one.key_part or 0))],
             [one.name for one in found if not one.is_generated],
             frozenset(one.name for one in found if one.is_bytea),
@@ -125,7 +125,7 @@ class Merge:
         connection: Connection[Any],
         staged: sql.Identifier,
         schema: str,
-        tables: Mapping[Name, Shape],
+        tables: Mapping[Name, TargetTable],
         steps: DataFrame,
         *,
         zero_dates_as_null: bool,
@@ -227,7 +227,7 @@ class Merge:
         self.rows["deleted" if is_delete else "upserted"] += max(0, done.rowcount)
         return None
 
-    def _row(self, shape: Shape) -> sql.Composable:
+    def _row(self, shape: TargetTable) -> sql.Composable:
         """The columns of a staged step, as a JSON object."""
         if not (self._zero_dates_as_null and shape.dates):
             return _DATA
@@ -236,7 +236,7 @@ class Merge:
 
 
 def _upsert(
-    target: sql.Identifier, shape: Shape, columns: Sequence[str], source: sql.Composable, row: sql.Composable
+    target: sql.Identifier, shape: TargetTable, columns: Sequence[str], source: sql.Composable, row: sql.Composable
 ) -> sql.Composed:
     updated = [name for name in columns if name not in shape.key and name not in shape.always]
     sets = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in updated)
@@ -256,7 +256,7 @@ def _upsert(
 
 
 def _delete(
-    target: sql.Identifier, shape: Shape, _columns: Sequence[str], source: sql.Composable, row: sql.Composable
+    target: sql.Identifier, shape: TargetTable, _columns: Sequence[str], source: sql.Composable, row: sql.Composable
 ) -> sql.Composed:
     same = [sql.SQL("target.{} = {}").format(sql.Identifier(name), _value(name, shape)) for name in shape.key]
     return sql.SQL(
@@ -265,7 +265,7 @@ def _delete(
     ).format(target=target, source=source, row=row, same=sql.SQL(" AND ").join(same))
 
 
-def _value(name: str, shape: Shape) -> sql.Composed:
+def _value(name: str, shape: TargetTable) -> sql.Composed:
     if name in shape.bytea:  # bytes are Base64 in the log
         return sql.SQL("decode(staged.doc::jsonb -> 'data' ->> {}, 'base64')").format(sql.Literal(name))
     return sql.SQL("filled.{}").format(sql.Identifier(name))

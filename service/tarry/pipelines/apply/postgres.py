@@ -22,9 +22,9 @@ from pyspark.sql import functions as f
 
 from tarry.errors import ConfigError, UsageError
 from tarry.kafka.types import Place
-from tarry.pipelines.apply.batch import Batch, BatchOutcome
-from tarry.pipelines.apply.changes import PLACE, TABLE, Table, rejects
-from tarry.pipelines.apply.merge import Merge, Shape, catalog
+from tarry.pipelines.apply.batch import BatchOutcome, ChangeBatch
+from tarry.pipelines.apply.changes import PLACE, TABLE, Table, rejected_records
+from tarry.pipelines.apply.merge import Merge, TargetTable, catalog
 
 _LOCK: Final = 0x7461727270  # distinguishes this lock from other advisory locks
 
@@ -129,7 +129,7 @@ class Postgres:
         self._ids_for_ms = ids_for_ms
         self._jdbc = (jdbc_options(conninfo) if jdbc is None else {"url": jdbc}) | {"driver": _DRIVER}
         self._prefix = f"tarry_apply_{sha256(job.encode()).hexdigest()[:12]}_"
-        self._tables: dict[tuple[str, str], Shape] = {}
+        self._tables: dict[tuple[str, str], TargetTable] = {}
         with _told():
             self._connection = psycopg.connect(conninfo, autocommit=True, application_name=f"tarry apply {job}"[:63])
         try:
@@ -197,7 +197,7 @@ class Postgres:
         """Return the changes unchanged: PostgreSQL itself refuses invalid values during the merge."""
         return judged
 
-    def commit(self, batch: Batch) -> BatchOutcome:
+    def commit(self, batch: ChangeBatch) -> BatchOutcome:
         """Stage a batch, and merge it in one transaction."""
         staged = self._stage("steps", _STAGING["steps"])
         self._write(
@@ -215,7 +215,9 @@ class Postgres:
         staged_rejects = None
         if batch.rejected:
             staged_rejects = self._stage("rejects", _STAGING["rejects"])
-            self._write(rejects(batch.judged).withColumn("detail", f.translate("detail", "\0", "")), staged_rejects)
+            self._write(
+                rejected_records(batch.judged).withColumn("detail", f.translate("detail", "\0", "")), staged_rejects
+            )
         staged_ids = None
         if batch.ids is not None:
             staged_ids = self._stage("ids", _STAGING["ids"])
@@ -239,7 +241,9 @@ class Postgres:
                     " own --schema and --job; or use --merge-databases if their keys never collide"
                 )
 
-    def _merge(self, batch: Batch, staged: str, staged_rejects: str | None, staged_ids: str | None) -> BatchOutcome:
+    def _merge(
+        self, batch: ChangeBatch, staged: str, staged_rejects: str | None, staged_ids: str | None
+    ) -> BatchOutcome:
         connection = self._connection
         # 1. The database of each table. If another job claims a table at the same time, one of the two waits.
         with connection.cursor() as cursor:
@@ -280,7 +284,7 @@ class Postgres:
             )
         return BatchOutcome(merge.rows, of_reason)
 
-    def _reject(self, batch: Batch, refused: Mapping[tuple[str, int, int], str]) -> int:
+    def _reject(self, batch: ChangeBatch, refused: Mapping[tuple[str, int, int], str]) -> int:
         spark = batch.judged.sparkSession
         places = spark.createDataFrame(list(refused), "topic string, partition int, offset long")
         records = batch.judged.join(f.broadcast(places), list(PLACE), "left_semi")

@@ -19,14 +19,14 @@ from pyspark.sql import functions as f
 from tarry.errors import UsageError
 from tarry.kafka.topics import RESULTS
 from tarry.kafka.types import Place
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.topics import TopicTables
 
 CLOCKS_APART_MS: Final = 3_600_000
 """Assumed maximum difference between the clocks that stamp records: of producers, brokers and service processes."""
 
 
 def starts_since(
-    topics: Topics, names: Collection[str], at_ms: int | None, ends: Mapping[Place, int]
+    topics: TopicTables, names: Collection[str], at_ms: int | None, ends: Mapping[Place, int]
 ) -> dict[Place, int]:
     """The first offsets with a timestamp at or after a time; the end offsets if there are no such records.
 
@@ -50,7 +50,7 @@ def deliveries_since(from_ms: int | None) -> int | None:
 
 
 def starts_onward(
-    topics: Topics,
+    topics: TopicTables,
     names: Collection[str],
     position: Mapping[Place, int],
     ends: Mapping[Place, int],

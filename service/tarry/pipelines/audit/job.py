@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from tarry.clock import Clock, SystemClock
@@ -24,17 +24,17 @@ from tarry.pipelines.audit.summary import (
     beside,
     findings,
     histogram,
-    lateness,
+    lateness_by_minute,
     lateness_by_target,
     lateness_over_time,
-    summarise,
+    summarise_run,
 )
 from tarry.pipelines.audit.tables import SOURCE_PLACE
-from tarry.pipelines.audit.unmatched import Read, known_of, settled_again, strays, told_apart, vouched_for
-from tarry.pipelines.audit.validation import RESULTS_EXPIRED, Rules, compare
+from tarry.pipelines.audit.unmatched import Read, known_of, settled_again, told_apart, unmatched, vouched_for
+from tarry.pipelines.audit.validation import RESULTS_EXPIRED, AuditRules, compare
 from tarry.pipelines.faults import CARRIED
 from tarry.pipelines.files import Files
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.topics import TopicTables
 
 SHOWN: Final = 50
 """The number of faults of each kind in the report. The table `findings` has all of them."""
@@ -76,24 +76,20 @@ class Audit:
     accepted_within_ms: int = 60_000
     max_late_ms: int | None = None
 
-    def run(
-        self, spark: SparkSession, topics: Topics, on_progress: Callable[[str], None], clock: Clock | None = None
-    ) -> Summary:
+    def run(self, topics: TopicTables, on_progress: Callable[[str], None], clock: Clock | None = None) -> Summary:
         """Run the audit once.
 
         Raises:
             UsageError: a topic is missing or was recreated; a transaction stays open; or the count of the records at
                 the targets does not match their kinds.
         """
-        return _Run(self, spark, topics, on_progress, clock or SystemClock()).run()
+        return _Run(self, topics, on_progress, clock or SystemClock()).run()
 
 
 class _Run:
-    def __init__(
-        self, audit: Audit, spark: SparkSession, topics: Topics, on_progress: Callable[[str], None], clock: Clock
-    ) -> None:
+    def __init__(self, audit: Audit, topics: TopicTables, on_progress: Callable[[str], None], clock: Clock) -> None:
         self._audit = audit
-        self._spark = spark
+        self._spark = topics.spark
         self._topics = topics
         self._tell = on_progress
         self._clock = clock
@@ -107,12 +103,12 @@ class _Run:
         with _kept() as keep:
             horizon_ms, seen = self._read(before, keep)
             rules = self._rules(horizon_ms, seen)
-            self._tell("judging")
+            self._tell("validating")
             every = compare(seen.accepted, seen.settled, seen.arrived, rules, seen.told_later, seen.stubs)
             messages = self._write("messages", every.where(self._is_in_span()))
             known = self._known(messages, seen)
             ranges = seen.ranges.table(self._spark)
-            found = strays(seen.arrived, known, ranges, seen.others)
+            found = unmatched(seen.arrived, known, ranges, seen.others)
             if not self._audit.span:
                 fired = seen.settled.unionByName(seen.told_later).where(f.col("outcome") == str(Outcome.FIRED))
                 since_ms = max(rules.results_since.values(), default=-1)
@@ -120,8 +116,8 @@ class _Run:
             found = keep(self._told_apart(keep(found), ranges))
             again = keep(settled_again(seen.settled, known, ranges))
             self._write("findings", findings(messages, found, again))
-            self._write("lateness", lateness(messages))
-            summary = summarise(
+            self._write("lateness", lateness_by_minute(messages))
+            summary = summarise_run(
                 messages,
                 beside(found, again, seen.arrived.count()),
                 horizon_ms=horizon_ms,
@@ -216,7 +212,7 @@ class _Run:
         )
 
     def _known(self, messages: DataFrame, seen: "_Seen") -> DataFrame:
-        """The messages that were read, in the form that `strays` needs."""
+        """The messages that were read, in the form that `unmatched` needs."""
         known = known_of(messages)
         if not self._audit.span:
             return known
@@ -244,7 +240,7 @@ class _Run:
         names = reduce(DataFrame.unionByName, [one.select("target") for one in named]).distinct()
         return {row.target for row in names.collect() if row.target is not None}
 
-    def _rules(self, horizon_ms: int, seen: "_Seen") -> Rules:
+    def _rules(self, horizon_ms: int, seen: "_Seen") -> AuditRules:
         targets: dict[str, int] = {}
         results: dict[tuple[str, int], int] = {}
         for (topic, partition), since_ms in seen.since.items():
@@ -252,7 +248,7 @@ class _Run:
                 results[topic.removesuffix(RESULTS), partition] = since_ms
             else:
                 targets[topic] = max(since_ms, targets.get(topic, since_ms))
-        return Rules(
+        return AuditRules(
             horizon_ms,
             self._audit.accepted_within_ms,
             targets,

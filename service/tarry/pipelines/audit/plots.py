@@ -30,7 +30,7 @@ def lateness_histogram(counts: Mapping[int, int]) -> str:
     return _svg(figure, "histogram")
 
 
-def lateness_over_time(rows: Sequence[Mapping[str, Any]]) -> str:
+def plot_lateness(rows: Sequence[Mapping[str, Any]]) -> str:
     """Percentiles of lateness over due times: rows of `at_ms` and percentiles."""
     figure = Figure(_SIZE, layout="constrained")
     axes = figure.subplots()

@@ -84,7 +84,7 @@ def page(
         parts += [
             _table(("intake", "target", "messages", "p50 ms", "p90 ms", "p99 ms", "max ms"), rows),
             plots.lateness_histogram(histogram),
-            plots.lateness_over_time(over_time),
+            plots.plot_lateness(over_time),
         ]
     else:
         parts.append("<p>Nothing was delivered.</p>")

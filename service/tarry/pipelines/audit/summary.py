@@ -89,7 +89,7 @@ class Summary:
             )
 
 
-def findings(messages: DataFrame, strays: DataFrame, again: DataFrame) -> DataFrame:
+def findings(messages: DataFrame, unmatched: DataFrame, again: DataFrame) -> DataFrame:
     """One row for each fault.
 
     Columns: kind; intake, partition, offset, id, key, target, due_ms of the message; arrived_ms; at (the place at the
@@ -98,7 +98,7 @@ def findings(messages: DataFrame, strays: DataFrame, again: DataFrame) -> DataFr
 
     Args:
         messages: judged messages.
-        strays: the result of `told_apart` in `tarry.pipelines.audit.unmatched`.
+        unmatched: the result of `told_apart` in `tarry.pipelines.audit.unmatched`.
         again: results of messages that an earlier run has settled.
     """
     kind = f.col("kind")
@@ -121,9 +121,9 @@ def findings(messages: DataFrame, strays: DataFrame, again: DataFrame) -> DataFr
         .when(kind == "settled-twice", f.concat(f.col("results").cast("string"), f.lit(" results")))
         .alias("detail"),
     )
-    faulty = strays.where(kind.isin(*FAULTS))
-    damaged = strays.where("is_damaged").withColumns({"kind": f.lit("damaged"), "detail": f.lit("a further copy")})
-    of_strays = faulty.unionByName(damaged).select(
+    faulty = unmatched.where(kind.isin(*FAULTS))
+    damaged = unmatched.where("is_damaged").withColumns({"kind": f.lit("damaged"), "detail": f.lit("a further copy")})
+    of_unmatched = faulty.unionByName(damaged).select(
         "kind",
         *SOURCE_PLACE,
         "id",
@@ -146,10 +146,10 @@ def findings(messages: DataFrame, strays: DataFrame, again: DataFrame) -> DataFr
         f.lit(None).cast("string").alias("beside"),
         f.lit("an earlier run had settled it").alias("detail"),
     )
-    return of_messages.unionByName(of_strays).unionByName(of_results)
+    return of_messages.unionByName(of_unmatched).unionByName(of_results)
 
 
-def lateness(messages: DataFrame) -> DataFrame:
+def lateness_by_minute(messages: DataFrame) -> DataFrame:
     """The lateness of messages: intake, target, minute_ms (of the due time), count, p50_ms, p90_ms, p99_ms, max_ms."""
     minute = (f.floor(f.col("due_ms") / _MINUTE_MS) * _MINUTE_MS).cast("long").alias("minute_ms")
     return _late(messages).groupBy("intake", "target", minute).agg(*_percentiles())
@@ -161,7 +161,7 @@ def lateness_by_target(messages: DataFrame) -> DataFrame:
 
 
 def lateness_over_time(messages: DataFrame, bins: int = 120) -> DataFrame:
-    """The lateness of messages by bins of due time: at_ms (the start of a bin), and the figures of `lateness`.
+    """The lateness of messages by bins of due time: at_ms (the start of a bin), with its figures.
 
     Args:
         messages: judged messages.
@@ -187,31 +187,31 @@ class Beside:
     """Counts besides those of the messages.
 
     Args:
-        strays: records at targets that belong to no judged message, by kind.
+        unmatched: records at targets that belong to no judged message, by kind.
         damaged: how many of them differ from the message that was sent.
         again: results of messages that an earlier run has settled.
         records: the number of records at the targets, counted before they were processed.
     """
 
-    strays: Mapping[str, int]
+    unmatched: Mapping[str, int]
     damaged: int
     again: int
     records: int
 
 
-def beside(strays: DataFrame, again: DataFrame, records: int) -> Beside:
+def beside(unmatched: DataFrame, again: DataFrame, records: int) -> Beside:
     """Make the counts besides those of the messages.
 
     Args:
-        strays: the result of `told_apart` in `tarry.pipelines.audit.unmatched`.
+        unmatched: the result of `told_apart` in `tarry.pipelines.audit.unmatched`.
         again: results of messages that an earlier run has settled.
         records: the number of records at the targets.
     """
-    rows = strays.groupBy("kind").agg(f.count("*").alias("n"), f.count_if("is_damaged").alias("damaged")).collect()
+    rows = unmatched.groupBy("kind").agg(f.count("*").alias("n"), f.count_if("is_damaged").alias("damaged")).collect()
     return Beside({row.kind: row.n for row in rows}, sum(row.damaged for row in rows), again.count(), records)
 
 
-def summarise(
+def summarise_run(
     messages: DataFrame, there: Beside, *, horizon_ms: int, carried: int, unread: int, is_late_judged: bool = False
 ) -> Summary:
     """Make the figures of a run.
@@ -242,9 +242,9 @@ def summarise(
         accepted=sum(by_fate.values()),
         carried=carried,
         fates=by_fate,
-        faults={kind: faults.get(kind, 0) + there.strays.get(kind, 0) for kind in kinds},
+        faults={kind: faults.get(kind, 0) + there.unmatched.get(kind, 0) for kind in kinds},
         records=there.records,
-        accounted=_accounted(messages, there.strays),
+        accounted=_accounted(messages, there.unmatched),
         dead={str(row.reason): row["count"] for row in fates if row.fate == "dead"},
         unjudged={row.reason: row["count"] for row in fates if row.fate == "unjudged"},
         order={name: order.get(name, 0) for name in ("judged", "unjudged")},
@@ -253,9 +253,9 @@ def summarise(
     )
 
 
-def _accounted(messages: DataFrame, strays: Mapping[str, int]) -> dict[str, int]:
+def _accounted(messages: DataFrame, unmatched: Mapping[str, int]) -> dict[str, int]:
     """The number of records at targets by kind: first records from the messages, all others from the records."""
-    found = Counter(strays)
+    found = Counter(unmatched)
     further = f.sum(f.col("arrivals") - 1).alias("further")
     rows = messages.where("arrivals > 0").groupBy("record").agg(f.count("*").alias("first"), further).collect()
     for row in rows:

@@ -1,6 +1,6 @@
 """Classify the records at targets that are not deliveries of judged messages.
 
-Every record of `arrived` that `judge` has not counted with a message appears here once. The two together are all
+Every record of `arrived` that `compare` has not counted with a message appears here once. The two together are all
 records.
 """
 
@@ -50,7 +50,7 @@ class Read:
 
 
 def known_of(messages: DataFrame, *, is_wanted: bool = True) -> DataFrame:
-    """Messages in the form that `strays` needs, one row each.
+    """Messages in the form that `unmatched` needs, one row each.
 
     Columns: place; `target`; `is_target_open`, whether the message waits and may still get another target; and
     `is_wanted`, whether the run audits the message.
@@ -68,7 +68,7 @@ def known_of(messages: DataFrame, *, is_wanted: bool = True) -> DataFrame:
     )
 
 
-def strays(arrived: DataFrame, messages: DataFrame, ranges: DataFrame, others: Collection[str] = ()) -> DataFrame:
+def unmatched(arrived: DataFrame, messages: DataFrame, ranges: DataFrame, others: Collection[str] = ()) -> DataFrame:
     """The records at targets that belong to no judged message: the columns of `arrived`, `kind` and `detail`.
 
     - `unexpected`: it names no valid place, or a place without an accepted message, or a dead message without a target;
@@ -125,7 +125,7 @@ def vouched_for(found: DataFrame, fired: DataFrame, *, since_ms: int, targets: C
     of two records with the same source the second is a duplicate. The first record with a result stays `unjudged`.
 
     Args:
-        found: the result of `strays`.
+        found: the result of `unmatched`.
         fired: the results `fired`, with their place and `target`.
         since_ms: the time from which the results are complete.
         targets: targets whose records are no older than the results that were read.
@@ -157,7 +157,7 @@ def told_apart(found: DataFrame, settled: DataFrame, ranges: DataFrame) -> DataF
     The additional column `is_damaged` tells whether the record differs from the message that was sent.
 
     Args:
-        found: the result of `strays`.
+        found: the result of `unmatched`.
         settled: messages that earlier runs have settled, as far as the intakes still hold them.
         ranges: the ranges that were read of the intakes: `RANGE`.
     """
@@ -198,8 +198,8 @@ def settled_again(settled: DataFrame, messages: DataFrame, ranges: DataFrame) ->
 
     Args:
         settled: as in `tarry.pipelines.audit.tables`.
-        messages: as in `strays`.
-        ranges: as in `strays`.
+        messages: as in `unmatched`.
+        ranges: as in `unmatched`.
     """
     is_before = (f.col("offset") >= f.col("since")) & (f.col("offset") < f.col("reached"))
     return (

@@ -52,7 +52,7 @@ _PARTITIONS: Final = "map<string, array<int>>"
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AuditRules:
     """The rules by which messages are judged.
 
     Args:
@@ -81,7 +81,7 @@ def compare(
     accepted: DataFrame,
     settled: DataFrame,
     arrived: DataFrame,
-    rules: Rules,
+    rules: AuditRules,
     told_later: DataFrame | None = None,
     stubs: DataFrame | None = None,
 ) -> DataFrame:
@@ -107,7 +107,7 @@ def compare(
     return _verdict(_placed(messages, rules), rules)
 
 
-def _joined(accepted: DataFrame, settled: DataFrame, arrived: DataFrame, rules: Rules) -> DataFrame:
+def _joined(accepted: DataFrame, settled: DataFrame, arrived: DataFrame, rules: AuditRules) -> DataFrame:
     """Messages with their results and their arrivals."""
     said = settled.groupBy(*SOURCE_PLACE).agg(
         *[
@@ -180,7 +180,7 @@ def _awaiting(messages: DataFrame, told_later: DataFrame | None) -> DataFrame:
     )
 
 
-def _placed(messages: DataFrame, rules: Rules) -> DataFrame:
+def _placed(messages: DataFrame, rules: AuditRules) -> DataFrame:
     """Add what precedes each message: in the order of its key, and under the same id."""
     # From here to the end of the intake.
     behind = Window.partitionBy("intake", "partition").orderBy(f.col("offset").desc())
@@ -206,7 +206,7 @@ def _placed(messages: DataFrame, rules: Rules) -> DataFrame:
     )
 
 
-def _verdict(messages: DataFrame, rules: Rules) -> DataFrame:
+def _verdict(messages: DataFrame, rules: AuditRules) -> DataFrame:
     is_delivered = f.col("arrivals") > 0
     is_cancelled, is_repeated, is_dead, is_fired = (
         _sure(f.col(f"is_{outcome}")) for outcome in (Outcome.CANCELLED, Outcome.DUPLICATE, Outcome.DEAD, Outcome.FIRED)

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaException, Message
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
 from tarry.clock import Clock, SystemClock
@@ -29,7 +29,7 @@ from tarry.kafka.transaction import ProducedHeaders, Transactor
 from tarry.kafka.types import Place
 from tarry.pipelines import archive
 from tarry.pipelines.backlog.waiting import waiting
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.topics import TopicTables
 
 TOLD_EVERY: Final = 10_000
 LOOK_EVERY_S: Final = 1.0
@@ -64,7 +64,6 @@ class Run:
     """A run of a plan.
 
     Args:
-        spark: the session.
         topics: the topics of the cluster.
         group: the service's consumer group.
         policy: the policy of the intake.
@@ -76,8 +75,7 @@ class Run:
 
     def __init__(
         self,
-        spark: SparkSession,
-        topics: Topics,
+        topics: TopicTables,
         group: str,
         policy: IntakePolicy,
         *,
@@ -86,7 +84,6 @@ class Run:
         wait_s: float,
         on_progress: Callable[[str], None],
     ) -> None:
-        self._spark = spark
         self._topics = topics
         self._group = group
         self._policy = policy
@@ -140,9 +137,7 @@ class Run:
         return BulkDone(count, sent, count - left, too_soon, too_late, refused, unanswered)
 
     def _still_waiting(self, planned: DataFrame) -> DataFrame:
-        found = waiting(
-            self._spark, self._topics, self._group, self._policy, settled=True, on_progress=self._on_progress
-        )
+        found = waiting(self._topics, self._group, self._policy, settled=True, on_progress=self._on_progress)
         return planned.join(found.select("partition", "offset", "id", "due_ms"), ["offset", *_KEY], "left_semi")
 
     def _outcomes(self, starts: dict[Place, int], todo: DataFrame, sent: int) -> tuple[int, int, int]:

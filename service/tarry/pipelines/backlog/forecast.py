@@ -24,7 +24,7 @@ _OTHERS: Final = "(others)"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ForecastRow:
     """The number of messages that fire within a step.
 
     Attributes:
@@ -67,13 +67,13 @@ def step_of(messages: DataFrame) -> int:
     return next(fitting, STEPS_MS[-1])
 
 
-def rows_of(counted: DataFrame) -> list[Row]:
+def rows_of(counted: DataFrame) -> list[ForecastRow]:
     """The rows of `forecast`, ordered by due time, intake and target."""
     columns = counted.select("intake", "target", "due_ms", "count").orderBy("due_ms", "intake", "target")
-    return [Row(*row) for row in columns.collect()]
+    return [ForecastRow(*row) for row in columns.collect()]
 
 
-def text(rows: Sequence[Row], step_ms: int) -> list[str]:
+def text(rows: Sequence[ForecastRow], step_ms: int) -> list[str]:
     """The table as lines of text: a row for each step in which a message fires, a column for each target."""
     names, steps = _grouped(rows)
     if not rows:
@@ -95,7 +95,7 @@ def text(rows: Sequence[Row], step_ms: int) -> list[str]:
     return [f"in steps of {format_duration(step_ms)}", *shown]
 
 
-def plot(rows: Sequence[Row], step_ms: int, now_ms: int) -> bytes:
+def plot(rows: Sequence[ForecastRow], step_ms: int, now_ms: int) -> bytes:
     """The table as an SVG plot, with a bar for each step, a colour for each target, and a line at the current time.
 
     Args:
@@ -134,7 +134,7 @@ def plot(rows: Sequence[Row], step_ms: int, now_ms: int) -> bytes:
     return picture.getvalue()
 
 
-def _grouped(rows: Sequence[Row]) -> tuple[list[str], dict[int | None, dict[str, int]]]:
+def _grouped(rows: Sequence[ForecastRow]) -> tuple[list[str], dict[int | None, dict[str, int]]]:
     """The names of the groups, the largest first, and their counts by step; unknown due times come last."""
     totals: dict[str, int] = {}
     for row in rows:

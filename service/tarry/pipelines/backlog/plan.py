@@ -33,7 +33,7 @@ SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class PlanSummary:
     """The summary of a plan.
 
     Attributes:
@@ -49,7 +49,7 @@ class Summary:
     first: list[tuple[str, str, int, int | None]]
 
 
-def refuse(policy: IntakePolicy, action: Action) -> None:
+def refuse_unsuitable(policy: IntakePolicy, action: Action) -> None:
     """Refuse an intake whose messages cannot be cancelled, or cannot be replaced by messages with tarry's headers.
 
     Raises:
@@ -130,7 +130,7 @@ def refuse_existing(spark: SparkSession, path: str) -> None:
         raise UsageError(f"{path} exists already: a plan is written to a new directory")
 
 
-def read(spark: SparkSession, path: str, action: Action) -> DataFrame:
+def read_plan(spark: SparkSession, path: str, action: Action) -> DataFrame:
     """Read a written plan.
 
     Raises:
@@ -149,7 +149,7 @@ def read(spark: SparkSession, path: str, action: Action) -> DataFrame:
     return planned
 
 
-def summary(planned: DataFrame) -> Summary:
+def summarise_plan(planned: DataFrame) -> PlanSummary:
     """Summarise a plan."""
     by_target = {
         row.target: row["count"]
@@ -157,7 +157,7 @@ def summary(planned: DataFrame) -> Summary:
     }
     last = planned.agg(f.max("new_due_ms").alias("new_due_ms")).head()
     first = planned.orderBy("due_ms", "partition", "offset").limit(SHOWN)
-    return Summary(
+    return PlanSummary(
         sum(by_target.values()),
         by_target,
         None if last is None else last.new_due_ms,

@@ -29,7 +29,7 @@ from tarry.pipelines import archive, streaming
 from tarry.pipelines.backlog.filed import filed
 from tarry.pipelines.columns import place
 from tarry.pipelines.requests import requests
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.topics import TopicTables
 
 COLUMNS: Final = ("intake", "partition", "offset", "level", "id", "target", "due_ms", "key", "value", "headers")
 """The columns of a table of waiting messages: place in the intake, level (0: the intake), and the message."""
@@ -41,8 +41,7 @@ _TYPES: Final = (
 
 
 def waiting(
-    spark: SparkSession,
-    topics: Topics,
+    topics: TopicTables,
     group: str,
     policy: IntakePolicy,
     *,
@@ -55,7 +54,6 @@ def waiting(
     has not filed, and in intakes with a dialect.
 
     Args:
-        spark: the session.
         topics: the topics to read.
         group: the service's consumer group.
         policy: the policy of the intake.
@@ -72,7 +70,7 @@ def waiting(
     with closing(Inspector(topics.cluster, group, SystemClock())) as looking:
         backlogs = looking.survey(intake)
         done = looking.done(backlogs)
-    done_offsets = _done_offsets(spark, backlogs, done).localCheckpoint()
+    done_offsets = _done_offsets(topics.spark, backlogs, done).localCheckpoint()
     on_progress(f"{intake}: reading the intake")
     begins = {backlog.place: backlog.low for backlog in backlogs}
     ends = topics.settled_ends([intake]) if settled else topics.ends([intake])
@@ -132,10 +130,10 @@ def refuse_bad(spark: SparkSession, where: str) -> None:
     """
     # Not from a Python list: Spark would start Python workers for it.
     nothing = spark.range(0).select(f.from_json(f.lit("{}"), _TYPES).alias("message")).select("message.*")
-    selected(nothing, where)
+    matching_messages(nothing, where)
 
 
-def selected(messages: DataFrame, where: str) -> DataFrame:
+def matching_messages(messages: DataFrame, where: str) -> DataFrame:
     """The waiting messages that match a predicate, without messages whose id, due time or target is null.
 
     The predicate is SQL over `target`, `id`, `due` (a timestamp), `due_ms`, `level`, `partition`, `offset`, `key` and
@@ -188,7 +186,7 @@ def _begins(backlogs: Sequence[Backlog]) -> dict[Place, int]:
 
 
 def _records(
-    topics: Topics, names: Sequence[str], begins: dict[Place, int], ends: dict[Place, int], done: DataFrame
+    topics: TopicTables, names: Sequence[str], begins: dict[Place, int], ends: dict[Place, int], done: DataFrame
 ) -> DataFrame:
     starts = {at: max(start, begins.get(at, 0)) for at, start in topics.starts(names).items()}
     records = topics.read(starts, ends, may_be_trimmed=True)

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tarry.clock import Clock
-from tarry.core.request.header_values import Fault
+from tarry.core.request.header_values import HeaderFault
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.target_names import TargetNames
 from tarry.errors import UsageError
@@ -30,7 +30,7 @@ from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES
 from tarry.pipelines.schedule.known_ids import known_ids
 from tarry.pipelines.schedule.messages import (
     Expressions,
-    Limits,
+    IntakeLimits,
     Verdict,
     ask,
     namespace_of,
@@ -40,9 +40,9 @@ from tarry.pipelines.schedule.messages import (
     verdict_rows,
 )
 from tarry.pipelines.schedule.state import JobState
-from tarry.pipelines.schedule.tables import Table, read_table
+from tarry.pipelines.schedule.tables import TableSource, read_table
 from tarry.pipelines.streaming import reason
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.topics import TopicTables
 
 SHARDS: Final = 1_024
 """The number of shards to which rows are assigned by a hash of their key. A slice is a range of shards."""
@@ -55,7 +55,7 @@ SLICE_S: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ScheduleParameters:
     """The parameters of a job.
 
     Args:
@@ -73,7 +73,7 @@ class Plan:
     """
 
     job: str
-    table: Table
+    table: TableSource
     asked: Expressions
     policy: IntakePolicy
     state: str
@@ -86,9 +86,8 @@ class Plan:
 
 
 def schedule(
-    spark: SparkSession,
-    topics: Topics,
-    plan: Plan,
+    topics: TopicTables,
+    plan: ScheduleParameters,
     *,
     clock: Clock,
     stop: Event,
@@ -97,7 +96,6 @@ def schedule(
     """Send the rows of a table whose ids the intake does not know.
 
     Args:
-        spark: the session.
         topics: the topics of the cluster.
         plan: the job.
         clock: for the base time, past due times and the rate.
@@ -112,6 +110,7 @@ def schedule(
         UsageError: the job does not fit the table, the intake, or its earlier runs.
     """
     intake = _checked(plan.policy)
+    spark = topics.spark
     state = JobState(spark, plan.state, plan.job)
     with ExitStack() as until_the_end:
         until_the_end.enter_context(state.claimed(clock))
@@ -133,7 +132,7 @@ def schedule(
             asked,
             known,
             verdicts,
-            Limits(now_ms, plan.policy.max_delay_ms, max_bytes, plan.refuse_past),
+            IntakeLimits(now_ms, plan.policy.max_delay_ms, max_bytes, plan.refuse_past),
         )
         messages = sharded(judged, plan.asked.order).persist(StorageLevel.DISK_ONLY)
         until_the_end.callback(messages.unpersist)
@@ -161,7 +160,7 @@ def schedule(
             on_progress(f"rejected: {count:,} rows: {code}, for example {examples[code]!r}")
         if rejected:
             summary["rejects"] = f"{plan.rejects.rstrip('/')}/run={now_ms}"
-            rejects(messages).write.parquet(summary["rejects"])
+            rejected_rows(messages).write.parquet(summary["rejects"])
         pace = _Pace(plan.rate, clock, stop)
         total = sum(shards.values())
         for first, last, count in slices(shards, SLICE_ROWS if plan.rate is None else plan.rate * SLICE_S):
@@ -187,7 +186,7 @@ def sharded(judged: DataFrame, order: Sequence[str]) -> DataFrame:
     """Group messages by key, in the order in which they are to be sent, and add the column `shard`.
 
     Args:
-        judged: the result of `judge`.
+        judged: the result of `validate_rows`.
         order: the columns that order messages with equal due times.
     """
     partitions = int(judged.sparkSession.conf.get("spark.sql.shuffle.partitions") or "200")
@@ -200,7 +199,7 @@ def sharded(judged: DataFrame, order: Sequence[str]) -> DataFrame:
     )
 
 
-def rejects(messages: DataFrame) -> DataFrame:
+def rejected_rows(messages: DataFrame) -> DataFrame:
     """The rejected rows as they are stored: `reason`, `detail`, `row_key`, `row`."""
     return messages.where(f.col("code").isNotNull()).select(f.col("code").alias("reason"), "detail", "row_key", "row")
 
@@ -279,14 +278,14 @@ def _targets(asked: DataFrame) -> list[str]:
     return [row["target"] for row in asked.where("code is null").select("target").distinct().collect()]
 
 
-def _verdicts(topics: Topics, policy: IntakePolicy, names: Sequence[str]) -> list[Verdict]:
+def _verdicts(topics: TopicTables, policy: IntakePolicy, names: Sequence[str]) -> list[Verdict]:
     """The properties of targets, from the intake's policy and the brokers."""
     reader = TargetNames(policy, TARGET)
     read = {name: reader.read({TARGET: name.encode()}) for name in names}
-    there = topics.look_at([name for name, found in read.items() if not isinstance(found, Fault)])
+    there = topics.look_at([name for name, found in read.items() if not isinstance(found, HeaderFault)])
     verdicts = []
     for name, found in read.items():
-        if isinstance(found, Fault):
+        if isinstance(found, HeaderFault):
             verdicts.append(Verdict(name, found.code, found.detail))
         elif (target := there[name]).partitions:
             verdicts.append(Verdict(name, max_bytes=target.max_bytes, compacted=target.compacted))

@@ -17,7 +17,7 @@ from tarry.headers import CANCEL, ID
 from tarry.kafka.topics import RESULTS, WHEEL
 from tarry.pipelines import archive
 from tarry.pipelines.columns import has_header, text_header
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.topics import TopicTables
 
 
 def of_messages(records: DataFrame) -> DataFrame:
@@ -35,7 +35,9 @@ def of_results(records: DataFrame) -> DataFrame:
     return records.where(outcome.isin(*archive.ENDS)).select(f.col("key").cast("string").alias("id"))
 
 
-def known_ids(topics: Topics, intake: str, on_progress: Callable[[str], None], until_the_end: ExitStack) -> DataFrame:
+def known_ids(
+    topics: TopicTables, intake: str, on_progress: Callable[[str], None], until_the_end: ExitStack
+) -> DataFrame:
     """All ids that an intake knows: column `id`, each once.
 
     They include all records that are written when this function is called. It waits until transactions that are open
@@ -63,7 +65,7 @@ def known_ids(topics: Topics, intake: str, on_progress: Callable[[str], None], u
     return reduce(DataFrame.union, kept).distinct()
 
 
-def _buckets(topics: Topics, intake: str) -> list[str]:
+def _buckets(topics: TopicTables, intake: str) -> list[str]:
     """The topics of the overflow wheel, the highest level first, because messages move downwards."""
     prefix = f"{intake}{WHEEL}"
     levels = (name.removeprefix(prefix) for name in topics.names() if name.startswith(prefix))

@@ -1,8 +1,8 @@
 """Convert the rows of a table to delayed messages, and find the faults of each row.
 
-`ask` evaluates the user's expressions. `judge` compares the result with known ids, targets and the current time. Each
-adds the first fault that it finds as `code`, an error code of the header convention or a `RowCode`, and `detail`. Rows
-are never dropped.
+`ask` evaluates the user's expressions. `validate_rows` compares the result with known ids, targets and the current
+time. Each adds the first fault that it finds as `code`, an error code of the header convention or a `RowCode`, and
+`detail`. Rows are never dropped.
 """
 
 import json
@@ -174,7 +174,7 @@ def placed_by() -> Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class IntakeLimits:
     """The limits of an intake for this run.
 
     Args:
@@ -210,7 +210,7 @@ class Verdict:
 
 
 def verdict_rows(spark: SparkSession, verdicts: Sequence[Verdict]) -> DataFrame:
-    """Verdicts as a table, for `judge`."""
+    """Verdicts as a table, for `validate_rows`."""
     # As JSON: Spark would start Python workers for Python rows.
     text = f.lit(json.dumps([asdict(verdict) for verdict in verdicts]))
     return (
@@ -220,7 +220,7 @@ def verdict_rows(spark: SparkSession, verdicts: Sequence[Verdict]) -> DataFrame:
     )
 
 
-def validate_rows(asked: DataFrame, known: DataFrame, verdicts: DataFrame, limits: Limits) -> DataFrame:
+def validate_rows(asked: DataFrame, known: DataFrame, verdicts: DataFrame, limits: IntakeLimits) -> DataFrame:
     """Decide which rows to send: those without a code that are not `is_known`.
 
     A row whose id is known stays known, even if it has a fault now. If several rows have the same row key, none of them

@@ -32,7 +32,7 @@ _CSV: Final = {"header": "true", "escape": '"', "enforceSchema": "false"}
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSource:
     """The location and format of a table.
 
     Args:
@@ -69,7 +69,7 @@ class Table:
         raise UsageError(f"{self.path}: the format is unknown: give --format parquet, csv, json or jdbc")
 
 
-def read_table(spark: SparkSession, table: Table) -> DataFrame:
+def read_table(spark: SparkSession, table: TableSource) -> DataFrame:
     """A table, with the column `UNREADABLE`. Spark reads it each time it is used.
 
     Raises:
@@ -96,7 +96,7 @@ def read_table(spark: SparkSession, table: Table) -> DataFrame:
     return rows.withColumn(UNREADABLE, f.lit(None).cast("string"))
 
 
-def _read_lines(spark: SparkSession, table: Table, form: Format) -> DataFrame:
+def _read_lines(spark: SparkSession, table: TableSource, form: Format) -> DataFrame:
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": UNREADABLE, **(_CSV if form == "csv" else {})}
     if form == "csv" and table.schema is not None:
         options["enforceSchema"] = "true"  # the schema names the columns, by position
