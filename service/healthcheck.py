@@ -1,8 +1,8 @@
-"""Asks the service of this container for one of its pages, prints it, and fails where that is not 200.
+"""Requests one HTTP page of the service in this container, prints it, and fails if the status is not 200.
 
-`python healthcheck.py livez` is the image's health check; `readyz` and `metrics` are the other pages. It reads where
-the service listens as the service does, from the environment and from tarry.toml, and nothing but the standard library:
-it runs every few seconds, beside a service that has other work to do.
+`python healthcheck.py livez` is the image's health check; `readyz` and `metrics` are the other pages. It takes the
+service's address from the environment and from tarry.toml, as the service does. It imports only the standard library,
+because it runs every few seconds beside the service and must be cheap.
 """
 
 import http.client
@@ -24,8 +24,8 @@ def where(env: Mapping[str, str]) -> tuple[str, int]:
         env: the environment.
 
     Raises:
-        OSError: there is no such configuration, or it can't be read.
-        ValueError: it is not TOML, or the port is no number.
+        OSError: the configuration file does not exist or can't be read.
+        ValueError: the file is not TOML, or the port is not a number.
     """
     path = Path(env.get("TARRY_CONFIG") or "tarry.toml")
     has_file = bool(env.get("TARRY_CONFIG")) or path.exists()
@@ -35,7 +35,7 @@ def where(env: Mapping[str, str]) -> tuple[str, int]:
 
 
 def main(page: str) -> int:
-    """The exit code: 0 where the page is 200."""
+    """Request the page and print it; return the exit code, which is 0 if the status is 200."""
     try:
         host, port = where(os.environ)
         connection = http.client.HTTPConnection(host, port, timeout=WITHIN_S)

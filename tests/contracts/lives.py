@@ -1,4 +1,4 @@
-"""What another process does in these rules: it joins a group as its only member, and opens a transaction.
+"""The code of other processes in the contract tests: it joins a group as the only member, and opens a transaction.
 
 A life takes names, and no objects of a test: for a real broker it is sent to a process of the machine's.
 """

@@ -78,7 +78,7 @@ class Member:
         assert [one.error for one in done or ()] == [None]
 
     def committed(self, partition: int = 0, timeout_s: float = 10.0) -> tuple[int, str]:
-        """What the group has committed, once no transaction is open that commits it."""
+        """Return the group's committed offsets, once no open transaction holds one of them."""
         [found] = self.consumer.committed([TopicPartition(self.topic, partition)], timeout_s)
         assert found.error is None
         return found.offset, found.metadata or ""
@@ -162,7 +162,7 @@ class Group:
                 member.poll()
 
     def asked(self, partition: int = 0, topic: str | None = None) -> tuple[int, str]:
-        """What the group has committed last, of its own topic or another: offset and metadata."""
+        """Return the group's last committed offset and metadata, for its own topic or another one."""
         [found] = self.asker.committed([TopicPartition(topic or self.topic, partition)], 10.0)
         assert found.error is None
         return found.offset, found.metadata or ""

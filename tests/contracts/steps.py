@@ -1,4 +1,4 @@
-"""What most rules do: write in transactions, read as the service does, take an error apart."""
+"""Steps that most contract tests share: write in transactions, read as the service does, examine an error."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What an admin client is told of topics, logs and their ends."""
+"""The answers to an admin client about topics, logs and their ends."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.kafka.errors import error_of
-from tarry.kafka.offsets import Pending
+from tarry.kafka.offsets import PendingAnswers
 from tests.contracts.steps import CALL_S, commit, leave_open
 from tests.support.contract import Kafka
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 
-def _done(kafka: Kafka, pending: Pending) -> Pending:
+def _done(kafka: Kafka, pending: PendingAnswers) -> PendingAnswers:
     kafka.until(lambda: pending.done, "the brokers answer")
     return pending
 
 
-def _answer(kafka: Kafka, pending: Pending) -> list[int]:
+def _answer(kafka: Kafka, pending: PendingAnswers) -> list[int]:
     assert _done(kafka, pending).failures() == []
     return list(pending.answers().values())
 
 
 def _trim(kafka: Kafka, topic: str, below: int) -> list[str]:
-    """What fails of a deletion of records."""
+    """Delete records; return the failures."""
     return _done(kafka, kafka.offsets.trim({(topic, 0): below})).failures()
 
 

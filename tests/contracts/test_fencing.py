@@ -11,7 +11,7 @@ from tests.contracts.steps import CALL_S, Reading, commit, leave_open, refused
 from tests.support.contract import Kafka
 
 
-def test_registering_anew_aborts_what_was_open(kafka: Kafka, topic: str) -> None:
+def test_registering_again_aborts_the_open_transaction(kafka: Kafka, topic: str) -> None:
     name = kafka.name("id")
     leave_open(kafka.producer(name), topic, b"zombie")
     assert kafka.ends(topic) == (0, 1)
@@ -97,7 +97,7 @@ def test_the_brokers_abort_a_transaction_that_outlives_its_timeout(kafka: Kafka,
     assert Reading(kafka, {(topic, 0): 0}).until_end(topic, 2) == []
 
 
-def test_the_id_of_a_timed_out_transaction_can_be_registered_anew(kafka: Kafka, topic: str) -> None:
+def test_the_id_of_a_timed_out_transaction_can_be_registered_again(kafka: Kafka, topic: str) -> None:
     name = kafka.name("id")
     leave_open(kafka.producer(name, transaction_timeout_ms=1_000, message_timeout_ms=1_000), topic, b"late")
     kafka.until(lambda: kafka.ends(topic) == (2, 2), "the brokers abort it")

@@ -1,4 +1,4 @@
-"""Who owns what in a group, in which order its members are told, and whose commits it takes."""
+"""Groups: who owns which partitions, the order of the callbacks, and whose commits are accepted."""
 
 from collections.abc import Sequence
 
@@ -55,7 +55,7 @@ def test_a_second_member_gets_its_share_after_the_first_has_given_it_up(group: G
         assert first.told == [("assigned", [0, 1]), ("revoked", given)]
 
 
-def test_who_leaves_gives_up_its_partitions_and_the_others_get_them(group: Group) -> None:
+def test_a_member_that_leaves_gives_up_its_partitions_and_the_others_get_them(group: Group) -> None:
     first, second = _two(group)
     given = sorted(second.owned)
     second.leave()

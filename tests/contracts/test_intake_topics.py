@@ -7,7 +7,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tarry.core.progress.checkpoint import Geometry
 from tarry.errors import UsageError
-from tarry.kafka.intake_topics import Checked, check, make_or_check
+from tarry.kafka.intake_topics import Checked, compare_topics, make_or_check
 from tarry.kafka.topics import TopicAdmin, wheel_topic
 from tests.contracts.steps import CALL_S
 from tests.support.contract import Kafka
@@ -19,7 +19,7 @@ KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": "
 
 
 def _checked(kafka: Kafka, intake: str, geometry: Geometry = GEOMETRY) -> list[Checked]:
-    return check(TopicAdmin(kafka.admin), intake, PARTITIONS, 1, geometry, fixed_delay=False)
+    return compare_topics(TopicAdmin(kafka.admin), intake, PARTITIONS, 1, geometry, fixed_delay=False)
 
 
 def _make(kafka: Kafka, intake: str, geometry: Geometry = GEOMETRY) -> list[str]:
@@ -73,7 +73,7 @@ def test_topics_that_are_as_they_must_be_are_left_as_they_are(kafka: Kafka) -> N
     assert _make(kafka, intake) == []
 
 
-def test_levels_are_added_to_an_intake_that_stands(kafka: Kafka) -> None:
+def test_levels_are_added_to_an_existing_intake(kafka: Kafka) -> None:
     intake = kafka.name("in")
     assert len(_make(kafka, intake, Geometry(20_000, 2, 0))) == 4
     assert _make(kafka, intake) == [wheel_topic(intake, 1), wheel_topic(intake, 2)]

@@ -28,7 +28,7 @@ def _send(producer: Producer, member: Member, offset: int, metadata: str = "") -
     producer.send_offsets_to_transaction(offsets, member.consumer.consumer_group_metadata(), CALL_S)
 
 
-def test_who_asks_under_an_open_transaction_gets_the_offset_from_before_it(
+def test_a_request_during_an_open_transaction_gets_the_offset_from_before_it(
     kafka: Kafka, group: Group, member: Member
 ) -> None:
     producer = kafka.producer()
@@ -73,7 +73,9 @@ def test_an_aborted_offset_is_never_seen(kafka: Kafka, group: Group, member: Mem
     assert group.asked()[0] == 1
 
 
-def test_registering_anew_frees_the_offsets_of_what_was_open(kafka: Kafka, group: Group, member: Member) -> None:
+def test_registering_again_frees_the_offsets_of_the_open_transaction(
+    kafka: Kafka, group: Group, member: Member
+) -> None:
     name = kafka.name("id")
     member.commit(1)
     _send(kafka.producer(name), member, 2)

@@ -91,7 +91,7 @@ def test_the_consumer_protocol_keeps_a_dead_instance_until_its_session_ends(kafk
     assert refusals > 0
 
 
-def test_a_process_that_stood_still_too_long_finds_itself_shut_out(kafka: Kafka, groups: list[Group]) -> None:
+def test_a_process_that_was_frozen_too_long_is_fenced(kafka: Kafka, groups: list[Group]) -> None:
     zombies = [_owner(kafka, group) for group in groups]
     for zombie in zombies:
         zombie.freeze()

@@ -71,7 +71,7 @@ def test_a_reader_below_the_start_is_told_that_it_is_off_the_log(kafka: Kafka, t
     assert Reading(kafka, {(topic, 0): 100}).until_end(topic, MANY + 1) == values[100:]
 
 
-def test_that_it_was_off_the_log_is_told_after_it_reads_elsewhere_with_the_offset_where_it_was(
+def test_an_out_of_range_error_may_come_after_the_reader_has_moved_with_its_former_offset(
     kafka: Kafka, topic: str
 ) -> None:
     _many(kafka, topic)

@@ -227,7 +227,7 @@ def test_a_refused_record_can_be_aborted_before_others_time_out_behind_it(kafka:
     assert reading.until_end(case.topic, kafka.settled_end(case.topic)) == [b"a"]
 
 
-def test_what_the_client_itself_refuses_leaves_the_transaction_healthy(kafka: Kafka, topic: str) -> None:
+def test_a_record_that_the_client_itself_refuses_does_not_harm_the_transaction(kafka: Kafka, topic: str) -> None:
     producer = kafka.producer(message_max_bytes=LIMIT)
     producer.begin_transaction()
     assert refused(producer.produce, topic, b"x" * 2 * LIMIT).code() == KafkaError.MSG_SIZE_TOO_LARGE

@@ -124,7 +124,9 @@ def test_an_instance_that_leaves_keeps_its_partitions_and_gets_them_back(group: 
     assert other.calls == told
 
 
-def test_an_instance_is_a_member_until_its_session_ends_whoever_it_is(kafka: Kafka, classic: Group) -> None:
+def test_an_instance_is_a_member_until_its_session_ends_even_if_its_process_has_died(
+    kafka: Kafka, classic: Group
+) -> None:
     asker = GroupAdmin(kafka.cluster, classic.name)
     first = classic.joined("one")
     assert asker.member_of("one") == first.consumer.memberid()

@@ -1,4 +1,4 @@
-"""What is in a transaction becomes readable by its commit and never before; what is in none costs nothing."""
+"""The records of a transaction become readable by its commit and never before; an empty one costs nothing."""
 
 import pytest
 from confluent_kafka import KafkaError
@@ -23,7 +23,7 @@ def test_aborted_records_are_never_read(kafka: Kafka, topic: str) -> None:
     assert Reading(kafka, {(topic, 0): 0}).until_end(topic, 4) == [b"a"]
 
 
-def test_an_end_of_a_partition_stands_behind_markers_and_aborted_records(kafka: Kafka, topic: str) -> None:
+def test_the_end_of_a_partition_is_after_markers_and_aborted_records(kafka: Kafka, topic: str) -> None:
     producer = kafka.producer()
     commit(producer, topic, b"a")
     abort(producer, topic, b"b", b"c")
@@ -96,7 +96,7 @@ def test_an_empty_transaction_aborts_and_leaves_no_trace(kafka: Kafka, topic: st
     assert Reading(kafka, {(topic, 0): 0}).until_end(topic, 2) == [b"a"]
 
 
-def test_what_was_not_sent_yet_is_dropped_by_an_abort(kafka: Kafka, topic: str) -> None:
+def test_records_not_sent_yet_are_dropped_by_an_abort(kafka: Kafka, topic: str) -> None:
     producer = kafka.producer()
     producer.begin_transaction()
     for _ in range(100):

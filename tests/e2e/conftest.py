@@ -1,4 +1,4 @@
-"""What every end-to-end test needs: topics of its own, services and readers that are gone when it ends."""
+"""Fixtures for all end-to-end tests: new topics, and services and readers that end with the test."""
 
 import sys
 import tomllib
@@ -14,9 +14,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from tarry.config import Config
 from tarry.service.app import geometry_of
+from tarry.testing.judge import Report
 from tests.support.brokers import wait_until
 from tests.support.chaos import Watch
-from tests.support.checker import Report, all_accepted, check
+from tests.support.checker import all_accepted, check
 from tests.support.dying import Step
 from tests.support.grants import MAKER, SERVICE, SUCCESSOR, Grant, documented
 from tests.support.phases import Phase
@@ -77,7 +78,7 @@ class Lab:
             future.result(timeout=30)
 
     def allow(self, *topics: str) -> None:
-        """Where services need rights, grant them the one to write to topics, be they there or not."""
+        """If services need rights, grant them WRITE on topics, whether these exist or not."""
         self._allowed.update(topics)
         if self._secured is not None:
             for user in self._users:
@@ -126,9 +127,11 @@ class Lab:
         """A workload from the intake to all targets; `settings` are those of `Workload`."""
         return Workload(self.bootstrap, self.intake, partitions, self.targets, **{"seed": self.seed, **settings})
 
-    def watch(self, workload: Workload, reader: Reader) -> Watch:
-        """Tells when what is done to the services from outside is got over."""
-        return Watch(workload, reader)
+    def watched(self, **settings: Any) -> tuple[Workload, Reader, Watch]:
+        """A workload, a reader of all targets, and what tells when the services have recovered from a fault."""
+        reader = self.read()
+        workload = self.workload(**settings)
+        return workload, reader, Watch(workload, reader)
 
     def clear(self) -> None:
         """Delete its topics: a broker that many labs share has a disk to fill."""
@@ -140,7 +143,7 @@ class Lab:
 
 
 def rights_of(config: ServeConfig, targets: Sequence[str]) -> list[Grant]:
-    """What docs/security.md grants the user of a service that makes its topics itself."""
+    """The grants in docs/security.md for the user of a service that creates its topics."""
     settings = Config(**tomllib.loads(config.toml()))
     [intake] = settings.intakes
     levels = geometry_of(settings, intake).levels
@@ -154,7 +157,7 @@ def rights_of(config: ServeConfig, targets: Sequence[str]) -> list[Grant]:
 
 
 def places_of(serve: Serve) -> list[str]:
-    """What it serves, by its last word on that."""
+    """The partitions that it serves, by its last event about them."""
     partitions: list[str] = serve.events("serving")[-1]["partitions"]
     return partitions
 

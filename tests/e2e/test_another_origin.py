@@ -76,7 +76,7 @@ def checked(directory: Path, config: ServeConfig) -> list[str]:
 
 
 @pytest.mark.exhaustive
-def test_an_intake_made_anew_is_not_served_until_it_is_adopted_and_then_all_of_it_is(
+def test_a_recreated_intake_is_not_served_until_it_is_adopted_and_then_all_of_it_is(
     lab: Lab, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
     target = lab.targets[0].topic

@@ -127,7 +127,7 @@ BAD_TARGETS: dict[str, SentHeaders] = {
 }
 
 
-def test_what_can_never_be_delivered_is_dead_with_the_original_intact_and_stops_nothing(lab: Lab) -> None:
+def test_an_undeliverable_message_is_a_complete_dead_letter_and_stops_no_other(lab: Lab) -> None:
     lab.allow("e2e.of-nobody")  # without a right to it nobody is told that it is not there
     serve = lab.serve().start()
     serve.wait_serving()

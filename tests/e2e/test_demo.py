@@ -101,6 +101,7 @@ def test_the_demo_ends_by_itself_with_nothing_lost_and_nothing_left(run_demo: Ca
     assert (found[3], found[4], found[5]) == ("lost", "0", KEPT)
     assert re.search(r"late p50 \d+ p99 \d+ max \d+ ms, from being due", demo.text)
     assert "Traceback" not in demo.text
+    assert not re.search("^%[0-7]", demo.text, re.MULTILINE), f"the client library's own log: {demo.text}"
     assert gone(pids)
     assert list(demo.temporary.iterdir()) == []
 

@@ -39,12 +39,12 @@ def serve(bootstrap: str, tmp_path: Path, unique_name: Callable[[str], str]) -> 
 
 
 def run(*command: str, **environment: str) -> list[str]:
-    """What a program printed that ended well."""
+    """Run a program that must succeed; return its output."""
     return programs.run(*command, within_s=WITHIN_S, **environment).splitlines()
 
 
 def example(name: str, service: LiveService) -> list[str]:
-    """What an example printed."""
+    """Run an example; return its output."""
     where = ("--bootstrap-servers", service.bootstrap_servers, "--intake", service.intake, "--prefix", service.name)
     return run(sys.executable, "-m", f"examples.{name}", *where)
 

@@ -53,9 +53,7 @@ def test_a_broker_that_is_killed_and_one_that_is_restarted_cost_time_and_no_mess
     lab = make_lab(embedded_broker.bootstrap_servers)
     serve = lab.serve(group_protocol=group_protocol).start()
     serve.wait_serving()
-    reader = lab.read()
-    workload = lab.workload(delays_ms=(200, 6_000))
-    watch = lab.watch(workload, reader)
+    workload, reader, watch = lab.watched(delays_ms=(200, 6_000))
     with Flow(workload, PER_S):
         watch.wait_served()
         with watch.harm(LONGEST_S):
@@ -86,9 +84,7 @@ def test_a_coordinator_that_is_away_as_offsets_are_sent_costs_time_and_no_messag
         lab = make_lab(broker.bootstrap_servers)
         serve = lab.serve(bootstrap=proxy.address).start()
         serve.wait_serving()
-        reader = lab.read()
-        workload = lab.workload(delays_ms=(200, 6_000))
-        watch = lab.watch(workload, reader)
+        workload, reader, watch = lab.watched(delays_ms=(200, 6_000))
         with Flow(workload, PER_S):
             watch.wait_served()
             with watch.harm(LONGEST_S):
@@ -117,9 +113,7 @@ def test_connections_that_end_stall_and_slow_down_at_random_cost_time_and_no_mes
         services = [lab.serve(bootstrap=proxy.address, group_protocol=group_protocol).start() for _ in range(2)]
         for serve in services:
             serve.wait_serving()
-        reader = lab.read()
-        workload = lab.workload(delays_ms=(200, 6_000))
-        watch = lab.watch(workload, reader)
+        workload, reader, watch = lab.watched(delays_ms=(200, 6_000))
         wire = Wire(proxy, random.Random(lab.seed))
         with Flow(workload, PER_S):
             watch.wait_served()

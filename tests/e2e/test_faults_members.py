@@ -20,13 +20,11 @@ BACK_WHEN_BUSY_S = 10.0
 
 @pytest.mark.some_of("group_protocol")
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
-def test_services_that_join_and_leave_while_messages_fire_fence_nobody(lab: Lab, group_protocol: str) -> None:
+def test_services_that_join_and_leave_while_messages_fire_fence_no_process(lab: Lab, group_protocol: str) -> None:
     stays = lab.serve(group_protocol=group_protocol).start()
     stays.wait_serving()
     guests = [lab.serve(group_protocol=group_protocol) for _ in range(2)]
-    reader = lab.read()
-    workload = lab.workload(delays_ms=(200, 4_000))
-    watch = lab.watch(workload, reader)
+    workload, reader, watch = lab.watched(delays_ms=(200, 4_000))
     with Flow(workload, PER_S):
         with watch.harm():
             for guest in guests:
@@ -48,9 +46,7 @@ def test_of_two_services_with_one_instance_the_first_ends_with_one_line(lab: Lab
     first = lab.serve(instance="same").start()
     first.wait_serving()
     second = lab.serve(instance="same")
-    reader = lab.read()
-    workload = lab.workload(delays_ms=(200, 4_000))
-    watch = lab.watch(workload, reader)
+    workload, reader, watch = lab.watched(delays_ms=(200, 4_000))
     with Flow(workload, PER_S):
         watch.wait_served()
         with watch.harm():
@@ -70,9 +66,7 @@ def test_of_two_services_with_one_instance_under_kip_848_the_second_waits_with_o
     first = lab.serve(instance="same", group_protocol="consumer").start()
     first.wait_serving()
     second = lab.serve(instance="same", group_protocol="consumer")
-    reader = lab.read()
-    workload = lab.workload(delays_ms=(200, 4_000))
-    watch = lab.watch(workload, reader)
+    workload, reader, watch = lab.watched(delays_ms=(200, 4_000))
     with Flow(workload, PER_S):
         second.start()
         wait_until(lambda: bool(second.events("instance_in_use")), "it says that it waits", 30.0)
@@ -97,9 +91,7 @@ def test_a_worker_killed_at_ten_thousand_messages_a_second_fires_again_in_time(
 ) -> None:
     serve = lab.serve(instance="only").start()
     serve.wait_serving()
-    reader = lab.read()
-    workload = lab.workload(keys=500, delays_ms=(200, 4_000))
-    watch = lab.watch(workload, reader)
+    workload, reader, watch = lab.watched(keys=500, delays_ms=(200, 4_000))
     killed: list[int] = []
     with Flow(workload, HEAVY_PER_S):
         watch.wait_served()

@@ -22,8 +22,7 @@ PER_S = 800
 @pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_a_process_that_dies_at_any_step_of_a_transaction_is_followed_by_one_that_goes_on(lab: Lab, times: int) -> None:
     choose = random.Random(lab.seed)
-    reader = lab.read()
-    workload = lab.workload(delays_ms=(200, 5_000))
+    workload, reader, watch = lab.watched(delays_ms=(200, 5_000))
     first = lab.serve(instance="only").start()
     first.wait_serving()
     with Flow(workload, PER_S):
@@ -32,10 +31,10 @@ def test_a_process_that_dies_at_any_step_of_a_transaction_is_followed_by_one_tha
             serve = lab.serve_until(step, count=choose.randint(1, 5), instance="only").start()
             serve.wait_serving()
             serve.signal(signal.SIGUSR1)
-            assert serve.wait_ended(20.0) == -signal.SIGKILL, step
+            assert serve.wait_ended(20.0) == 128 + signal.SIGKILL, step
         last = lab.serve(instance="only").start()
         last.wait_serving()
-        lab.watch(workload, reader).wait_served()
+        watch.wait_served()
     report = verdict(workload, reader, [last])
     report.assert_kept(LEAST_JUDGED_OF_FAULTS)
 
@@ -47,7 +46,7 @@ def test_a_process_that_dies_at_any_step_of_a_transaction_is_followed_by_one_tha
     [("classic", ["begun", "produced", "offsets"]), ("consumer", ["produced", "offsets", "committed"])],
     ids=["classic", "consumer"],
 )
-def test_who_survives_fires_what_the_dead_had_in_mid_transaction(
+def test_the_surviving_process_fires_the_messages_of_the_killed_ones_open_transaction(
     lab: Lab, group_protocol: str, steps: list[Step], tell: Callable[[str], None]
 ) -> None:
     survivor = lab.serve(group_protocol=group_protocol)
@@ -56,16 +55,14 @@ def test_who_survives_fires_what_the_dead_had_in_mid_transaction(
     for serve in dying:
         serve.start()
     wait_shared(lab, [survivor, *dying])
-    reader = lab.read()
-    workload = lab.workload(delays_ms=(200, 8_000))
-    watch = lab.watch(workload, reader)
+    workload, reader, watch = lab.watched(delays_ms=(200, 8_000))
     with Flow(workload, PER_S):
         watch.wait_served()
         victims = {place for serve in dying for place in places_of(serve)}
         with watch.harm():
             for serve in dying:
                 serve.signal(signal.SIGUSR1)
-            assert [serve.wait_ended(20.0) for serve in dying] == [-signal.SIGKILL] * len(dying)
+            assert [serve.wait_ended(20.0) for serve in dying] == [128 + signal.SIGKILL] * len(dying)
             killed_ms = now_ms()
     again_ms = first_fired_ms(reader.arrived, victims, killed_ms)
     took_s = (max(again_ms.values()) - killed_ms) / 1_000

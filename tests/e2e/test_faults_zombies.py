@@ -43,9 +43,7 @@ def test_a_zombie_that_wakes_in_mid_transaction_finds_its_partitions_gone_and_co
     other.wait_serving()
     zombie = lab.serve_until(step, count=3, number="STOP", group_protocol=group_protocol).start()
     wait_shared(lab, [other, zombie])
-    reader = lab.read()
-    workload = lab.workload(delays_ms=(200, 8_000))
-    watch = lab.watch(workload, reader)
+    workload, reader, watch = lab.watched(delays_ms=(200, 8_000))
     with Flow(workload, PER_S):
         watch.wait_served()
         its_own = places_of(zombie)
@@ -74,7 +72,7 @@ def test_a_zombie_that_wakes_in_mid_transaction_finds_its_partitions_gone_and_co
     ("group_protocol", "step"),
     [("classic", "offsets"), ("classic", "committing"), ("consumer", "produced"), ("consumer", "offsets")],
 )
-def test_one_that_sleeps_until_the_brokers_end_its_transaction_wakes_and_fires_it_again(
+def test_a_process_frozen_until_the_brokers_end_its_transaction_fires_it_again(
     lab: Lab, group_protocol: str, step: Step, tell: Callable[[str], None]
 ) -> None:
     sleeper = lab.serve_until(step, count=3, number="STOP", group_protocol=group_protocol).start()
@@ -95,9 +93,7 @@ def test_one_that_sleeps_until_the_brokers_end_its_transaction_wakes_and_fires_i
         stable = patiently(partial(offsets.ends, places, committed=True), SystemClock(), 20.0)
         return stable != patiently(partial(offsets.ends, places, committed=False), SystemClock(), 20.0)
 
-    reader = lab.read()
-    workload = lab.workload(delays_ms=(200, 8_000))
-    watch = lab.watch(workload, reader)
+    workload, reader, watch = lab.watched(delays_ms=(200, 8_000))
     try:
         with Flow(workload, PER_S):
             watch.wait_served()

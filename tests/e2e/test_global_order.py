@@ -30,9 +30,7 @@ def owner_of(services: Sequence[Serve]) -> Serve:
 
 @pytest.mark.some_of("group_protocol")
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
-def test_one_partition_keeps_one_order_over_all_keys_when_who_serves_it_is_killed(
-    lab: Lab, group_protocol: str
-) -> None:
+def test_one_partition_keeps_one_order_over_all_keys_when_its_owner_is_killed(lab: Lab, group_protocol: str) -> None:
     choose = random.Random(lab.seed)
     single = Target(f"{lab.group}.single", 1)
     lab.targets = [single]

@@ -21,7 +21,7 @@ INBOUND = {"tarry-due-ms", "tarry-source"}
 
 
 def delivery(message: "Message[Any, Any]", due_ms: int) -> dict[str, Any]:
-    """What the target receives, as arguments of `produce`."""
+    """The record that the target receives, as arguments of `produce`."""
     headers: Any = message.headers()
     named = dict(headers)
     source = f"{message.topic()}/{message.partition()}/{message.offset()}"
@@ -46,7 +46,7 @@ def delivery(message: "Message[Any, Any]", due_ms: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("fault", ["none", "twice", "aborted"])
-def test_what_obeys_the_contract_is_clean_and_what_was_aborted_never_arrived(lab: Lab, fault: str) -> None:
+def test_a_correct_run_is_clean_and_aborted_messages_never_arrive(lab: Lab, fault: str) -> None:
     lab.create(Target(lab.intake, 4))
     workload = lab.workload(delays_ms=(0, 300))
     reader = lab.read()

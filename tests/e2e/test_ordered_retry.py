@@ -85,7 +85,7 @@ def test_a_message_that_fails_holds_up_its_key_and_no_other(lab: Lab, tmp_path: 
 
 
 def done_through_kills(lab: Lab, directory: Path, messages: int, per_s: float, failing: float) -> list[Done]:
-    """What two consumers do of so many messages; meanwhile one of them is killed twice, and the service once."""
+    """Let two consumers handle messages, while one of them is killed twice and the service once."""
     serve = lab.serve(instance="only").start()
     serve.wait_serving()
     config = config_of(lab)
@@ -116,7 +116,7 @@ def test_consumers_and_a_service_that_are_killed_break_no_order_and_double_nothi
 
 
 @pytest.mark.exhaustive
-def test_what_fails_delays_no_other_key_also_where_consumers_and_a_service_are_killed(
+def test_a_failing_key_delays_no_other_key_even_if_consumers_and_a_service_are_killed(
     bootstrap: str, make_lab: Callable[[str], Lab], tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
     took_ms = {}
@@ -156,7 +156,7 @@ def test_a_head_that_is_cancelled_on_its_way_holds_up_its_key_no_longer_than_it_
 
 
 @pytest.mark.exhaustive
-def test_a_long_convoy_makes_its_partition_wait_and_goes_on(lab: Lab, tmp_path: Path) -> None:
+def test_a_long_key_queue_pauses_its_partition_and_then_continues(lab: Lab, tmp_path: Path) -> None:
     lab.serve().start().wait_serving()
     config = config_of(lab, first_ms=1_000, max_key_queue=500)
     with consuming(config, tmp_path, 1) as processes:

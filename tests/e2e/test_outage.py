@@ -13,7 +13,7 @@ AHEAD = 1_000
 ALL_DELIVERED_S = 60.0
 
 
-def test_a_flood_that_fell_due_while_nobody_served_comes_once_in_due_order_and_nothing_behind_it_is_early(
+def test_a_flood_that_fell_due_during_an_outage_comes_once_in_due_order_and_nothing_behind_it_is_early(
     lab: Lab, tell: Callable[[str], None]
 ) -> None:
     serve = lab.serve(instance="only").start()

@@ -50,10 +50,9 @@ def test_a_worker_killed_again_and_again_while_buckets_turn_delivers_all_once_in
 def test_a_service_that_moves_to_another_group_goes_on_where_a_dead_one_was(lab: Lab) -> None:
     before = lab.serve(group_protocol="consumer", **SMALL_WHEEL).start()
     before.wait_serving()
-    reader = lab.read()
-    workload = lab.workload(delays_ms=(200, 12_000))
+    workload, reader, watch = lab.watched(delays_ms=(200, 12_000))
     with Sending(workload, 10_000, 10.0):
-        lab.watch(workload, reader).wait_served()
+        watch.wait_served()
         before.kill()
         after = lab.serve(group=f"{lab.group}-2", **SMALL_WHEEL).start()
         after.wait_serving()

@@ -1,4 +1,4 @@
-"""What stops one partition stops that one alone, on a real broker; and a person sees which one it is, and why."""
+"""A fault of one partition stops only this partition, on a real broker, and an operator sees which one and why."""
 
 import subprocess
 import sys
@@ -60,9 +60,7 @@ def test_one_log_without_a_leader_stops_its_own_partition_alone(
     [config] = tmp_path.glob("*.toml")
     make_intake(lab.bootstrap, Config(**tomllib.loads(config.read_text(encoding="utf-8"))), (away, PLACE))
     serve.start().wait_serving()
-    reader = lab.read()
-    workload = lab.workload(delays_ms=(200, 2_000))
-    watch = lab.watch(workload, reader)
+    workload, reader, watch = lab.watched(delays_ms=(200, 2_000))
     log = f"{lab.intake}{away}/{PLACE}"
     with Flow(workload, PER_S):
         watch.wait_served()
@@ -96,9 +94,7 @@ def test_a_record_in_a_journal_that_is_not_ours_stops_its_own_partition_alone(
 ) -> None:
     serve = lab.serve().start()
     serve.wait_serving()
-    reader = lab.read()
-    workload = lab.workload(delays_ms=(200, 2_000))
-    watch = lab.watch(workload, reader)
+    workload, reader, watch = lab.watched(delays_ms=(200, 2_000))
     with Flow(workload, PER_S):
         watch.wait_served()
         assert serve.stop() == 0

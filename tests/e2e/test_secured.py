@@ -81,10 +81,9 @@ def test_with_the_documented_rights_all_arrives_once_in_order_through_all_levels
 ) -> None:
     serve = lab.serve(group_protocol=group_protocol, **SMALL_WHEEL).start()
     serve.wait_serving()
-    reader = lab.read()
-    workload = lab.workload(delays_ms=(200, 20_000))
+    workload, reader, watch = lab.watched(delays_ms=(200, 20_000))
     with Sending(workload, 5_000, 10.0):
-        lab.watch(workload, reader).wait_served()
+        watch.wait_served()
         serve.kill()
         serve.start().wait_serving()
     wait_empty(lab.bootstrap, lab.intake, workload, reader)
@@ -92,7 +91,7 @@ def test_with_the_documented_rights_all_arrives_once_in_order_through_all_levels
     report.assert_kept()
 
 
-def test_who_finds_the_topics_made_needs_no_right_to_make_any(
+def test_a_service_whose_topics_exist_needs_no_right_to_create_any(
     made: SecuredBroker, serve: Callable[[ServeConfig], Serve], tmp_path: Path
 ) -> None:
     config = config_of(made, made.user("exactly", NEEDED))
@@ -150,7 +149,7 @@ def send(bootstrap: str, target: str) -> None:
         producer.send(target, b"v", delay=timedelta())
 
 
-def test_senders_and_those_who_look_on_need_what_is_documented(
+def test_senders_and_read_only_commands_need_the_documented_rights(
     made: SecuredBroker, serve: Callable[[ServeConfig], Serve], tmp_path: Path
 ) -> None:
     serve(config_of(made, made.user("service", NEEDED))).wait_serving()
@@ -168,7 +167,7 @@ def test_senders_and_those_who_look_on_need_what_is_documented(
     assert json.loads(status.out)["state"] == "fired"
 
 
-def test_who_sends_dead_letters_again_needs_what_is_documented(made: SecuredBroker, tmp_path: Path) -> None:
+def test_redriving_dead_letters_needs_the_documented_rights(made: SecuredBroker, tmp_path: Path) -> None:
     dead, to = "tasks.billing.dead", "tasks"
     for topic, future in made.admin.create_topics([NewTopic(name, 1, 1) for name in (dead, to)]).items():
         assert future.result(30) is None, topic
@@ -221,7 +220,9 @@ def test_a_retrying_consumer_needs_what_is_documented(
 
 @pytest.mark.some_of("wrong")
 @pytest.mark.parametrize("wrong", ["password", "authority"])
-def test_who_is_not_let_in_is_told_why_in_one_line(secured: SecuredBroker, tmp_path: Path, wrong: str) -> None:
+def test_a_refused_login_is_reported_in_one_line_with_its_reason(
+    secured: SecuredBroker, tmp_path: Path, wrong: str
+) -> None:
     user = secured.user("guest")
     if wrong == "password":
         user = user._replace(password=SECRET)

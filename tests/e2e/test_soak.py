@@ -23,10 +23,10 @@ import pytest
 from tarry.config import Config
 from tarry.devbroker import EmbeddedBroker
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, wheel_topic
+from tarry.testing.judge import LEAST_JUDGED, Report
 from tests.e2e.conftest import PARTITIONS, Lab, laboratory, verdict
 from tests.support.buckets import SMALL_WHEEL, wait_empty
 from tests.support.chaos import Chaos, Wire, proxied_broker
-from tests.support.checker import LEAST_JUDGED, Report
 from tests.support.foreign import Foreign
 from tests.support.further_broker import FurtherBroker, make_intake, make_internal_topics
 from tests.support.processes import Serve
@@ -53,9 +53,7 @@ def last(
     """Do harm to services for so long, wait until all that was sent has arrived, end them, and judge."""
     for serve in services:
         serve.start().wait_serving()
-    reader = lab.read()
-    workload = lab.workload(keys=200, delays_ms=(200, 30_000))
-    watch = lab.watch(workload, reader)
+    workload, reader, watch = lab.watched(keys=200, delays_ms=(200, 30_000))
     foreign = Foreign(lab.bootstrap, lab.intake, choose)
     began = told = time.monotonic()
     with Flow(workload, PER_S):
@@ -117,6 +115,6 @@ def test_nothing_is_lost_twice_early_or_out_of_order_whatever_happens(
             tell(f"{report}\n{dict(chaos.done)}")
             report.assert_clean()
             reports.append(report)
-    produced, judged = sum(one.produced for one in reports), sum(one.judged for one in reports)
+    produced, judged = sum(one.sent for one in reports), sum(one.judged for one in reports)
     tell(f"all: sent {produced:,}, order judged for {judged:,}")
     assert judged >= LEAST_JUDGED * produced

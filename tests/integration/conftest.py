@@ -1,4 +1,4 @@
-"""What several tests of the edge need."""
+"""Fixtures that several tests of the Kafka edge need."""
 
 from tests.support.stage import pytest_configure, stage
 

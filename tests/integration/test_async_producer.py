@@ -81,7 +81,7 @@ def test_a_cancel_goes_to_the_partition_of_its_handle_and_a_reschedule_behind_it
     assert found == expected
 
 
-def test_what_one_task_is_refused_does_not_concern_the_others(bootstrap: str, small_intake: str) -> None:
+def test_a_refusal_of_one_tasks_message_does_not_affect_other_tasks(bootstrap: str, small_intake: str) -> None:
     # The broker refuses whole batches, so what it finds too large goes to a partition of its own.
     assert partition_of(b"large", PARTITIONS) != partition_of(b"k", PARTITIONS)
 
@@ -160,7 +160,7 @@ def test_a_send_that_is_cancelled_while_it_waits_for_kafka_leaves_nothing_behind
     assert [record.value() for record in read_topic(bootstrap, intake)] == [b"cancelled", b"next"]
 
 
-def test_a_closed_producer_sends_nothing_refuses_who_waits_and_may_be_closed_again() -> None:
+def test_a_closed_producer_sends_nothing_fails_waiting_calls_and_may_be_closed_again() -> None:
     async def run() -> None:
         producer = AsyncDelayedProducer(_NOWHERE, options={"queue.buffering.max.messages": 1}, timeout_s=0.5)
         sends = [asyncio.create_task(producer.send("orders", b"v", delay=_SECOND)) for _ in range(3)]

@@ -22,7 +22,7 @@ from tests.support.topics import read_topic
 
 SUFFIXES = ("", ".results", ".journal", ".dead")
 WHEELS = (".wheel-1", ".wheel-2")
-"""What a delay of up to an hour takes, by default."""
+"""The levels of an intake with a delay of up to an hour, by default."""
 
 
 def check(directory: Path, toml: str, **environment: str) -> tuple[int, list[str]]:

@@ -84,7 +84,7 @@ def test_many_messages_give_receipts_in_their_order(bootstrap: str, intake: str,
     assert [values[receipt.handle.partition, receipt.offset] for receipt in receipts] == [m.value for m in messages]
 
 
-def test_what_was_sent_before_a_bad_message_has_its_receipts_first(producer: DelayedProducer) -> None:
+def test_messages_sent_before_a_bad_one_get_their_receipts_first(producer: DelayedProducer) -> None:
     good = DelayedMessage("orders", b"v", delay=_SECOND)
     receipts = producer.send_many([good, good, DelayedMessage("a b", b"v", delay=_SECOND), good])
     assert len({next(receipts).id, next(receipts).id}) == 2

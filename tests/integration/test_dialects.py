@@ -1,4 +1,4 @@
-"""What other schedulers' producers send arrives through a real broker as those schedulers deliver it."""
+"""Messages of other schedulers' producers arrive through a real broker as those schedulers deliver them."""
 
 import time
 from datetime import UTC, datetime

@@ -18,7 +18,7 @@ from tarry.devbroker import EmbeddedBroker
 from tarry.errors import BrokerError, ConfigError, FencedError, HeaderError, RetriableError, UndecidedError, UsageError
 from tarry.testing import PRODUCE, Fault
 from tests.support import writing
-from tests.support.brokers import no_broker, wait_until
+from tests.support.brokers import starting_brokers, wait_until
 from tests.support.chaos import proxied_broker
 from tests.support.dying import Step
 from tests.support.proxy_process import ProxyProcess
@@ -67,15 +67,8 @@ class Lab:
 
 @pytest.fixture(scope="module")
 def proxied() -> Iterator[tuple[ProxyProcess, EmbeddedBroker]]:
-    with ExitStack() as until_the_end:
-
-        def start(**arguments: Any) -> EmbeddedBroker:
-            try:
-                return until_the_end.enter_context(EmbeddedBroker(**arguments))
-            except UsageError as refusal:
-                no_broker([str(refusal)])
-
-        yield until_the_end.enter_context(proxied_broker(start))
+    with starting_brokers() as start, proxied_broker(start) as both:
+        yield both
 
 
 @pytest.fixture
@@ -161,7 +154,7 @@ def test_records_that_never_reached_the_broker_are_aborted_and_can_be_written_ag
     assert lab.values() == [b"1"]
 
 
-def test_a_zombie_whose_write_never_left_it_shuts_nobody_out(lab: Lab) -> None:
+def test_a_zombie_whose_write_was_never_sent_does_not_fence_the_other_writer(lab: Lab) -> None:
     zombie, healthy = lab.writer(), lab.writer()
     zombie.resume()
     zombie.write(rows(1))
@@ -180,7 +173,7 @@ def test_a_zombie_whose_write_never_left_it_shuts_nobody_out(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("fault", "expected"), [(Fault.LOSE_RESPONSE, b"2"), (Fault.LOSE_REQUEST, b"1")], ids=["done", "not-done"]
 )
-def test_what_cannot_be_known_yet_is_undecided_until_the_brokers_are_back(
+def test_a_write_of_unknown_outcome_is_undecided_until_the_brokers_are_back(
     lab: Lab, fault: Fault, expected: bytes
 ) -> None:
     writer = lab.writer(proxied=True, options=PATIENT, timeout_s=TIMEOUT_S)
@@ -216,7 +209,7 @@ def is_resumed(writer: ExclusiveWriter) -> bool:
     return True
 
 
-def test_a_second_writer_shuts_the_first_one_out_for_good(lab: Lab) -> None:
+def test_a_second_writer_fences_the_first_one_permanently(lab: Lab) -> None:
     zombie, healthy = lab.writer(), lab.writer()
     zombie.resume()
     zombie.write(rows(1))
@@ -231,7 +224,7 @@ def test_a_second_writer_shuts_the_first_one_out_for_good(lab: Lab) -> None:
     assert lab.values() == [b"1", b"2"]
 
 
-def test_a_writer_in_mid_write_is_shut_out_and_its_records_never_show(lab: Lab) -> None:
+def test_a_writer_fenced_in_the_middle_of_a_write_leaves_no_visible_record(lab: Lab) -> None:
     zombie, healthy = lab.writer(proxied=True, options=PATIENT, timeout_s=8.0), lab.writer()
     zombie.resume()
     zombie.write(rows(1))
@@ -339,7 +332,7 @@ def test_a_compacted_log_keeps_its_last_record(lab: Lab) -> None:
     assert last.position == b"%d" % written
 
 
-def test_what_the_broker_never_takes_is_refused_for_good_and_the_next_write_is_fine(lab: Lab) -> None:
+def test_a_record_that_the_broker_never_accepts_is_refused_permanently_and_the_next_write_succeeds(lab: Lab) -> None:
     lab.stage.configure(lab.topic, max_message_bytes="10000")
     writer = lab.writer()
     writer.resume()

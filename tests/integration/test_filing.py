@@ -1,4 +1,4 @@
-"""What a level of the overflow wheel refuses for ever is a dead letter; what it cannot take now waits."""
+"""A record that a level permanently refuses is a dead letter; one that the level cannot take now waits."""
 
 import json
 import os
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.stage(partitions=2)
 
 LIMIT = 20_000
 LARGE = 2 * LIMIT
-"""Of random bytes: compressed it is as large."""
+"""A value of random bytes, which compression does not make smaller."""
 
 FAR_MS = 13_000
 """Goes through three levels."""
@@ -74,7 +74,7 @@ def by_partition(inbox: Inbox) -> dict[int, list[bytes]]:
 
 @contextmanager
 def inboxes(stage: Stage) -> Iterator[tuple[Inbox, Inbox, Inbox]]:
-    """Of the target, of dead letters and of results."""
+    """Inboxes of the target, the dead letters and the results."""
     topics = [stage.target, f"{stage.intake}.dead", f"{stage.intake}.results"]
     with ExitStack() as until_the_end:
         target, dead, results = (until_the_end.enter_context(inbox(stage.cluster, [topic])) for topic in topics)
@@ -90,7 +90,7 @@ def headers_of(record: "Message[Any, Any]") -> list[tuple[str, bytes]]:
 @pytest.mark.some_of("narrow")
 @pytest.mark.parametrize("killed", [False, True], ids=["in one life", "killed in between"])
 @pytest.mark.parametrize("narrow", ["all", "the first"])
-def test_what_a_level_refuses_for_its_size_is_dead_and_the_others_are_filed(
+def test_a_record_too_large_for_a_level_is_a_dead_letter_and_the_others_are_filed(
     stage: Stage, serve: Serve, narrow: str, killed: bool
 ) -> None:
     for topic in levels(stage) if narrow == "all" else levels(stage)[:1]:

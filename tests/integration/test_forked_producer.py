@@ -114,7 +114,7 @@ def test_a_forked_process_has_a_connection_of_its_own_and_ends_in_order(
 @pytest.mark.parametrize(
     ("deed", "what"), [("async", "producer"), ("transaction", "producer"), ("outcome", "reader"), ("write", "writer")]
 )
-def test_what_cannot_go_on_in_a_forked_process_says_so_at_once(
+def test_a_client_that_cannot_continue_in_a_forked_process_says_so_at_once(
     bootstrap: str, topic_name: str, deed: str, what: str
 ) -> None:
     intake = make_topic(bootstrap, topic_name)

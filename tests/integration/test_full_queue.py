@@ -67,7 +67,9 @@ def request(target: str, delay_ms: int) -> list[tuple[str, bytes | None]]:
     return [("tarry-target", target.encode()), ("tarry-delay-ms", b"%d" % delay_ms)]
 
 
-def test_what_found_no_room_at_first_is_committed_once_and_in_its_order(stage: Stage, narrow: NarrowClients) -> None:
+def test_records_without_room_in_the_queue_at_first_are_committed_once_and_in_order(
+    stage: Stage, narrow: NarrowClients
+) -> None:
     stage.make_topic(stage.target)
     transactor = Transactor(cluster_of(stage, narrow), f"{stage.group}.transactor")
     stage.until_the_end.callback(transactor.close)

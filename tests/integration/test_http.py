@@ -110,7 +110,7 @@ def test_clients_that_say_nothing_do_not_keep_a_probe_out_and_the_oldest_are_dro
         assert not was_dropped(silent[-1])
 
 
-def test_a_client_that_reads_nothing_holds_nobody_up_and_is_dropped_when_its_time_is_over(server: Looped) -> None:
+def test_a_client_that_reads_nothing_delays_no_other_and_is_dropped_after_its_time(server: Looped) -> None:
     with server.connect() as client:
         client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
         assert server.get("/livez") == (200, b"ok\n")
@@ -126,7 +126,7 @@ def test_a_client_that_reads_nothing_holds_nobody_up_and_is_dropped_when_its_tim
     assert received < len(LARGE.body)
 
 
-def test_a_client_that_resets_harms_nobody(server: Looped) -> None:
+def test_a_client_that_resets_its_connection_harms_no_other(server: Looped) -> None:
     for _ in range(20):
         client = server.connect()
         client.sendall(b"GET /large HTTP/1.1\r\n\r\n")

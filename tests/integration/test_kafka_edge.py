@@ -18,6 +18,7 @@ from tarry.kafka.record_headers import LOST_NAME
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import Target, TopicAdmin
 from tarry.kafka.transaction import Transactor, fence
+from tarry.service.worker.context import Context
 from tarry.service.worker.maintenance import COPY_EVERY_MS, ENDS_EVERY_MS, Maintenance
 from tests.support.brokers import wait_until
 from tests.support.ignoring import ignore
@@ -79,7 +80,7 @@ def test_a_producer_that_was_fenced_can_be_closed(stage: Stage) -> None:
     assert not transactor.started
 
 
-def test_what_the_broker_finds_too_large_costs_its_transaction_and_after_a_renewal_no_other(stage: Stage) -> None:
+def test_a_record_too_large_for_the_broker_aborts_its_transaction_and_none_after_a_renewal(stage: Stage) -> None:
     stage.make_topic(stage.target, max_message_bytes="10000")
     transactor = transactor_of(stage)
     failures: list[str] = []
@@ -98,7 +99,7 @@ def test_what_the_broker_finds_too_large_costs_its_transaction_and_after_a_renew
     assert values(stage, stage.target) == [b"next"]
 
 
-def test_what_is_refused_at_once_leaves_its_transaction_as_it_was(stage: Stage) -> None:
+def test_a_record_that_is_refused_at_once_leaves_its_transaction_unchanged(stage: Stage) -> None:
     stage.make_topic(stage.target)
     transactor = transactor_of(stage)
     commit_one(transactor, stage.target, b"first")
@@ -293,7 +294,7 @@ def test_a_partition_that_was_added_to_a_target_is_no_bad_partition(stage: Stage
 # -- the loop ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_whose_producer_was_fenced_takes_over_anew_and_goes_on(stage: Stage) -> None:
+def test_a_worker_whose_producer_was_fenced_takes_over_again_and_continues(stage: Stage) -> None:
     stage.make_intake()
     running = stage.worker()
     running.until_serving()
@@ -380,13 +381,12 @@ def test_the_intake_is_never_trimmed_past_the_watermark_that_is_committed(stage:
 
     maintenance = Maintenance(
         stage.offsets,
-        clock,
         {stage.intake: 0},
         lambda intakes: Origins(stage.admin).ask(dict.fromkeys(intakes, GEOMETRY)),
         copy,
         lambda: True,
         10_000,
-        process.events,
+        Context(clock, process.events),
     )
     maintenance.turn(process.states)
     assert process.fire() == 3

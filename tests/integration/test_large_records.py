@@ -104,7 +104,7 @@ def test_a_record_that_only_fits_compressed_is_a_dead_letter_and_no_good_message
     assert not worker.events.of("transaction_aborted")
 
 
-def test_what_no_dead_letter_can_hold_has_a_stub_until_the_limit_is_raised(stage: Stage) -> None:
+def test_a_record_too_large_for_any_dead_letter_has_a_stub_until_the_limit_is_raised(stage: Stage) -> None:
     worker = serve(stage)
     arrived, dead = stage.committed(stage.target), stage.committed(f"{stage.intake}.dead")
     stage.configure(stage.intake, max_message_bytes="3000000")

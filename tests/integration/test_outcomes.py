@@ -193,7 +193,7 @@ def test_a_handle_is_looked_for_before_its_due_time_too_but_not_before_it_was_se
             outcomes.await_outcome(passed, 2, since=datetime.now(UTC) + timedelta(hours=1))
 
 
-def test_when_it_is_closed_those_who_wait_fail(bootstrap: str, intake: str) -> None:
+def test_when_the_reader_is_closed_waiting_calls_fail(bootstrap: str, intake: str) -> None:
     outcomes = OutcomeReader(bootstrap, intake)
     handle = _handle(intake, datetime.now(UTC))
     futures = [outcomes.outcome(handle), outcomes.outcome(handle, 60)]
@@ -206,7 +206,7 @@ def test_when_it_is_closed_those_who_wait_fail(bootstrap: str, intake: str) -> N
         outcomes.await_outcome(handle, 60)
 
 
-def test_when_the_results_are_deleted_those_who_wait_fail(bootstrap: str, intake: str) -> None:
+def test_when_the_results_are_deleted_waiting_calls_fail(bootstrap: str, intake: str) -> None:
     handle, results = _handle(intake, datetime.now(UTC)), f"{intake}.results"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     with OutcomeReader(bootstrap, intake) as outcomes:
@@ -250,7 +250,7 @@ def test_brokers_that_are_away_are_waited_for_and_a_right_that_is_missing_is_not
         assert refusal.value.code == "TOPIC_AUTHORIZATION_FAILED"
 
 
-def test_what_is_of_another_intake_is_refused(bootstrap: str, intake: str) -> None:
+def test_a_message_of_another_intake_is_refused(bootstrap: str, intake: str) -> None:
     with OutcomeReader(bootstrap, intake) as outcomes:
         for other in (Handle("other", 0, 0, str(uuid.uuid4())), Handle(intake, PARTITIONS, 0, str(uuid.uuid4()))):
             with pytest.raises(UsageError, match=f"not of {intake}"):

@@ -28,7 +28,7 @@ SMALL = {"from": "2s", "width": "1s", "size": 3}
 DELAYS_S = (0, 45, 60, 110)
 
 
-class Scene:
+class ServedIntake:
     """An intake of two partitions with four levels, a target, and a service; 400 messages, a quarter of them due."""
 
     def __init__(self, bootstrap: str, name: Callable[[str], str], directory: Path) -> None:
@@ -69,15 +69,15 @@ class Scene:
 
 
 @pytest.fixture
-def scene(bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path) -> Iterator[Scene]:
-    scene = Scene(bootstrap, unique_name, tmp_path)
+def scene(bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path) -> Iterator[ServedIntake]:
+    scene = ServedIntake(bootstrap, unique_name, tmp_path)
     try:
         yield scene
     finally:
         scene.serve.close()
 
 
-def test_what_waits_is_counted_listed_and_found_while_it_is_served_and_after_a_kill(scene: Scene) -> None:
+def test_waiting_messages_are_counted_listed_and_found_while_served_and_after_a_kill(scene: ServedIntake) -> None:
     code, out, err = scene.run("pending")
     assert (code, out, err) == (1, "", f"tarry: there is no topic {scene.config.intake}\n")
     scene.serve.start().wait_serving()

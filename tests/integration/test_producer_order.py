@@ -1,4 +1,4 @@
-"""What a fault between producer and broker does to the order of A and B: of a plain producer, and of ours.
+"""The effect of a fault between producer and broker on the order of A and B, for a plain producer and for ours.
 
 The same proxy stands before the same broker for all of them, and the same requests are hit.
 """

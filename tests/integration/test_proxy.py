@@ -130,7 +130,7 @@ def test_a_lost_response_is_that_of_the_request_it_was_planned_for(wire: Wire) -
     assert wire.proxy.struck == 1
 
 
-def test_a_plan_is_for_one_kind_of_request_and_so_many_times(wire: Wire) -> None:
+def test_a_planned_fault_hits_one_kind_of_request_and_a_given_number_of_times(wire: Wire) -> None:
     client, broker = wire.connect()
     wire.proxy.plan(Fault.LOSE_REQUEST, _FETCH, times=2)
     kinds = [_FETCH, PRODUCE, _FETCH, _FETCH]
@@ -204,7 +204,7 @@ def test_a_broker_that_is_half_closed_hears_the_end_and_may_still_answer(wire: W
     _expect(client, _response(1))
 
 
-def test_what_is_sent_in_a_stall_comes_after_it(wire: Wire) -> None:
+def test_bytes_sent_during_a_stall_arrive_after_it(wire: Wire) -> None:
     client, broker = wire.connect()
     wire.proxy.stall()
     client.sendall(_request(1))

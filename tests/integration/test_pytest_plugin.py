@@ -27,7 +27,7 @@ def test_the_guides_example_and_a_crash_run_on_one_broker_with_a_service_each(
 
         SEEN = []
 
-        def test_what_waits_outlives_a_crash(tarry_service):
+        def test_waiting_messages_survive_a_crash(tarry_service):
             orders = tarry_service.make_topic("orders", 2)
             with tarry_service.producer() as producer:
                 for number in range(10):
@@ -42,7 +42,7 @@ def test_the_guides_example_and_a_crash_run_on_one_broker_with_a_service_each(
             assert tarry_service.bootstrap_servers == tarry_broker.bootstrap_servers == servers
             assert tarry_service.intake != intake
 
-        def test_what_does_not_come_is_said(tarry_service):
+        def test_a_missing_record_fails_the_test_with_a_reason(tarry_service):
             orders = tarry_service.make_topic("orders")
             with pytest.raises(AssertionError, match="0 of 1 records after 0.5 s"):
                 tarry_service.read(orders, 1, within_s=0.5)

@@ -127,7 +127,7 @@ def test_a_message_that_its_own_cancel_would_hit_is_refused_and_another_due_time
     assert moved.sent.handle.due_ms == first.handle.due_ms + 1_500
 
 
-def test_what_cannot_be_sent_is_refused_before_a_transaction_begins() -> None:
+def test_a_message_that_cannot_be_sent_is_refused_before_a_transaction_begins() -> None:
     with DelayedProducer("127.0.0.1:1") as producer:
         handle = "1.tarry.delayed.0.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
         with pytest.raises(HeaderError, match="not a handle"):
@@ -136,7 +136,7 @@ def test_what_cannot_be_sent_is_refused_before_a_transaction_begins() -> None:
             producer.reschedule(handle, DelayedMessage("orders", b"v", delay=-_SOON))
 
 
-def test_a_producer_whose_transactional_id_another_takes_says_so_and_may_take_it_back(
+def test_a_producer_whose_transactional_id_is_taken_says_so_and_may_take_it_back(
     bootstrap: str, intake: str, unique_name: Callable[[str], str]
 ) -> None:
     name = unique_name("shared")

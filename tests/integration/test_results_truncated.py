@@ -50,7 +50,7 @@ def test_a_take_over_goes_by_the_journal_where_all_results_were_deleted(stage: S
     assert sources_of_results(stage) == [f"{stage.intake}/0/0"]
 
 
-def test_what_a_dead_owner_had_open_is_aborted_also_where_its_results_were_deleted(stage: Stage) -> None:
+def test_a_dead_owners_open_transaction_is_aborted_even_if_its_results_were_deleted(stage: Stage) -> None:
     first = stage.process("first")
     stage.send(b"a")
     first.serve(first.take_over())

@@ -1,4 +1,4 @@
-"""What came back and is settled does not stay in the retry topic."""
+"""Records that came back and are settled do not stay in the retry topic."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,7 @@ def starts(bootstrap: str, topic: str) -> list[int]:
         consumer.close()
 
 
-def test_what_is_settled_is_deleted_now_and_then_and_nothing_else(bootstrap: str, topic: str) -> None:
+def test_settled_records_are_deleted_periodically_and_no_others(bootstrap: str, topic: str) -> None:
     cluster, clock, said = Cluster(bootstrap), ManualClock(), list[str]()
     offsets = Offsets(cluster.clients.admin(cluster.admin()), "tests", cluster)
     trimming = Trimming(offsets, topic, clock, lambda name, **_: said.append(name))

@@ -30,7 +30,7 @@ KEYS: list[bytes] = [
     *[struct.pack(">q", number) for number in (0, 1, 256, -1, 2**40)],
     *[struct.pack(">d", number) for number in (0.0, 1.5)],
 ]
-"""What binary columns hold: text, and numbers as Java writes them."""
+"""Contents of binary columns: text, and numbers as Java writes them."""
 
 WIDE = 5
 

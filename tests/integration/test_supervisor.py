@@ -16,7 +16,7 @@ from tarry.clock import SystemClock
 from tarry.errors import ConfigError, UsageError
 from tarry.service.http import listen
 from tarry.service.metrics import Totals
-from tarry.service.supervisor import ChildProcess, Limits, StopSignals, Supervisor
+from tarry.service.supervisor import ChildProcess, StopSignals, Supervisor, TimeLimits
 from tests.support.brokers import is_alive, wait_until
 
 CHILD = """
@@ -45,7 +45,7 @@ while not channel.orphaned and (not asked or orders == "stay"):
 class Watched:
     """A supervisor in a thread, and what it says."""
 
-    def __init__(self, stop: StopSignals, orders: list[str], limits: Limits) -> None:
+    def __init__(self, stop: StopSignals, orders: list[str], limits: TimeLimits) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.orders = orders
         self.error: BaseException | None = None
@@ -104,7 +104,7 @@ class Watching:
         self._watched: Watched | None = None
 
     def __call__(self, *orders: str, **limits: int) -> Watched:
-        self._watched = Watched(self._stop, list(orders), Limits(**limits))
+        self._watched = Watched(self._stop, list(orders), TimeLimits(**limits))
         return self._watched
 
     def stop(self) -> None:
@@ -128,7 +128,7 @@ def watch() -> Iterator[Watching]:
     watching.close()
 
 
-def test_a_killed_process_is_started_anew_at_once_and_its_counts_are_kept(watch: Watching) -> None:
+def test_a_killed_process_is_restarted_at_once_and_its_counts_are_kept(watch: Watching) -> None:
     watched = watch("work", "work")
     watched.until_ready()
     wait_until(lambda: watched.metric('tarry_fired_messages_total{intake="in"}') == 10, "both have counted")
@@ -142,13 +142,13 @@ def test_a_killed_process_is_started_anew_at_once_and_its_counts_are_kept(watch:
     assert watched.get("/livez") == (200, "ok\n")
 
 
-def test_one_that_keeps_dying_is_given_longer_and_the_other_goes_on(watch: Watching) -> None:
+def test_a_process_that_keeps_dying_is_restarted_after_growing_pauses_and_the_other_continues(watch: Watching) -> None:
     watched = watch("die", "work")
     wait_until(lambda: len(watched.of("process_ended")) == 3, "three lives")
     assert [ended["again_in_ms"] for ended in watched.of("process_ended")] == [0, 1_000, 2_000]
     assert {ended["process"] for ended in watched.of("process_ended")} == {0}
     status, why = watched.get("/readyz")
-    assert (status, why) == (503, "process 0 is to be started again\n")
+    assert (status, why) == (503, "process 0 will be restarted\n")
 
 
 def test_a_process_that_hangs_is_killed_and_another_takes_its_place(watch: Watching) -> None:
@@ -166,7 +166,7 @@ def test_a_process_that_hangs_is_killed_and_another_takes_its_place(watch: Watch
     assert watched.metric('tarry_process_up{process="1"}') == 1
 
 
-def test_one_that_talks_nonsense_is_killed(watch: Watching) -> None:
+def test_a_process_that_sends_garbled_messages_is_killed(watch: Watching) -> None:
     watched = watch("garble")
     wait_until(lambda: bool(watched.of("process_garbled")), "it was heard")
     wait_until(lambda: bool(watched.of("process_ended")), "it was killed")
@@ -175,7 +175,7 @@ def test_one_that_talks_nonsense_is_killed(watch: Watching) -> None:
     watched.until_ready()
 
 
-def test_ready_says_in_one_line_who_is_not(watch: Watching) -> None:
+def test_ready_names_in_one_line_the_process_that_is_not_ready(watch: Watching) -> None:
     watched = watch("work", "unready")
     wait_until(lambda: "not yet" in watched.get("/readyz")[1], "it says why")
     assert watched.get("/readyz") == (503, "process 1: not yet\n")
@@ -206,7 +206,7 @@ def test_sigterm_ends_all(watch: Watching) -> None:
     assert watched.of("process_killed") == []
 
 
-def test_whoever_does_not_end_in_time_is_killed_stopped_or_not(watch: Watching) -> None:
+def test_a_process_that_does_not_end_in_time_is_killed_even_if_it_is_stopped(watch: Watching) -> None:
     watched = watch("stay", "work", "work", hand_over_ms=700)
     watched.until_ready()
     os.kill(watched.pids()[1], signal.SIGSTOP)
@@ -216,7 +216,7 @@ def test_whoever_does_not_end_in_time_is_killed_stopped_or_not(watch: Watching) 
     assert not any(is_alive(pid) for pid in watched.pids())
 
 
-def test_one_that_waits_for_its_restart_does_not_hold_up_the_end(watch: Watching) -> None:
+def test_a_process_that_waits_for_its_restart_does_not_delay_the_stop(watch: Watching) -> None:
     watched = watch("die")
     wait_until(lambda: len(watched.of("process_ended")) == 3, "it waits for two seconds")
     watch.stop()

@@ -17,7 +17,7 @@ from tests.support.stage import GEOMETRY, Process, Stage
 
 JOURNAL = ".journal"
 SOON_S = TRANSACTION_TIMEOUT_MS / 1000 / 2
-"""Whoever waits for a dead owner's transaction to time out is not within it."""
+"""A time limit shorter than the time-out of a dead owner's transaction."""
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_the_first_owner_begins_where_the_partition_was_born(stage: Stage, place
     low, text = metadata_of(stage, place)
     assert low == 0
     assert decode_checkpoint(text) == replace(found.checkpoint, origin=decode_checkpoint(text).origin)
-    assert decode_checkpoint(text).writer == (process.transactor.transactional_id,)
+    assert decode_checkpoint(text).writer == process.connections.writer
     assert not decode_checkpoint(text).released
     assert process.events.of("checkpoint_from_copy") == [{"topic": stage.intake, "partition": 0, "low": 0}]
     assert process.events.of("fencing") == []
@@ -97,7 +97,7 @@ def test_an_owner_that_has_released_is_not_fenced_and_goes_on_elsewhere(stage: S
     assert [record.value() for record in stage.committed(stage.target).read_to_the_end()] == [b"a", b"elsewhere"]
 
 
-def test_who_is_no_member_is_refused_before_it_may_fence(stage: Stage) -> None:
+def test_a_process_that_is_no_member_is_refused_before_it_can_fence(stage: Stage) -> None:
     stage.make_intake()
     process = serve_and_fire(stage, b"a")
     outsider = stage.newcomer("outsider")
@@ -125,7 +125,7 @@ def test_a_dead_owner_is_fenced_and_what_it_had_open_is_never_seen(stage: Stage,
     second = stage.process("second")
     found = second.take_over()[place]
     assert time.monotonic() - began < SOON_S
-    assert second.events.of("fencing") == [{"transactional_ids": [first.transactor.transactional_id]}]
+    assert second.events.of("fencing") == [{"transactional_ids": sorted(first.connections.writer)}]
     assert (found.low, found.replay_end) == (1, 2)
     second.serve({place: found})
     assert second.fire() == 1
@@ -143,7 +143,7 @@ def test_a_zombie_that_goes_on_after_it_was_fenced_commits_nothing(stage: Stage,
     with pytest.raises(FatalError):
         first.transactor.commit()
     low, text = metadata_of(stage, place)
-    assert (low, decode_checkpoint(text).writer) == (found.low, (second.transactor.transactional_id,))
+    assert (low, decode_checkpoint(text).writer) == (found.low, second.connections.writer)
     second.serve({place: found})
     assert second.fire() == 1
     assert [record.value() for record in stage.committed(stage.target).read_to_the_end()] == [b"a", b"b"]
@@ -227,12 +227,12 @@ def test_where_the_groups_offsets_are_lost_the_journals_last_copy_serves(stage: 
     second = stage.process("second")
     found = second.take_over()[place]
     assert second.events.of("checkpoint_from_copy") == [{"topic": stage.intake, "partition": 0, "low": 2}]
-    assert (found.low, found.checkpoint.writer) == (2, (second.transactor.transactional_id,))
+    assert (found.low, found.checkpoint.writer) == (2, second.connections.writer)
     second.serve({place: found})
     assert second.fire() == 0
 
 
-def test_what_was_done_after_the_last_copy_is_not_done_again(stage: Stage, place: Place) -> None:
+def test_messages_done_after_the_last_copy_are_not_delivered_again(stage: Stage, place: Place) -> None:
     stage.make_intake()
     first = serve_and_fire(stage, b"a", b"b", kept=(b"later",))
     first.die()
@@ -262,7 +262,7 @@ def test_a_dead_owner_is_fenced_also_where_only_the_copy_names_it(stage: Stage, 
     began = time.monotonic()
     second = stage.process("second")
     found = second.take_over()[place]
-    assert second.events.of("fencing") == [{"transactional_ids": [first.transactor.transactional_id]}]
+    assert second.events.of("fencing") == [{"transactional_ids": sorted(first.connections.writer)}]
     assert time.monotonic() - began < SOON_S
     assert found.low == 1
 
@@ -270,7 +270,7 @@ def test_a_dead_owner_is_fenced_also_where_only_the_copy_names_it(stage: Stage, 
 # -- other logs --------------------------------------------------------------------------------------------------------
 
 
-def test_an_intake_made_anew_is_refused_also_when_it_has_grown_beyond_the_old_one(stage: Stage, place: Place) -> None:
+def test_a_recreated_intake_is_refused_even_if_it_has_grown_beyond_the_old_one(stage: Stage, place: Place) -> None:
     stage.make_intake()
     first = serve_and_fire(stage, b"a", b"b")
     first.take_over()
@@ -283,15 +283,13 @@ def test_an_intake_made_anew_is_refused_also_when_it_has_grown_beyond_the_old_on
     second = stage.process("second")
     text = refusal_of(second)
     assert f"the checkpoint of {stage.intake}/0 is of topic {stage.intake} with id " in text
-    assert "it was deleted and made anew" in text
+    assert "it was deleted and recreated" in text
     stage.adopt()
     second.serve(second.take_over())
     assert second.fire() == 3
 
 
-def test_what_a_mirror_committed_for_the_group_is_not_taken_for_a_checkpoint_of_this_cluster(
-    stage: Stage, place: Place
-) -> None:
+def test_a_mirrored_group_offset_does_not_count_as_a_checkpoint_of_this_cluster(stage: Stage, place: Place) -> None:
     stage.make_intake(born=False)
     stage.send(b"a", b"b")
     mirrored = Checkpoint(("x",), True, GEOMETRY, origin=Origin("another-cluster", "an-intake", "a-journal"))
@@ -316,7 +314,7 @@ def test_a_mirror_that_overwrites_the_groups_offset_later_does_no_harm(stage: St
     assert "another-cluster" in second.events.of("checkpoint_unreadable")[0]["reason"]
 
 
-def test_what_a_version_without_ids_committed_is_taken_on_and_gets_them(stage: Stage, place: Place) -> None:
+def test_a_checkpoint_of_a_version_without_ids_is_accepted_and_gets_ids(stage: Stage, place: Place) -> None:
     stage.make_intake()
     first = serve_and_fire(stage, b"a")
     first.commit_rest(released=True)
@@ -353,7 +351,7 @@ def test_records_without_offset_and_without_copy_are_refused_until_they_are_adop
     assert process.fire() == 1
 
 
-def test_what_a_stranger_committed_for_the_group_is_adopted_as_well(stage: Stage, place: Place) -> None:
+def test_an_offset_that_another_program_committed_for_the_group_is_adopted_as_well(stage: Stage, place: Place) -> None:
     stage.make_intake(born=False)
     stage.send(b"old", b"older")
     overwrite(stage, place, 1, "a consumer that read it before")

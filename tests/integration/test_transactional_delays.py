@@ -101,7 +101,7 @@ def test_more_messages_than_the_queue_takes_wait_for_room(bootstrap: str, intake
     assert [pending.receipt().offset for pending in sent] == list(range(1_000))
 
 
-def test_what_could_never_be_delivered_is_refused_and_the_transaction_goes_on(
+def test_an_undeliverable_message_is_refused_and_the_transaction_continues(
     bootstrap: str, intake: str, application: Producer
 ) -> None:
     delays = TransactionalDelays(application, intake)

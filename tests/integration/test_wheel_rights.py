@@ -16,7 +16,7 @@ from tests.support.rights import AUTHORIZER, allow, deny
 from tests.support.stage import Inbox, Stage
 
 NEAR_MS, FAR_MS = 4_000, 13_000
-"""What goes to a bucket of level 1, and what goes through three levels; less than 2 s is hot."""
+"""Delays for a bucket of level 1 and for three levels; messages due within 2 s are hot."""
 
 
 class Running:

@@ -1,13 +1,14 @@
-"""`make mutants`: which bugs nobody would notice.
+"""`make mutants`: mutation testing. It finds bugs that no test would notice.
 
-Each mutant of a module is tried in a copy of the tree, against the tests nearest to the module. What came out is kept
-in `.mutants`, so that a run that was ended goes on where it was: as long as the module is what it was, and for a
-survivor as long as its tests are. `known.toml` has the survivors that were judged, each with the reason why no test
-kills it.
+Each mutant of a module is tried in a copy of the tree, with the tests nearest to the module. The verdicts are stored in
+`.mutants`, so that an interrupted run continues where it ended. A verdict is valid as long as the module is unchanged,
+and for a survivor as long as the tests are unchanged, too. `known.toml` lists the survivors that a developer has
+reviewed, each with the reason why no test kills it.
 """
 
 import hashlib
 import json
+import random
 import signal
 import sys
 import tempfile
@@ -27,7 +28,7 @@ KNOWN: Final = Path(__file__).with_name("known.toml")
 KEPT: Final = ROOT / ".mutants" / "verdicts.jsonl"
 SLACK_S: Final = 10
 SLOWER: Final = 4
-"""A mutant may take so many times what the tests take of the processor without it, and the slack."""
+"""The CPU time limit of a mutant: this factor times the CPU time of the tests without a mutant, plus the slack."""
 
 OUTCOMES: Final = ("killed", "survived", "timeout")
 
@@ -39,13 +40,13 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A survivor that was judged.
+    """A survivor that a developer has reviewed.
 
     Attributes:
         module: as a path below `service/tarry`.
-        was: the lines as they are.
+        was: the lines without the mutant.
         becomes: the lines in the mutant.
-        why: no test kills it.
+        why: the reason why no test kills it.
     """
 
     module: str
@@ -55,13 +56,13 @@ class Known:
 
 
 def known() -> dict[tuple[str, str, str], str]:
-    """Why survivors are known, by module and lines."""
+    """Return the reasons for known survivors, by module and lines."""
     rows = [Known(**row) for row in tomllib.loads(KNOWN.read_text()).get("survivor", [])]
     return {(row.module, row.was, row.becomes): row.why for row in rows}
 
 
 class Verdicts:
-    """What came out so far, in a file that each verdict is added to."""
+    """The verdicts so far, in a file to which each new verdict is appended."""
 
     def __init__(self, path: Path, *, afresh: bool) -> None:
         path.parent.mkdir(exist_ok=True)
@@ -72,7 +73,7 @@ class Verdicts:
         self._path = path
 
     def of(self, keys: Sequence[str]) -> Verdict | None:
-        """The verdict under the first of the keys that has one."""
+        """Return the verdict of the first of the keys that has one."""
         return next((self._kept[key] for key in keys if key in self._kept), None)
 
     def keep(self, key: str, verdict: Verdict) -> None:
@@ -86,15 +87,17 @@ class Trials:
 
     Args:
         module: as a path below `service/tarry`.
-        copy: of the tree.
-        verdicts: what came out so far.
+        copy: a copy of the tree.
+        verdicts: the verdicts so far.
+        sample: the number of mutants to try at most, chosen at random but always the same; None: all.
     """
 
-    def __init__(self, module: str, copy: Copy, verdicts: Verdicts) -> None:
+    def __init__(self, module: str, copy: Copy, verdicts: Verdicts, sample: int | None) -> None:
         self._module = module
         self._copy = copy
         self._verdicts = verdicts
         self._source = copy.read(f"service/tarry/{module}")
+        self._mutants = some_of(mutants_of(self._source), sample, module)
         tests = nearest(module)
         self._stages = stages(module, tests)
         digest = hashlib.sha256(self._source)
@@ -105,18 +108,18 @@ class Trials:
         self._within_s: list[int] = []
 
     def run(self) -> Iterator[tuple[Mutant, Verdict]]:
-        """Try each mutant, or say what is known of it.
+        """Try each mutant without a stored verdict.
 
         Raises:
-            RuntimeError: the tests fail without any mutant, too, or cannot be run.
+            RuntimeError: the tests also fail without a mutant, or cannot be run.
         """
-        for mutant in mutants_of(self._source):
+        for mutant in self._mutants:
             name = f"{self._module} {self._of_module} {mutant.start}-{mutant.end} {mutant.text}"
             of_tests = f"{name} {self._of_tests}"
             verdict = self._verdicts.of([name, of_tests])
             if verdict is None:
                 verdict = self._try(mutant)
-                # Another test may notice it later; who is killed stays so.
+                # Another test may kill a survivor later, but a killed mutant stays killed.
                 self._verdicts.keep(of_tests if verdict.outcome == "survived" else name, verdict)
             yield mutant, verdict
 
@@ -134,21 +137,31 @@ class Trials:
     def _bound_s(self, stage: Sequence[str]) -> int:
         control = self._copy.run(self._module, self._source, stage, 3_600)
         if control.outcome != "survived":
-            raise RuntimeError(f"{self._module}: its tests fail without any mutant, too:\n{self._copy.output}")
+            raise RuntimeError(f"{self._module}: its tests also fail without a mutant:\n{self._copy.output}")
         return round(SLOWER * control.cpu_s) + SLACK_S
 
 
+def some_of(mutants: Sequence[Mutant], most: int | None, module: str) -> Sequence[Mutant]:
+    """Choose mutants of a module at random, the same ones each time; they stay in their order."""
+    if most is None or most >= len(mutants):
+        return mutants
+    indices = random.Random(module).sample(range(len(mutants)), most)
+    return [mutants[index] for index in sorted(indices)]
+
+
 def shown(module: str, mutant: Mutant) -> str:
-    """A survivor as a diff."""
+    """Format a survivor as a diff."""
     lines = [f"-{line}" for line in mutant.was.splitlines()] + [f"+{line}" for line in mutant.becomes.splitlines()]
     return "\n  ".join([f"{module}:{mutant.line} ({mutant.kind})", *lines])
 
 
-def run(module: str, copy: Copy, verdicts: Verdicts, judged: Mapping[tuple[str, str, str], str]) -> Counter[str]:
-    """Try the mutants of a module, and say which survived."""
+def run(
+    module: str, copy: Copy, verdicts: Verdicts, judged: Mapping[tuple[str, str, str], str], sample: int | None
+) -> Counter[str]:
+    """Try the mutants of a module, and print the survivors."""
     counts: Counter[str] = Counter()
     seen: set[tuple[str, str, str]] = set()
-    for mutant, verdict in Trials(module, copy, verdicts).run():
+    for mutant, verdict in Trials(module, copy, verdicts, sample).run():
         counts[verdict.outcome] += 1
         key = module, mutant.was, mutant.becomes
         if verdict.outcome != "survived":
@@ -158,7 +171,7 @@ def run(module: str, copy: Copy, verdicts: Verdicts, judged: Mapping[tuple[str, 
             counts["known"] += 1
         else:
             say(f"survived: {shown(module, mutant)}")
-    for key in judged:
+    for key in judged if sample is None else ():
         if key[0] == module and key not in seen:
             counts["stale"] += 1
             say(f"{KNOWN.name} names no survivor: {key}")
@@ -166,13 +179,13 @@ def run(module: str, copy: Copy, verdicts: Verdicts, judged: Mapping[tuple[str, 
 
 
 def line(name: str, counts: Counter[str]) -> str:
-    """The figures of a module."""
+    """Format the figures of a module as one line."""
     figures = [sum(counts[outcome] for outcome in OUTCOMES), *(counts[one] for one in (*OUTCOMES, "known"))]
     return f"{name:44}" + "".join(f"{figure:>10}" for figure in figures)
 
 
-def main(wanted: str, *, afresh: bool) -> int:
-    """Try the mutants of modules; how many survived that nobody has judged."""
+def main(wanted: str, *, afresh: bool, sample: int | None) -> int:
+    """Try the mutants of modules; return the number of unknown survivors."""
     every = modules()
     for module in every:
         nearest(module)
@@ -182,7 +195,7 @@ def main(wanted: str, *, afresh: bool) -> int:
     with tempfile.TemporaryDirectory() as directory:
         copy = Copy(Path(directory))
         for module in chosen(wanted, every):
-            counts = run(module, copy, verdicts, judged)
+            counts = run(module, copy, verdicts, judged, sample)
             total += counts
             lines.append(line(module, counts))
             say(lines[-1])
@@ -194,7 +207,8 @@ def main(wanted: str, *, afresh: bool) -> int:
 if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("module", nargs="?", default="", help="a file or folder below service/tarry; all by default")
-    parser.add_argument("--afresh", action="store_true", help="forget what came out so far")
+    parser.add_argument("--afresh", action="store_true", help="forget all verdicts so far")
+    parser.add_argument("--sample", type=int, metavar="N", help="try at most N mutants of each module; all by default")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    sys.exit(main(arguments.module, afresh=arguments.afresh) > 0)
+    sys.exit(main(arguments.module, afresh=arguments.afresh, sample=arguments.sample) > 0)

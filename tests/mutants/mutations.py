@@ -1,7 +1,7 @@
-"""What is changed in a module, one place at a time: each mutant is a bug that somebody might have written.
+"""The mutations of a module, one place at a time: each mutant is a bug that a developer might have written.
 
-A mutant is a piece of the source that is replaced, so that all else stays as it is written, and a survivor reads as a
-diff does. Left alone are annotations, decorators, texts, and what only a type checker runs.
+A mutant replaces one piece of the source and leaves all other text unchanged, so that a survivor can be printed as a
+diff. Annotations, decorators, texts, and code for the type checker only are not mutated.
 """
 
 import ast
@@ -41,13 +41,13 @@ class Mutant:
     """A piece of a module that is replaced.
 
     Attributes:
-        kind: what is done to it, in a word or two.
-        start: where the piece begins, in bytes of the source.
-        end: where it ends.
-        text: what stands there instead.
-        line: the number of the line in which it begins.
-        was: the lines that it changes, without their indentation.
-        becomes: these lines in the mutant.
+        kind: the kind of mutation, in a word or two.
+        start: the begin of the piece, as a byte offset in the source.
+        end: the end of the piece.
+        text: the replacement.
+        line: the number of the piece's first line.
+        was: the lines that contain the piece, without their indentation.
+        becomes: the same lines in the mutant.
     """
 
     kind: str
@@ -59,12 +59,12 @@ class Mutant:
     becomes: str
 
     def of(self, source: bytes) -> bytes:
-        """The module with the piece replaced."""
+        """Return the source of the module with the piece replaced."""
         return source[: self.start] + self.text.encode() + source[self.end :]
 
 
 def mutants_of(source: bytes) -> list[Mutant]:
-    """All mutants of a module, in the order of their places; none that cannot be compiled."""
+    """Return all mutants of a module that compile, in the order of the source."""
     pieces = _Pieces(source)
     pieces.visit(ast.parse(source))
     return sorted(
@@ -73,7 +73,7 @@ def mutants_of(source: bytes) -> list[Mutant]:
 
 
 class _Pieces(ast.NodeVisitor):
-    """Finds what can be replaced in a module."""
+    """Finds the pieces of a module that can be replaced."""
 
     def __init__(self, source: bytes) -> None:
         self._source = source
@@ -85,7 +85,7 @@ class _Pieces(ast.NodeVisitor):
         line = bisect_right(self._line_starts, start)
         begin = self._line_starts[line - 1]
         if self._source[start:end] in (b"continue", b"break"):
-            begin = self._line_starts[line - 2]  # or one could not be told from another
+            begin = self._line_starts[line - 2]  # otherwise two mutants could look the same
         after = self._source.find(b"\n", end)
         was = self._source[begin:after].decode()
         becomes = (self._source[begin:start] + text.encode() + self._source[end:after]).decode()
@@ -112,7 +112,7 @@ class _Pieces(ast.NodeVisitor):
         start = begin + len(match[0][: match.start(1)].encode())
         self.found.append((kind, start, start + len(match[1].encode()), text))
 
-    # -- what is left alone -----------------------------------------------------------------------------------------
+    # -- not mutated ------ -----------------------------------------------------------------------------------------
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         before, self._is_init = self._is_init, node.name == "__init__"
@@ -144,7 +144,7 @@ class _Pieces(ast.NodeVisitor):
         self._replace("dropped", node, "pass")
 
     def _drop_assignment(self, node: ast.stmt, targets: Sequence[ast.expr]) -> None:
-        # In __init__ the attribute would not be there at all.
+        # In __init__ the attribute would not exist at all.
         if not self._is_init and all(isinstance(target, ast.Attribute | ast.Subscript) for target in targets):
             self._drop(node)
 
@@ -179,7 +179,7 @@ class _Pieces(ast.NodeVisitor):
 
     def visit_Return(self, node: ast.Return) -> None:
         if node.value is not None:
-            # In place of False it would be no other answer.
+            # Instead of False this would change nothing.
             if not isinstance(node.value, ast.Constant) or node.value.value not in (None, False):
                 self._replace("returns None", node.value, "None")
             self.generic_visit(node)
@@ -260,5 +260,5 @@ class _Pieces(ast.NodeVisitor):
 
 
 def _flat(lines: str) -> str:
-    """Without what the lines are indented by."""
+    """Return the lines without their indentation."""
     return "\n".join(line.strip() for line in lines.splitlines())

@@ -1,7 +1,8 @@
-"""Which modules are mutated, and which tests stand nearest to each: those that have to notice.
+"""Which modules are mutated, and which tests are nearest to each module: these tests must kill its mutants.
 
-The cheapest come first, for a mutant is done with at the first test that fails. The tests of a module are those of the
-longest row that its path begins with. A module without a row is an error: nothing is left out in silence.
+The fastest tests come first, because a mutant is decided by the first test that fails. A row of the table applies to
+all modules whose path begins with the row's path; the longest such row counts. A module without a row is an error, so
+that none is left out silently.
 """
 
 from collections.abc import Sequence
@@ -70,17 +71,22 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
 
 FIRST: Final[dict[str, tuple[str, ...]]] = {
     "core/partition_progress.py": ("unit/core/test_core_progress.py",),
-    "core/progress/intake.py": ("unit/core/test_core_progress.py", "unit/core/test_core_partition.py"),
+    "core/progress/intake.py": (
+        "unit/core/test_core_pointer.py",
+        "unit/core/test_core_progress.py",
+        "unit/core/test_core_partition.py",
+    ),
+    "core/progress/journal.py": ("unit/core/test_core_varint.py",),
     "core/wheel": ("unit/core/test_core_overflow.py",),
     "core/window": ("unit/core/test_core_partition.py",),
     "kafka/takeover.py": ("unit/testing/test_fake_worker.py",),
     "service/worker": ("unit/testing/test_fake_worker.py",),
 }
-"""Of these the files that run before all others, beside what has the module's own name."""
+"""Of these tests, the files that run before all others, together with the file that has the module's name."""
 
 
 def modules(root: Path = SOURCE) -> list[str]:
-    """The modules that are mutated, as paths below `service/tarry`."""
+    """Return the modules that are mutated, as paths below `service/tarry`."""
     found: set[Path] = set()
     for row in COVERED:
         for path in root.glob(row):
@@ -89,14 +95,14 @@ def modules(root: Path = SOURCE) -> list[str]:
 
 
 def nearest(module: str, tests: Path = ROOT / "tests") -> list[str]:
-    """The files of tests that stand nearest to a module, as paths from the root, in the order in which they run.
+    """Return the test files nearest to a module, as paths from the root, in the order in which they run.
 
     Raises:
-        LookupError: the module has no row, or nothing is there of what its row names.
+        LookupError: the module has no row, or its row names tests that do not exist.
     """
     rows = [row for row in NEAREST if module.startswith(row)]
     if not rows:
-        raise LookupError(f"{module}: no row says which tests stand nearest to it")
+        raise LookupError(f"{module}: no row names its nearest tests")
     files: list[str] = []
     for pattern in NEAREST[max(rows, key=len)]:
         here = sorted(str(path.relative_to(tests.parent)) for path in tests.glob(pattern))
@@ -107,7 +113,7 @@ def nearest(module: str, tests: Path = ROOT / "tests") -> list[str]:
 
 
 def stages(module: str, files: Sequence[str]) -> list[list[str]]:
-    """The same files in the parts that run one after the other: what is first, the units, the others."""
+    """Split the same files into stages that run one after the other: first files, other unit tests, all others."""
     name = f"_{Path(module).stem}.py"
     rows = [row for row in FIRST if module.startswith(row)]
     first = {f"tests/{file}" for file in FIRST[max(rows, key=len)]} if rows else set()
@@ -118,10 +124,10 @@ def stages(module: str, files: Sequence[str]) -> list[list[str]]:
 
 
 def chosen(wanted: str, among: Sequence[str]) -> list[str]:
-    """The modules that `MODULE` names: a file or folder, from the root or below `service/tarry`; all where it is empty.
+    """Return the modules that `MODULE` names: a file or folder, from the root or below `service/tarry`; empty: all.
 
     Raises:
-        LookupError: it names none of them.
+        LookupError: it names none of the mutated modules.
     """
     name = (
         wanted.removeprefix("service/").removeprefix("tarry/").strip("/") if "tarry/" in wanted else wanted.strip("/")

@@ -1,7 +1,7 @@
-"""One mutant in a copy of the tree: a forked process runs the tests nearest to its module, until one of them fails.
+"""Tries one mutant in a copy of the tree: a forked process runs the tests nearest to its module until one fails.
 
-Forked, since importing what the tests stand on takes longer than most of them: Python and the libraries are loaded
-once. Nothing of the project is, so that the copy is what is imported.
+The process is forked because importing the libraries takes longer than most of the tests. The parent imports Python's
+modules and the libraries once. It imports nothing of the project, so that the child imports the copy.
 """
 
 import json
@@ -35,10 +35,10 @@ LOADED_ONCE: Final = (
 )
 SEED: Final = 350_615_919
 PATIENCE: Final = 6
-"""A mutant may take so many times longer than it may take of the processor, which others use as well."""
+"""The limit of a mutant's run time, as a multiple of its CPU time limit: other processes use the CPU as well."""
 
 MEMORY_BYTES: Final = 4 << 30
-"""What a mutant may take: one that never stops growing is not to take the machine with it."""
+"""The memory limit of a mutant, because a mutant may allocate memory in an endless loop."""
 
 _NOT_COPIED: Final = {".git", ".venv", ".mutants", ".hypothesis", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 _COPIED: Final = ("service", "tests", "pyproject.toml")
@@ -47,13 +47,13 @@ _IS_THE_COPY: Final = "mutants: the tests import another tarry than the copy's"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the tests said.
+    """The result of a trial.
 
     Attributes:
         outcome: `killed`, `survived` or `timeout`.
-        by: the test that failed, or what else ended it.
-        took_s: seconds.
-        cpu_s: seconds of the processor, without what other processes took of it.
+        by: the test that failed, or another reason why the process ended.
+        took_s: run time in seconds.
+        cpu_s: CPU time in seconds.
     """
 
     outcome: str
@@ -63,7 +63,7 @@ class Verdict:
 
 
 def load() -> None:
-    """Load what all trials need, and set up chance: the same each time, and failures are not made smaller."""
+    """Import what all trials need, and make hypothesis repeatable: a fixed seed, and no shrinking of failures."""
     for name in LOADED_ONCE:
         import_module(name)
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
@@ -75,12 +75,12 @@ class Copy:
     """A copy of the tree, in which one mutant at a time is tried.
 
     Args:
-        directory: that exists, and is empty.
+        directory: an existing, empty directory.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory.resolve()
-        """In the place of the root."""
+        """The copy's directory, which replaces the root."""
         for entry in ROOT.iterdir():
             if entry.name in _COPIED:
                 if entry.is_dir():
@@ -91,17 +91,17 @@ class Copy:
                 (self._directory / entry.name).symlink_to(entry)
 
     def read(self, path: str) -> bytes:
-        """A file of it, as it was when it was copied; the tree may be worked on meanwhile."""
+        """Return a file as it was when it was copied; a developer may change the tree meanwhile."""
         return (self._directory / path).read_bytes()
 
     def run(self, module: str, source: bytes, tests: Sequence[str], within_s: int) -> Verdict:
-        """Run tests with a module as it is given.
+        """Run tests with a changed module.
 
         Args:
-            module: as a path below `service/tarry`.
-            source: of it.
-            tests: files.
-            within_s: seconds of the processor that they may take.
+            module: its path below `service/tarry`.
+            source: its new source.
+            tests: test files.
+            within_s: CPU time limit in seconds.
         """
         path = self._directory / "service" / "tarry" / module
         before = path.read_bytes()
@@ -110,13 +110,13 @@ class Copy:
             return self._run(tests, within_s)
         finally:
             path.write_bytes(before)
-            # It has a time in whole seconds: a mutant might pass for the one before it.
+            # A .pyc file stores the source's time in whole seconds: Python might use the one of the previous mutant.
             for stale in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
                 stale.unlink()
 
     @property
     def output(self) -> str:
-        """The end of what the last trial printed."""
+        """Return the end of the last trial's output."""
         return (self._directory / ".output.txt").read_text(errors="replace")[-4_000:]
 
     def _run(self, tests: Sequence[str], within_s: int) -> Verdict:
@@ -126,7 +126,7 @@ class Copy:
         child = os.fork()
         if child == 0:
             _be_tried(self._directory, tests, within_s, said, output)
-        os.setpgid(child, child)  # whoever is first: it may be ended at once
+        os.setpgid(child, child)  # both processes do it, because the parent may end the child at once
         try:
             code, cpu_s = _await(child, began + PATIENCE * within_s)
         except BaseException:
@@ -137,13 +137,13 @@ class Copy:
             return Verdict("timeout", f"{within_s} s", took_s, cpu_s)
         if code == pytest.ExitCode.OK:
             return Verdict("survived", "", took_s, cpu_s)
-        # What does not even import is noticed, too: the same tests have run without a mutant.
+        # A mutant that cannot be imported counts as killed: the same tests have passed without a mutant.
         by = json.loads(said.read_text()) if said.exists() else f"exit code {code}"
         return Verdict("killed", by, took_s, cpu_s)
 
 
 def _await(child: int, until: float) -> tuple[int | None, float]:
-    """A child's exit code, or None where it did not end in time and was ended; and what it took of the processor."""
+    """Wait for a child; return its exit code (None: it was ended, because it took too long) and its CPU time."""
     wait_s = 0.005
     while True:
         ended, status, usage = os.wait4(child, os.WNOHANG)
@@ -157,13 +157,13 @@ def _await(child: int, until: float) -> tuple[int | None, float]:
 
 
 def _end(child: int) -> None:
-    """End a child with all that it has started."""
+    """End a child and all processes that it has started."""
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
 
 
 class _Watch:
-    """Puts the tests in order, and notes which of them failed."""
+    """A pytest plugin that orders the tests, and notes which test failed."""
 
     def __init__(self, directory: Path, tests: Sequence[str], said: Path) -> None:
         self._directory = directory
@@ -191,7 +191,7 @@ class _Watch:
 
 
 def _be_tried(directory: Path, tests: Sequence[str], within_s: int, said: Path, output: Path) -> NoReturn:
-    """The child: nothing of what it does reaches its parent but its exit code and what it said."""
+    """Run the tests in the child, whose exit code and output are all that the parent gets."""
     code = 70
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

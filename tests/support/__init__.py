@@ -1,1 +1,1 @@
-"""What several tests share: pytest plugins, and the checker of what was delivered."""
+"""Code that several tests share: pytest plugins, and the checker of deliveries."""

@@ -1,8 +1,8 @@
-"""Finds a real Kafka for the tests that need one, and gives an embedded one to those that break it.
+"""Finds a real Kafka for the tests that need one, and starts an embedded one for the tests that break it.
 
-`bootstrap` is looked for in this order: `TARRY_TEST_BOOTSTRAP_SERVERS`; a container, where a Docker daemon
-answers and has or gets the image; the embedded broker. The summary of the run says which it was. Where
-there is none, the tests fail with the reason; with ALLOW_SKIP=1 they are skipped.
+`bootstrap` uses the first of these that works: `TARRY_TEST_BOOTSTRAP_SERVERS`; a container, if a Docker daemon answers
+and has the image or can pull it; the embedded broker. The summary of the run says which one it used. If none works, the
+tests fail with the reason; with ALLOW_SKIP=1 they are skipped.
 """
 
 import os
@@ -30,17 +30,17 @@ IMAGE = "apache/kafka:4.1.0"
 SERVERS_VARIABLE = "TARRY_TEST_BOOTSTRAP_SERVERS"
 _FIXTURES = {"bootstrap", "embedded_broker", "start_embedded_broker"}
 _FOUND = pytest.StashKey[str]()
-# A broker must be told where it is reached, and in Docker that is known only once the container runs.
+# A broker must know its advertised address, and in Docker the port is known only after the container has started.
 _ADDRESS = "/tmp/address"  # noqa: S108 (in the container)
 _WAIT_AND_RUN = f"until [ -e {_ADDRESS} ]; do sleep 0.1; done; . {_ADDRESS}; exec /etc/kafka/docker/run"
 
 
 class NoBrokerError(Exception):
-    """This way leads to no broker; the text says why."""
+    """No broker is available in this way; the text says why."""
 
 
 def wait_until(condition: Callable[[], bool], what: str, within_s: float = 20.0) -> None:
-    """Return when `condition` holds; fail the test, naming `what`, if it never does."""
+    """Wait until `condition` holds; if it does not, fail the test with the text `what`."""
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:
@@ -49,7 +49,7 @@ def wait_until(condition: Callable[[], bool], what: str, within_s: float = 20.0)
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process of this id exists and is not just waiting to be reaped."""
+    """Whether a process with this id exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -57,7 +57,7 @@ def is_alive(pid: int) -> bool:
 
 
 def answers(servers: str, within_s: float) -> bool:
-    """Whether a broker at `servers` tells its metadata within so many seconds."""
+    """Whether a broker at `servers` returns its metadata within a time in seconds."""
     admin = AdminClient({"bootstrap.servers": servers, "reconnect.backoff.max.ms": 200, "log_level": 0})
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    # One of several processes of the tests tells the one that they were started by.
+    # Under pytest-xdist: a worker tells the controller.
     if found := session.config.stash.get(_FOUND, None):
         getattr(session.config, "workeroutput", {})["broker"] = found
 
@@ -94,7 +94,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(scope="session")
 def bootstrap(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`bootstrap.servers` of a broker that all tests share and none harms."""
+    """The `bootstrap.servers` of a broker that all tests share; a test must not harm it."""
     refusals = []
     with ExitStack() as until_the_end:
         ways: tuple[Callable[[ExitStack], tuple[str, str]], ...] = (_given, _container, _embedded)
@@ -148,24 +148,24 @@ def start_embedded_broker(
 
 @pytest.fixture
 def embedded_broker(start_embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> EmbeddedBroker:
-    """A broker of this test's own, on data of its own, to stop, kill and restart."""
+    """A broker with a new data directory, for this test only, which may stop, kill and restart it."""
     return start_embedded_broker(data=tmp_path / "broker")
 
 
 @pytest.fixture
 def unique_name(request: pytest.FixtureRequest) -> Callable[[str], str]:
-    """Names, with a prefix, that no other test and no earlier run has: for topics, groups and ids."""
+    """Makes unique names from a prefix, for topics, groups and ids: no other test and no earlier run has them."""
     return lambda prefix: f"{prefix}.{fresh_name(request.node.name)}"
 
 
 @pytest.fixture
 def topic_name(unique_name: Callable[[str], str]) -> str:
-    """A topic's name that no other test and no earlier run has; the topic is not made."""
+    """A unique topic name; the topic is not created."""
     return unique_name("t")
 
 
 def no_broker(refusals: list[str]) -> NoReturn:
-    """End the test that needs a broker, given why each way leads to none."""
+    """Fail or skip a test that needs a broker, with the reasons why none is available."""
     lacks(f"no Kafka broker: {'; '.join(refusals)}")
 
 
@@ -186,7 +186,7 @@ def _secured(until_the_end: ExitStack, directory: Path, config: pytest.Config) -
 
 
 _QUICK: Final = {"log.cleaner.backoff.ms": "500"}
-"""By default a log that could be compacted waits for up to 15 s."""
+"""By default a log that can be compacted waits for up to 15 s."""
 
 
 def _embedded(until_the_end: ExitStack) -> tuple[str, str]:
@@ -200,7 +200,7 @@ def _embedded(until_the_end: ExitStack) -> tuple[str, str]:
 def _container(until_the_end: ExitStack) -> tuple[str, str]:
     if not _docker_listens():
         raise NoBrokerError("no Docker daemon answers")
-    # The reaper is one more image to get; the end of the session removes the container as well.
+    # No reaper, which would be one more image to pull: the end of the session removes the container as well.
     os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
     # testcontainers looks for a daemon, and reads its environment, when it is imported. docker has no types.
     docker: Any = import_module("docker")
@@ -229,7 +229,7 @@ def _container(until_the_end: ExitStack) -> tuple[str, str]:
 
 
 def _container_environment() -> dict[str, str]:
-    """The embedded broker's configuration in the image's terms, open to what comes from outside."""
+    """Return the embedded broker's configuration as the image's environment variables, reachable from outside."""
     properties = server_properties(9092, 9093, Path("/tmp/kafka-topics"), {}) | {  # noqa: S108 (the container's)
         "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
         "controller.quorum.voters": "1@localhost:9093",
@@ -239,7 +239,7 @@ def _container_environment() -> dict[str, str]:
 
 
 def _docker_listens() -> bool:
-    """Whether something accepts connections where Docker's daemon should be."""
+    """Whether the address of Docker's daemon accepts connections."""
     address = urlsplit(os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock")
     family = socket.AF_UNIX if address.scheme == "unix" else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:

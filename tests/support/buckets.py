@@ -1,4 +1,4 @@
-"""A small overflow wheel, and what lies in its buckets."""
+"""Settings of small overflow wheels, and the number of records in their buckets."""
 
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ QUICK_WHEEL: Final[dict[str, Any]] = {
 
 
 def waiting_in_buckets(bootstrap: str, intake: str) -> int:
-    """How many records an intake's buckets hold."""
+    """Return how many records an intake's buckets hold."""
     topics = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics
     with inbox(
         Cluster(bootstrap), [name for name in topics if name.startswith(f"{intake}.wheel-")], trimmed=True
@@ -33,6 +33,6 @@ def waiting_in_buckets(bootstrap: str, intake: str) -> int:
 
 
 def wait_empty(bootstrap: str, intake: str, workload: Workload, reader: Reader, within_s: float = 90.0) -> None:
-    """Wait until all has arrived, and every bucket is empty."""
+    """Wait until all messages have arrived and all buckets are empty."""
     reader.wait_for(len(workload.produced()), within_s)
     wait_until(lambda: not waiting_in_buckets(bootstrap, intake), "all buckets are empty", 30.0)

@@ -1,4 +1,4 @@
-"""Random change logs as Maxwell writes them, and what they come to, replayed in plain Python."""
+"""Random change logs in Maxwell's format, and their final tables, computed by a replay in plain Python."""
 
 import json
 import random
@@ -40,13 +40,13 @@ def record(kind: str, table: str, data: Row, old: Row | None = None, **more: Any
 
 
 class ChangeLog:
-    """A log of two tables, the same for the same seed.
+    """A change log of two tables; equal seeds give equal logs.
 
     Args:
-        seed: of all that is random.
-        partitions: of its topic; a row's changes are in one, also when its key changes.
-        rows: at most so many at once, a table.
-        has_ids: whether its records have ids, and some come twice.
+        seed: the seed of all random choices.
+        partitions: partitions of its topic; all changes of a row are in one, even if its key changes.
+        rows: the maximum number of rows of a table.
+        has_ids: whether its records have ids, and some records come twice.
     """
 
     def __init__(self, seed: int, partitions: int = 1, rows: int = 200, *, has_ids: bool = False) -> None:
@@ -58,7 +58,7 @@ class ChangeLog:
         self._recent: list[Logged] = []
 
     def records(self, count: int) -> Iterator[Logged]:
-        """So many records more."""
+        """Return a number of further records."""
         for _ in range(count):
             if self._has_ids and self._recent and self._random.random() < 0.03:
                 yield self._random.choice(self._recent)
@@ -123,12 +123,12 @@ class ChangeLog:
 
 
 def hash_of(table: str, key: Sequence[Any]) -> int:
-    """A number that is the same in every process."""
+    """Return a hash that is the same in every process."""
     return random.Random(f"{table}/{key}").randrange(1 << 30)
 
 
 def replay(records: Iterable[Logged]) -> Tables:
-    """What a log comes to: each record in turn, each id once."""
+    """Return the final tables of a log: apply each record in turn, and each id once."""
     tables: Tables = {table: {} for table in KEYS}
     seen = set()
     for one in records:
@@ -150,7 +150,7 @@ def replay(records: Iterable[Logged]) -> Tables:
 
 
 def as_text(tables: Tables) -> dict[str, set[tuple[str | None, ...]]]:
-    """Rows as the targets' queries give them, in the order of their columns."""
+    """Format rows as the targets' queries return them, in the order of their columns."""
     found: dict[str, set[tuple[str | None, ...]]] = {}
     for table, rows in tables.items():
         found[table] = {tuple(_text(name, value) for name, value in row.items()) for row in rows.values()}
@@ -159,7 +159,7 @@ def as_text(tables: Tables) -> dict[str, set[tuple[str | None, ...]]]:
 
 
 def columns(table: str) -> str:
-    """The select list, for PostgreSQL and Spark, that gives what `as_text` gives."""
+    """Return the select list, for PostgreSQL and Spark, that formats rows as `as_text` does."""
     if table == "lines":
         return "cast(order_id as varchar(50)), line, cast(pieces as varchar(50))"
     amount = "cast(cast(amount as decimal(30,2)) as varchar(50))"
@@ -177,7 +177,7 @@ def _text(name: str, value: Any) -> str | None:
 
 
 def put(stage: Stage, topic: str, records: Iterable[Logged]) -> None:
-    """Write a log, in its order."""
+    """Write the records of a log to its topic, in order."""
     producer = Producer(stage.cluster.client(linger_ms=20))
     for number, one in enumerate(records):
         headers: list[tuple[str, str | bytes | None]] = [("tarry-id", one.id.encode())] if one.id is not None else []

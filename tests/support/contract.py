@@ -1,8 +1,8 @@
-"""One rule, two clusters: a real broker and the simulated one behind the same calls.
+"""One interface for two clusters, a real broker and the simulated one, so that each contract test runs on both.
 
-What differs between the two is here, so that a rule reads the same for both: how time passes, where topics come from,
-and what a second process is. For the real broker that is one of the machine's, which can be killed and stopped; for the
-simulated one it is a name under which its clients were made.
+This module contains the differences between the two: how time passes, how topics are created, and what a second process
+is. For the real broker it is a process of the machine, which can be killed and stopped. For the simulated one it is a
+name under which its clients are created.
 """
 
 import multiprocessing
@@ -36,39 +36,40 @@ _THERE_ANYWAY = "__transaction_state"
 
 Act = Callable[[], str]
 Life = Callable[[Cluster, Clock], Act]
-"""What another process does: brings its clients to where the rule needs them, and returns what it can be asked to do.
+"""The code of another process: it puts its clients into the state that the test needs, and returns the functions that
+the test can call by `Process.ask`.
 
-A function of a module, or a `partial` of one: it is sent to a process.
+It must be a module's function, or a `partial` of one, because it is pickled.
 """
 
 
 class Process(ABC):
-    """Another process with clients of its own, in the state to which its `Life` brought them."""
+    """Another process, whose clients are in the state that its `Life` has set up."""
 
     @abstractmethod
     def ask(self) -> str:
-        """Have it do what its life returned, and return the answer."""
+        """Call a function that its `Life` has returned, and return the result."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End it without a word to anybody."""
+        """Kill it: its clients send nothing more."""
 
     @abstractmethod
     def freeze(self) -> None:
-        """Stop all of it, its clients' threads included."""
+        """Stop the process with all threads of its clients."""
 
     @abstractmethod
     def thaw(self) -> None:
-        """Let it go on as if nothing had been."""
+        """Continue a frozen process."""
 
 
 class Kafka(ABC):
-    """A cluster for one rule.
+    """A cluster for one contract test.
 
     Args:
-        cluster: how this process speaks to it.
-        clock: the time that passes in it.
-        until_the_end: closes what was opened here.
+        cluster: the connection of this process.
+        clock: the time in the cluster.
+        until_the_end: closes everything that was opened here.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock, until_the_end: ExitStack) -> None:
@@ -80,11 +81,11 @@ class Kafka(ABC):
         until_the_end.callback(self.offsets.close)
 
     def name(self, prefix: str) -> str:
-        """A name that nothing else on the cluster has."""
+        """Return a name that is unique on the cluster."""
         return f"{prefix}.{uuid.uuid4().hex[:12]}"
 
     def until(self, condition: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
-        """Return when `condition` holds; fail the test, naming `what`, if it does not within so much of this time."""
+        """Wait until `condition` holds; if it does not in time, fail the test with the text `what`."""
         deadline_ms = self.clock.monotonic_ms() + int(within_s * 1000)
         while not condition():
             if self.clock.monotonic_ms() > deadline_ms:
@@ -92,7 +93,7 @@ class Kafka(ABC):
             self.clock.sleep(_LOOK_EVERY_S)
 
     def make_topic(self, partitions: int = 1, **config: object) -> str:
-        """A topic of this test's own, which answers; its settings are written with `_` for dots."""
+        """Create a topic for this test, and wait for its leaders; its settings are written with `_` for dots."""
         topic = self.name("topic")
         settings = {name.replace("_", "."): str(value) for name, value in config.items()}
         self.admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(WITHIN_S)
@@ -107,7 +108,7 @@ class Kafka(ABC):
         )
         # Not its close(): one that was fenced would raise.
         self._until_the_end.callback(producer.purge, in_flight=True, blocking=False)
-        # Without a connection the first look for the coordinator finds nothing, and the next is half a second later.
+        # Without a connection, the first search for the coordinator fails, and the next one is half a second later.
         producer.list_topics(_THERE_ANYWAY, WITHIN_S)
         producer.init_transactions(WITHIN_S)
         return producer
@@ -119,7 +120,7 @@ class Kafka(ABC):
         return consumer
 
     def at_the_end(self, call: Callable[[], object]) -> None:
-        """Call this after the test, and what was given last first."""
+        """Register a function that is called after the test; the last one registered is called first."""
         self._until_the_end.callback(call)
 
     def ends(self, topic: str, partition: int = 0) -> tuple[int, int]:
@@ -129,7 +130,7 @@ class Kafka(ABC):
         return stable, high
 
     def settled_end(self, topic: str, partition: int = 0) -> int:
-        """The end of a partition in which no transaction is open, once all of its markers are written."""
+        """Wait until all transaction markers of a partition are written; return its end."""
         self.until(
             lambda: len(set(self.ends(topic, partition))) == 1, f"the markers of {topic}/{partition} are written"
         )
@@ -139,14 +140,14 @@ class Kafka(ABC):
     def put_raw(
         self, topic: str, headers: Sequence[tuple[bytes, bytes | None]], key: bytes, value: bytes, times: int = 1
     ) -> None:
-        """Write a record, so many times, as a client in C may: the name of a header is any bytes."""
+        """Write a record a number of times as a C client can: a header's name may be any bytes."""
 
     @abstractmethod
     def start(self, life: Life) -> Process:
-        """Start another process, and return when its life stands where it should."""
+        """Start another process, and wait until its `Life` has set it up."""
 
     def _answers(self, topic: str, partitions: int) -> bool:
-        """Whether all leaders are known, and know themselves that they lead."""
+        """Whether all leaders are known, and answer as leaders."""
         try:
             found = self.admin.list_topics(topic, timeout=WITHIN_S).topics[topic]
             if len([one for one in found.partitions.values() if one.leader >= 0 and one.error is None]) < partitions:
@@ -158,7 +159,7 @@ class Kafka(ABC):
 
 
 class RealKafka(Kafka):
-    """A broker that others use as well.
+    """A real broker, which other tests use as well.
 
     Args:
         bootstrap: HOST:PORT.
@@ -182,7 +183,9 @@ class RealKafka(Kafka):
 
 class _RealProcess(Process):
     def __init__(self, bootstrap: str, life: Life) -> None:
-        context = multiprocessing.get_context("spawn")  # a fork would copy the client library's locks as they stand
+        context = multiprocessing.get_context(
+            "spawn"
+        )  # a fork would copy the client library's locks in their present state
         self._ours, theirs = context.Pipe()
         self._process = context.Process(target=_live, args=(bootstrap, life, theirs), daemon=True)
         self._process.start()

@@ -1,6 +1,6 @@
-"""Docker for the tests of what is deployed: a daemon that answers, Compose, and the project's images, built once a run.
+"""Docker for the deployment tests: a daemon that answers, Compose, and the project's images, built once per run.
 
-The daemon is the one that `docker` finds, by `DOCKER_HOST` or its context. What is missing is said by whoever skips.
+The daemon is the one that `docker` finds by `DOCKER_HOST` or its context. The reason of a skip says what is missing.
 """
 
 import json
@@ -18,16 +18,16 @@ from tests.support.programs import WITHIN_S, Failed, run
 
 BUILD_WITHIN_S: Final = 1_800.0
 HARDENED: Final = ("--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges")
-"""What no container of ours needs more than; no /tmp either."""
+"""The least privileges, which are enough for all our containers: they do not even need a /tmp."""
 
 
 def docker(*arguments: str, within_s: float = WITHIN_S, **environment: str) -> str:
-    """What `docker` said."""
+    """Run `docker`; return its output."""
     return run("docker", *arguments, within_s=within_s, **environment).strip()
 
 
 def inspect(thing: str) -> dict[str, Any]:
-    """What the daemon knows of an image or a container."""
+    """Return the daemon's description of an image or a container."""
     found: list[dict[str, Any]] = json.loads(docker("inspect", thing))
     return found[0]
 
@@ -43,7 +43,7 @@ def build(target: str, tag: str, *, with_buildkit: bool) -> None:
 
 @cache
 def why_no_daemon() -> str:
-    """Why no image can be built; empty where one can."""
+    """Return why no image can be built; empty if it is possible."""
     if shutil.which("docker") is None:
         return "no docker in PATH"
     try:
@@ -55,7 +55,7 @@ def why_no_daemon() -> str:
 
 @cache
 def why_no_compose() -> str:
-    """Why there is no Compose; empty where there is."""
+    """Return why Compose is not available; empty if it is."""
     if shutil.which("docker") is None:
         return "no docker in PATH"
     try:
@@ -67,21 +67,21 @@ def why_no_compose() -> str:
 
 @pytest.fixture(scope="session")
 def daemon() -> None:
-    """A daemon answers."""
+    """Skip the test if no daemon answers."""
     if reason := why_no_daemon():
         pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def compose() -> None:
-    """There is `docker compose`."""
+    """Skip the test if `docker compose` is missing."""
     if reason := why_no_compose():
         pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def built(daemon: None) -> Iterator[Callable[[str], str]]:
-    """Gives the image of a target, built without BuildKit, which every Docker can."""
+    """Returns the image of a build target, built without BuildKit, so that every Docker can build it."""
     with ExitStack() as until_the_end:
 
         @cache

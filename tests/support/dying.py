@@ -1,19 +1,19 @@
-"""One process of the service that stops at an exact step of a transaction: dead, or to be woken as a zombie.
+"""A service process that stops itself at an exact step of a transaction: killed, or frozen until a test continues it.
 
-`python -m tests.support.dying STEP COUNT SIGNAL CONFIG` is a `tarry serve` of one process without a supervisor,
-made as `tarry.service.app` makes it but for the firing producer. From SIGUSR1 on the producer counts its transactions.
-In the COUNT-th that gets so far, the process sends itself SIGNAL (KILL or STOP) at STEP, which is one of
+`python -m tests.support.dying STEP COUNT SIGNAL CONFIG` is a `tarry serve` of one process without a supervisor, made by
+`tarry.service.app` except for the firing producer. After SIGUSR1 the producer counts its transactions. In the COUNT-th
+transaction that reaches STEP, the process sends itself SIGNAL (KILL or STOP). STEP is one of
 
-    begun       a transaction is begun, and nothing is written
-    produced    some of its records are in the log, no offset is
-    offsets     its offsets are sent, all but the commit is done
+    begun       a transaction has begun, and nothing is written
+    produced    some of its records are in the log, but no offset
+    offsets     its offsets are sent; only the commit is missing
     committing  within the first milliseconds of the commit
-    committed   it is committed, and the process does not know it
+    committed   it is committed, but the process does not know it
 
-or, with the overflow wheel, at a phase of `tests.support.phases`, counted alike. Its last event is `struck`. Without
-SIGUSR1 it serves like any other, and logs how much memory messages take at most, turn by turn.
+or, with the overflow wheel, a phase of `tests.support.phases`, counted in the same way. Its last event is `struck`.
+Without SIGUSR1 it serves like any other process, and logs in each turn the maximum memory of held messages.
 
-Signals from outside hit some step or other; by this one a test names it.
+A signal from outside hits a random step; with this program a test can choose the step.
 """
 
 import argparse
@@ -42,7 +42,7 @@ Step = Literal["begun", "produced", "offsets", "committing", "committed"]
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
 
 MOST_HELD: Final = "most_held"
-"""The event that says how much memory messages take, when that is a good deal more than ever before."""
+"""The event that reports the memory of held messages when it is clearly more than ever before."""
 
 HELD_STEP_BYTES: Final = 2**20
 
@@ -81,7 +81,7 @@ class FatedProducer(PhasedProducer):
 
 
 class FatedClients(LibraryClients):
-    """The client library's own, but for those whose calls are steps or phases."""
+    """The client library's own clients, except those whose calls are steps or phases."""
 
     def __init__(self, fate: Fate) -> None:
         self._fate = fate
@@ -122,7 +122,7 @@ def main() -> None:
     most_held = 0
 
     def stopping() -> bool:
-        """Asked once a turn: the moment to look at what is held."""
+        """Called once a turn; measures the memory of held messages."""
         nonlocal most_held
         held = sum(state.held_bytes for state in worker.look().states.values())
         if held > most_held + HELD_STEP_BYTES:

@@ -1,4 +1,4 @@
-"""Records that no client of the service writes, among those that are its own; each must be a dead letter, whole."""
+"""Writes records that no client of the service would write; each must become a complete dead letter."""
 
 import random
 from collections import Counter
@@ -15,18 +15,18 @@ from tests.support.raw_headers import produce_raw
 from tests.support.stage import inbox
 
 HUGE_BYTES: Final = 3_000_000
-"""Of one byte repeated: zstd makes it fit into any topic, and uncompressed it fits into none."""
+"""A value of one repeated byte: compressed by zstd it fits into any topic, uncompressed into none."""
 
 
 @dataclass(slots=True)
 class Foreign:
-    """Writes them, and judges what became of them.
+    """Writes such records, and checks their dead letters.
 
     Attributes:
-        bootstrap: the broker, past any proxy.
-        intake: with the levels of its overflow wheel.
-        choose: of all choices.
-        sent: for the key of each its value's digest, and whether it was written to the intake.
+        bootstrap: the broker's address that bypasses any proxy.
+        intake: an intake with an overflow wheel.
+        choose: the random source of all choices.
+        sent: by key: the digest of the value, and whether the record was written to the intake.
     """
 
     bootstrap: str
@@ -35,10 +35,11 @@ class Foreign:
     sent: dict[bytes, tuple[bytes | None, bool]] = field(default_factory=dict)
 
     def send(self) -> None:
-        """Write one of each kind.
+        """Write one record of each kind.
 
-        To the intake, one without headers that only a compressed batch holds; to buckets of the lowest level, which
-        are filled again and again, one that the service has not filed, and one with a header whose name is not UTF-8.
+        To the intake: a record without headers that fits only into a compressed batch. To buckets of the lowest level,
+        which are used again and again: a record that the service has not filed, and one with a header whose name is not
+        UTF-8.
 
         Raises:
             AssertionError: the broker has not acknowledged all of them within some minutes.
@@ -49,13 +50,13 @@ class Foreign:
         self._write_unreadable(f"{self.intake}.wheel-1", self.choose.randbytes(100))
 
     def verify(self, within_s: float) -> None:
-        """Wait until each is a dead letter.
+        """Wait until each record is a dead letter.
 
-        Where a broker is killed, what was deleted from a bucket may be there again, and a record that is not ours
-        has no due time to tell by that its turn is over: such a one may be dead more than once.
+        After a broker was killed, deleted records of a bucket may be there again. The service recognises its own by
+        their due times, but a foreign record has none: it may become a dead letter more than once.
 
         Raises:
-            AssertionError: one is lost, damaged, or twice.
+            AssertionError: a record is lost, damaged, or came twice.
         """
         wait_until(lambda: not self.sent.keys() - self._letters().keys(), "all foreign records are dead", within_s)
         for key, letters in self._letters().items():
@@ -85,7 +86,7 @@ class Foreign:
                 "enable.idempotence": True,
                 "compression.type": codec,
                 "message.max.bytes": 2 * HUGE_BYTES,
-                "log_level": 2,  # or each refused connection is a line
+                "log_level": 2,  # otherwise each refused connection is a log line
             }
         )
         failures: list[Any] = []
@@ -100,7 +101,7 @@ class Foreign:
         self.sent[key] = digest(value), topic == self.intake
 
     def _letters(self) -> dict[bytes, Counter[tuple[bytes | None, bytes]]]:
-        """The dead letters by key."""
+        """Return the dead letters by key."""
         found: dict[bytes, Counter[tuple[bytes | None, bytes]]] = {}
         with inbox(Cluster(self.bootstrap), [f"{self.intake}.dead"]) as dead:
             for record in dead.read_to_the_end():

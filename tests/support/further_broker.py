@@ -1,4 +1,4 @@
-"""A second broker of an embedded broker's cluster: what lies on it alone has no leader while it is stopped."""
+"""A second broker in an embedded broker's cluster. While it is stopped, its partitions have no leader."""
 
 import os
 from collections.abc import Collection
@@ -13,7 +13,7 @@ from tarry.devbroker import EmbeddedBroker
 from tarry.devbroker.broker import DEFAULT_JVM_OPTIONS, KAFKA
 from tarry.devbroker.ports import HOST, free_port
 from tarry.devbroker.process import LeashedProcess
-from tarry.devbroker.properties import LOG4J, render, server_properties
+from tarry.devbroker.properties import LOG4J, properties_text, server_properties
 from tarry.jars import find_java
 from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, topics_of
 from tarry.service.app import geometry_of
@@ -27,12 +27,13 @@ Place = tuple[str, int]
 
 
 class FurtherBroker:
-    """One more broker, without a controller of its own.
+    """A second broker, without a controller.
 
     Args:
-        first: the broker whose cluster it joins; it runs.
-        directory: for its data; is made.
-        listener: the name of one more listener, by which clients come that come to the first one by that.
+        first: the running broker whose cluster it joins.
+        directory: for its data; it is created.
+        listener: the name of a further listener, for clients that connect to the first broker by the listener of this
+            name.
     """
 
     def __init__(self, first: EmbeddedBroker, directory: Path, listener: str = "") -> None:
@@ -46,7 +47,7 @@ class FurtherBroker:
             if not line.startswith("#")
         )
         meta = {"version": "1", "cluster.id": said["cluster.id"], "node.id": str(NODE)}
-        (directory / "topics" / "meta.properties").write_text(render(meta), encoding="utf-8")
+        (directory / "topics" / "meta.properties").write_text(properties_text(meta), encoding="utf-8")
         (directory / "log4j2.properties").write_text(LOG4J.format(file=directory / "kafka.log"), encoding="utf-8")
         voters = (first.data / "server.properties").read_text(encoding="utf-8")
         port = free_port()
@@ -62,10 +63,10 @@ class FurtherBroker:
             for name in ("listeners", "advertised.listeners"):
                 properties[name] += f",{listener}://{HOST}:{more}"
             properties["listener.security.protocol.map"] += f",{listener}:PLAINTEXT"
-        (directory / "server.properties").write_text(render(properties), encoding="utf-8")
+        (directory / "server.properties").write_text(properties_text(properties), encoding="utf-8")
 
     def start(self) -> None:
-        """Start it, and wait until the cluster counts it."""
+        """Start it, and wait until the cluster lists it."""
         java = find_java()
         classpath = os.pathsep.join(map(str, KAFKA.get(java, lambda _line: None)))
         self._process = LeashedProcess(
@@ -81,13 +82,13 @@ class FurtherBroker:
         wait_until(lambda: NODE in self._brokers(), "the second broker is one of the cluster", WITHIN_S)
 
     def stop(self) -> None:
-        """Stop it in order."""
+        """Stop it with SIGTERM."""
         if self._process is not None:
             self._process.stop()
             self._process = None
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill it with kill -9."""
         if self._process is not None:
             self._process.kill()
             self._process = None
@@ -100,11 +101,11 @@ class FurtherBroker:
 
 
 def make_internal_topics(servers: str, topic: str) -> None:
-    """Have the topics of transactions and offsets made, while there is one broker to lie on.
+    """Make Kafka create its topics for transactions and offsets while the first broker is the only one.
 
     Args:
-        servers: of it.
-        topic: one that exists.
+        servers: the first broker.
+        topic: an existing topic.
     """
     Producer({"bootstrap.servers": servers, "transactional.id": "first"}).init_transactions(30)
 
@@ -122,12 +123,12 @@ def make_internal_topics(servers: str, topic: str) -> None:
 
 
 def make_intake(servers: str, settings: Config, apart: Place) -> None:
-    """Make the topics of an intake as the service would, but for one partition, which lies on the second broker alone.
+    """Create the topics of an intake as the service does, but with one partition only on the second broker.
 
     Args:
-        servers: of the first broker.
-        settings: the service's; its first intake is meant.
-        apart: what the topic's name ends with behind the intake's, and the partition.
+        servers: the first broker.
+        settings: the service's settings; their first intake is used.
+        apart: that partition: the suffix of its topic after the intake's name, and its number.
     """
     intake = settings.intakes[0]
     made = topics_of(

@@ -1,4 +1,4 @@
-"""The rights that docs/security.md lists, and nothing else: read from its tables, and granted on a broker."""
+"""Reads the rights from the tables of docs/security.md, and grants exactly these on a broker."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,10 +28,10 @@ class Grant(NamedTuple):
     """One operation on one resource.
 
     Args:
-        kind: of the resource.
-        name: its name, or how its name begins.
-        is_prefix: which of the two.
-        operation: what is allowed.
+        kind: the kind of the resource.
+        name: its name, or a prefix of its name.
+        is_prefix: whether `name` is a prefix.
+        operation: the allowed operation.
     """
 
     kind: ResourceType
@@ -44,14 +44,14 @@ class Grant(NamedTuple):
 
 
 def documented(heading: str, names: Mapping[str, Sequence[str]]) -> list[Grant]:
-    """What the table under a heading of the guide allows.
+    """Return the grants in the table under a heading of the guide.
 
     Args:
-        heading: of the section.
-        names: for each placeholder, such as `<target>`, what stands for it; none: rows with it are left out.
+        heading: the heading of the section.
+        names: the names for each placeholder, such as `<target>`; without a name, rows with it are left out.
 
     Raises:
-        AssertionError: there is no such table, or it has a placeholder that is not given.
+        AssertionError: there is no such table, or it has a placeholder that `names` does not have.
     """
     section = GUIDE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = _ROW.findall(section)
@@ -65,7 +65,7 @@ def documented(heading: str, names: Mapping[str, Sequence[str]]) -> list[Grant]:
 
 
 def give(admin: AdminClient, user: str, grants: Iterable[Grant]) -> None:
-    """Allow it, whatever else is allowed already."""
+    """Add a grant on the broker."""
     bindings = [
         AclBinding(
             grant.kind,

@@ -1,4 +1,4 @@
-"""The examples of a page of `docs/`, to be run as they stand there."""
+"""Extracts the examples of a page of `docs/`, so that tests can run them unchanged."""
 
 import re
 from pathlib import Path

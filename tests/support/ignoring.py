@@ -1,5 +1,5 @@
-"""For whoever must be given a callback, and is not asked what it says."""
+"""A callback that does nothing, for calls that require one."""
 
 
 def ignore(*_said: object) -> None:
-    """Take no note: of progress, or of a delivery report, where the commit says the same."""
+    """Do nothing with progress, or with a delivery report if the commit reports the same."""

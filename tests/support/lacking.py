@@ -1,4 +1,4 @@
-"""What the tests need of a machine, where it is not there."""
+"""Ends tests that need something that this machine does not have."""
 
 import os
 from typing import Final, NoReturn
@@ -9,7 +9,7 @@ ALLOW_SKIP: Final = "ALLOW_SKIP"
 
 
 def lacks(reason: str) -> NoReturn:
-    """End a test that needs what is not there: failed, or skipped where ALLOW_SKIP=1 says so.
+    """Fail a test because something is missing; skip it if ALLOW_SKIP=1 is set.
 
     Args:
         reason: what is missing.

@@ -1,4 +1,4 @@
-"""What `deploy/k8s` says, object by object, and what a cluster would say to it as far as a schema can."""
+"""The objects of `deploy/k8s`, and their faults by the schemas of Kubernetes."""
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -12,7 +12,7 @@ REPOSITORY: Final = Path(__file__).parents[2]
 MANIFESTS: Final = REPOSITORY / "deploy" / "k8s"
 CRDS: Final = REPOSITORY / "tests" / "deploy" / "crds.yaml"
 VERSIONS: Final = ("1.29", "1.31", "1.34")
-"""Of Kubernetes: the oldest that the chart allows, one between, and the one that a real API server has in the tests."""
+"""Versions of Kubernetes: the oldest that the chart allows, one between, and that of the API server in the tests."""
 
 Object = dict[str, Any]
 
@@ -28,18 +28,18 @@ def objects(path: Path = MANIFESTS) -> list[Object]:
 
 
 def of_kind(kind: str) -> list[Object]:
-    """Those of one kind."""
+    """Return the objects of one kind."""
     return [one for one in objects() if one["kind"] == kind]
 
 
 def the(kind: str) -> Object:
-    """The only one of its kind."""
+    """Return the only object of its kind."""
     (one,) = of_kind(kind)
     return one
 
 
 def pod_templates() -> Iterator[tuple[str, Object]]:
-    """What pods are made of: the name of what makes them, and metadata and spec."""
+    """Return the pod templates: the name of the object that contains one, its metadata and its spec."""
     for one in objects():
         spec = one.get("spec", {})
         if one["kind"] == "CronJob":
@@ -49,11 +49,11 @@ def pod_templates() -> Iterator[tuple[str, Object]]:
 
 
 def fault(one: Mapping[str, Any], version: str) -> str:
-    """What is wrong with an object, by the schema of its kind; empty where nothing is. Unknown fields are wrong.
+    """Return why an object does not match the schema of its kind; empty if it does. Unknown fields are faults.
 
     Args:
         one: the object.
-        version: of Kubernetes.
+        version: the version of Kubernetes.
     """
     own = _own_schemas()
     try:
@@ -73,7 +73,7 @@ def mib(size: str) -> int:
 
 
 def _own_schemas() -> dict[tuple[str, str], Object]:
-    """The schemas of kinds that others define, by version and kind."""
+    """Return our schemas of custom resources, by version and kind."""
     found = {}
     for crd in objects(CRDS):
         spec = crd["spec"]

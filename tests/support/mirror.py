@@ -1,4 +1,4 @@
-"""Kafka's own MirrorMaker 2 between two brokers: topics under their own names, and the group's offsets."""
+"""Kafka's own MirrorMaker 2 between two brokers: it keeps the names of topics, and copies a group's offsets."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,8 +44,8 @@ class Mirror:
     Args:
         source: HOST:PORT.
         target: HOST:PORT.
-        topics: which.
-        group: whose committed offsets go along, with their metadata.
+        topics: the topics to mirror.
+        group: the group whose committed offsets are mirrored, with their metadata.
         directory: for its configuration and its logs.
     """
 

@@ -15,7 +15,7 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 
 
 def duration_s(text: str) -> float:
-    """How many seconds `90s`, `1.5m` or `2h` are.
+    """Parse a duration such as `90s`, `1.5m` or `2h`; return seconds.
 
     Raises:
         ValueError: it is not a number with one of the units ms, s, m, h, or it is not above zero.
@@ -64,7 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     _duration_option(config.getoption("--soak-for"))
     if config.getoption("--seed") is None:
-        # Of several processes of the tests all have the seed of the one that started them.
+        # All pytest-xdist workers use the seed of the controller.
         theirs = getattr(config, "workerinput", {}).get("seed")
         config.option.seed = random.SystemRandom().randrange(1_000_000_000) if theirs is None else theirs
 

@@ -1,4 +1,4 @@
-"""The judge of one partition: what was sent to it against what has become of it, commit by commit."""
+"""Checks one partition after each commit: compares the records that were sent with their outcomes."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,22 +9,22 @@ from tarry.headers import Outcome
 
 
 def is_refused(offset: int) -> bool:
-    """Whether the levels of the overflow wheel refuse a record for ever; it fires if it never goes there."""
-    return offset % 41 == 0  # not by chance: who takes over finds it refused again
+    """Whether the levels of the overflow wheel permanently refuse a record; it can fire only if it is never filed."""
+    return offset % 41 == 0  # not random: after a take-over, the record must be refused again
 
 
 @dataclass(slots=True)
 class Sent:
-    """A record of the intake, and what has become of it.
+    """A record of the intake, and its outcome.
 
     Attributes:
         timestamp_ms: when it was sent.
-        headers: of the record.
-        due_ms: when it is due; of a cancel, when its message is.
-        target: where it goes; empty for a cancel.
-        cancels: of a cancel, the offset of its message.
-        accepted_at: the step in which an owner had read it before it was due; of a cancel, its message too.
-        outcome: what became of it.
+        headers: its headers.
+        due_ms: its due time; for a cancel, the due time of its message.
+        target: its target; empty for a cancel.
+        cancels: for a cancel, the offset of its message.
+        accepted_at: the step in which an owner had read it before it was due; for a cancel, also its message.
+        outcome: its outcome.
     """
 
     timestamp_ms: int
@@ -38,19 +38,19 @@ class Sent:
 
 @dataclass(slots=True)
 class Judge:
-    """Sees every commit, and complains at once.
+    """Checks every commit, and fails at the first fault.
 
     Attributes:
-        intake: what was sent, by offset.
+        intake: the records that were sent, by offset.
     """
 
     intake: dict[int, Sent] = field(default_factory=dict)
     step: int = 0
     """Counts the commits."""
     fired_from: Counter[int] = field(default_factory=Counter)
-    """How many messages fired from each level; 0 is the intake."""
+    """The number of messages fired from each level; level 0 is the intake."""
     _left: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
-    """Of each target what fired: due time, offset in the intake, step."""
+    """The messages fired to each target: due time, offset in the intake, step."""
 
     def waiting(self) -> int:
         """How many records have no outcome yet."""
@@ -64,7 +64,7 @@ class Judge:
             sent.accepted_at = self.step
 
     def committed(self, batch: Batch, taken_ms: int) -> None:
-        """A batch that was taken at a time, and is committed now."""
+        """Check a batch that was taken at a time and is committed now."""
         self.step += 1
         assert not batch.retired
         for dead in batch.dead:

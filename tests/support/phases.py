@@ -1,20 +1,20 @@
-"""The phases of the overflow wheel, as calls of the client library show them: a process stops itself in one of them.
+"""The phases of the overflow wheel, recognised by calls of the client library; a process stops itself in one of them.
 
-    filing-written      messages of the intake are in buckets' logs, and no offset is sent
-    filing-offsets      offsets are sent, all but the commit is done
-    filing-committed    it is committed, and the process does not know it
-    closed              a checkpoint is committed that names a bucket as closed for the first time
-    level-2-read        some of a closed bucket of level 2 has come, and is not filed again
+    filing-written      messages of the intake are in the buckets' logs, and no offset is sent
+    filing-offsets      the offsets are sent; only the commit is missing
+    filing-committed    the transaction is committed, but the process does not know it
+    closed              a committed checkpoint names a bucket as closed for the first time
+    level-2-read        some records of a closed bucket of level 2 are read, and not filed again yet
     level-2-written, level-2-offsets, level-2-committed
-                        the same as of filing, of a transaction that moves messages of level 2 down
-    level-1-read        some of a closed bucket of level 1 has come, and is not held yet
+                        as for filing, in a transaction that moves messages of level 2 down
+    level-1-read        some records of a closed bucket of level 1 are read, and not held yet
     level-1-written, level-1-offsets, level-1-committed
-                        the same of a transaction that fires messages of level 1
-    read-again          a pass that is not the first goes over a bucket of level 1, for it is larger than memory
-    trimming            the deletion of what is done is asked for, and the answer is under way
-    trimmed             it is deleted, and the process does not know it
+                        as for filing, in a transaction that fires messages of level 1
+    read-again          a pass after the first reads a bucket of level 1 that is larger than memory
+    trimming            the deletion of done records is requested, and the answer has not come yet
+    trimmed             the records are deleted, but the process does not know it
 
-Which transaction does what, its journal records say.
+The journal records of a transaction show what it does.
 """
 
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -54,12 +54,12 @@ ANSWER_S: Final = 10.0
 
 
 class PhasedProducer(Producer):
-    """A producer whose process may stop in a transaction, by what that transaction does.
+    """A producer whose process may stop in a transaction, depending on what the transaction does.
 
     Args:
         properties: librdkafka's.
         fate: when to stop.
-        doing: what a transaction does that completes records of the intake; it is a part of the phase's name.
+        doing: the first part of the phase's name for transactions that complete records of the intake.
     """
 
     def __init__(self, properties: Properties, fate: Fate, doing: str) -> None:
@@ -98,7 +98,7 @@ class PhasedProducer(Producer):
         return any(self._fate.looms(f"{doing}-{step}") for doing in self._open)
 
     def _note(self, partition: int, value: bytes) -> None:
-        """What the transaction completes, or which buckets a copy of the checkpoint names."""
+        """Note what the transaction completes, or which buckets a copy of the checkpoint names."""
         record = decode_entry(value)
         if isinstance(record, Copy):
             draining = decode_checkpoint(record.checkpoint).draining
@@ -110,7 +110,7 @@ class PhasedProducer(Producer):
 
 
 class PhasedConsumer(Consumer):
-    """A consumer whose process may stop as records of buckets come in."""
+    """A consumer whose process may stop when it has read records of buckets."""
 
     def __init__(self, properties: Properties, fate: Fate) -> None:
         super().__init__(properties)
@@ -136,7 +136,7 @@ class PhasedConsumer(Consumer):
 
 
 class PhasedAdmin(AdminClient):
-    """An admin client whose process may stop as it empties buckets."""
+    """An admin client whose process may stop when it empties buckets."""
 
     def __init__(self, properties: Properties, fate: Fate) -> None:
         super().__init__(properties)

@@ -1,7 +1,7 @@
-"""Messages that can never be delivered: one kind for each error code that a plain Kafka has a cause for.
+"""Messages that can never be delivered: one kind for each error code that can occur with Apache Kafka.
 
-`rejected-by-broker` has none there: it stands for what brokers of other makers refuse. Nor has `beyond-horizon`, for an
-intake holds whatever its longest delay allows.
+`rejected-by-broker` cannot: it is for refusals by brokers of other vendors. `beyond-horizon` cannot either, because an
+intake holds every message that its longest delay allows.
 """
 
 from collections.abc import Callable
@@ -17,21 +17,21 @@ Message = tuple[bytes | None, bytes | None, Headers]
 """Key, value, headers."""
 
 TARGETS: Final = ("*.out", "*.in*", "*.small", "*.compact", "*.both", "*.missing*", "__*")
-"""What an intake with all kinds allows: everything but `no.target.of.ours`."""
+"""The allowed targets of an intake for all kinds: every topic except `no.target.of.ours`."""
 
 SMALL_MAX_BYTES: Final = 2_000
 MAX_DELAY_MS: Final = 3_600_000
 HORIZON_MS: Final = MAX_DELAY_MS
-"""How far ahead memory reaches, for a service that is to need no overflow wheel."""
+"""The horizon of an intake without an overflow wheel: how far ahead memory must reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One way of being poisonous.
+    """One kind of undeliverable message.
 
     Attributes:
-        code: what the dead letter says.
-        make: the message of a number, due at a time.
+        code: the error code of its dead letter.
+        make: makes the message with a number and a due time.
     """
 
     code: ErrorCode
@@ -39,12 +39,12 @@ class Kind:
 
 
 def policy(intake: str) -> IntakePolicy:
-    """What an intake accepts that is to refuse all kinds."""
+    """Return the policy of an intake that refuses all kinds."""
     return IntakePolicy(topic=intake, targets=TARGETS, max_delay_ms=MAX_DELAY_MS)
 
 
 def make_targets(stage: Stage) -> None:
-    """The topics beside the stage's own target that kinds go to, and good messages too."""
+    """Create the further targets that some kinds need; good messages go to them, too."""
     name = stage.target.removesuffix(".out")
     stage.make_topic(f"{name}.small", 2, max_message_bytes=str(SMALL_MAX_BYTES))
     stage.make_topic(f"{name}.compact", 2, cleanup_policy="compact")
@@ -52,23 +52,23 @@ def make_targets(stage: Stage) -> None:
 
 
 def good_targets(stage: Stage) -> list[str]:
-    """Where good messages go; those of one key all to the same, where they take turns."""
+    """Return the targets of good messages, which take turns; all messages of a key have the same target."""
     name = stage.target.removesuffix(".out")
     return [stage.target, f"{name}.small", f"{name}.compact", f"{name}.both"]
 
 
 def good(target: str, number: int, due_ms: int) -> Message:
-    """A message that can be delivered; those of one key are numbered in order."""
+    """Make a message that can be delivered; those of one key are numbered in order."""
     return b"key-%02d" % (number % 20), b"%d" % number, request(target, due_ms)
 
 
 def request(target: str, due_ms: int, *others: tuple[str, bytes | None]) -> Headers:
-    """The headers of a request; the last travels on."""
+    """Return the headers of a request; the last one is delivered."""
     return [("tarry-target", target.encode()), ("tarry-deliver-at", b"%d" % due_ms), *others, ("trace", b"\x00\xff")]
 
 
 def by_headers(target: str) -> list[Kind]:
-    """What its headers alone condemn."""
+    """Kinds that are undeliverable because of their headers alone."""
 
     def kind(code: ErrorCode, *headers: tuple[str, bytes | None]) -> Kind:
         return Kind(code, lambda number, _due_ms: (b"bad-%d" % number, b"%d" % number, [*headers, ("trace", b"1")]))
@@ -96,7 +96,7 @@ def by_headers(target: str) -> list[Kind]:
 
 
 def by_target(target: str) -> list[Kind]:
-    """What the target's existence and its number of partitions condemn."""
+    """Kinds that are undeliverable because the target or its partition does not exist."""
     missing = target.removesuffix(".out") + ".missing"
 
     def no_such_topic(number: int, due_ms: int) -> Message:
@@ -109,7 +109,7 @@ def by_target(target: str) -> list[Kind]:
 
 
 def by_limits(target: str) -> list[Kind]:
-    """What only the settings of the target condemn; they need `make_targets`."""
+    """Kinds that are undeliverable because of the target's settings; they need `make_targets`."""
     name = target.removesuffix(".out")
 
     def too_large(number: int, due_ms: int) -> Message:

@@ -1,8 +1,8 @@
-"""A real PostgreSQL for the tests that need one, from Debian's package or any that stands in PATH.
+"""A real PostgreSQL for the tests that need one, from Debian's package or from PATH.
 
-PostgreSQL refuses to run as root: where the tests do, it runs as `postgres` or `nobody`, in a directory of its own
-under the system's temporary one, as the parents of pytest's are closed to others. Where there is none the tests fail;
-with ALLOW_SKIP=1 they are skipped.
+PostgreSQL refuses to run as root. If the tests run as root, it runs as `postgres` or `nobody`, in a new directory below
+the system's temporary directory, because other users cannot enter pytest's. If PostgreSQL is not installed, the tests
+fail; with ALLOW_SKIP=1 they are skipped.
 """
 
 import os
@@ -28,10 +28,10 @@ _DEBIAN: Final = "/usr/lib/postgresql"
 
 
 class Postgres:
-    """A server on 127.0.0.1, on data of its own. What it commits survives `kill`, not a power cut: it never syncs.
+    """A server on 127.0.0.1 with new data. It never syncs: commits survive `kill`, but not a power cut.
 
     Args:
-        programs: where `initdb` and `postgres` are.
+        programs: the directory of `initdb` and `postgres`.
     """
 
     def __init__(self, programs: Path) -> None:
@@ -45,7 +45,7 @@ class Postgres:
             shutil.chown(self._directory, self._user)
         self._port = free_port()
         self.conninfo = f"host=127.0.0.1 port={self._port} user=tarry dbname=postgres"
-        """For psycopg."""
+        """The connection string for psycopg."""
         options = ("-U", "tarry", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
         self._run("initdb", "-D", str(self._data), *options)
 
@@ -83,14 +83,14 @@ class Postgres:
         self._process = None
 
     def close(self) -> None:
-        """End it, whatever is connected, and remove its data."""
+        """End it even if clients are connected, and remove its data."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
             self._process.wait(30)
         shutil.rmtree(self._directory)
 
     def rows(self, query: str, *values: object) -> list[Any]:
-        """What a query gives; committed if it writes."""
+        """Run a query in a committed transaction; return its rows."""
         with psycopg.connect(self.conninfo, connect_timeout=5) as connection:
             cursor = connection.execute(query.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
@@ -117,7 +117,7 @@ class Postgres:
 
 @pytest.fixture
 def start_postgres() -> Iterator[Callable[[], Postgres]]:
-    """Starts servers, which are gone after the test."""
+    """Starts servers that end with the test."""
     found = programs()
     with ExitStack() as until_the_end:
 
@@ -131,7 +131,7 @@ def start_postgres() -> Iterator[Callable[[], Postgres]]:
 
 @pytest.fixture(scope="session")
 def shared_postgres() -> Iterator[Postgres]:
-    """A server that all tests share and none harms."""
+    """A server that all tests share; a test must not harm it."""
     server = Postgres(programs())
     try:
         yield server.start()
@@ -140,7 +140,7 @@ def shared_postgres() -> Iterator[Postgres]:
 
 
 def programs() -> Path:
-    """Where `initdb` and `postgres` are; the test that needs them ends without them."""
+    """Return the directory of `initdb` and `postgres`; fail or skip the test if they are missing."""
     found = [Path(path).resolve().parent for path in [shutil.which("initdb")] if path]
     found += sorted(Path(_DEBIAN).glob("*/bin"), reverse=True)
     whole = [each for each in found if all((each / name).exists() for name in ("initdb", "postgres"))]
@@ -150,7 +150,7 @@ def programs() -> Path:
 
 
 def _other_user() -> str | None:
-    """Whom to run as: None where the tests are not root's."""
+    """Return the user for PostgreSQL; None if the tests do not run as root."""
     if os.geteuid() != 0:
         return None
     users = {user.pw_name for user in pwd.getpwall()}
@@ -158,7 +158,7 @@ def _other_user() -> str | None:
 
 
 def _open_to_all() -> str:
-    """A directory that another user can get to."""
+    """Create a directory that another user can enter."""
     chosen = Path(tempfile.gettempdir()).resolve()
     is_open = all(each.stat().st_mode & stat.S_IXOTH for each in (chosen, *chosen.parents))
     return str(chosen) if is_open else "/tmp"  # noqa: S108 (a name of its own is made in it)

@@ -1,4 +1,4 @@
-"""`tarry serve` as a process, as users of the package test with it too."""
+"""`tarry serve` as a process: the same fixture that the package offers to its users."""
 
 from tarry.testing.serve import HAND_OVER_S, SERVE, Serve, ServeConfig
 

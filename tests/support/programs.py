@@ -1,4 +1,4 @@
-"""Programs that tests run as their users do, to the end."""
+"""Runs programs to their end, as users do."""
 
 import os
 import subprocess
@@ -12,19 +12,19 @@ WITHIN_S: Final = 300.0
 
 
 class Failed(Exception):  # noqa: N818 (what happened to the command)
-    """A command ended badly; the text is all that it said."""
+    """A command failed; the text is its output."""
 
 
 def run(*command: str, within_s: float = WITHIN_S, **environment: str) -> str:
-    """What a command that ended well wrote to stdout; it runs in the project's directory.
+    """Run a command in the project's directory; return its stdout.
 
     Args:
         command: a program and its arguments.
         within_s: how long it may take.
-        environment: variables beside those of the tests' own.
+        environment: variables in addition to the test's environment.
 
     Raises:
-        Failed: it did not end well.
+        Failed: its exit code is not 0.
     """
     done = subprocess.run(
         command,
@@ -42,12 +42,12 @@ def run(*command: str, within_s: float = WITHIN_S, **environment: str) -> str:
 
 
 class Said(NamedTuple):
-    """How a command ended.
+    """The result of a command.
 
     Args:
         code: its exit code.
-        out: what it wrote to stdout.
-        err: what it wrote to stderr.
+        out: its stdout.
+        err: its stderr.
     """
 
     code: int
@@ -56,13 +56,13 @@ class Said(NamedTuple):
 
 
 def tarry(*arguments: str, cwd: Path, within_s: float = 120.0, environment: Mapping[str, str] | None = None) -> Said:
-    """Run `tarry` to its end, however it ends.
+    """Run `tarry` to its end; it may fail.
 
     Args:
-        arguments: of the command.
-        cwd: where it runs, and finds a `tarry.toml` if there is one.
+        arguments: the command's arguments.
+        cwd: its working directory, where it may find a `tarry.toml`.
         within_s: how long it may take.
-        environment: variables beside those of the tests' own, without whatever would configure it.
+        environment: variables in addition to the test's environment, from which all TARRY_ variables are removed.
     """
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Which metrics and labels an expression of PromQL speaks of: as much of the language as our own expressions use."""
+"""Finds the metrics and labels in a PromQL expression. It covers the part of the language that our expressions use."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class Use:
 
     Attributes:
         metric: its name as Prometheus sees it, with `_total`, `_bucket`, `_sum` or `_count`.
-        labels: those that it is selected by, and those that an aggregation around it keeps.
+        labels: the labels in its selector, and those that an aggregation around it keeps.
     """
 
     metric: str
@@ -28,7 +28,7 @@ class Use:
 
 
 def uses(expression: str) -> list[Use]:
-    """Each metric of an expression with the labels that it must have, in their order."""
+    """Return each metric of an expression, with the labels that it must have."""
     if variable := _LABEL_VALUES.fullmatch(expression):
         return [Use(one.metric, one.labels | {variable[2]}) for one in uses(variable[1])]
     text = _RANGE.sub("", _STRING.sub("''", expression))
@@ -49,7 +49,7 @@ def uses(expression: str) -> list[Use]:
 
 
 def kept_labels(expression: str) -> frozenset[str] | None:
-    """The labels of an expression's result: those of its outermost aggregations; None where one has none."""
+    """Return the labels of an expression's result, by its outermost aggregations; None if one has no labels."""
     text = _RANGE.sub("", _STRING.sub("''", expression))
     aggregations = list(_aggregations(text))
     outermost = [one for one in aggregations if not any(o[0] < one[0] and one[1] < o[1] for o in aggregations)]

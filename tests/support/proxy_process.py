@@ -1,7 +1,7 @@
-"""The proxy in a process of its own.
+"""The proxy in a separate process.
 
-It shares an interpreter's lock with nobody there: beside a load and its checker it would move so little that members
-of a group miss their heartbeats, and what a test breaks would be the test.
+There it has an interpreter lock for itself. In a process with a load and its checker, the proxy would be so slow that
+group members miss their heartbeats, and the test would break itself.
 """
 
 import multiprocessing
@@ -15,10 +15,10 @@ _ENDS_WITHIN_S = 10.0
 
 
 class ProxyProcess:
-    """What `KafkaProxy` is, done by another process; that ends with this one, however it ends.
+    """A `KafkaProxy` in another process, which always ends with this one.
 
     Args:
-        broker_port: where the listener is, on the loopback address.
+        broker_port: the port of the broker's listener on the loopback address.
     """
 
     def __init__(self, broker_port: int) -> None:
@@ -35,15 +35,15 @@ class ProxyProcess:
         return int(self._ask("struck"))
 
     def plan(self, fault: Fault, api_key: int | None = PRODUCE, times: int = 1) -> None:
-        """Have a fault happen to the next requests of a kind."""
+        """Plan a fault for the next requests of a kind."""
         self._ask("plan", fault, api_key, times)
 
     def delay(self, seconds: float) -> None:
-        """Hold every frame that comes from now on for so long, in each direction; 0 ends that."""
+        """Delay every frame from now on by this time, in each direction; 0 ends it."""
         self._ask("delay", seconds)
 
     def stall(self) -> None:
-        """Move no byte until `resume`."""
+        """Forward nothing until `resume`."""
         self._ask("stall")
 
     def resume(self) -> None:
@@ -55,7 +55,7 @@ class ProxyProcess:
         self._ask("cut")
 
     def half_close(self, towards: Side = Side.CLIENT) -> None:
-        """Tell one side of each connection that nothing more comes."""
+        """Close one direction of each connection."""
         self._ask("half_close", towards)
 
     def __enter__(self) -> Self:
@@ -77,7 +77,7 @@ class ProxyProcess:
 
 
 def _serve(line: Connection, broker_port: int) -> None:
-    """Do what is asked until nobody asks any more."""
+    """Serve calls until the other process closes the pipe."""
     with KafkaProxy(broker_port) as proxy:
         while True:
             try:

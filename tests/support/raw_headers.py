@@ -1,6 +1,6 @@
-"""Produces records as a client in C may: the name of a header is any bytes.
+"""Produces records as a C client can: with header names of any bytes.
 
-Python's clients and Java's write names as UTF-8. librdkafka takes what it is given, and so do the brokers.
+Clients in Python and Java write names as UTF-8. librdkafka and the brokers accept any bytes.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ def produce_raw(
     partition: int = -1,
     times: int = 1,
 ) -> None:
-    """Write a record so many times, and wait until the broker has it."""
+    """Write a record a number of times, and wait for the acknowledgements."""
     library = _library()
     told = ctypes.create_string_buffer(512)
     conf = ctypes.c_void_p(library.rd_kafka_conf_new())
@@ -51,7 +51,7 @@ def produce_raw(
 
 
 def as_text(name: bytes) -> str | bytes:
-    """A name as the simulated broker takes it: text where it is UTF-8."""
+    """Return a name in the form that the simulated broker takes: text if it is UTF-8."""
     try:
         return name.decode()
     except UnicodeDecodeError:

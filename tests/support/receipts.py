@@ -1,4 +1,4 @@
-"""Intakes that nobody serves, and what stands in them at the place that a receipt names."""
+"""Intakes that no service serves, and their records at the offsets that receipts name."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from tarry.core.request.request import Request
 from tests.support.brokers import wait_until
 
 PARTITIONS = 3
-"""As many as `make_topic` makes."""
+"""The number of partitions of topics from `make_topic`."""
 
 
 def make_topic(bootstrap: str, name: str, **config: str) -> str:
-    """Make a topic, with settings whose names have `_` for dots, and wait until it is known."""
+    """Create a topic and wait until the broker knows it; names of settings have `_` for dots."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin.create_topics([NewTopic(name, PARTITIONS, 1, config=settings)])[name].result(30)
@@ -26,7 +26,7 @@ def make_topic(bootstrap: str, name: str, **config: str) -> str:
 
 
 def consume(bootstrap: str, starts: list[TopicPartition], count: int) -> "list[Message[Any, Any]]":
-    """At least so many records from there on."""
+    """Read at least a number of records from an offset on."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "auto.offset.reset": "error"})
     found: list[Message[Any, Any]] = []
 
@@ -44,12 +44,12 @@ def consume(bootstrap: str, starts: list[TopicPartition], count: int) -> "list[M
 
 
 def record_of(bootstrap: str, receipt: Receipt) -> "Message[Any, Any]":
-    """The intake record that a receipt speaks of."""
+    """Return the intake record that a receipt names."""
     return consume(bootstrap, [TopicPartition(receipt.handle.topic, receipt.handle.partition, receipt.offset)], 1)[0]
 
 
 def request_of(bootstrap: str, receipt: Receipt, tick_ms: int = 1) -> Request:
-    """The record of a receipt, as the service reads it."""
+    """Return the request that the service reads from a receipt's record."""
     record = record_of(bootstrap, receipt)
     reader = RequestReader(IntakePolicy(receipt.handle.topic, tick_ms=tick_ms))
     headers: Any = record.headers()

@@ -1,6 +1,6 @@
-"""Consumers with ordered retry, as processes; and the messages that they fail at.
+"""Consumers with ordered retry, as processes, and messages at which their handlers fail.
 
-A value says how often its handler is to fail, so that it does not matter which process handles it when.
+A message's value says how often its handler fails, so it does not matter which process handles it.
 """
 
 import json
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RetryConfig:
-    """What a consumer is made with."""
+    """The configuration of a consumer."""
 
     bootstrap: str
     topic: str
     group: str
     intake: str
     out: str
-    """Where its handler sends what it has done."""
+    """The topic to which its handler sends a record for each handled message."""
     order: str = "key"
     group_protocol: str = "classic"
     first_ms: int = 200
@@ -43,35 +43,35 @@ class RetryConfig:
     missing_after_ms: int = 60_000
     max_key_queue: int = 10_000
     attempts: int | None = None
-    """None: no limit; otherwise the key stops behind it."""
+    """The most attempts; then the key stops. None: no limit."""
     mended: str = ""
-    """A path: once something is there, no handler fails."""
+    """A path: once it exists, no handler fails."""
     options: dict[str, str] = field(default_factory=dict)
-    """librdkafka's properties."""
+    """librdkafka properties."""
 
 
 class Task(NamedTuple):
     """A message's value."""
 
     number: int
-    """Of its key, from 0."""
+    """The message's number within its key, from 0."""
     failures: int
-    """How often its handler fails first."""
+    """How often its handler fails before it succeeds."""
     sent_ms: int
 
     def value(self) -> bytes:
-        """As bytes."""
+        """The task as a message's value."""
         return b"%d:%d:%d" % self
 
     @classmethod
     def of(cls, value: bytes | None) -> "Task":
-        """Read back what `value` has written."""
+        """Parse a message's value."""
         number, failures, sent_ms = (value or b"").split(b":")
         return cls(int(number), int(failures), int(sent_ms))
 
 
 class TooSoonError(Exception):
-    """What the handler fails with."""
+    """The error that the handler raises."""
 
 
 def _tell(event: str, **fields: object) -> None:
@@ -109,7 +109,7 @@ def consumer(config: RetryConfig) -> RetryingConsumer:
 
 
 class Consuming:
-    """A process with a consumer, through all its lives."""
+    """A process with a consumer, over all its restarts."""
 
     def __init__(self, config: RetryConfig, directory: Path, name: str) -> None:
         self._config = config
@@ -117,7 +117,7 @@ class Consuming:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> "Consuming":
-        """Start it, and do not wait for it."""
+        """Start it without waiting for it."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.retrying", json.dumps(asdict(self._config))],
@@ -134,11 +134,11 @@ class Consuming:
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """SIGTERM; how it ended."""
+        """Send SIGTERM; return its exit code."""
         return self._end(signal.SIGTERM)
 
     def events(self, name: str) -> int:
-        """How often it has said so, in all its lives."""
+        """Return how often it has logged this event, over all its restarts."""
         return self._log.read_text(encoding="utf-8").count(f'"event": "{name}"')
 
     def tail(self) -> str:
@@ -155,7 +155,7 @@ class Consuming:
 
 @contextmanager
 def consuming(config: RetryConfig, directory: Path, count: int) -> Iterator[list[Consuming]]:
-    """So many processes of one group, which are gone in the end."""
+    """Processes of one group, which end with the context."""
     with ExitStack() as until_the_end:
         processes = [Consuming(config, directory, f"{config.group}-{number}") for number in range(count)]
         for process in processes:
@@ -165,7 +165,7 @@ def consuming(config: RetryConfig, directory: Path, count: int) -> Iterator[list
 
 
 def drawn(keys: int, messages: int, failing: float, choose: random.Random) -> list[tuple[bytes, int]]:
-    """Keys, and how often the handler fails: one to four times at a share of all, which are of every other key."""
+    """Draw keys and numbers of failures. A share of the messages of every other key fails one to four times."""
 
     def one() -> tuple[bytes, int]:
         key = choose.randrange(keys)
@@ -182,9 +182,9 @@ def send(
 
     Args:
         bootstrap: the broker.
-        topic: where to.
+        topic: the topic.
         wanted: their keys, and how often the handler fails.
-        per_s: messages a second.
+        per_s: messages per second.
     """
     sent: dict[bytes, list[Task]] = {}
     producer = Producer(
@@ -207,7 +207,7 @@ def send(
 
 
 class Done(NamedTuple):
-    """What a handler has sent."""
+    """A record that a handler has sent."""
 
     key: bytes
     task: Task
@@ -217,15 +217,15 @@ class Done(NamedTuple):
 
 
 def all_done(bootstrap: str, topic: str) -> list[Done]:
-    """What handlers have sent, read committed, up to the end that it has now."""
+    """Return the records that handlers have sent, read_committed, up to the topic's present end."""
     return [_done(record) for record in read_topic(bootstrap, topic)]
 
 
 def wait_done(bootstrap: str, topic: str, messages: int, deadline_s: float) -> list[Done]:
-    """Wait until handlers have sent so many, and return what they have by then.
+    """Wait until handlers have sent a number of records; return all records by then.
 
     Raises:
-        AssertionError: it takes longer.
+        AssertionError: it takes too long.
     """
     reader = Consumer(
         {
@@ -256,7 +256,7 @@ def _done(record: "Message[Any, Any]") -> Done:
 
 
 def in_order_and_once(sent: dict[bytes, list[Task]], done: Sequence[Done]) -> None:
-    """Hold what was done against what was sent.
+    """Compare the handled messages with those that were sent.
 
     Raises:
         AssertionError: a message was done twice, or not, or out of its key's order.

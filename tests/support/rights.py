@@ -1,4 +1,4 @@
-"""Rights on topics, given and taken on a broker of the test's own where everybody may do everything at first."""
+"""Grants and removes rights on topics, on a test's own broker where at first everybody may do everything."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _ANYBODY: Final = (ResourcePatternType.LITERAL, "User:ANONYMOUS", "*")
 
 
 def deny(admin: AdminClient, topic: str, operation: AclOperation) -> None:
-    """Take one right on a topic away."""
+    """Remove a right on a topic."""
     bindings = [
         AclBinding(ResourceType.TOPIC, topic, *_ANYBODY, AclOperation.ALL, AclPermissionType.ALLOW),
         AclBinding(ResourceType.TOPIC, topic, *_ANYBODY, operation, AclPermissionType.DENY),
@@ -26,7 +26,7 @@ def deny(admin: AdminClient, topic: str, operation: AclOperation) -> None:
 
 
 def allow(admin: AdminClient, topic: str, operation: AclOperation) -> None:
-    """Give it back."""
+    """Grant the right again."""
     denial = AclBindingFilter(ResourceType.TOPIC, topic, *_ANYBODY, operation, AclPermissionType.DENY)
     for future in admin.delete_acls([denial]).values():
         future.result(timeout=30)

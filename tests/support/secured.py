@@ -1,7 +1,6 @@
-"""A real broker with TLS, SCRAM and ACLs, where the tests themselves go in by the plain listener and may do everything.
+"""A real broker with TLS, SCRAM and ACLs. The tests themselves use its plain listener, and may do everything.
 
-Who comes by the secured listener is a user, and may do what was granted and nothing else. The certificates are made
-here, and are those of nobody else.
+A client of the secured listener is a user with exactly the rights that were granted. The certificates are created here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,19 +20,19 @@ from tests.support.grants import Grant, give
 
 MECHANISM: Final = "SCRAM-SHA-512"
 DOORS: Final = pytest.StashKey[dict[str, "SecuredBroker"]]()
-"""With `--secured`: the brokers of this run, by the address of their plain listeners."""
+"""With `--secured`: the brokers of this run, by the addresses of their plain listeners."""
 
 _PROTOCOLS: Final = "listener.security.protocol.map"
 _ADDED: Final = ("listeners", "advertised.listeners", _PROTOCOLS)
 _WITHIN_S: Final = 30
 NAMES: Final = {"<intake>": ["rights"], "<level>": ["1"], "<target>": ["bills"], "<group>": ["tarry"]}
-"""What stands in the guide's tables of rights for the service of `config_of`."""
+"""The names for the placeholders in the guide's tables of rights, for the service of `config_of`."""
 
 PASSWORD: Final = "a \"hard\" word; to 'quote': Paßwört"  # noqa: S105 (of a broker that lives for one test)
 
 
 def config_of(broker: "SecuredBroker", user: "User", **settings: Any) -> ServeConfig:
-    """A user's configuration, of an intake with one level and one target."""
+    """Return a user's configuration for an intake with one level and one target."""
     intake: dict[str, Any] = {
         "intake_settings": {"max_delay": "3s", "targets": ["bills"]},
         "overflow": {"from": "2s", "width": "2s"},
@@ -42,33 +41,33 @@ def config_of(broker: "SecuredBroker", user: "User", **settings: Any) -> ServeCo
 
 
 class Authority:
-    """Who vouches for the broker.
+    """The certificate authority of the broker.
 
     Args:
-        directory: for the certificates, in files.
-        name: of the host that the broker's certificate is for.
+        directory: for the certificate files.
+        name: the host name in the broker's certificate.
     """
 
     def __init__(self, directory: Path, name: str = HOST) -> None:
         authority = trustme.CA()
         broker = authority.issue_cert(name)
         self.certificate = directory / "authority.pem"
-        """What a client has to know."""
+        """The file of the CA certificate, for clients."""
         authority.cert_pem.write_to_path(self.certificate)
         self.keystore = directory / "broker.pem"
-        """The broker's key and certificate, as Kafka reads them."""
+        """The file of the broker's key and certificate, in the form that Kafka reads."""
         key = load_pem_private_key(broker.private_key_pem.bytes(), None)
         parts = [key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())]
         self.keystore.write_bytes(b"".join(parts + [part.bytes() for part in broker.cert_chain_pems]))
 
 
 class User(NamedTuple):
-    """One who may come in.
+    """A user of the broker.
 
     Args:
-        name: Kafka's principal is `User:` and this.
-        password: of it.
-        authority: who vouches for the broker.
+        name: the name; Kafka's principal is `User:` and this.
+        password: the password.
+        authority: the broker's certificate authority.
     """
 
     name: str
@@ -77,7 +76,7 @@ class User(NamedTuple):
 
     @property
     def options(self) -> dict[str, str]:
-        """Properties of librdkafka."""
+        """The user's librdkafka properties."""
         return {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": MECHANISM,
@@ -88,7 +87,7 @@ class User(NamedTuple):
 
     @property
     def options_in_the_clear(self) -> dict[str, str]:
-        """The same without TLS: for a proxy that has to read what it harms."""
+        """The same without TLS, for a proxy that must read the requests."""
         tls = {"security.protocol", "ssl.ca.location"}
         kept = {name: value for name, value in self.options.items() if name not in tls}
         return kept | {"security.protocol": "SASL_PLAINTEXT"}
@@ -100,9 +99,9 @@ class SecuredBroker:
     Args:
         start: starts an embedded broker, given its properties.
         directory: for the certificates.
-        properties: more of the broker's; who comes by a listener among them has to say who they are as well, though
-            without TLS, or a proxy could not read what it is to harm.
-        name: of the host that its certificate is for.
+        properties: further broker properties; clients of a listener among them must authenticate as well, but without
+            TLS, because a proxy must be able to read the requests.
+        name: the host name in its certificate.
     """
 
     def __init__(
@@ -115,12 +114,12 @@ class SecuredBroker:
     ) -> None:
         self.authority = Authority(directory, name)
         self.address = f"{HOST}:{free_port()}"
-        """Of the secured listener."""
+        """The address of the secured listener."""
         self.broker = start(properties=self._properties(properties or {}), **arguments)
         self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0})
 
     def user(self, name: str, grants: Iterable[Grant] = (), password: str = PASSWORD) -> User:
-        """One more, who may do what is granted."""
+        """Create a user with grants."""
         upsertion = UserScramCredentialUpsertion(
             name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), password.encode()
         )
@@ -130,7 +129,7 @@ class SecuredBroker:
         return User(name, password, self.authority.certificate)
 
     def grant(self, name: str, grants: Iterable[Grant]) -> None:
-        """Allow a user more, whoever vouches for them."""
+        """Grant further rights to a user, however the user authenticates."""
         give(self.admin, name, grants)
 
     def _properties(self, more: Mapping[str, str]) -> dict[str, str]:
@@ -142,7 +141,7 @@ class SecuredBroker:
             "listener.name.secured.ssl.keystore.location": str(self.authority.keystore),
             "sasl.enabled.mechanisms": MECHANISM,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            # The tests, and the broker itself, which come by the plain listeners.
+            # The tests and the broker itself use the plain listeners.
             "super.users": "User:ANONYMOUS",
         }
         protocols = more.get(_PROTOCOLS, "").replace(":PLAINTEXT", ":SASL_PLAINTEXT")

@@ -1,7 +1,7 @@
-"""Which tests `make test` runs, in which order, and which of them share a process.
+"""Decides which tests `make test` runs, in which order, and which of them share a process.
 
-The marker `exhaustive` is for a further case of what the suite shows by another; `some_of` leaves the choice to the
-seed.
+The marker `exhaustive` is for a further case of a behaviour that another test of the suite covers. With `some_of` the
+seed chooses the cases.
 """
 
 import random
@@ -13,7 +13,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 TIERS: Final = ("pipelines", "e2e", "contracts", "integration", "simulation", "model", "unit")
-"""What takes longest comes first, so that all processes end at about the same time."""
+"""The tiers in the order of their run times, the longest first, so that all processes end at about the same time."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before markers are looked at
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _choose(items: Iterable[pytest.Item], seed: int) -> None:
-    """Mark as exhaustive what `some_of` leaves out in this run."""
+    """Mark the cases that `some_of` leaves out in this run as exhaustive."""
     alternatives: dict[tuple[str, str, str, int], dict[int, list[pytest.Item]]] = {}
     for item in items:
         for mark in item.iter_markers("some_of"):
@@ -44,7 +44,7 @@ def _choose(items: Iterable[pytest.Item], seed: int) -> None:
 
 
 class _Together(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
-    """Keeps in one process what shares a costly fixture: a file its broker, half of the pipelines a Spark session."""
+    """Keeps tests with a shared, costly fixture in one process: a file's broker, or the Spark session of pipelines."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(nodeid.partition("::")[0])
@@ -59,5 +59,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Together | 
 
 
 def _tier(item: pytest.Item) -> str:
-    """The folder below `tests`, or nothing for a file that is in none."""
+    """Return the folder below `tests`; empty for a file that is in none."""
     return "/".join(Path(item.location[0]).parts[1:-1][:1])

@@ -1,9 +1,9 @@
-"""Sinks as processes, which may stop themselves at a step of a transaction; their messages; and what must be written.
+"""Sinks as processes that may stop themselves at a step of a transaction, their messages, and the expected rows.
 
-ids         the ids are remembered, the application has written nothing
-rows        the application's rows are written, the offsets are not
-offsets     all is written, nothing is committed
-committed   it is committed, and the process does not know it
+ids         the ids are stored, and the application has written nothing
+rows        the application's rows are written, but not the offsets
+offsets     everything is written, and nothing is committed
+committed   the transaction is committed, but the process does not know it
 """
 
 import json
@@ -35,7 +35,7 @@ MAKE_ROWS: Final = "CREATE TABLE IF NOT EXISTS rows (sink text, source text, id 
 
 @dataclass(frozen=True, slots=True)
 class SinkConfig:
-    """What a sink is made with, and where it stops itself."""
+    """The configuration of a sink, and the step at which it stops itself."""
 
     bootstrap: str
     topic: str
@@ -49,7 +49,7 @@ class SinkConfig:
 
 
 def write_rows(group: str, cursor: "Cursor[Any]", messages: Sequence[DeliveredMessage]) -> None:
-    """The application's part: a row for each message, which nothing in the database keeps from being there twice."""
+    """The application's function: inserts a row for each message; no constraint prevents duplicates."""
     rows = [(group, f"{one.topic}/{one.partition}/{one.offset}", one.id, one.value) for one in messages]
     cursor.executemany("INSERT INTO rows VALUES (%s, %s, %s, %s)", rows)
 
@@ -84,22 +84,22 @@ class Sinking:
             )
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send it a signal; how it ended. SIGTERM ends it in order."""
+        """Send a signal and wait; return the exit code. SIGTERM lets the sink finish its batch."""
         self.process.send_signal(number)
         return self.process.wait(60)
 
     def says(self, event: str) -> bool:
-        """Whether it has said so."""
+        """Whether its output contains a text."""
         return f'"event": "{event}"' in self.tail()
 
     def tail(self) -> str:
-        """What it has said."""
+        """Its last output."""
         return self._log.read_text(encoding="utf-8")
 
 
 @contextmanager
 def sinking(config: SinkConfig, directory: Path) -> Iterator[Sinking]:
-    """A process that is gone in the end."""
+    """A process with a sink, which ends with the context."""
     one = Sinking(config, directory / f"sink-{uuid.uuid4().hex[:8]}.log")
     try:
         yield one
@@ -109,7 +109,7 @@ def sinking(config: SinkConfig, directory: Path) -> Iterator[Sinking]:
 
 
 def send(bootstrap: str, topic: str, count: int, again: int = 0) -> dict[str, bytes]:
-    """Send messages, and `again` of them a second time, to whatever partition; values by id."""
+    """Send messages, `again` of them a second time to a random partition; return the values by id."""
     messages = {str(uuid.uuid4()): b"%d" % number for number in range(count)}
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     for id_, value in [*messages.items(), *list(messages.items())[:again]]:
@@ -120,7 +120,7 @@ def send(bootstrap: str, topic: str, count: int, again: int = 0) -> dict[str, by
 
 
 def main() -> None:
-    """Sink until SIGTERM, or until the step."""
+    """Run a sink until SIGTERM, or until the step."""
     config = SinkConfig(**json.loads(sys.argv[1]))
 
     def tell(event: str, **fields: object) -> None:

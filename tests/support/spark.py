@@ -1,30 +1,22 @@
-"""One Spark session for the tests of the pipeline, and records to read with it."""
+"""One Spark session for the tests of the pipelines, and the topics of a broker as tables."""
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tarry.kafka.settings import Cluster
 from tarry.pipelines.session import session
-from tarry.pipelines.topics import Topics
+from tarry.pipelines.topics import TopicTables
 from tarry.progress_output import tell
 
-
-class Sent(NamedTuple):
-    """A record to write with a plain producer."""
-
-    partition: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]] = ()
-
-
 SETTINGS: Final = {
-    "spark.driver.memory": "1g",
-    # Short jobs: Java's second compiler would take half of the processor time, for nothing.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.memory": "3g",
+    # Jobs are short, and Java's second compiler would take half of the processor time. The first compiler alone gets
+    # a code cache of 48 MB, which is too small for Spark: Java would throw code away and compile it again.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
+    " -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
@@ -35,12 +27,12 @@ OPTIONS: Final = tuple(word for name, value in SETTINGS.items() for word in ("--
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session on this machine, made once: a second in one process would be the same."""
+    """A local Spark session, created once: one process can have only one."""
     with session("tests", "local[2]", SETTINGS, tell) as started:
         yield started
 
 
 @pytest.fixture
-def topics(spark: SparkSession, bootstrap: str) -> Iterator[Topics]:
-    with Topics(spark, Cluster(bootstrap)) as opened:
+def topics(spark: SparkSession, bootstrap: str) -> Iterator[TopicTables]:
+    with TopicTables(spark, Cluster(bootstrap)) as opened:
         yield opened

@@ -14,18 +14,18 @@ from tests.support.spark import OPTIONS
 
 
 class SparkJob:
-    """One run of a job; its output goes to files; a context manager, behind which it is gone.
+    """One run of a job, whose output goes to files; a context manager that ends it.
 
     Args:
-        directory: where it runs, and its output goes.
-        *arguments: those of `tarry spark`.
-        settings: options that set Spark up.
+        directory: its working directory, also for its output.
+        *arguments: the arguments of `tarry spark`.
+        settings: options for Spark.
     """
 
     def __init__(self, directory: Path, *arguments: str, settings: Sequence[str] = OPTIONS) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
-        # TARRY_ variables of whoever runs the tests would win over the file.
+        # TARRY_ variables of the environment would override the file.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
         with (directory / "stdout").open("wb") as out, (directory / "stderr").open("wb") as errors:
             self._process = subprocess.Popen(
@@ -53,7 +53,7 @@ class SparkJob:
         return (self._directory / "stderr").read_text(encoding="utf-8")
 
     def kill_when(self, condition: Callable[[], bool], what: str, within_s: float = 180.0) -> None:
-        """kill -9, of Python and of its Java, as soon as something holds."""
+        """Kill the job and its Java process with kill -9 as soon as a condition holds."""
         ends = time.monotonic() + within_s
         while not condition():
             assert self._process.poll() is None, f"ended with {self._process.returncode}, before {what}: {self.errors}"
@@ -63,17 +63,17 @@ class SparkJob:
         self._process.wait()
 
     def interrupt(self) -> int:
-        """Ctrl-C as a terminal sends it, to Python and to its Java alike; the exit code."""
+        """Send SIGINT to Python and its Java process, as a terminal does for Ctrl-C; return the exit code."""
         os.killpg(self._process.pid, signal.SIGINT)
         return self.ended(60)
 
     def terminate(self) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM; return the exit code."""
         self._process.send_signal(signal.SIGTERM)
         return self.ended(60)
 
     def wait_until(self, condition: Callable[[], bool], what: str, within_s: float = 180.0) -> None:
-        """Wait until something holds, while it runs."""
+        """Wait until a condition holds while the job runs."""
 
         def holds() -> bool:
             assert self._process.poll() is None, f"ended with {self._process.returncode}, before {what}: {self.errors}"
@@ -82,19 +82,19 @@ class SparkJob:
         wait_until(holds, what, within_s)
 
     def ended(self, within_s: float = 180.0) -> int:
-        """Its exit code, waited for."""
+        """Wait for its end; return the exit code."""
         try:
             return self._process.wait(within_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still runs after {within_s:g} s: {self.errors}") from None
 
     def finished(self, within_s: float = 180.0) -> str:
-        """What it wrote, once it has ended without an error."""
+        """Wait for its end without an error; return its output."""
         assert self.ended(within_s) == 0, self.errors
         return self.output
 
     def close(self) -> None:
-        """Make sure that it is gone."""
+        """End the process if it still runs."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

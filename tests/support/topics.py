@@ -1,4 +1,4 @@
-"""Reads a topic from beginning to end, for results and dead letters: few records, all headers as they are."""
+"""Reads a topic from beginning to end, such as results and dead letters: few records, with all their headers."""
 
 from typing import Any, Final
 
@@ -8,16 +8,16 @@ _QUIET_S: Final = 30.0
 
 
 def read_topic(bootstrap: str, topic: str, *, decided: bool = False) -> "list[Message[Any, Any]]":
-    """Every record up to the stable end that a read_committed reader gets, partition by partition.
+    """Return all records that a read_committed reader gets up to the last stable offset, partition by partition.
 
     Args:
         bootstrap: the broker.
-        topic: which.
-        decided: read all that is there by now, also what no marker stands behind yet: a commit is answered before its
-            markers are written. Not while a transaction is open.
+        topic: the topic.
+        decided: read up to the high watermark instead, because a commit may be answered before its markers are written.
+            Not while a transaction is open.
 
     Raises:
-        AssertionError: the broker does not get to the end within half a minute without a record.
+        AssertionError: no record came for half a minute, and the end is not reached.
     """
     consumer = Consumer(
         {
@@ -53,12 +53,12 @@ def read_topic(bootstrap: str, topic: str, *, decided: bool = False) -> "list[Me
 
 
 def ends_of(bootstrap: str, topic: str, *, committed: bool) -> dict[int, int]:
-    """Where the partitions of a topic end.
+    """Return the ends of a topic's partitions.
 
     Args:
         bootstrap: the broker.
-        topic: which.
-        committed: their last stable offsets, and not what open transactions have written as well.
+        topic: the topic.
+        committed: whether to return the last stable offsets instead of the high watermarks.
     """
     isolation = "read_committed" if committed else "read_uncommitted"
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests.topics", "isolation.level": isolation})

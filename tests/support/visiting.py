@@ -1,7 +1,7 @@
-"""`python -m tests.support.visiting`: simulated worlds, one after the other, by the `tarry` in the current directory.
+"""`python -m tests.support.visiting`: run simulated worlds, with the `tarry` of the working directory.
 
-A line of JSON each: what is wrong in it. So a copy of the service with a planted bug can be tried in a process of its
-own. The seeds come by the command line, the kinds of disturbance too.
+It prints one line of JSON for each world: its faults. So a copy of the service with a planted bug can be tried in a
+separate process. The command line gives the seeds, and the kinds of disturbance or the name of a course.
 """
 
 import json
@@ -9,37 +9,39 @@ import signal
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Never
 
 import tarry
+from tarry.testing.simulation import Report
 from tarry.testing.simulation.scenarios import ALL_KINDS, by_chance
+from tests.support.courses import COURSES
 
 AN_ERROR = "an error"
-"""Beside the faults that the judge has names for: the service's own code noticed it, by an exception."""
+"""A further kind of fault, beside the judge's: the service's own code raised an exception."""
 
 
 class TooLong(BaseException):
     """A world takes too long: raised through the service's own code, which must not catch it."""
 
 
-def faults_of(seed: int, kinds: frozenset[str]) -> dict[str, list[str]]:
-    """What is wrong in a world, by kind."""
+def faults_of(run: Callable[[int], Report], seed: int) -> dict[str, list[str]]:
+    """Return the faults of a world, by kind."""
     try:
-        return dict(by_chance(seed, kinds=kinds).report.faults)
+        return dict(run(seed).faults)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
         return {AN_ERROR: [f"{type(error).__name__}: {error}"]}
 
 
-def main(seeds: Iterable[int], kinds: frozenset[str], within_s: float) -> None:
-    """Try worlds; those that take longer than so much of the processor's time are left out, if that is not 0."""
+def main(seeds: Iterable[int], run: Callable[[int], Report], within_s: float) -> None:
+    """Run worlds; leave out those that take more CPU time than a limit, if the limit is not 0."""
     signal.signal(signal.SIGVTALRM, _interrupt)
     for seed in seeds:
         began_s = time.process_time()
         signal.setitimer(signal.ITIMER_VIRTUAL, within_s)
         try:
-            faults = faults_of(seed, kinds)
+            faults = faults_of(run, seed)
         except TooLong:
             continue
         finally:
@@ -56,6 +58,7 @@ def _interrupt(_number: int, _frame: object) -> Never:
 if __name__ == "__main__":
     parser = ArgumentParser()
     parser.add_argument("--kind", action="append", default=[])
+    parser.add_argument("--course", choices=COURSES)
     parser.add_argument("--range", nargs=3, type=int, metavar=("FIRST", "END", "STEP"))
     parser.add_argument("--within-s", type=float, default=0)
     parser.add_argument("seeds", nargs="*", type=int)
@@ -63,4 +66,8 @@ if __name__ == "__main__":
     if not Path(tarry.__file__).is_relative_to(Path.cwd()):
         sys.exit(f"this would try {tarry.__file__}")
     tried = range(*options.range) if options.range else options.seeds
-    main(tried, frozenset(options.kind) or ALL_KINDS, options.within_s)
+    drawn = frozenset(options.kind) or ALL_KINDS
+    if options.course is None:
+        main(tried, lambda seed: by_chance(seed, kinds=drawn).report, options.within_s)
+    else:
+        main(tried, lambda seed: COURSES[options.course](seed).settle(), options.within_s)

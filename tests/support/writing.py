@@ -1,8 +1,8 @@
-"""An exclusive writer whose source can resume, as a process that dies at an exact step of its transactions.
+"""An exclusive writer with a resumable source, as a process that kills itself at an exact step of its transactions.
 
-`python -m tests.support.writing BOOTSTRAP TOPIC COUNT [STEP TIMES]` writes the positions from where the topic's last
-record says up to COUNT, in batches of various sizes, and ends with 0. With STEP (of `tests.support.dying`) it kills
-itself at that step of the TIMES-th transaction that gets so far.
+`python -m tests.support.writing BOOTSTRAP TOPIC COUNT [STEP TIMES]` writes the positions from that of the topic's last
+record up to COUNT, in batches of various sizes, and exits with 0. With STEP (of `tests.support.dying`) it kills itself
+in the TIMES-th transaction that reaches this step.
 """
 
 import argparse
@@ -24,14 +24,14 @@ SIZES = (1, 7, 40, 3, 120)
 
 
 def record(position: int) -> SourceRecord:
-    """What the source has at a position."""
+    """Return the source's record at a position."""
     return SourceRecord(str(position), b"row %d" % position, b"key-%d" % (position % 5))
 
 
 def run(
     bootstrap: str, topic: str, count: int, step: Step | None = None, times: int = 0, within_s: float = 60.0
 ) -> int:
-    """Let a process write; how it ended."""
+    """Run a writing process; return its exit code."""
     command = [sys.executable, "-m", "tests.support.writing", bootstrap, topic, str(count)]
     command += [step, str(times)] if step else []
     return subprocess.run(command, cwd=Path(__file__).parents[2], timeout=within_s, check=False).returncode

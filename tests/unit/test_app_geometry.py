@@ -29,7 +29,7 @@ def test_a_fixed_delay_counts_as_the_longest_one() -> None:
     assert geometry(delay="5m", target="out").levels == 1
 
 
-def test_what_memory_holds_by_itself_needs_no_levels() -> None:
+def test_an_intake_that_memory_can_hold_needs_no_levels() -> None:
     assert geometry({"from": "1h"}, max_delay="1h").levels == 0
 
 

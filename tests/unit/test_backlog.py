@@ -1,4 +1,4 @@
-"""What waits, as offsets and a checkpoint tell."""
+"""Waiting messages, counted from offsets and a checkpoint."""
 
 from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, EmptyingSlot, Geometry
 from tarry.core.progress.source import Source
@@ -37,7 +37,7 @@ def test_a_closed_bucket_and_the_next_turn_of_its_slot_are_two_stretches() -> No
     assert found.journal_begin == 3
 
 
-def test_what_is_to_be_emptied_waits_no_longer() -> None:
+def test_records_that_are_to_be_deleted_do_not_count_as_waiting() -> None:
     found = backlog(
         {Source(1, 1): (2, 20), Source(1, 2): (0, 4)}, emptying=(EmptyingSlot(1, 1, 12), EmptyingSlot(1, 2, 4))
     )
@@ -49,7 +49,7 @@ def test_a_message_can_lie_in_one_bucket_a_level_and_comes_down_from_the_highest
     assert backlog({}).buckets_of(47) == [Bucket(2, 40), Bucket(1, 40)]
 
 
-def test_what_lies_beyond_all_levels_is_in_the_farthest_bucket() -> None:
+def test_a_message_beyond_all_levels_is_in_the_farthest_bucket() -> None:
     assert backlog({}).buckets_of(905) == [Bucket(2, 120), Bucket(2, 900), Bucket(1, 900)]
 
 

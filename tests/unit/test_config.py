@@ -270,7 +270,7 @@ def test_options_of_the_classic_protocol_are_refused_with_the_other(tmp_path: Pa
         ("[http]\nport = 65536", "http.port: should be less than or equal to 65535"),
     ],
 )
-def test_what_is_wrong_is_one_line_that_names_the_field(tmp_path: Path, text: str, says: str) -> None:
+def test_a_bad_value_is_one_line_that_names_the_field(tmp_path: Path, text: str, says: str) -> None:
     assert _refusal(tmp_path, text).startswith(says)
 
 

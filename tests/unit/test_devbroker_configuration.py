@@ -7,7 +7,7 @@ import pytest
 
 from tarry.devbroker import diagnosis
 from tarry.devbroker.ports import HOST, free_port, is_free
-from tarry.devbroker.properties import render, server_properties
+from tarry.devbroker.properties import properties_text, server_properties
 
 
 def test_a_drawn_port_is_free_and_below_those_of_outgoing_connections() -> None:
@@ -62,7 +62,7 @@ def test_extra_properties_override_and_listeners_are_added() -> None:
     ],
 )
 def test_values_are_written_as_java_reads_them(value: str, line: str) -> None:
-    assert render({"a": value}) == line
+    assert properties_text({"a": value}) == line
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,28 @@ def test_kill_ends_it_with_sigkill(sleeper: LeashedProcess) -> None:
     assert sleeper.wait() == 128 + signal.SIGKILL
 
 
-def test_what_ignores_sigterm_is_killed_after_the_grace(output: Path) -> None:
+def test_a_signal_reaches_the_command_until_it_has_ended(sleeper: LeashedProcess) -> None:
+    sleeper.signal(signal.SIGUSR1)
+    assert sleeper.wait() == 128 + signal.SIGUSR1
+    sleeper.signal(signal.SIGUSR1)
+
+
+def test_a_signal_to_the_group_of_the_command_reaches_its_children_and_not_its_watchdog(output: Path) -> None:
+    process = LeashedProcess(["sh", "-c", "sleep 600 & echo $!; wait"], output, grace_s=10.0)
+    wait_until(lambda: output.read_bytes().endswith(b"\n"), "the command starts a child")
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == 128 + signal.SIGKILL
+    wait_until(lambda: not is_alive(int(output.read_text(encoding="ascii"))), "the child ends, too")
+
+
+def test_the_command_has_the_given_directory_and_environment(tmp_path: Path, output: Path) -> None:
+    environ = {"PATH": os.environ["PATH"], "GIVEN": "value"}
+    process = LeashedProcess(["sh", "-c", "echo $GIVEN; pwd"], output, grace_s=1.0, cwd=tmp_path, env=environ)
+    assert process.wait() == 0
+    assert output.read_text(encoding="utf-8") == f"value\n{tmp_path}\n"
+
+
+def test_a_broker_that_ignores_sigterm_is_killed_after_the_grace_period(output: Path) -> None:
     process = LeashedProcess(["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 0.1; done"], output, grace_s=0.3)
     wait_until(lambda: output.read_bytes() == b"deaf\n", "the command ignores SIGTERM")
     process.stop()

@@ -93,7 +93,7 @@ def test_a_dialect_says_when_and_where_to(dialect: str) -> None:
 
 
 @each_dialect
-def test_our_own_headers_are_taken_off_unread_but_for_the_id(dialect: str) -> None:
+def test_our_own_headers_except_the_id_are_removed_without_being_read(dialect: str) -> None:
     ours: list[Header] = [("tarry-delay-ms", b"x"), ("tarry-deliver-at", None), ("tarry-id", _ID), ("a", b"1")]
     if dialect != "rabbitmq":
         ours.append(("tarry-target", b"a b"))
@@ -112,7 +112,7 @@ def test_a_partition_by_our_header_counts_where_the_dialect_has_none(dialect: st
 
 
 @each_dialect
-def test_what_is_missing_is_dead_under_our_codes(dialect: str) -> None:
+def test_a_message_with_a_missing_header_is_dead_with_our_error_codes(dialect: str) -> None:
     rejection = _rejected(dialect, _without(dialect, _TARGET[dialect]))
     assert (rejection.code, rejection.detail) == (ErrorCode.NO_TARGET, f"needs {_TARGET[dialect]}")
     assert rejection.due_ms == _NOW_MS + 60_000
@@ -124,7 +124,7 @@ def test_what_is_missing_is_dead_under_our_codes(dialect: str) -> None:
 
 
 @each_dialect
-def test_a_request_header_that_stands_twice_is_dead(dialect: str) -> None:
+def test_a_message_with_a_repeated_request_header_is_dead(dialect: str) -> None:
     for header in _GOOD[dialect]:
         rejection = _rejected(dialect, [*_GOOD[dialect], header])
         assert (rejection.code, rejection.detail) == (ErrorCode.REPEATED_HEADER, f"{header[0]} occurs more than once")

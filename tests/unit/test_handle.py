@@ -43,7 +43,7 @@ def test_a_topic_with_dots_and_numbers_is_read_from_both_ends() -> None:
         "x" * 10_000,
     ],
 )
-def test_what_is_no_handle_is_refused_in_one_short_line(text: str) -> None:
+def test_a_malformed_handle_is_refused_in_one_short_line(text: str) -> None:
     with pytest.raises(HeaderError) as refusal:
         Handle.parse(text)
     assert "\n" not in str(refusal.value)

@@ -39,7 +39,7 @@ def test_an_id_is_read_from_text_in_either_case_and_from_bytes(message_id: uuid.
         b"x" * 17,
     ],
 )
-def test_what_is_no_uuid_is_no_id(value: bytes | None) -> None:
+def test_a_value_that_is_no_uuid_is_no_id(value: bytes | None) -> None:
     assert parse_id(value) is None
 
 

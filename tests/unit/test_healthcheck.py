@@ -62,7 +62,7 @@ def test_its_exit_code_is_the_page_s(
     assert capsys.readouterr().out == "so it is\nso it is\n"
 
 
-def test_where_nobody_answers_it_fails_in_one_line(
+def test_without_an_answer_the_health_check_fails_in_one_line(
     port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TARRY_CONFIG", "absent.toml")

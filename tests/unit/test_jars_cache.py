@@ -116,7 +116,7 @@ def die_in_mid_fetch(cache: Path) -> None:
     cached_jars(cache, fetch, ignore, WHAT)
 
 
-def test_what_a_killed_process_left_half_done_is_cleared_away(cache: Path) -> None:
+def test_files_that_a_killed_process_left_incomplete_are_removed(cache: Path) -> None:
     process = multiprocessing.get_context("spawn").Process(target=die_in_mid_fetch, args=(cache,))
     process.start()
     process.join()

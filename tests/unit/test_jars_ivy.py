@@ -1,4 +1,4 @@
-"""What is said when Kafka's jars cannot be fetched, with scripts in Java's place that fail as Ivy does."""
+"""The errors when Kafka's jars cannot be downloaded, with scripts in place of Java that fail as Ivy does."""
 
 from pathlib import Path
 

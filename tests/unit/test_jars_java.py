@@ -58,7 +58,7 @@ def test_the_path_comes_before_the_bundled_one(tmp_path: Path) -> None:
     assert find_java({"PATH": str(on_path.parent)}, bundled).path == on_path
 
 
-def test_one_that_is_too_old_or_broken_is_passed_over(tmp_path: Path) -> None:
+def test_a_java_that_is_too_old_or_broken_is_skipped(tmp_path: Path) -> None:
     a_java(tmp_path / "home", ORACLE_8)
     on_path = a_java(tmp_path / "path", OPENJDK_17, exit_code=1)
     bundled = a_java(tmp_path / "bundled", OPENJDK_21)

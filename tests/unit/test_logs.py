@@ -91,7 +91,7 @@ def test_the_lines_of_an_applications_clients_are_thinned_out_as_well(caplog: py
     assert len(caplog.records) == 5
 
 
-def test_what_an_operator_has_to_mend_is_no_info(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_that_need_an_operator_are_not_logged_as_info(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = stderr(monkeypatch)
     speak = logs.speaker(logs.configure())
     for event in ("clock_ahead", "dead_letter_refused", "buckets_closed"):

@@ -14,7 +14,7 @@ PODS = dict(pod_templates())
 each_pod = pytest.mark.parametrize("name", PODS)
 
 
-def test_it_was_rendered_from_the_chart_as_it_is() -> None:
+def test_deploy_k8s_was_rendered_from_the_present_chart() -> None:
     said = render.DIGEST.read_text(encoding="utf-8").strip()
     assert said == render.digest(), "the chart was changed: make manifests"
 
@@ -57,7 +57,7 @@ def test_names_are_unique_and_all_of_it_is_in_one_namespace() -> None:
     assert {one["metadata"].get("namespace", render.NAMESPACE) for one in OBJECTS} == {render.NAMESPACE}
 
 
-def test_what_needs_an_operator_lies_apart_so_that_the_rest_can_be_applied_alone() -> None:
+def test_objects_that_need_an_operator_are_in_separate_folders() -> None:
     for path in MANIFESTS.glob("*.yaml"):
         for one in objects(path):
             assert not re.search(r"strimzi|coreos", one["apiVersion"]), path.name
@@ -86,7 +86,7 @@ def test_a_pod_is_not_told_of_services(name: str) -> None:
 
 
 @each_pod
-def test_what_a_pod_mounts_it_has_and_what_it_reads_there_is(name: str) -> None:
+def test_every_volume_of_a_pod_is_defined_and_mounted(name: str) -> None:
     spec = PODS[name]["spec"]
     volumes = {volume["name"] for volume in spec["volumes"]}
     for container in spec["containers"]:

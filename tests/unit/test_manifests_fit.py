@@ -15,8 +15,8 @@ from tarry.errors import ConfigError
 from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, status_topic, topics_of
 from tarry.kafka.settings import QUEUE_KBYTES
 from tarry.service.app import geometry_of
-from tarry.service.supervisor.supervisor import Limits
-from tarry.service.worker.loop import DRAIN_QUEUE_KBYTES
+from tarry.service.supervisor.supervisor import TimeLimits
+from tarry.service.worker.parts import DRAIN_QUEUE_KBYTES
 from tests.support.grants import documented
 from tests.support.manifests import mib, of_kind, pod_templates, the
 
@@ -25,7 +25,7 @@ SERVICE = PODS["tarry"]["spec"]
 INTERPRETER_MIB = 59
 """A worker at rest, in docs/performance.md."""
 PROMISED_END_S = 10
-"""What docs/operations.md says of SIGTERM."""
+"""The time that docs/operations.md gives for the end after SIGTERM."""
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +75,9 @@ def test_the_commands_of_pods_are_commands_with_options_that_there_are(name: str
     assert str(context.params["config"]) == "/etc/tarry/tarry.toml"
 
 
-def test_who_is_ended_has_time_to_hand_over() -> None:
+def test_a_pod_that_is_ended_has_time_to_hand_over() -> None:
     grace_s = SERVICE["terminationGracePeriodSeconds"]
-    assert Limits().hand_over_ms / 1_000 < PROMISED_END_S < grace_s
+    assert TimeLimits().hand_over_ms / 1_000 < PROMISED_END_S < grace_s
 
 
 def test_a_new_one_is_ready_before_an_old_one_goes() -> None:
@@ -90,7 +90,7 @@ def test_probes_ask_for_what_is_answered_and_leave_a_hanging_worker_to_the_super
     assert container["startupProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
     live = container["livenessProbe"]
-    assert live["periodSeconds"] * (live["failureThreshold"] - 1) > Limits().silence_ms / 1_000
+    assert live["periodSeconds"] * (live["failureThreshold"] - 1) > TimeLimits().silence_ms / 1_000
 
 
 def test_memory_is_enough_for_the_budget_of_each_process(config: Config) -> None:
@@ -138,7 +138,7 @@ def test_kafka_topics_are_those_that_the_service_would_make(config: Config) -> N
 
 
 def granted_to(name: str) -> dict[tuple[str, str, str], set[str]]:
-    """What a KafkaUser may do: operations by the type, the name and the pattern of resources."""
+    """The operations of a KafkaUser, by type, name and pattern of the resource."""
     user = next(one for one in of_kind("KafkaUser") if one["metadata"]["name"] == name)
     granted: dict[tuple[str, str, str], set[str]] = {}
     for acl in user["spec"]["authorization"]["acls"]:

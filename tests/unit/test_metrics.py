@@ -97,7 +97,7 @@ def test_a_snapshot_is_not_changed_by_what_is_counted_later() -> None:
     assert sum(snapshot.histograms[TRANSACTION_SECONDS.name,][:-1]) == 1
 
 
-def test_a_counter_never_goes_back_when_a_process_is_started_anew() -> None:
+def test_a_counter_never_decreases_when_a_process_is_restarted() -> None:
     totals = Totals({"intake": ["in"]})
     seen = []
     for process, count in ((0, 10), (1, 5), (0, None), (0, 0), (0, 3), (0, None), (0, None), (1, 6)):

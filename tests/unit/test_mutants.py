@@ -1,4 +1,4 @@
-"""What `make mutants` changes in a module, and that it leaves no module out."""
+"""The mutations of `make mutants`, and that it leaves out no module."""
 
 import ast
 from itertools import chain
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import some_of
 from tests.mutants.mutations import mutants_of
 from tests.mutants.nearest import COVERED, SOURCE, chosen, modules, nearest, stages
 
@@ -79,10 +80,20 @@ def test_every_module_that_is_to_be_mutated_has_tests_that_are_there() -> None:
 
 
 def test_a_module_without_a_row_or_of_another_name_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(LookupError, match="no row says"):
+    with pytest.raises(LookupError, match="no row names"):
         nearest("cli/main.py")
     with pytest.raises(LookupError, match=r"there is no tests/unit/core/test_core_delivery.py"):
         nearest("core/delivery.py", tmp_path / "tests")
     with pytest.raises(LookupError, match="none of the modules"):
         chosen("core/none.py", modules())
     assert chosen("service/tarry/core/wire.py", modules()) == chosen("core/wire.py", modules()) == ["core/wire.py"]
+
+
+def test_a_sample_is_the_same_each_time_in_order_and_another_one_for_another_module() -> None:
+    mutants = mutants_of(FUNCTION.encode())
+    sample = some_of(mutants, 5, "core/batch.py")
+    assert sample == some_of(mutants, 5, "core/batch.py")
+    assert len(sample) == 5
+    assert [mutants.index(one) for one in sample] == sorted(mutants.index(one) for one in sample)
+    assert sample != some_of(mutants, 5, "core/message.py")
+    assert some_of(mutants, len(mutants), "core/batch.py") == some_of(mutants, None, "core/batch.py") == mutants

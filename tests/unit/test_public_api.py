@@ -1,4 +1,4 @@
-"""What users import, what that installs, and what is said where an extra is missing."""
+"""The public names, the packages that they need, and the error if an extra is missing."""
 
 import re
 import subprocess

@@ -63,7 +63,7 @@ def test_other_headers_travel_untouched_and_in_order() -> None:
     assert request.partition == 7
 
 
-def test_what_an_earlier_delivery_wrote_is_taken_off_even_twice() -> None:
+def test_headers_of_an_earlier_delivery_are_removed_even_if_repeated() -> None:
     earlier: list[Header] = [("tarry-due-ms", b"1"), ("tarry-source", b"a/0/0"), ("tarry-due-ms", b"2")]
     assert _accepted([*earlier, _TARGET, _DELAY]).carries is False
 
@@ -159,7 +159,7 @@ def test_a_delay_is_ascii_digits_alone(value: bytes | None, code: str) -> None:
         (b"253402300799999", "beyond-max-delay"),
     ],
 )
-def test_what_is_no_time_is_rejected_by_name(value: bytes | None, code: str) -> None:
+def test_a_malformed_time_is_rejected_by_its_headers_name(value: bytes | None, code: str) -> None:
     assert _rejected([_TARGET, (DELIVER_AT, value)]).code == code
 
 
@@ -243,7 +243,7 @@ def test_a_delay_and_a_time_exclude_each_other() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(REQUEST_HEADERS - {"tarry-cancel"}))
-def test_a_request_header_that_stands_twice_is_rejected_also_with_equal_values(name: str) -> None:
+def test_a_repeated_request_header_is_rejected_even_with_equal_values(name: str) -> None:
     base = [header for header in (_TARGET, _DELAY) if header[0] != name]
     assert _rejected([(name, b"1"), *base, (name, b"1")]).code == ErrorCode.REPEATED_HEADER
 

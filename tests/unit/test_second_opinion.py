@@ -1,4 +1,4 @@
-"""What brokers say of a topic that one does not know: at least one that did not give the first answer is heard."""
+"""A second opinion about an unknown topic: at least one broker that did not answer first is asked."""
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, cast

@@ -145,7 +145,7 @@ def test_a_bad_line_is_named_by_its_number(tmp_path: Path, line: str, says: str)
     assert "\n" not in text
 
 
-def test_what_is_no_text_is_a_bad_line(tmp_path: Path) -> None:
+def test_a_line_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "messages.jsonl"
     path.write_bytes(b'{"target": "\xff\xfe"}\n')
     with pytest.raises(UsageError, match=r"messages\.jsonl:1: "):

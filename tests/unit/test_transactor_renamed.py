@@ -130,7 +130,7 @@ def test_only_the_id_that_was_tried_is_stuck(monkeypatch: pytest.MonkeyPatch, wa
         assert brokers.transactor.is_stuck == (brokers.tried[-1] == "id-2"), f"at line {line}"
 
 
-def test_one_that_is_fenced_and_not_renamed_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_producer_that_is_fenced_and_not_renamed_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers()
     brokers.ended.append("id")
     monkeypatch.setattr(transaction, "_registered", brokers.register)

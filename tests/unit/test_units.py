@@ -57,7 +57,7 @@ def test_a_duration_is_read_in_milliseconds(text: str, expected_ms: int) -> None
         ("five\nseconds", "not a duration"),
     ],
 )
-def test_what_is_no_duration_is_refused_in_one_line(text: str, says: str) -> None:
+def test_a_malformed_duration_is_refused_in_one_line(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says) as refusal:
         parse_duration_ms(text)
     assert "\n" not in str(refusal.value)
@@ -106,7 +106,7 @@ def test_a_size_is_read_in_bytes(text: str, expected_bytes: int) -> None:
         ("0.5B", "whole bytes"),
     ],
 )
-def test_what_is_no_size_is_refused(text: str, says: str) -> None:
+def test_a_malformed_size_is_refused(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         parse_size_bytes(text)
 
@@ -157,7 +157,7 @@ def test_a_time_with_its_offset_is_an_instant(text: str, expected_ms: int) -> No
         ("tomorrow", "not an RFC 3339"),
     ],
 )
-def test_what_is_no_instant_is_refused(text: str, says: str) -> None:
+def test_a_malformed_instant_is_refused(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         parse_instant_ms(text)
 

@@ -4,7 +4,7 @@ The tree in `tarry.config.tree` uses these types. A wrong value raises a `ValueE
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, StringConstraints
@@ -81,17 +81,9 @@ def duration(least: str, most: str) -> BeforeValidator:
         least: the smallest duration that is allowed.
         most: the largest duration that is allowed.
     """
-    least_ms, most_ms = parse_duration_ms(least), parse_duration_ms(most)
-
-    def read(value: object) -> int:
-        if not isinstance(value, str):
-            raise ValueError(f'a duration is text with a unit, such as "{most}"')  # noqa: TRY004 - pydantic's way
-        duration_ms = parse_duration_ms(value)
-        if not least_ms <= duration_ms <= most_ms:
-            raise ValueError(f"{format_duration(duration_ms)} is not between {least} and {most}")
-        return duration_ms
-
-    return BeforeValidator(read)
+    return _quantity(
+        f'a duration is text with a unit, such as "{most}"', parse_duration_ms, format_duration, least, most
+    )
 
 
 def size(least: str, most: str) -> BeforeValidator:
@@ -101,15 +93,22 @@ def size(least: str, most: str) -> BeforeValidator:
         least: the smallest size that is allowed.
         most: the largest size that is allowed.
     """
-    least_bytes, most_bytes = parse_size_bytes(least), parse_size_bytes(most)
+    form = f'a size is text with a unit, such as "{least}"'
+    return _quantity(form, parse_size_bytes, format_size, least, most)
+
+
+def _quantity(
+    form: str, parse: Callable[[str], int], show: Callable[[int], str], least: str, most: str
+) -> BeforeValidator:
+    least_number, most_number = parse(least), parse(most)
 
     def read(value: object) -> int:
         if not isinstance(value, str):
-            raise ValueError(f'a size is text with a unit, such as "{least}"')  # noqa: TRY004 - pydantic's way
-        size_bytes = parse_size_bytes(value)
-        if not least_bytes <= size_bytes <= most_bytes:
-            raise ValueError(f"{format_size(size_bytes)} is not between {least} and {most}")
-        return size_bytes
+            raise ValueError(form)  # noqa: TRY004 - pydantic's way
+        number = parse(value)
+        if not least_number <= number <= most_number:
+            raise ValueError(f"{show(number)} is not between {least} and {most}")
+        return number
 
     return BeforeValidator(read)
 

@@ -28,7 +28,7 @@ from tarry.devbroker import diagnosis
 from tarry.devbroker.ownership import owned
 from tarry.devbroker.ports import HOST, free_port, is_free
 from tarry.devbroker.process import LeashedProcess
-from tarry.devbroker.properties import LOG4J, render, server_properties
+from tarry.devbroker.properties import LOG4J, properties_text, server_properties
 from tarry.errors import UsageError
 from tarry.jars import Artefact, Jars, Java, Progress, find_java
 from tarry.progress_output import tell
@@ -235,7 +235,7 @@ class EmbeddedBroker:
         if not self._controller_port or not is_free(self._controller_port):
             self._controller_port = free_port(self._port, *self._other_ports())
         wanted = server_properties(self._port, self._controller_port, self.data / "topics", self._properties)
-        configuration.write_text(render(wanted), encoding="utf-8")
+        configuration.write_text(properties_text(wanted), encoding="utf-8")
         return configuration
 
     def _other_ports(self) -> list[int]:

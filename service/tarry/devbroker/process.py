@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tarry.errors import UsageError
@@ -12,7 +14,7 @@ _WATCHDOG = Path(__file__).with_name("watchdog.py")
 
 
 class LeashedProcess:
-    """One running command under a watchdog (see `watchdog.py`). Not thread-safe.
+    """One running command under a watchdog (see `watchdog.py`), in a session of its own. Not thread-safe.
 
     Args:
         command: the program and its arguments.
@@ -20,13 +22,22 @@ class LeashedProcess:
         grace_s: the seconds between SIGTERM and SIGKILL in a stop.
         remove: a directory that the watchdog deletes if this process ends before the command.
         inherit: a file descriptor that the command inherits and keeps open while it runs.
+        cwd: its working directory; None: that of this process.
+        env: its environment; None: that of this process.
 
     Raises:
         UsageError: the command could not be started.
     """
 
     def __init__(
-        self, command: list[str], output: Path, grace_s: float, remove: Path | None = None, inherit: int | None = None
+        self,
+        command: list[str],
+        output: Path,
+        grace_s: float,
+        remove: Path | None = None,
+        inherit: int | None = None,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self._grace_s = grace_s
         leash = [str(os.getpid()), str(grace_s), str(remove or ""), *command]
@@ -38,6 +49,8 @@ class LeashedProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 bufsize=0,
+                cwd=cwd,
+                env=env,
                 pass_fds=() if inherit is None else (inherit,),
                 start_new_session=True,  # Ctrl-C must reach only this process, which then stops the command gracefully
             )
@@ -66,9 +79,17 @@ class LeashedProcess:
             Its exit code, or 128 + n for signal n; None after the timeout.
         """
         try:
-            return self._watchdog.wait(timeout_s)
+            code = self._watchdog.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
+        self._leash.close()
+        return code
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the command, if it still runs."""
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):  # its watchdog has not ended yet
+                os.kill(self.pid, number)
 
     def stop(self) -> None:
         """Send SIGTERM, and SIGKILL after the grace time; return when the process has ended."""

@@ -87,7 +87,7 @@ def server_properties(port: int, controller_port: int, log_dir: Path, extra: Map
     return properties
 
 
-def render(properties: Mapping[str, str]) -> str:
+def properties_text(properties: Mapping[str, str]) -> str:
     """Return the properties in Java's format, one per line."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
 

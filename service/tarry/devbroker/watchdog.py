@@ -56,6 +56,7 @@ def _spawn(command: list[str]) -> subprocess.Popen[bytes]:
         command,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno(),
+        start_new_session=True,  # so that a signal can reach the command and all that it has started, and nothing else
         close_fds=False,  # the command inherits the descriptors that the parent has passed to this process
         preexec_fn=die_with_me,  # noqa: PLW1509 (this process has one thread)
     )
