@@ -1,11 +1,11 @@
-"""Renders the chart to `deploy/k8s`, and tells whether that is current.
+"""Renders the chart to `deploy/k8s`, and prints the chart's digest.
 
-    python deploy/render.py                 # writes; needs helm
-    python deploy/render.py --digest        # what the chart is now, without helm
+    python deploy/render.py                 # writes deploy/k8s; needs helm
+    python deploy/render.py --digest        # prints the digest of the chart; does not need helm
 
-`deploy/k8s` has a file for each template that makes something, with the values of `ci/everything-values.yaml`, and
-`rendered-from.txt` with the digest of the chart that it was rendered from. So anybody can tell, without helm, that the
-chart was changed and not rendered; that helm makes these very files is tried where it is there.
+`deploy/k8s` has one file for each template that renders to something with the values of `ci/everything-values.yaml`.
+`rendered-from.txt` holds the digest of the chart at that time, so that a test can tell without helm whether the chart
+has changed since. Where helm is installed, another test renders the chart again and compares the files.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ RULES_IN_CHART = CHART / "files" / "tarry.rules.yml"
 DIGEST = MANIFESTS / "rendered-from.txt"
 RELEASE = NAMESPACE = "tarry"
 KUBERNETES = "1.34.0"
-"""Of the cluster that is rendered for; the chart takes 1.29 and newer."""
+"""The cluster version to render for; the chart supports 1.29 and newer."""
 
 _SOURCE = re.compile(r"^# Source: [^/]+/templates/(\S+)\n", re.MULTILINE)
 _HEAD = "# Rendered from deploy/helm by `make manifests`: change the chart, not this file.\n"
 
 
 def digest() -> str:
-    """The chart as one number: its files, by name and content."""
+    """SHA-256 over the names and contents of the chart's files, in hex."""
     summed = hashlib.sha256()
     for path in sorted(path for path in CHART.rglob("*") if path.is_file()):
         content = path.read_bytes()
@@ -42,24 +42,24 @@ def digest() -> str:
 
 
 def template(values: Path = VALUES, *settings: str) -> str:
-    """What helm makes of the chart.
+    """Render the chart; return helm's output.
 
     Args:
         values: a file of values.
-        settings: `NAME=JSON`, over them.
+        settings: `NAME=JSON`; each overrides a value of the file.
 
     Raises:
-        CalledProcessError: it refuses; its stderr says why.
+        CalledProcessError: helm refused the values or the chart; its stderr says why.
     """
     sets = [word for setting in settings for word in ("--set-json", setting)]
-    # The version that a helm takes for the cluster's is its build's: one from source takes a very old one.
+    # By default helm assumes the cluster version that it was built with, and a helm built from source a very old one.
     command = ["helm", "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--kube-version", KUBERNETES]
     command += ["--values", str(values), *sets]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def files_of(rendered: str) -> dict[str, str]:
-    """Helm's output as files: their names below `deploy/k8s`, and their text."""
+    """Split helm's output into files: from the name below `deploy/k8s` to the text."""
     documents: dict[str, list[str]] = {}
     for part in re.split(r"^---\n", rendered, flags=re.MULTILINE):
         if found := _SOURCE.search(part):
@@ -69,7 +69,7 @@ def files_of(rendered: str) -> dict[str, str]:
 
 
 def write(files: Mapping[str, str]) -> None:
-    """Put the files in place of those that are there."""
+    """Replace the files in `deploy/k8s`, and write the digest."""
     for path in [*MANIFESTS.rglob("*.yaml"), DIGEST]:
         path.unlink(missing_ok=True)
     for name, text in files.items():

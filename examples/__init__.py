@@ -1,1 +1,1 @@
-"""Small programs that show what tarry is for; `python -m examples.NAME --help` in this directory's parent says more."""
+"""Small programs that show uses of tarry. Run `python -m examples.NAME --help` in the directory above this one."""

@@ -1,4 +1,4 @@
-"""What the examples share: options, topics, and a reader."""
+"""Used by all examples: command-line options, creation of topics, and a reader."""
 
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 def options(description: str | None) -> ArgumentParser:
-    """The options of all examples."""
+    """A parser with the options that all examples have."""
     parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT", help="Kafka")
+    parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT", help="a Kafka broker")
     parser.add_argument("--intake", default="tarry.delayed", metavar="TOPIC", help="an intake that the service serves")
-    parser.add_argument("--prefix", default="example", metavar="P", help="what the names of its topics begin with")
+    parser.add_argument("--prefix", default="example", metavar="P", help="prefix of the topics that it creates")
     return parser
 
 
 def make_topics(servers: str, *topics: str) -> None:
-    """Make topics of one partition.
+    """Create topics with one partition each.
 
     Raises:
-        KafkaException: one of them is there already (use another --prefix), or the broker does not answer.
+        KafkaException: one of them exists already (use another --prefix), or the broker does not answer.
     """
     admin = AdminClient({"bootstrap.servers": servers})
     for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
@@ -35,13 +35,13 @@ def make_topics(servers: str, *topics: str) -> None:
 def records(
     servers: str, topic: str, group: str, on_ready: Callable[[], None] = lambda: None
 ) -> "Iterator[Message[Any, Any]]":
-    """What arrives on a topic, from its beginning, without an end; read committed, as exactly once asks for.
+    """Yield the records of a topic from its beginning, without end. Reads read_committed, as exactly-once requires.
 
     Args:
-        servers: Kafka.
-        topic: what to read.
-        group: of consumers, which takes seconds to come together.
-        on_ready: called when it has.
+        servers: Kafka's bootstrap servers.
+        topic: the topic to read.
+        group: the consumer group. Its first rebalance takes seconds.
+        on_ready: called when the partitions are assigned.
     """
     consumer = Consumer(
         {

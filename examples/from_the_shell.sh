@@ -1,10 +1,11 @@
 #!/bin/sh
-# Sends messages that arrive later, with nothing but Kafka's console producer or kcat: a delay is a header.
+# Sends messages with a delay, using only Kafka's console producer or kcat: the delay is a header.
 #
 #   examples/from_the_shell.sh kafka-console-producer.sh --bootstrap-servers 127.0.0.1:9092 --target orders
 #   examples/from_the_shell.sh kcat --bootstrap-servers 127.0.0.1:9092 --target orders
 #
-# Two messages of one key go to the target, which must exist: the first after two seconds, the second after one.
+# Sends two messages with the same key to the target, which must exist. They are due after two seconds and after one
+# second, so the message that is sent second arrives first.
 set -eu
 
 producer=${1:-}
@@ -19,11 +20,11 @@ while [ $# -gt 1 ]; do
   esac
   shift 2
 done
-[ $# -eq 0 ] || { echo "$0: not understood: $*" >&2; exit 2; }
+[ $# -eq 0 ] || { echo "$0: unknown option: $*" >&2; exit 2; }
 
 case $producer in
   kafka-console-producer.sh)
-    # A line is headers, key and value, with tabs between them. Java's producer keeps the order of a key by itself.
+    # Each line has headers, key and value, separated by tabs. Java's producer keeps the order of a key by default.
     {
       printf 'tarry-target:%s,tarry-delay-ms:2000\tcustomer-1\tsecond\n' "$target"
       printf 'tarry-target:%s,tarry-delay-ms:1000\tcustomer-1\tfirst\n' "$target"
@@ -31,7 +32,7 @@ case $producer in
       --property parse.headers=true --property parse.key=true
     ;;
   kcat)
-    # librdkafka needs to be told how Java's clients choose a partition, and not to overtake itself.
+    # librdkafka needs options to choose partitions as Java's clients do, and to keep the order when it retries.
     send() {
       printf '%s\n' "customer-1=$2" | kcat -P -b "$servers" -t "$intake" -K = \
         -X partitioner=murmur2_random -X enable.idempotence=true -X max.in.flight=1 \

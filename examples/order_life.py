@@ -1,7 +1,7 @@
-"""The life of an order: create, pay, ship, receive; it ships only when it is paid, however long that takes.
+"""The life of an order: create, pay, ship, receive. It ships only after it is paid, even if paying takes long.
 
-Each step is a message with the order's number as its key. The payment of order-1 fails three times, and is tried again
-by the policy; its other steps wait behind it, in their order, and no other order waits.
+Each step is a message whose key is the order's number. The payment of order-1 fails three times and is retried
+according to the policy. The order's next steps wait for it, in their order; the other order continues.
 
     python -m examples.order_life --bootstrap-servers 127.0.0.1:9092
 """
@@ -23,7 +23,7 @@ class PaymentError(Exception):
 
 
 def main() -> None:
-    """Send the steps of two orders, handle them, and show in which order they were done."""
+    """Send the steps of two orders, handle them, and print the sequence in which each order's steps were done."""
     arguments = options(__doc__).parse_args()
     servers, prefix = arguments.bootstrap_servers, arguments.prefix
     steps, done = f"{prefix}.steps", f"{prefix}.done"
@@ -35,7 +35,7 @@ def main() -> None:
             print(f"{order} {step}: fails, attempt {message.attempt}", flush=True)
             raise PaymentError("card declined")
         print(f"{order} {step}: done, attempt {message.attempt}", flush=True)
-        # Done exactly once: what is sent here is committed together with the message's place.
+        # Exactly once: this record and the message's offset are committed in the same transaction.
         transaction.produce(done, message.value, message.key)
 
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "partitioner": "murmur2_random"})

@@ -1,8 +1,8 @@
-"""A retry topic without any code of tarry's: an intake with a fixed delay.
+"""A retry topic for a consumer that uses no code of tarry's: an intake with a fixed delay.
 
-Whatever is produced to the intake comes back to its target after the delay, with key, value and headers as they were.
-So a consumer that fails at a record copies it there, and goes on. (It does not keep the order of a key, as
-`examples.order_life` does.) The service's configuration:
+The service delivers each record of the intake to the intake's target after the delay, with the same key, value and
+headers. So a consumer that fails to handle a record copies it to the intake and continues. (This does not keep the
+order of a key's records; `examples.order_life` does.) The service's configuration:
 
     [[intake]]
     topic = "example.orders.retry"
@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from examples.common import make_topics, options, records
 
 FAILURES = {b"order-1": 0, b"order-2": 2, b"order-3": 1}
-"""How often handling an order fails."""
+"""How many times handling each order fails."""
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""Orders that are not paid in time: a message when the time is over, beside polling a database for them.
+"""Give up orders that are not paid in time: with a delayed message for each order, compared with polling a database.
 
-Both ways have the same orders, of which every fourth is never paid, and such a database each. Polling asks it again and
-again for those that are overdue, as long as the shop is open, and finds them late by up to its interval. With tarry
-each order sends itself a message that is due when its time is over, and cancels it when it is paid: the database is
-asked once for each that arrives.
+Both ways handle the same orders, each with a database of its own; every fourth order is never paid. Polling queries
+the database for overdue orders at a fixed interval, and finds each one late by up to that interval. With tarry the shop
+sends a delayed message for each order, due when the time to pay is over, and cancels it when the order is paid: the
+database gets one query for each message that arrives.
 
     python -m examples.unpaid_orders --bootstrap-servers 127.0.0.1:9092
 """
@@ -27,23 +27,23 @@ ORDERS = 24
 UNPAID = ORDERS // 4
 CREATE_EVERY_S = 0.1
 PAY_WITHIN_MS = 4_000
-"""Who pays does so at half of it."""
+"""The time that a customer has to pay. Those who pay do so after half of it."""
 POLL_EVERY_S = 0.5
 GIVE_UP = "update orders set state = 'given up' where state = 'open'"
 
 
 class Shop:
-    """Orders in a database; counts what it is asked for timeouts.
+    """Orders in a database; counts the queries for overdue orders.
 
     Args:
-        created: told of each order that was made.
-        paid: told of each that was paid.
+        created: called with the number of each new order.
+        paid: called with the number of each order that was paid.
     """
 
     def __init__(self, created: Callable[[int], None], paid: Callable[[int], None]) -> None:
         self.queries = 0
         self.late_ms: list[int] = []
-        """Of each order that was given up, how long after its time."""
+        """For each order that was given up: how long after its deadline, in milliseconds."""
         self._created = created
         self._paid = paid
         self._orders: list[int] = []
@@ -53,7 +53,7 @@ class Shop:
         self._database.execute("create index overdue on orders (state, due_ms)")
 
     def trade(self) -> None:
-        """Make the next order if it is time for it, and pay the one whose turn it is."""
+        """Create the next order if it is time for it, and pay the orders whose customers pay now."""
         if len(self._orders) < ORDERS and time.monotonic() >= self._next:
             self._next += CREATE_EVERY_S
             order = len(self._orders)
@@ -67,7 +67,7 @@ class Shop:
                 self._paid(order)
 
     def give_up_overdue(self) -> None:
-        """Close all orders that are not paid and whose time is over."""
+        """Close all orders that are not paid and whose deadline has passed."""
         self._give_up(f"{GIVE_UP} and due_ms <= ? returning due_ms", now_ms())
 
     def give_up(self, order: int) -> None:
@@ -89,7 +89,7 @@ def now_ms() -> int:
 
 
 def poll() -> Shop:
-    """Ask the database for overdue orders, again and again."""
+    """Query the database for overdue orders at a fixed interval, until all unpaid orders are closed."""
     with closing(Shop(lambda _order: None, lambda _order: None)) as shop:
         next_poll = time.monotonic()
         while len(shop.late_ms) < UNPAID:
@@ -102,7 +102,7 @@ def poll() -> Shop:
 
 
 def be_told(servers: str, intake: str, topic: str) -> Shop:
-    """Let each order send itself a message for when its time is over."""
+    """Send a delayed message for each order, due at its deadline, until all unpaid orders are closed."""
     arrived: SimpleQueue[int] = SimpleQueue()
     reading = Event()
 
@@ -113,7 +113,7 @@ def be_told(servers: str, intake: str, topic: str) -> Shop:
             if order == last:
                 return
 
-    last = ORDERS - 4  # of those that are never paid
+    last = ORDERS - 4  # the last order that is never paid
     reader = Thread(target=read, daemon=True)
     reader.start()
     if not reading.wait(60):
@@ -140,7 +140,7 @@ def be_told(servers: str, intake: str, topic: str) -> Shop:
 
 
 def main() -> None:
-    """Do it both ways, and compare."""
+    """Run both ways, and print a comparison."""
     arguments = options(__doc__).parse_args()
     topic = f"{arguments.prefix}.unpaid"
     make_topics(arguments.bootstrap_servers, topic)

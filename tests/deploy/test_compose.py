@@ -1,4 +1,4 @@
-"""What the files for Compose start, started for real: the README's send and read, through two replicas."""
+"""Starts the services of the Compose files, and sends and reads the README's message through two replicas."""
 
 import json
 import re
@@ -34,7 +34,7 @@ PROFILES: Final = {
 
 
 def settings(*arguments: str, profiles: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What Compose makes of the files; it fails where they are not as they must be."""
+    """Let Compose parse the files; return the settings. It fails if a file is wrong."""
     chosen = [word for profile in profiles for word in ("--profile", profile)]
     found: dict[str, Any] = json.loads(docker("compose", *arguments, *chosen, "config", "--format=json"))
     return found
@@ -95,7 +95,7 @@ class Project:
         """For who is on this machine."""
 
     def __call__(self, *words: str, within_s: float = 600.0) -> str:
-        """What `docker compose` said."""
+        """Run `docker compose`; return its output."""
         return docker(
             "compose", "--project-name", self._name, *self._files, *words, within_s=within_s, **self._variables
         )
@@ -105,7 +105,7 @@ class Project:
         return self("ps", "--quiet", "tarry").split()
 
     def ask(self, replica: str, page: str) -> str:
-        """What a page of a replica says."""
+        """Return an HTTP page of a replica."""
         return docker("exec", replica, "python", "-I", "/opt/tarry/healthcheck.py", page)
 
 
@@ -203,7 +203,7 @@ def fired(page: str) -> float:
     return sum(float(count) for count in re.findall(r"(?m)^tarry_fired_messages_total\{.*\} (\S+)$", page))
 
 
-def test_what_the_readme_sends_is_read_through_two_replicas(
+def test_the_readmes_message_is_delivered_by_two_replicas(
     start: Callable[..., Project], read: Callable[[Project], Reader]
 ) -> None:
     project = start(*ONE)

@@ -27,7 +27,7 @@ def test_it_is_built_with_buildkit_as_well(daemon: None) -> None:
             pytest.skip("docker has no plug-in `buildx`, which its BuildKit needs")
         raise
     try:
-        assert docker(*ALONE, tag, "--version") == f"tarry {__version__}"
+        assert docker(*ALONE, tag, "--version") == f"tarry {__version__} (compiled core)"
     finally:
         docker("image", "rm", "--force", tag)
 
@@ -35,7 +35,7 @@ def test_it_is_built_with_buildkit_as_well(daemon: None) -> None:
 def test_its_entry_point_is_tarry_and_its_command_serve(service_image: str) -> None:
     config = inspect(service_image)["Config"]
     assert (config["Entrypoint"], config["Cmd"]) == (["tarry"], ["serve"])
-    assert docker(*ALONE, service_image, "--version") == f"tarry {__version__}"
+    assert docker(*ALONE, service_image, "--version") == f"tarry {__version__} (compiled core)"
 
 
 def test_it_runs_as_a_user_that_kubernetes_can_tell_is_not_root(service_image: str) -> None:
@@ -45,7 +45,7 @@ def test_it_runs_as_a_user_that_kubernetes_can_tell_is_not_root(service_image: s
     assert docker(*ALONE, "--entrypoint=id", service_image, "-u") == user
 
 
-def test_nobody_can_change_what_it_runs(service_image: str) -> None:
+def test_the_images_user_cannot_change_its_programs(service_image: str) -> None:
     look = "find /bin /etc /lib /opt /usr -writable -not -type l 2>/dev/null; touch /tmp/somewhere && echo /tmp"
     found = docker("run", "--rm", "--network=none", "--entrypoint=sh", service_image, "-c", look)
     assert found == "/tmp", "without a read-only root file system"  # noqa: S108 (the container's)

@@ -203,7 +203,9 @@ def test_all_of_it_is_taken_without_a_warning(applied: subprocess.CompletedProce
     assert len(applied.stdout.splitlines()) == len(objects())
 
 
-def test_what_was_taken_is_what_was_given(cluster: Cluster, applied: subprocess.CompletedProcess[str]) -> None:
+def test_the_api_server_stores_the_objects_unchanged(
+    cluster: Cluster, applied: subprocess.CompletedProcess[str]
+) -> None:
     """Applied again, nothing would change."""
     assert applied.returncode == 0
     again = cluster.run("diff", objects())
@@ -214,7 +216,7 @@ def test_what_was_taken_is_what_was_given(cluster: Cluster, applied: subprocess.
 def test_the_namespace_takes_a_bare_pod_of_each_template_without_a_warning(
     cluster: Cluster, applied: subprocess.CompletedProcess[str], name: str
 ) -> None:
-    """Of what makes pods an API server only warns; pods themselves it refuses."""
+    """For an object with a pod template an API server only warns; a pod it refuses."""
     assert applied.returncode == 0
     made = cluster.apply([_bare(name)])
     assert (made.returncode, made.stderr) == (0, "")
@@ -234,7 +236,7 @@ def test_the_namespace_refuses_a_pod_that_may_do_more(
     assert 'violates PodSecurity "restricted' in made.stderr
 
 
-def test_a_field_that_nobody_knows_is_refused(cluster: Cluster, applied: subprocess.CompletedProcess[str]) -> None:
+def test_an_unknown_field_is_refused(cluster: Cluster, applied: subprocess.CompletedProcess[str]) -> None:
     """So it is a strict server that all of it has passed, what operators define included."""
     assert applied.returncode == 0
     topic = next(one for one in objects() if one["kind"] == "KafkaTopic")

@@ -1,4 +1,4 @@
-{{/* A value as TOML has it. Numbers come from YAML as floats, and the service takes whole ones. */}}
+{{/* A value in TOML's syntax. Helm reads YAML numbers as floats, and the service takes integers only. */}}
 {{- define "tarry.tomlValue" -}}
 {{- if kindIs "float64" . -}}
 {{- if ne (float64 (int64 .)) . -}}{{- fail (printf "config: %v is not a whole number" .) -}}{{- end -}}
@@ -6,7 +6,7 @@
 {{- else if or (kindIs "string" .) (kindIs "bool" .) (kindIs "slice" .) (kindIs "int64" .) (kindIs "int" .) -}}
 {{- mustToRawJson . -}}
 {{- else -}}
-{{- fail (printf "config: %v is no text, number, true, false or list" .) -}}
+{{- fail (printf "config: %v is neither text, a number, true, false nor a list" .) -}}
 {{- end -}}
 {{- end -}}
 
@@ -18,7 +18,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* tarry.toml, of .Values.config. */}}
+{{/* tarry.toml, written from .Values.config. */}}
 {{- define "tarry.toml" -}}
 {{- range $section, $table := .Values.config }}
 {{- if kindIs "slice" $table }}
@@ -76,7 +76,7 @@
 {{- include "tarry.ms" (.delay | default .max_delay | default "30d") -}}
 {{- end -}}
 
-{{/* How many levels the overflow wheel of an intake has; what docs/configuration.md says. */}}
+{{/* The number of levels of an intake's overflow wheel, calculated as docs/configuration.md says. */}}
 {{- define "tarry.levels" -}}
 {{- $overflow := .root.Values.config.overflow | default dict -}}
 {{- $from := include "tarry.ms" ($overflow.from | default "60s") | int64 -}}
@@ -97,7 +97,7 @@
 {{- $levels -}}
 {{- end -}}
 
-{{/* Partitions of one level of an intake's overflow wheel. */}}
+{{/* The number of partitions of one level of an intake's overflow wheel. */}}
 {{- define "tarry.levelPartitions" -}}
 {{- $size := (.root.Values.config.overflow | default dict).size | default 10 | int64 -}}
 {{- mul (.intake.partitions | default 4 | int64) (add (mul 2 $size) 2) -}}

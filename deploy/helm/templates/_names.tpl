@@ -22,7 +22,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) | quote -}}
 {{- end -}}
 
-{{/* The Secret with librdkafka's secret properties; empty where there is none. */}}
+{{/* The name of the Secret with librdkafka's secret properties; empty if there is no such Secret. */}}
 {{- define "tarry.secretName" -}}
 {{- if .Values.secret.existing -}}
 {{- .Values.secret.existing -}}
@@ -31,7 +31,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* A name that Kubernetes takes, of one that Kafka takes. */}}
+{{/* A Kubernetes resource name made from a Kafka topic name. */}}
 {{- define "tarry.resourceName" -}}
 {{- $legal := lower . | replace "_" "-" -}}
 {{- if or (ne $legal .) (gt (len $legal) 200) -}}

@@ -1,8 +1,8 @@
-{{/* What every pod has, whatever it runs. */}}
+{{/* The fields that all pods share. */}}
 {{- define "tarry.podBasics" -}}
 serviceAccountName: {{ include "tarry.name" . }}
 automountServiceAccountToken: false
-# A Service named tarry would make variables such as TARRY_PORT, which the service refuses as misspelt.
+# Kubernetes would set variables such as TARRY_PORT for a Service named tarry, and the service refuses unknown ones.
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
@@ -29,7 +29,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* librdkafka's secret properties, of the Secret `secret`. */}}
+{{/* Environment variables for librdkafka's secret properties, read from the Secret `secret`. */}}
 {{- define "tarry.secretEnv" -}}
 {{- range $option, $key := .root.Values.secret.options }}
 - name: TARRY_KAFKA__OPTIONS__{{ $option | replace "." "_" | upper }}

@@ -1,4 +1,4 @@
-{{/* One rule: type, name, operations; patternType where it is no literal. */}}
+{{/* One ACL: type, name, operations, and patternType if it is not "literal". */}}
 {{- define "tarry.acl" -}}
 - resource:
     type: {{ .type }}
@@ -7,7 +7,8 @@
   operations: [{{ join ", " .operations }}]
 {{- end -}}
 
-{{/* Topics that an intake delivers to, one rule each: a glob that is a prefix is one, any other is every topic. */}}
+{{/* The ACLs for the targets of an intake. A glob such as orders.* becomes one prefixed ACL; any other glob needs an ACL
+     for all topics. */}}
 {{- define "tarry.targetAcls" -}}
 {{- $operations := .operations -}}
 {{- range (ternary (list .intake.target) (.intake.targets | default (list "*")) (hasKey .intake "target")) }}
