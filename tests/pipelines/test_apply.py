@@ -230,6 +230,7 @@ def test_a_recreated_topic_is_refused(
         side.run(topic)
 
 
+@pytest.mark.exhaustive
 def test_a_delta_table_with_lengths_and_defaults_refuses_what_is_too_long_and_fills_what_a_new_row_lacks(
     stage: Stage, spark: SparkSession, topics: TopicTables, tmp_path: Path
 ) -> None:
@@ -417,6 +418,7 @@ def test_zero_dates_may_be_null_and_times_beyond_a_day_intervals(
     assert [(offset, reason) for offset, reason, _ in side.rejects()] == [(2, "refused")]
 
 
+@pytest.mark.exhaustive
 def test_zero_dates_may_be_null_in_a_lake(
     stage: Stage, spark: SparkSession, topics: TopicTables, tmp_path: Path
 ) -> None:
@@ -453,7 +455,7 @@ def test_a_batch_releases_the_java_objects_of_the_batch_before(
 
     side.told = Told()
     topic = stage.make_topic(stage.target)
-    put(stage, topic, ChangeLog(7, has_ids=True).records(50))
+    put(stage, topic, ChangeLog(7, has_ids=True).records(30))
     side.run(topic, rows_a_batch=5)
-    assert len(held) == 10
+    assert len(held) == 6
     assert held[-1] < 3 * held[0]

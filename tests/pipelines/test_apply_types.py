@@ -31,6 +31,7 @@ def test_a_key_that_a_table_does_not_have_is_found_before_a_log_is_read(
     Lake(spark, f"{tmp_path}/lake", "job", {f"{DATABASE}.others": ["nosuch"], table: ["id"]})
 
 
+@pytest.mark.exhaustive
 def test_a_delta_table_with_arrays_structs_and_maps_takes_what_fits_and_rejects_what_does_not(
     stage: Stage, spark: SparkSession, topics: TopicTables, tmp_path: Path
 ) -> None:

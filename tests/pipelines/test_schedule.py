@@ -318,7 +318,9 @@ def check_delivered_once(service: LiveService, target: str, rows: int, keys: int
     assert len(last) == keys
 
 
-def killed_and_run_again(bootstrap: str, directory: Path, name: str, rows: int, kills: int) -> None:
+def killed_and_run_again(
+    bootstrap: str, directory: Path, name: str, rows: int, kills: int, *, runs_again: bool
+) -> None:
     """Some rows are due at equal times; the order of those is that of their ids."""
     keys = 97
     with LiveService(bootstrap, directory, name, max_delay="1h") as service:
@@ -340,19 +342,20 @@ def killed_and_run_again(bootstrap: str, directory: Path, name: str, rows: int, 
         assert summary["known"] + summary["sent"] == rows
         assert 0 < summary["sent"] < rows
         check_delivered_once(service, target, rows, keys)
-        again = summary_of(directory / "again", arguments)
-        assert (again["sent"], again["known"], again["rejected"]) == (0, rows, {})
-        check_delivered_once(service, target, rows, keys)
+        if runs_again:
+            again = summary_of(directory / "again", arguments)
+            assert (again["sent"], again["known"], again["rejected"]) == (0, rows, {})
+            check_delivered_once(service, target, rows, keys)
 
 
 def test_a_killed_job_is_made_good_and_every_row_delivered_once(
     bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    killed_and_run_again(bootstrap, tmp_path, unique_name("schedule"), 3_000, 1)
+    killed_and_run_again(bootstrap, tmp_path, unique_name("schedule"), 3_000, 1, runs_again=False)
 
 
 @pytest.mark.exhaustive
 def test_a_hundred_thousand_rows_are_delivered_once_through_five_kills(
     bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    killed_and_run_again(bootstrap, tmp_path, unique_name("schedule"), 100_000, 5)
+    killed_and_run_again(bootstrap, tmp_path, unique_name("schedule"), 100_000, 5, runs_again=True)

@@ -9,7 +9,8 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -20,6 +21,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tarry.devbroker import EmbeddedBroker
+from tarry.devbroker.broker import DEFAULT_JVM_OPTIONS
 from tarry.devbroker.properties import server_properties
 from tarry.errors import UsageError
 from tarry.testing.pytest_plugin import fresh_name
@@ -97,7 +99,14 @@ def bootstrap(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFact
     """The `bootstrap.servers` of a broker that all tests share; a test must not harm it."""
     refusals = []
     with ExitStack() as until_the_end:
-        ways: tuple[Callable[[ExitStack], tuple[str, str]], ...] = (_given, _container, _embedded)
+        of_run = tmp_path_factory.getbasetemp()
+        if hasattr(pytestconfig, "workerinput"):
+            of_run = of_run.parent  # of all processes of pytest-xdist
+        ways: tuple[Callable[[ExitStack], tuple[str, str]], ...] = (
+            _given,
+            _container,
+            lambda stack: _embedded(stack, of_run),
+        )
         if pytestconfig.getoption("--secured"):
             directory = tmp_path_factory.mktemp("secured")
             ways = (lambda stack: _secured(stack, directory, pytestconfig),)
@@ -189,12 +198,55 @@ _QUICK: Final = {"log.cleaner.backoff.ms": "500"}
 """By default a log that can be compacted waits for up to 15 s."""
 
 
-def _embedded(until_the_end: ExitStack) -> tuple[str, str]:
+@contextmanager
+def shared(directory: Path, start: Callable[[], AbstractContextManager[str]]) -> Iterator[str]:
+    """Share one embedded broker among processes: the first one starts it, and stops it when no other one uses it.
+
+    `starting` is locked while a process starts the broker or joins it, and `using` by each process that uses it.
+
+    Args:
+        directory: a directory of these processes; its file `address` exists while the broker runs.
+        start: starts a broker, and stops it on exit; yields its address, `HOST:PORT`.
+
+    Yields:
+        The address of the broker, `HOST:PORT`.
+    """
+    address = directory / "address"
+    with ExitStack() as until_the_end, (directory / "using").open("w") as using:
+        with locked(directory / "starting"):
+            if is_first := not address.exists():
+                address.write_text(until_the_end.enter_context(start()))
+            flock(using, LOCK_SH)
+        yield address.read_text()
+        while is_first:
+            flock(using, LOCK_EX)  # waits for all others
+            flock(using, LOCK_UN)
+            with locked(directory / "starting"), suppress(BlockingIOError):
+                flock(using, LOCK_EX | LOCK_NB)  # unless another one has joined in between
+                address.unlink()
+                return
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a file."""
+    with path.open("w") as file:
+        flock(file, LOCK_EX)
+        yield
+
+
+def _embedded(until_the_end: ExitStack, directory: Path) -> tuple[str, str]:
     try:
-        broker = until_the_end.enter_context(EmbeddedBroker(properties=_QUICK))
+        return until_the_end.enter_context(shared(directory, _starting)), "the embedded broker"
     except UsageError as refusal:
         raise NoBrokerError(str(refusal)) from refusal
-    return broker.bootstrap_servers, "the embedded broker"
+
+
+@contextmanager
+def _starting() -> Iterator[str]:
+    # All processes of a run create topics here, so the heap is larger than by default: the last option counts.
+    with EmbeddedBroker(properties=_QUICK, jvm_options=[*DEFAULT_JVM_OPTIONS, "-Xmx1g"]) as broker:
+        yield broker.bootstrap_servers
 
 
 def _container(until_the_end: ExitStack) -> tuple[str, str]:

@@ -19,7 +19,7 @@ PLANTED: Final = ROOT / "tests" / "simulation" / "planted"
 SEEDS: Final = PLANTED / "seeds.toml"
 SOURCE: Final = Path(tarry.__file__).parent
 WORLDS_EACH: Final = 3
-"""The number of recorded worlds for each bug; fewer for a bug that shows in one world of hundreds."""
+"""The number of recorded worlds for each bug."""
 OUT_OF_ORDER: Final = ("out of order", "out of the log's order")
 """The second where the world drawn has a fixed delay."""
 
@@ -97,8 +97,8 @@ class Visit:
 
 
 def copy(directory: Path) -> None:
-    """Copy the service."""
-    shutil.copytree(SOURCE, directory / "tarry", ignore=shutil.ignore_patterns("__pycache__"))
+    """Copy the service. Its bytecode stays valid, because the copies keep the times of the files."""
+    shutil.copytree(SOURCE, directory / "tarry")
 
 
 def plant(name: str, directory: Path) -> None:
