@@ -217,6 +217,17 @@ def test_a_message_out_of_the_logs_order_is_found() -> None:
     assert len(report.faults["out of the log's order"]) == 2
 
 
+def test_the_logs_order_counts_whatever_the_due_times_are() -> None:
+    intake, place = ("in", 1), ("orders", 1)
+    sent = [Sent(b"%d" % at, intake, at, b"k", "orders", 20 - 10 * at, b"v") for at in range(2)]
+    seen = [Seen(b"%d" % at, place, at, 20, 20, 20, b"v") for at in range(2)]
+    kept, broken = Report(), Report()
+    check_log_order(kept, sent, seen, {"orders": 2})
+    assert (kept.is_clean, kept.judged) == (True, 2)
+    check_log_order(broken, sent, [replace(seen[0], offset=1), replace(seen[1], offset=0)], {"orders": 2})
+    assert list(broken.faults) == ["out of the log's order"]
+
+
 def test_a_message_without_a_key_at_a_wrong_partition_is_found() -> None:
     sent = Sent(b"0", ("in", 1), 0, None, "orders", 10, b"v")
     report = Report()

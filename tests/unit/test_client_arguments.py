@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from tarry.client import AsyncDelayedProducer, DelayedMessage, DelayedProducer, TransactionalDelays
-from tarry.client.pending import refusal
+from tarry.client.connection import ProducerSettings
+from tarry.client.pending import IntakeTopic, refusal
 from tarry.client.retry.handling import HandlerTransaction
 from tarry.client.sending import Sender
 from tarry.errors import BrokerError, ConfigError, HeaderError, RetriableError
@@ -148,3 +149,8 @@ def test_a_partition_of_the_target_may_be_asked_for(monkeypatch: pytest.MonkeyPa
     with pytest.raises(HeaderError, match="taken"):
         asyncio.run(send())
     assert [message.partition for message in asked] == [3, 3]
+
+
+def test_the_arguments_of_a_producer_show_no_password() -> None:
+    settings = ProducerSettings(NOBODY, IntakeTopic("tarry.delayed", 1), {"sasl.password": "hidden"}, 1.0, None, None)
+    assert "hidden" not in repr(settings)

@@ -26,7 +26,12 @@ def rejoins_after(halves: Halves, clock: ManualClock) -> int:
 
 @pytest.mark.parametrize(
     ("assigned", "missing"),
-    [(OURS, f"{NAMES.retry}/0"), (RETRIES, f"{NAMES.topic}/0"), (OURS | {(NAMES.retry, 0)}, f"{NAMES.retry}/1")],
+    [
+        (OURS, f"{NAMES.retry}/0"),
+        (RETRIES, f"{NAMES.topic}/0"),
+        (OURS | {(NAMES.retry, 0)}, f"{NAMES.retry}/1"),
+        ({(NAMES.topic, 1), (NAMES.retry, 2)}, f"{NAMES.retry}/1"),
+    ],
 )
 def test_a_member_with_one_half_waits_for_the_other_and_then_rejoins(
     assigned: set[tuple[str, int]], missing: str

@@ -5,7 +5,7 @@ overtakes. They use the Java clients' partitioner, so that a key has the same pa
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -66,7 +66,7 @@ class ProducerSettings:
 
     bootstrap_servers: str
     intake: IntakeTopic
-    options: Options | None
+    options: Options | None = field(repr=False)
     timeout_s: float
     transactional_id: str | None
     clock: Clock | None

@@ -144,9 +144,9 @@ class GroupLoop(ABC):
     def _drop(self, places: Collection[Place]) -> None:
         """Stop reading those of the partitions that were taken over, and forget their state."""
 
+    @abstractmethod
     def _drop_all(self) -> None:
-        """Drop all uncommitted state."""
-        self._drop(self._assigned)
+        """Drop all uncommitted state, also of partitions that are no longer assigned because `_drop` has failed."""
 
     # -- after a failure ----------------------------------------------------------------------------------------------
 

@@ -15,9 +15,10 @@ Judging costs O(log n) for each record.
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from itertools import accumulate
+from operator import attrgetter
 from typing import Final, Generic, Protocol, TypeVar
 
 KINDS: Final = ("lost", "twice", "early", "out of order", "damaged", "unexpected")
@@ -134,11 +135,12 @@ class Judge(Generic[M]):
 
     Args:
         report: gets the faults and the numbers.
+        rank: returns the place of a message in the order of its line.
     """
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, rank: Callable[[M], tuple[int, int]] = attrgetter("rank")) -> None:
         self._report = report
-        self._lines: defaultdict[Hashable, _Line[M]] = defaultdict(_Line)
+        self._lines: defaultdict[Hashable, _Line[M]] = defaultdict(lambda: _Line(rank))
 
     def never_early(self, message: M, stamp_ms: int, seen_ms: int) -> None:
         """Check a record of a message: by both clocks it came at or after its due time.
@@ -221,7 +223,8 @@ class Acceptance:
 class _Line(Generic[M]):
     """The messages of a line that may still overtake others: each one ranks below the one before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: Callable[[M], tuple[int, int]]) -> None:
+        self._rank = rank
         self._messages: list[M] = []
         self._offsets: list[int] = []
 
@@ -229,12 +232,13 @@ class _Line(Generic[M]):
         """Append a message; return the highest of those at or behind `accepted_at` that overtook it, if any did."""
         first = bisect_left(self._offsets, accepted_at)
         ahead = self._messages[first] if first < len(self._messages) else None
-        while self._messages and self._messages[-1].rank <= message.rank:
+        rank = self._rank(message)
+        while self._messages and self._rank(self._messages[-1]) <= rank:
             self._messages.pop()
             self._offsets.pop()
         self._messages.append(message)
         self._offsets.append(offset)
-        return ahead if ahead is not None and ahead.rank > message.rank else None
+        return ahead if ahead is not None and self._rank(ahead) > rank else None
 
 
 def percentile(counts: Counter[int], percent: float) -> int | None:

@@ -1,17 +1,20 @@
 """How a retrying consumer takes over, on the fake cluster: what the last owner has written, and what it had open."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 
 from tarry.client.group_consumer import Begin, GroupClients
+from tarry.client.retry import RetryingConsumer
 from tarry.client.retry.core.key_queue import Trouble, encode
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.partition import RetryPartition
 from tarry.client.retry.core.policy import RetryPolicy
 from tarry.client.retry.takeover import WRITER, TakeOver
-from tarry.client.retry.terms import Terms
-from tarry.errors import FatalError
+from tarry.client.retry.terms import Pace, Terms
+from tarry.errors import FatalError, RetriableError
+from tarry.kafka.membership import Membership
+from tarry.kafka.reader import Reader
 from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS, Cluster
 from tarry.kafka.transaction import Transactor
 from tarry.kafka.types import Place
@@ -110,3 +113,33 @@ def test_a_consumer_that_has_released_a_partition_is_not_fenced(clock: ManualClo
     first.transactor.produce(NAMES.state, 0, OTHER, encode(TROUBLE), None, lambda _error, _record: None)
     first.transactor.commit()
     assert [record.key for record in broker.records(NAMES.state)] == [KEY, OTHER]
+
+
+def test_a_partition_that_could_not_be_dropped_when_it_was_lost_is_dropped_after_the_failure(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = FakeBroker(clock)
+    for topic in (NAMES.topic, NAMES.intake):
+        broker.make_topic(topic, 1)
+    consumer = RetryingConsumer("fake", NAMES.topic, NAMES.group, lambda *_: None, intake=NAMES.intake, clock=clock)
+    session = consumer.join(broker.clients("one"), clock, pace=Pace(read_wait_s=0.0, poll_interval_ms=1 << 30))
+    loop = session.loop
+    while not loop.owned:
+        session.turn()
+        clock.advance(50)
+    shut, poll = Reader.shut, Membership.poll
+
+    def fail_once(reader: Reader, places: Collection[Place]) -> None:
+        monkeypatch.setattr(Reader, "shut", shut)
+        raise RetriableError("the brokers do not answer")
+
+    def lose_once(membership: Membership) -> None:
+        monkeypatch.setattr(Membership, "poll", lambda _: None)
+        loop.lost([(NAMES.topic, 0), (NAMES.retry, 0)])
+
+    monkeypatch.setattr(Reader, "shut", fail_once)
+    monkeypatch.setattr(Membership, "poll", lose_once)
+    session.turn()
+    assert loop.owned == {}
+    monkeypatch.setattr(Membership, "poll", poll)
+    session.abandon()

@@ -94,6 +94,9 @@ class Loop(GroupLoop):
             for place in owned:
                 del self._owned[place]
 
+    def _drop_all(self) -> None:
+        self._drop(list(self._owned))
+
     def _take_over_assigned(self) -> None:
         """Take over the partitions that are assigned but not owned yet.
 

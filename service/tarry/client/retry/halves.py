@@ -56,8 +56,9 @@ class Halves:
         halves = ours ^ retries
         if halves and self._at_once and self._clock.monotonic_ms() >= self._rejoin_at_ms:
             self._wait_ms = min(2 * self._wait_ms, WHOLE_WITHIN_MOST_MS)
-            missing = names.topic if halves & retries else names.retry
-            raise RejoinError(f"the group has not assigned {missing}/{min(halves)}, only its other half")
+            number = min(halves)
+            missing = names.topic if number in retries else names.retry
+            raise RejoinError(f"the group has not assigned {missing}/{number}, only its other half")
         if ours and not halves:
             self._wait_ms = WHOLE_WITHIN_MS
         return ours & retries

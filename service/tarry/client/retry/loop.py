@@ -148,7 +148,7 @@ class Loop(GroupLoop):
             self._blocked.discard(number)
 
     def _drop_all(self) -> None:
-        super()._drop_all()
+        self._drop([(self._names.topic, number) for number in self.owned])
         self._settled = 0
         self._transactor.close()  # its open transaction is aborted by its next registration, or by the next owner
 
