@@ -20,7 +20,10 @@ Kafka's own errors are translated in one place, `tarry.kafka.errors`.
 
 
 class TarryError(Exception):
-    """The base class of all errors that tarry raises on purpose; the text is one line that says what to do."""
+    """The base class of all errors that tarry raises on purpose.
+
+    The text is one line. Where the caller can do something about the error, most texts say what.
+    """
 
 
 class ConfigError(TarryError):

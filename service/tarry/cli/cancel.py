@@ -96,8 +96,8 @@ def _text(outcome: Outcome, handle: Handle, reason: str | None) -> str:
     """Return an answer of the service as text for people."""
     if outcome is Outcome.CANCEL_FILED:
         return (
-            f"{outcome}: accepted; the message is due after the hot window, "
-            f"and is cancelled before {format_instant(handle.due_ms)}"
+            f"{outcome}: accepted; the message is not due soon, "
+            f"and the service decides shortly before {format_instant(handle.due_ms)}"
         )
     if outcome is Outcome.CANCEL_TOO_LATE:
         return f"{outcome}: there was nothing to cancel; the due time was {format_instant(handle.due_ms)}"

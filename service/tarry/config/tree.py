@@ -85,7 +85,7 @@ class Service(_Section):
         instance: a name for static membership, unique for each `tarry serve`; empty: dynamic membership.
         processes: the number of worker processes.
         memory_budget_bytes: the memory for messages, per process.
-        transaction_interval_ms: how long a transaction collects messages before it commits.
+        transaction_interval_ms: the least time from the start of one firing transaction to the start of the next.
         transaction_max_messages: the largest number of messages in a transaction.
     """
 
@@ -149,7 +149,7 @@ class Intake(_Section):
         replication: the replication factor of all of these topics.
         max_delay_ms: the longest delay that a header may ask for.
         targets: globs over topic names; a message for any other topic is dead.
-        keep_ms: how long done records stay in the intake.
+        keep_ms: the least age, by its timestamp, at which a done record is deleted from the intake.
         delay_ms: a fixed delay for every record; None: the headers give the delay.
         target: the target of every record. Set it together with `delay_ms`, or with a dialect that has no header for
             the target.

@@ -29,7 +29,13 @@ WhereOption = Annotated[
     ),
 ]
 PlanOption = Annotated[
-    str | None, typer.Option("--plan", metavar="DIR", help="With --where: write the plan here. Without: run this plan.")
+    str | None,
+    typer.Option(
+        "--plan",
+        metavar="DIR",
+        help="With --where: write the plan to this new directory. Without --where, with --run: run the plan in this "
+        "directory.",
+    ),
 ]
 RunOption = Annotated[bool, typer.Option("--run", help="Run the plan; without it, only show the plan.")]
 IntakeOption = Annotated[str | None, typer.Option(metavar="I", help="The intake; needed if several are configured.")]

@@ -22,7 +22,7 @@ TAKE_WAIT_MS = 200
 """How long a take-over waits for an open transaction of the old owner, before the loop polls the group again."""
 
 PRUNE_LEAST = 100
-"""How many old ids each write may delete, in addition to twice the number of ids that it adds."""
+"""How many old ids a write of new messages may delete, in addition to twice the number of these messages."""
 
 _WAIT_MOST = "SELECT set_config('lock_timeout', %s, true)"
 
@@ -140,8 +140,8 @@ class Store:
         2. Store the ids, and leave out messages whose id was known.
         3. Call the application's function to write its rows.
         4. Store the offsets.
-        5. Delete expired ids, at most about twice as many as were added: the table stays bounded, and no transaction
-           deletes much.
+        5. If there were new messages, delete expired ids: at most twice as many as there were new messages, plus
+           `PRUNE_LEAST`. So the table stays bounded, and no transaction deletes much.
 
         Args:
             generations: the generation of each partition, from its take-over.

@@ -57,7 +57,7 @@ class Maintenance:
 
     Args:
         offsets: asks the brokers for offsets and trims logs.
-        keep_ms: how long done records stay in each intake.
+        keep_ms: for each intake, the least age, by its timestamp, at which a done record is deleted from it.
         ask_origins: asks for the ids of intakes and of the topics that belong to them.
         commit_rest: commits checkpoints of partitions, and copies of them; those in its second argument get a summary.
         is_quiet: returns whether no transaction is open beside the firing transaction.

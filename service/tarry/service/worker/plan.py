@@ -16,7 +16,7 @@ class IntakePlan:
         reader: turns its records into requests.
         fixed_delay: whether it has a fixed delay, which keeps the order of its log.
         geometry: the shape of its overflow wheel.
-        keep_ms: how long done records stay in it.
+        keep_ms: the least age, by its timestamp, at which a done record is deleted from the intake.
     """
 
     reader: RequestReader
