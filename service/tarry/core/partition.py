@@ -8,7 +8,7 @@ Pure: records and `now_ms` go in, batches to deliver and checkpoints to commit c
     take      take a batch of ready messages for the next transaction
     settle    return what that transaction must commit with the batch: low watermark, checkpoint, journal record
     confirm   the transaction committed: the batch is done
-    put_back  the transaction aborted: the batch is ready again, in front of the others
+    put_back  the transaction aborted: the batch is ready again, before the others
 
 Between `take` and `confirm` or `put_back`, no other batch is taken. Batches to file and batches of `parked` messages
 have transactions of their own at the same time. If the fate of a transaction is unknown, the worker drops the whole
@@ -58,7 +58,7 @@ class PartitionState:
         intake: the topic.
         partition: its number.
         reader: parses records into requests.
-        keeps_order: whether the intake has a fixed delay: then no record is due before the one in front of it.
+        keeps_order: whether the intake has a fixed delay: then no record is due before a record with a lower offset.
         new_wheel: makes an empty timing wheel that starts at a given time.
         recovered: what the take-over found.
         now_ms: wall time.
@@ -177,7 +177,7 @@ class PartitionState:
         Args:
             limit: the most messages to take.
             now_ms: wall time; a message that is no longer due because the clock stepped back is not taken.
-            away: targets whose messages are parked instead, behind those that are parked already.
+            away: targets whose messages are parked instead, after those that are parked already.
             limit_bytes: the most bytes to take; the first message is taken even if it is larger.
         """
         return self._ready.take(limit, limit_bytes, now_ms, away, self.parked)
@@ -192,7 +192,7 @@ class PartitionState:
         self._complete(batch)
 
     def put_back(self, batch: Batch, apart: Container[str] = ()) -> None:
-        """Make the batch ready again, in front of the others: its transaction aborted.
+        """Make the batch ready again, before the others: its transaction aborted.
 
         Args:
             batch: from `take`.

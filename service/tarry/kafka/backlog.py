@@ -6,7 +6,7 @@ messages as for ten.
 
     the intake    from the low watermark: messages that are in memory, or not read yet
     a slot        from the offset below which it is emptied or done: first the closed bucket that is not done, if there
-                  is one, up to the end that it was closed with; behind it, the slot's bucket of the next turn
+                  is one, up to the end that it was closed with; after it, the slot's bucket of the next turn
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
 """Reading an intake's logs while the service runs, without joining a group or writing anything.
 
-Meanwhile messages may move on, or be deleted because they are done; then the reader goes on behind them. Messages move
+Meanwhile messages may move on, or be deleted because they are done; then the reader goes on after them. Messages move
 from the intake down the levels and out to the results, each in one transaction with a journal record. So a reader that
 reads the journal first, then the logs in this order, each to the end that it has when its turn comes, meets every
 message at least once. A reader that asks for all ends at one time, the journal's first, meets each about once.

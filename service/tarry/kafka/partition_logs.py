@@ -83,7 +83,7 @@ def spans_of(offsets: Offsets, geometries: Mapping[Place, Geometry]) -> dict[Pla
 def read_to_ends(
     reader: Reader, starts: Mapping[Place, int], ends: Mapping[Place, int]
 ) -> Iterator[tuple[Place, Message]]:
-    """Read committed records of logs, each from an offset until its end is reached; a few may lie behind the end.
+    """Read committed records of logs, each from an offset until its end is reached; a few may lie after the end.
 
     Args:
         reader: nothing else uses it meanwhile.

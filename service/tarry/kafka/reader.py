@@ -90,7 +90,7 @@ class Reader:
         """Wait until `most` records have come or the time is over.
 
         Returns:
-            The records, and the next offset of each partition whose end was reached, behind transaction markers and
+            The records, and the next offset of each partition whose end was reached, after transaction markers and
             aborted records. The client reports an end within the stream of records. So it is never an end from before
             `open`, as `position()` may be (confluent-kafka-python #1802).
 

@@ -236,7 +236,7 @@ class Transactor:
     def deliver(self, has_failed: Callable[[], bool]) -> None:
         """Wait until all records are delivered, or until one has failed.
 
-        After a failure, a commit would wait for the records queued behind the failed one, until they time out.
+        After a failure, a commit would wait for the records queued after the failed one, until they time out.
 
         Raises:
             FatalError: the producer is lost.

@@ -1,4 +1,4 @@
-"""A reader for inspection from outside: it goes on behind deleted records, and does not wait without limit."""
+"""A reader for inspection from outside: it goes on after deleted records, and does not wait without limit."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

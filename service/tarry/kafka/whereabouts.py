@@ -109,7 +109,7 @@ class _Search:
                 newest_cancel = max(newest_cancel, found.sequence)
             else:
                 met[found.sequence] = found, bucket  # the place where it was met last is where it went
-        # A cancel takes messages in front of it; a message behind it is a new one.
+        # A cancel takes messages before it; a message after it is a new one.
         left = {sequence: one for sequence, one in met.items() if sequence > newest_cancel}
         whereabouts.cancel_waits = newest_cancel >= 0 and not left
         if met:

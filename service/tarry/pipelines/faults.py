@@ -9,7 +9,7 @@ FAULTS: Final = {
     "lost": "due, and not at the target",
     "duplicate": "delivered twice",
     "early": "delivered before it was due",
-    "order": "behind a message of the same key that was due later",
+    "order": "after a message of the same key that was due later",
     "damaged": "key, value, id or due time differ at the target",
     "misplaced": "not at the partition of its key, or not at the requested partition",
     "late": "later than --max-late allows",

@@ -229,7 +229,7 @@ class _Line(Generic[M]):
         self._offsets: list[int] = []
 
     def add(self, message: M, offset: int, accepted_at: int) -> M | None:
-        """Append a message; return the highest of those at or behind `accepted_at` that overtook it, if any did."""
+        """Append a message; return the highest of those at or after `accepted_at` that overtook it, if any did."""
         first = bisect_left(self._offsets, accepted_at)
         ahead = self._messages[first] if first < len(self._messages) else None
         rank = self._rank(message)

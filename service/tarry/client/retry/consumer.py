@@ -66,7 +66,7 @@ class RetryingConsumer:
             least the policy's `longest_ms`. `run` refuses an intake if the service says that it does not fit.
         order: `"key"` or `"none"`; see `Order`.
         begin: where a new group begins to read, `"earliest"` or `"latest"`.
-        max_key_queue: how many messages of one key may wait behind a failed one; if there are more, the consumer
+        max_key_queue: how many messages of one key may wait after a failed one; if there are more, the consumer
             pauses their partition.
         missing_after: how late a message may come back before the consumer looks for it in the intake's results: the
             intake may have cancelled it.

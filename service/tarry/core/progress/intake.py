@@ -34,7 +34,7 @@ class IntakeProgress:
 
     Args:
         recovered: what the take-over found.
-        keeps_order: whether the intake has a fixed delay: then no record is due before the one in front of it.
+        keeps_order: whether the intake has a fixed delay: then no record is due before a record with a lower offset.
     """
 
     __slots__ = ("_pointer", "_replay_end", "found_done", "ledger", "order")
@@ -70,7 +70,7 @@ class IntakeProgress:
     def known_below(self) -> int:
         """The offset below which all is read: in a replay the position, later above all offsets.
 
-        After the replay, this log holds no unread record that could be in front of a record of a bucket: the bucket's
+        After the replay, this log holds no unread record that could come before a record of a bucket: the bucket's
         records were read here before they were filed.
         """
         return ABOVE_ALL_OFFSETS if self._replay_end is None else self.ledger.position
@@ -87,7 +87,7 @@ class IntakeProgress:
         self._pointer.note(self.ledger.position, end)
 
     def sum_up(self, journal_end: int) -> None:
-        """Advance the pointer: all done offsets were journalled again, at or behind this end of the journal."""
+        """Advance the pointer: all done offsets were journalled again, at or after this end of the journal."""
         self._pointer.sum_up(journal_end)
 
     def pointer_at(self, low: int) -> int:
@@ -101,8 +101,8 @@ class IntakeProgress:
     def holds_up(self, offset: int) -> bool:
         """Whether the message at an offset must not be filed yet, because a recovery could break the order.
 
-        That is so while a record in front of it is not done and has a timestamp that was ahead, or follows one that
-        had: a recovery computes a new, later due time for it, and would put it behind the filed message.
+        That is so while a record before it is not done and has a timestamp that was ahead, or follows one that
+        had: a recovery computes a new, later due time for it, and would put it after the filed message.
         """
         if self.order is None or (ahead := self.order.first_ahead(self.low)) is None:
             return False
@@ -150,7 +150,7 @@ class JournalPointer:
             self._ends.append(journal_end)
 
     def sum_up(self, journal_end: int) -> None:
-        """Advance all pointers: the done offsets were journalled again, at or behind this end of the journal."""
+        """Advance all pointers: the done offsets were journalled again, at or after this end of the journal."""
         del self._positions[1:]
         self._ends = [max(journal_end, *self._ends)]
 

@@ -1,8 +1,8 @@
 """Due times of an intake with a fixed delay, which follow the order of the log.
 
-With a fixed delay no record is due before the one in front of it. Log-append time can step back when the leader of a
-partition moves, so a due time is raised to the highest one so far. A recovery begins in the middle of the log, and so
-it must know the due time of the record just below its first offset.
+With a fixed delay no record is due before a record with a lower offset. Log-append time can step back when the leader
+of a partition moves, so a due time is raised to the highest one so far. A recovery begins in the middle of the log, and
+so it must know the due time of the record just below its first offset.
 
 Idea: due times only rise, so one entry per due time is kept, with its first offset. Records with the same due time
 share an entry.
@@ -11,12 +11,12 @@ share an entry.
 
 Cost: 16 bytes per entry, for any number of records; at most a thousand entries for one second of the log.
 
-**Timestamps that are ahead.** One timestamp from a clock that is an hour ahead would delay all records behind it by an
-hour. So a timestamp that is far ahead of the time of reading counts as the time of reading. For this, the time of
-reading is the latest time that it may be: a local clock that is behind would make all timestamps look ahead. The log
-does not store when a record was read. So a recovery, which reads such a record later, gives it and the records that it
-delays a later due time than before. This keeps the order only if no record behind it was filed with the earlier due
-time. So while such a record is in memory and not done, no record behind it is filed.
+**Timestamps that are ahead.** One timestamp from a clock that is an hour ahead would delay all records after it by an
+hour. So a timestamp that is far ahead of the time of reading counts as the time of reading. The time of reading is the
+later of the local clock and the brokers' time as last reported. Otherwise a local clock that is slow would make all
+timestamps look ahead. The log does not store when a record was read. So a recovery, which reads such a record later,
+gives it and the records that it delays a later due time than before. This keeps the order only if no record after it
+was filed with the earlier due time. So while such a record is in memory and not done, no record after it is filed.
 """
 
 from array import array
@@ -59,7 +59,7 @@ class LogOrder:
         return _ENTRY_BYTES * len(self._begins) + _ENTRY_BYTES // 2 * len(self._ahead)
 
     def next(self, offset: int, due_ms: int) -> int:
-        """Return the due time of the next record: its own, or that of the record in front if that is later.
+        """Return the due time of the next record: its own, or that of the record before it if that is later.
 
         Args:
             offset: the record's offset.

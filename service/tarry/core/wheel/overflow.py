@@ -344,7 +344,7 @@ class OverflowWheel:
         return ranges
 
     def sum_up(self, journal_end: int) -> None:
-        """Advance the pointers: `done_ranges` was written again, at or behind this end of the journal."""
+        """Advance the pointers: `done_ranges` was written again, at or after this end of the journal."""
         self._found_from = max(self._found_from, journal_end)
         for slot in self._closed.values():
             slot.pointer = max(slot.pointer, journal_end)

@@ -2,7 +2,7 @@
 
 A bucket may turn out too large while it is read whole. Then the messages read so far are offered to the first pass.
 
-Each pass reads the whole bucket again. Of the messages behind the last one of the previous pass, it keeps the first by
+Each pass reads the whole bucket again. Of the messages after the last one of the previous pass, it keeps the first by
 (due time, offset in the intake), as many as fit. The others are dropped, to be read again by the next pass. So the
 order is kept, even if all messages are due in one millisecond, and memory holds no more than one pass.
 
@@ -46,13 +46,13 @@ class Passes:
         self.is_scanning, self._first_dropped, self._limit_bytes = True, None, limit_bytes
 
     def offer(self, message: HeldMessage) -> int:
-        """Keep a message if it is among the first behind the previous pass.
+        """Keep a message if it is among the first after the previous pass.
 
         Returns:
             The change of the memory of kept messages, in bytes.
         """
         key = (message.due_ms, message.sequence)
-        # No message behind a dropped one is kept, even if it fits: it would overtake the dropped one.
+        # No message after a dropped one is kept, even if it fits: it would overtake the dropped one.
         if key < self.gate or (self._first_dropped is not None and key > self._first_dropped):
             return 0
         before = self._bytes

@@ -9,7 +9,7 @@ type that holds the largest; zlib then compresses repetitions:
     source    INTAKE, four times      begins at 0, steps 0 0 0          next to nothing
     size      700 900 500 700         begins at 700, steps 200 -400 200, kept as 600 0 600, two bytes each
 
-The last places, fewer than two blocks, are not packed: a newly parked message goes behind all others, except after the
+The last places, fewer than two blocks, are not packed: a newly parked message goes after all others, except after the
 clock stepped back.
 
 Cost: 2 bytes per place for rising offsets of the intake, up to 9 for messages of buckets with random delays, and some

@@ -94,7 +94,7 @@ class Arrivals:
         due_ms, target, target_partition, message_id, carries, dialect = request
         if order is not None:
             due_ms = order.next(offset, due_ms)
-            # Also if the record is done: a replay would give the records behind it other due times again.
+            # Also if the record is done: a replay would give the records after it other due times again.
             if is_ahead(timestamp_ms, read_ms):
                 order.note_ahead(offset)
             if known_done:

@@ -1,6 +1,6 @@
 """The timing wheel of one partition. It does not pass the gate, and it goes back when the clock steps back.
 
-**Gate**: a key of (due time, offset). A message at the gate or behind it must not fire yet, because a message that is
+**Gate**: a key of (due time, offset). A message at the gate or after it must not fire yet, because a message that is
 still unread, in a bucket or in the part of the intake that a take-over replays, may come before it.
 """
 
@@ -23,7 +23,7 @@ class GatedWheel:
     """The messages that are due soon.
 
     Args:
-        gate: returns the gate: messages at this key or behind it do not fire.
+        gate: returns the gate: messages at this key or a higher one do not fire.
         new_wheel: makes an empty timing wheel that starts at a given time.
         ready: messages that are due and not taken yet, in order. They are held again if the clock steps back.
         now_ms: wall time.
@@ -82,7 +82,7 @@ class GatedWheel:
             due = sorted([*due, *self._late.values()], key=BY_DUE)
             self._late = {}
         gate = self._gate()
-        if due and _key(due[-1]) >= gate:  # messages with the gate's due time may be behind it by their offset
+        if due and _key(due[-1]) >= gate:  # messages with the gate's due time may be after it by their offset
             self._late = {message.sequence: message for message in due if _key(message) >= gate}
             due = [message for message in due if _key(message) < gate]
         return due

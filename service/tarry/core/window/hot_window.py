@@ -5,9 +5,9 @@ cancelled message is completed without a delivery. All other messages wait in th
 
     arrives      known already                   then
     message      -                               the message is held
-    message      a cancel behind it              the message is withheld: the cancel takes it
+    message      a cancel after it               the message is withheld: the cancel takes it
     message      one with its id and due time    undecided; later a duplicate, or held if a cancel took the other one
-    cancel       a message in front of it        that message is withheld, unless it was handed out; cancel undecided
+    cancel       a message before it             that message is withheld, unless it was handed out; cancel undecided
     cancel       -                               undecided; if it takes nothing until it is decided, it came too late
 """
 
@@ -28,7 +28,7 @@ class HotWindow:
     """The messages of one partition that are due soon.
 
     Args:
-        gate: returns the gate: messages at this key or behind it do not fire.
+        gate: returns the gate: messages at this key or a higher one do not fire.
         known_below: returns an offset of the intake below which all is read.
         new_wheel: makes an empty timing wheel that starts at a given time.
         ready: takes messages that are due, and messages and cancels that need no delivery.
@@ -96,7 +96,7 @@ class HotWindow:
         self._undecided.withhold(message)
 
     def take_back(self, message: HeldMessage) -> None:
-        """Forget a message as if it had not arrived. It is behind the gate, so nothing about it is decided yet."""
+        """Forget a message as if it had not arrived. It is after the gate, so nothing about it is decided yet."""
         if self._wheel.cancel(message):
             self._matching.forget(message)
         else:
@@ -116,7 +116,7 @@ class HotWindow:
                 self._ready.resolutions.append(Resolution(Outcome.DUPLICATE, record))
 
     def _can_decide(self) -> bool:
-        """Whether all records in front of the first undecided record are read, in buckets and in a replay."""
+        """Whether all records before the first undecided record are read, in buckets and in a replay."""
         first = self._undecided.first()
         return first is not None and first < self._gate() and first[1] < self._known_below()
 

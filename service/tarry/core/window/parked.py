@@ -1,7 +1,7 @@
 """Parked messages, which are due and wait for their target: held whole, or, beyond a share of memory, as places only.
 
 Each target has a queue in the order of (due time, offset in the intake). The first messages of a queue are whole. From
-some message on, the queue keeps only places: due time, log, offset and size. A message that is parked behind a place is
+some message on, the queue keeps only places: due time, log, offset and size. A message that is parked after a place is
 kept as a place, too. When the whole messages have been delivered, the next places are read again from the intake or
 from buckets, and become the whole messages:
 
@@ -98,7 +98,7 @@ class Parked:
         return sum(queue.whole_bytes for queue in self._queues.values())
 
     def park(self, message: HeldMessage) -> None:
-        """Park a message behind all others of its target; after a step back of the clock, in due order.
+        """Park a message after all others of its target; after a step back of the clock, in due order.
 
         If only the place of the last message is kept, only the place of this one is kept.
         """
@@ -118,7 +118,7 @@ class Parked:
         batch.due = due
 
     def park_again(self, topic: str, batch: Batch) -> None:
-        """Put a batch back in front of its target's queue: its transaction aborted."""
+        """Put a batch back at the head of its target's queue: its transaction aborted."""
         batch.reinstate()
         back = batch.due
         if not back:
@@ -195,7 +195,7 @@ class Parked:
 
 
 class _ParkedQueue:
-    """The parked messages of one target: whole messages, and behind them the places of others.
+    """The parked messages of one target: whole messages, and after them the places of others.
 
     Args:
         let_go: called with messages of which only the places are kept from now on.

@@ -88,7 +88,7 @@ class Placing:
     def _hold_up(self) -> None:
         """Move messages that are held up out of the queue; move them back if they no longer are, or are too many."""
         first = self._held_up[0] if self._held_up else next(filter(self._is_of_intake, self._waiting), None)
-        if first is not None and self._is_held_up(first.sequence):  # then all of the intake behind it are, too
+        if first is not None and self._is_held_up(first.sequence):  # then all of the intake after it are, too
             held_up = [*self._held_up, *filter(self._is_of_intake, self._waiting)]
             if len(held_up) <= MOST_HELD_UP:
                 self._waiting = [message for message in self._waiting if not self._is_of_intake(message)]

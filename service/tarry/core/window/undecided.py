@@ -1,12 +1,12 @@
-"""Cancels and second messages with a known id, which wait until all records in front of them are read.
+"""Cancels and second messages with a known id, which wait until all records before them are read.
 
-A cancel takes all messages with its id and due time that are in front of it in the intake; a message behind it is new.
+A cancel takes all messages with its id and due time that are before it in the intake; a message after it is new.
 But two messages with the same id and due time, and their cancel, may come from several logs, in several passes, and in
 any order. So a cancel, and a second message, wait here until the gate has passed them. By then all records with their
-due time that are in front of them are read. Until then the cancel **withholds** the messages that it will take. Then
+due time that are before them are read. Until then the cancel **withholds** the messages that it will take. Then
 the waiting records are decided in the order of the intake:
 
-    read     A4   C3        A1          A2          the gate is behind all of them
+    read     A4   C3        A1          A2          the gate is after all of them
     wheel    A4   A4        A4          A4          A4
     here          C3        C3 | A1     C3 | A1 A2
     decided                                         C3: A1 is cancelled, A2 is its duplicate
@@ -71,7 +71,7 @@ class Undecided:
     # -- withheld messages ------------------------------------------------------------------------------------------
 
     def is_cancelled(self, message: HeldMessage) -> bool:
-        """Whether a waiting cancel will take a message: the message is in front of it."""
+        """Whether a waiting cancel will take a message: the message is before it in the intake."""
         cancels = self._cancels.get((message.id, message.due_ms)) if self._cancels else None
         return cancels is not None and cancels[-1] > message.sequence
 

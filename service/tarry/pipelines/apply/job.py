@@ -97,7 +97,7 @@ class ApplyJob:
         _refuse_made_anew(applied, ends, self.names)
         _refuse_made_anew({place: offset + 1 for place, offset in first.items()}, ends, self.names)
         _refuse_trimmed(first, self.topics.starts(self.names))
-        # If the target knows its offsets, records behind them belong to its next run.
+        # If the target knows its offsets, records after them belong to its next run.
         log = self.topics.read(first, {place: applied.get(place, ends[place]) for place in first})
         _refuse_others(rejected, log)
         batches.again(log, rejected.select(*PLACE))

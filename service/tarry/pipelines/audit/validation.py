@@ -12,7 +12,7 @@ under the last of its faults. Each further record is a duplicate. Records of a w
 run.
 
 **Order.** Messages with the same key, target partition and intake partition are a sequence, ranked by due time and then
-by offset. A message that is behind a message of higher rank is out of order, if the service accepted it before it was
+by offset. A message that comes after a message of higher rank is out of order, if the service accepted it before it was
 due. No record shows when the owner of a partition read a message. But the owner reads in the order of offsets, so it
 had read the message by the time at which a message at the same or a higher offset was delivered. Also, it has read the
 message after `accepted_within_ms`. If neither time is before the due time, the order of the message is not judged.
@@ -90,7 +90,7 @@ def compare(
     Columns: those of `accepted`, where `due_ms` and `target` come from the result if the headers are not clear or the
     intake's configuration sets them; fate, reason, faults (array of text); arrivals (count); arrived_ms,
     target_partition and target_offset of the first arrival; again (the place of the last arrival, if there are
-    several); ahead_offset (the intake offset of the message that it came behind); lateness_ms; order (`judged`,
+    several); ahead_offset (the intake offset of the message that it came after); lateness_ms; order (`judged`,
     `unjudged`, or null if the message has no order); has_result; results (count); record (the kind of the first record
     at the target: `matched`, `otherwise`, `carried`, or a fault; null if there is no record).
 

@@ -106,7 +106,7 @@ def left(met: Iterable[DataFrame], results: DataFrame) -> DataFrame:
     messages = union.where(~f.col("is_cancel")).withColumn("turn", f.row_number().over(newest)).where("turn = 1")
     ended = results.where(f.col("outcome").isin(*archive.ENDS)).select("source").distinct()
     same = ["partition", "id", "due_ms"]
-    # A cancel applies to messages before it; a message behind it is a new one.
+    # A cancel applies to messages before it; a message after it is a new one.
     cancels = union.where("is_cancel").groupBy(*same).agg(f.max("offset").alias("cancel"))
     messages = messages.join(cancels, same, "left").where("cancel is null or offset > cancel").drop("cancel")
     # A second message with the same id and due time will get the result `duplicate`.

@@ -148,7 +148,7 @@ class Firing:
             self._put_back(fired, error, rest=not learned)
             self._give_up()
             if learned and not self._transactor.is_stuck:
-                # A refused record leaves a gap in the sequence that the next transaction would wait behind.
+                # A refused record leaves a gap in the sequence that the next transaction would wait for.
                 self._transactor.renew()
             return 0
         if self._bound.is_shrunk:  # adding up sizes is a considerable part of the cost of a delivery

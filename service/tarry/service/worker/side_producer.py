@@ -29,7 +29,7 @@ ABORT_S = 2.0
 RENEWAL_ABORT_S = 0.25
 """How long an abort before a renewal may take.
 
-It mostly takes some milliseconds. But it may wait for records that were sent behind a refused one, and that the client
+It mostly takes some milliseconds. But it may wait for records that were sent after a refused one, and that the client
 library sends again until they time out. Leaving the abort to the registration costs as much time as this.
 """
 

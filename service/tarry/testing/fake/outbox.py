@@ -24,7 +24,7 @@ class Queued:
         draft: the record.
         report: the callback for its delivery report.
         since_ms: the monotonic time when it was queued.
-        stranded: whether it was in flight behind a refused record, so that the brokers refuse it as well.
+        stranded: whether it was in flight after a refused record, so that the brokers refuse it as well.
     """
 
     topic: str

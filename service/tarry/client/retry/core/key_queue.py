@@ -16,7 +16,7 @@ No message of a key queue is due earlier than the ones sent before it, and messa
 the order in which they were sent. So the queue mostly comes back in order. If it does not, the numbers restore the
 order.
 
-Cost: each time a head fails, every message behind it makes one more hop through the intake.
+Cost: each time a head fails, every message after it makes one more hop through the intake.
 """
 
 import json
@@ -46,7 +46,7 @@ class Trouble:
         head: the number of the message that may be handled now.
         tail: the last number assigned.
         due_ms: the latest due time of the key queue's messages in flight, epoch milliseconds.
-        head_due_ms: an upper bound of the head's due time; unlike `due_ms` it does not grow when messages behind the
+        head_due_ms: an upper bound of the head's due time; unlike `due_ms` it does not grow when messages after the
             head are sent again.
         stopped: whether the messages of the key go to the dead letters, without being handled.
     """
