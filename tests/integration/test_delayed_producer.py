@@ -115,7 +115,7 @@ def test_a_record_that_only_the_broker_finds_too_large_is_refused(bootstrap: str
 def test_an_intake_that_is_not_there_is_refused_and_not_made(bootstrap: str, topic_name: str) -> None:
     with (
         DelayedProducer(bootstrap, topic_name, timeout_s=20) as producer,
-        pytest.raises(BrokerError, match=f"^there is no topic {topic_name}: has `tarry serve` made it") as refusal,
+        pytest.raises(BrokerError, match=f"^there is no topic {topic_name}: check the name of the intake") as refusal,
     ):
         producer.send("orders", b"v", delay=_SECOND)
     assert refusal.value.code == "UNKNOWN_TOPIC_OR_PART"

@@ -188,7 +188,7 @@ def test_a_write_of_unknown_outcome_is_undecided_until_the_brokers_are_back(
     lab.proxy.plan(fault, END_TXN)
     with ThreadPoolExecutor(1) as thread:
         silencing = thread.submit(silence)
-        with pytest.raises(UndecidedError, match="whether it succeeded is not known"):
+        with pytest.raises(UndecidedError, match="not known yet whether the write succeeded"):
             writer.write(rows(2))
         silencing.result(20)
     lab.proxy.resume()

@@ -253,7 +253,7 @@ def test_brokers_that_are_away_are_waited_for_and_a_right_that_is_missing_is_not
 def test_a_message_of_another_intake_is_refused(bootstrap: str, intake: str) -> None:
     with OutcomeReader(bootstrap, intake) as outcomes:
         for other in (Handle("other", 0, 0, str(uuid.uuid4())), Handle(intake, PARTITIONS, 0, str(uuid.uuid4()))):
-            with pytest.raises(UsageError, match=f"not of {intake}"):
+            with pytest.raises(UsageError, match=f"not of intake {intake}"):
                 outcomes.outcome(other)
         with pytest.raises(HeaderError, match="not a handle"):
             outcomes.outcome("nonsense")

@@ -120,7 +120,7 @@ def test_a_message_that_its_own_cancel_would_hit_is_refused_and_another_due_time
     producer: DelayedProducer,
 ) -> None:
     first = producer.send("orders", b"v", b"k", delay=_LATE)
-    with pytest.raises(HeaderError, match="a duplicate if the cancel is too late"):
+    with pytest.raises(HeaderError, match="the same id and due time as the message to cancel"):
         producer.reschedule(first.handle, DelayedMessage("orders", b"v", b"k", at=first.due, id=first.id))
     moved = producer.reschedule(first.handle, DelayedMessage("orders", b"v", b"k", at=first.due + _SOON, id=first.id))
     assert moved.sent.id == first.id

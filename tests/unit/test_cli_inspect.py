@@ -241,7 +241,7 @@ def test_a_missing_intake_is_one_line(broker: FakeBroker) -> None:
             "dead: too-large, at 2026-01-01T00:00:00.004Z; it is in in.dead",
         ),
         ({"outcome": "dead", "reason": "bad-delay", "due_ms": None}, 0, "dead: bad-delay, at "),
-        ({"outcome": "duplicate"}, 0, "duplicate: at 2026-01-01T00:00:00.004Z, of another message with this id"),
+        ({"outcome": "duplicate"}, 0, "duplicate: the service had another message with this id and due time, "),
         ({"outcome": "fired", "due_ms": NOW_MS + 1}, 1, "unknown: the message is not waiting and has no result"),
         ({"outcome": "cancel-too-late"}, 1, "unknown: "),
     ],
@@ -262,7 +262,7 @@ def test_status_of_one_that_waits_says_whether_a_cancel_does(broker: FakeBroker)
         in _run("status", HANDLE)[1]
     )
     broker.append("in", None, None, [("tarry-cancel", HANDLE.encode())])
-    assert _run("status", HANDLE)[1].endswith("; a cancel of it waits\n")
+    assert _run("status", HANDLE)[1].endswith("; a cancel for it is pending\n")
     fields = json.loads(_run("status", HANDLE, "--json")[1])
     assert (fields["state"], fields["level"], fields["cancel_waits"], fields["served"]) == ("waiting", 0, True, False)
 

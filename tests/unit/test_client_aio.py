@@ -55,7 +55,7 @@ def test_an_intake_that_is_missing_is_told_as_such(timeout_s: float, topic_ms: i
         async with _to_missing_intake(timeout_s, topic_ms) as producer:
             await producer.send("orders", b"1", delay=timedelta(0))
 
-    with pytest.raises(BrokerError, match="there is no topic in: has `tarry serve` made it") as failure:
+    with pytest.raises(BrokerError, match="there is no topic in: check the name of the intake") as failure:
         asyncio.run(send())
     assert type(failure.value) is BrokerError
 
@@ -65,7 +65,7 @@ def test_a_cancel_to_a_missing_intake_reports_that_it_is_missing() -> None:
         async with _to_missing_intake(2.5, 1_000) as producer:
             await producer.cancel("1.in.0.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21")
 
-    with pytest.raises(BrokerError, match="there is no topic in: has `tarry serve` made it"):
+    with pytest.raises(BrokerError, match="there is no topic in: check the name of the intake"):
         asyncio.run(cancel())
 
 

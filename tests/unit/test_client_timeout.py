@@ -89,7 +89,7 @@ def test_an_intake_that_is_not_there_is_told_in_time_and_nothing_is_sent(
     monkeypatch.setattr(Silent, "has_topics", False)
     with (
         DelayedProducer("nobody:1", INTAKE, timeout_s=0.05) as producer,
-        pytest.raises(BrokerError, match=f"^there is no topic {INTAKE}: has `tarry serve` made it"),
+        pytest.raises(BrokerError, match=f"^there is no topic {INTAKE}: check the name of the intake"),
     ):
         call(producer)
 

@@ -223,7 +223,7 @@ def test_a_producer_that_is_renamed_while_it_is_built_is_built_again_under_the_n
             to_rename.pop()()
 
     side.broker.clients("main", rename_once)
-    with pytest.raises(RetriableError, match="side is side-2 now"):
+    with pytest.raises(RetriableError, match="side was replaced by side-2"):
         side.build()
     assert (transactor.started, transactor.is_stuck, transactor.former) == (False, False, {"side"})
     side.build()

@@ -42,9 +42,9 @@ def cancel(
     Prints `accepted` when the broker has acknowledged the cancel request. The message is not
     delivered if the service reads the cancel request before it delivers the message.
 
-    With --wait the command then prints the service's answer: `cancelled` or `cancel-too-late`. If the message is due
-    after the hot window, the service first answers `cancel-filed`, and gives the final answer shortly before the
-    message is due.
+    With --wait the command then prints the service's answer: `cancelled` or `cancel-too-late`. If the message is not
+    due soon (within 5 to 25 s by default), the service first answers `cancel-filed`, and gives the final answer shortly
+    before the message is due.
 
     Exit codes: 1 if the cancel was too late, if --wait timed out, or if the handle belongs to an intake that is
     neither configured nor given by --intake; 2 if HANDLE is not a handle.

@@ -27,7 +27,7 @@ def status(
     """Show where a message is: waiting, fired, cancelled and so on.
 
     The states are waiting, fired, cancelled, dead, duplicate and unknown. For a waiting message, the command prints its
-    bucket of the overflow wheel, or that it is in memory; when it is due; and whether a cancel for it was sent.
+    bucket of the overflow wheel, or that it is in memory; when it is due; and whether a cancel for it is pending.
 
     The command searches the results and the waiting messages. This takes longer if the message's bucket holds millions
     of messages. Results are kept for 7 days; a message with an older result is unknown.
@@ -71,7 +71,7 @@ def _fields(handle: Handle, found: Whereabouts) -> dict[str, Any]:
 def _text(handle: Handle, found: Whereabouts, now_ms: int) -> str:
     """Return one line of text for people."""
     due = f"due {format_instant(handle.due_ms)}"
-    cancel = "; a cancel of it waits" if found.cancel_waits else ""
+    cancel = "; a cancel for it is pending" if found.cancel_waits else ""
     if found.waits_in is not None:
         ahead_ms = handle.due_ms - now_ms
         when = f"in {_rounded(ahead_ms)}" if ahead_ms > 0 else f"{_rounded(-ahead_ms)} ago"
@@ -105,7 +105,10 @@ def _outcome(result: dict[str, Any], handle: Handle, due: str) -> str:
         case Outcome.DEAD:
             return f"dead: {result.get('reason')}, at {at}; it is in {handle.topic}.dead"
         case Outcome.DUPLICATE:
-            return f"duplicate: at {at}, of another message with this id; {due}"
+            return (
+                "duplicate: the service had another message with this id and due time, and did not deliver this one "
+                f"(decided at {at}); {due}"
+            )
         case _:
             return f"{outcome}: at {at}; {due}"
 

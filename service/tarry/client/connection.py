@@ -131,7 +131,11 @@ class Connection:
         if refused is not None:
             if refused.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise refusal(refused, self._intake)
-            raise BrokerError(f"there is no topic {self._intake}: has `tarry serve` made it?", refused.name())
+            raise BrokerError(
+                f"there is no topic {self._intake}: check the name of the intake, or create its topics with "
+                "`tarry topics`",
+                refused.name(),
+            )
 
     def close(self) -> None:
         """Wait until all sent messages are acknowledged, then close.

@@ -237,7 +237,9 @@ class ExclusiveWriter(Closing):
         except FencedError:
             raise
         except BrokerError as error:
-            raise UndecidedError(f"{cause}; and whether it succeeded is not known: {error}", error.code) from cause
+            raise UndecidedError(
+                f"{cause}; it is not known yet whether the write succeeded ({error}): call resume()", error.code
+            ) from cause
         return self._written(now, before, tag)
 
     def _written(self, now: LogEnd, before: LogEnd, tag: str) -> LastRecord | None:

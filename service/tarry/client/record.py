@@ -116,7 +116,9 @@ def _deliver_at_ms(at: datetime | None) -> int | None:
         raise HeaderError(f"at: needs a time zone, such as datetime.now(UTC): {at.isoformat()}")
     epoch_ms = -((_EPOCH - at) // _MS)
     if epoch_ms < _LEAST_DELIVER_AT_MS:
-        raise HeaderError(f"at: before 2001-09-09, which the service refuses as seconds: {at.isoformat()}")
+        raise HeaderError(
+            f"at: must be 2001-09-09 or later, because the service takes smaller numbers for seconds: {at.isoformat()}"
+        )
     return epoch_ms
 
 
@@ -206,7 +208,7 @@ def to_handle(handle: Handle | str, intake: str) -> Handle:
         raise HeaderError(f"handle: neither a Handle nor text: {type(handle).__name__}")
     parsed = Handle.parse(str(handle))
     if parsed.topic != intake:
-        raise HeaderError(f"handle: of a message in {parsed.topic}, but this producer's intake is {intake}: {parsed}")
+        raise HeaderError(f"handle: its message is in {parsed.topic}, but this producer's intake is {intake}: {parsed}")
     return parsed
 
 

@@ -156,7 +156,10 @@ def refuse_itself(handle: Handle, message: DelayedMessage, now_ms: int, tick_ms:
     """
     record = to_record(message, now_ms)
     if (record.id, record.due_ms(now_ms, tick_ms)) == (handle.id, handle.due_ms):
-        raise HeaderError(f"a duplicate if the cancel is too late: {handle} has the new message's id and due time")
+        raise HeaderError(
+            f"the new message has the same id and due time as the message to cancel ({handle}): give it another id or "
+            "another due time"
+        )
 
 
 def _nothing_sent(error: BrokerError) -> RetriableError:

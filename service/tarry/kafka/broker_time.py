@@ -152,7 +152,7 @@ def refuse_a_clock_that_is_ahead(
     ahead_ms = clock.now_ms() - clock.monotonic_ms() - brokers.offset_ms
     if ahead_ms > TOLERANCE_MS:
         raise UsageError(
-            f"the clock of this machine is {ahead_ms / 1000:.0f} s ahead of the brokers': messages would be early, and "
-            "buckets closed too soon: set it, or theirs, by NTP, and start again"
+            f"this machine's clock is {ahead_ms / 1000:.0f} s ahead of the brokers' clocks, so messages would be "
+            "early: set the wrong clock right (NTP), and start again"
         )
     return brokers.offset_ms

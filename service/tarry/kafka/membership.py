@@ -181,9 +181,15 @@ class Membership:
     def _raise_or_warn(self, error: KafkaError) -> None:
         # A fatal error comes wrapped: only its text has the reason.
         if _IN_USE in error.str():
-            raise InstanceInUseError("another process of the same service.instance is still a member", error.name())
+            raise InstanceInUseError(
+                "a member with this service.instance is still in the group: this process joins when that member has "
+                "left or its session has expired",
+                error.name(),
+            )
         if _GONE in error.str():
-            raise RejoinError(f"group {self._properties['group.id']} does not know this process any more", error.name())
+            raise RejoinError(
+                f"group {self._properties['group.id']} no longer has this process as a member", error.name()
+            )
         if _FENCED in error.str():
             raise MembershipLostError(
                 f"another process has joined group {self._properties['group.id']} as "
@@ -191,7 +197,7 @@ class Membership:
                 error.name(),
             )
         if error.fatal() or error.code() == KafkaError._FATAL:
-            raise MembershipLostError(f"this process is out of its group: {error.str()}", error.name())
+            raise MembershipLostError(f"this process's membership has ended: {error.str()}", error.name())
         self._on_warning(error.str())
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

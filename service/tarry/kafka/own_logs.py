@@ -4,9 +4,9 @@ Partition p of an intake can be served if its partitions of the results, the jou
 the overflow wheel can be written to. A log that is unavailable stops only its own partition. So the service looks at
 all our logs every other second, without waiting, and before a take-over.
 
-A broker that has lost its controllers answers from old metadata. So a fault that only an operator could repair is
-believed only when a broker, whichever is asked then, reports it again some seconds later. Until then the partition
-waits.
+A broker that has lost its controllers answers from old metadata. So the service believes a fault that
+only an operator could repair only if a broker, the same or another one, reports it again some seconds later. Until then
+the partition waits.
 """
 
 from collections.abc import Iterable, Mapping

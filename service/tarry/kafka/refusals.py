@@ -41,8 +41,8 @@ def journal_cut(journal: Place, first: int, end: int, begin: int) -> str | None:
     if first <= begin <= end:
         return None
     return (
-        f"{journal[0]}/{journal[1]} holds offsets {first} to {end}, and {begin} is where a recovery begins: records of "
-        f"the journal were deleted, and what was delivered is not known: {ADOPT}"
+        f"a recovery must read {journal[0]}/{journal[1]} from offset {begin}, but it holds only offsets {first} to "
+        f"{end}: records were deleted, so tarry cannot know which messages were delivered; {ADOPT}"
     )
 
 

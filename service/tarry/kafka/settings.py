@@ -81,7 +81,7 @@ class Cluster:
     def __post_init__(self) -> None:
         given: object = self.bootstrap_servers
         if not isinstance(given, str) or not given.strip():
-            raise ConfigError(f"bootstrap_servers: HOST:PORT as text, several with commas: {given!r}")
+            raise ConfigError(f"bootstrap_servers: must be text: HOST:PORT, several separated by commas: {given!r}")
 
     def client(self, **properties: Any) -> Properties:
         """Return the properties of a client; those given here, with `_` for dots, override the user's options."""

@@ -191,8 +191,8 @@ def _refusal(name: str, error: KafkaError) -> UsageError | None:
         return None
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return UsageError(
-            f"topic {name} is not there, and the right to CREATE it is missing (`tarry topics` makes it); "
-            "or it is there, and this user has no right to it (docs/security.md)"
+            f"this user may not create topic {name}, or may not see it if it exists: create it with `tarry topics` as "
+            "a user that may, or grant the rights (docs/security.md)"
         )
     return UsageError(f"could not make topic {name}: {error.str()}")
 

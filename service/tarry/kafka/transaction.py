@@ -165,7 +165,9 @@ class Transactor:
         raise self._was_renamed(name)
 
     def _was_renamed(self, name: str) -> RetriableError:
-        return RetriableError(f"{name} is {self.transactional_id} now")
+        return RetriableError(
+            f"the transactional id {name} was replaced by {self.transactional_id} while its producer was built"
+        )
 
     def _settings(self, name: str) -> Properties:
         """Return the properties of a producer with that id."""
@@ -285,7 +287,7 @@ class Transactor:
             # The client library marks only the refused records. A full queue is the only cause that passes.
             left = [record for record in left if "_error" in record]
             if not left:
-                raise AbortableError(f"{len(records)} records to {topic}, and {added} were taken")
+                raise AbortableError(f"the client library accepted only {added} of {len(records)} records for {topic}")
             for record in left:
                 record.pop("_error")
             self._make_room()
@@ -307,7 +309,9 @@ class Transactor:
                 if error.name() != _LAST_NOT_ENDED or not error.retriable():
                     raise
                 self.is_stuck = True
-                raise AbortableError(f"{self.transactional_id} is stuck: {error.str()}", error.name()) from exception
+                raise AbortableError(
+                    f"the last transaction of {self.transactional_id} does not end: {error.str()}", error.name()
+                ) from exception
 
         self._retry_until_final("send offsets", send)
 

@@ -27,7 +27,7 @@ OTHERWISE: Final = "otherwise"
 NO_FAULTS: Final = {
     MATCHED: "the delivery of a message, without a fault",
     CARRIED: "of a message that the next run judges",
-    OTHERWISE: "due earlier, or for another target, than the current delay and target of the intake give",
+    OTHERWISE: "its due time is earlier, or its target another, than the current delay and target of the intake give",
     "elsewhere": "a copy of a message for another target",
     "foreign": "without tarry-source: the service did not write it",
     "other-intake": "of an intake that this run does not audit",

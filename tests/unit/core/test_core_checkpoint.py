@@ -143,7 +143,7 @@ def test_a_malformed_checkpoint_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(CheckpointError) as refusal:
         decode_checkpoint(text)
     assert "\n" not in str(refusal.value)
-    assert "not a readable checkpoint" in str(refusal.value)
+    assert "not a checkpoint that this version of tarry can read" in str(refusal.value)
 
 
 def test_a_newer_version_is_refused_by_name() -> None:

@@ -100,7 +100,7 @@ def test_a_malformed_record_of_the_journal_is_refused(record: bytes | None) -> N
 @pytest.mark.parametrize("kind", [b"D", b"C"])
 @pytest.mark.parametrize("version", [0, 2, 255])
 def test_another_version_is_refused_by_its_number(kind: bytes, version: int) -> None:
-    with pytest.raises(ValueError, match=f"version {version}; this release reads version 1"):
+    with pytest.raises(ValueError, match=f"version {version}; this version of tarry reads version 1"):
         decode_entry(kind + bytes([version]) + b"\x00\x00\x05\x01\x01")
 
 

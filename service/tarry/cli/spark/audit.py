@@ -34,19 +34,28 @@ def audit(
     from_: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="TIME", help="Audit only messages from this time on (RFC 3339), outside the series."
+            "--from",
+            metavar="TIME",
+            help="Audit only messages with a timestamp from this time on (RFC 3339). The run neither uses nor changes "
+            "the state of other runs.",
         ),
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="TIME", help="Audit only messages before this time, outside the series."),
+        typer.Option(
+            "--to", metavar="TIME", help="Audit only messages with a timestamp before this time; otherwise as --from."
+        ),
     ] = None,
     grace: Annotated[
         str, typer.Option(metavar="60s", help="Judge only messages that have been due for at least this time.")
     ] = "60s",
     accepted_within: Annotated[
         str,
-        typer.Option(metavar="60s", help="For the order: the service reads a message within this time after sending."),
+        typer.Option(
+            metavar="60s",
+            help="Judge also the order of messages that were sent at least this long before they were due, because by "
+            "then the service has read them.",
+        ),
     ] = "60s",
     max_late: Annotated[
         str | None,
@@ -56,7 +65,8 @@ def audit(
         str | None,
         typer.Option(
             metavar="KINDS",
-            help=f"Exit with 1 on any of these faults: {','.join(FAULTS)}; or records: {','.join(_OF_RECORDS)}.",
+            help=f"Exit with 1 on any of these faults: {','.join(FAULTS)}; or on any of these kinds of records, which "
+            f"are no fault by themselves: {','.join(_OF_RECORDS)}.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,

@@ -43,7 +43,7 @@ MarginOption = Annotated[
     str,
     typer.Option(metavar="30s", help="Skip messages that are due within this time: their cancels may come too late."),
 ]
-AtOnceOption = Annotated[int, typer.Option(min=1, max=2_000, help="Maximum messages in a transaction.")]
+AtOnceOption = Annotated[int, typer.Option(metavar="N", min=1, max=2_000, help="The most messages in one transaction.")]
 WaitOption = Annotated[str, typer.Option(metavar="30s", help="How long to wait for the results of the cancels.")]
 
 

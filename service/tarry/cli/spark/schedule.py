@@ -67,10 +67,18 @@ def schedule(
         str | None, typer.Option(metavar="DIR", help="Directory of rejected rows; default: NAME.rejects in --state.")
     ] = None,
     base: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Start of delays, RFC 3339; default: the time of the first run.")
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="The time from which --delay counts (RFC 3339). Default: the time of the job's first run.",
+        ),
     ] = None,
     spread: Annotated[
-        str, typer.Option(metavar="2h", help="Delay messages additionally by less than this, equally for one key.")
+        str,
+        typer.Option(
+            metavar="2h",
+            help="Add to each delay a time below this, computed from the key: all messages of one key get the same.",
+        ),
     ] = "0s",
     rate: Annotated[float | None, typer.Option(metavar="N", min=0.001, help="Maximum rows a second.")] = None,
     refuse_past: Annotated[
@@ -80,10 +88,10 @@ def schedule(
 ) -> None:
     r"""Send the rows of a table as delayed messages; repeated runs send no row twice.
 
-    The id of a message is derived from the job's name and the row key. A run sends only rows whose id neither waits in
-    the intake nor is in its results. Expressions are Spark SQL over the table's columns. A JSON summary goes to stdout;
-    rejected rows go to a Parquet table, with a reason. Ctrl-C ends the run after the current slice, a second Ctrl-C
-    ends it at once; the next run sends the rest.
+    The id of a message is derived from the job's name and the row key. A run skips a row whose id is already in the
+    intake, in a bucket of its overflow wheel, or in its results. Expressions are Spark SQL over the table's columns. A
+    JSON summary goes to stdout; rejected rows go to a Parquet table, with a reason. Ctrl-C ends the run after the
+    current slice, a second Ctrl-C ends it at once; the next run sends the rest.
 
     Examples:
       tarry spark schedule --table orders.parquet --job reminders \

@@ -84,16 +84,16 @@ class PostgresSink:
     ) -> None:
         if find_spec("psycopg") is None:
             raise ConfigError("PostgresSink needs psycopg: pip install 'tarry[postgres]'")
-        for what, is_good in {
-            "topics": not isinstance(topics, str) and len(topics) > 0,
-            "begin": begin in set(Begin),
-            "batch": batch >= 1,
-            "keep_ids": keep_ids > timedelta(0),
-            "idle_limit_s": idle_limit_s >= 1,
-            "group_protocol": group_protocol in {"classic", "consumer"},
-        }.items():
+        for what, given, is_good, must in (
+            ("topics", topics, not isinstance(topics, str) and len(topics) > 0, "a list of at least one topic"),
+            ("begin", begin, begin in set(Begin), " or ".join(repr(str(one)) for one in Begin)),
+            ("batch", batch, batch >= 1, "at least 1"),
+            ("keep_ids", keep_ids, keep_ids > timedelta(0), "greater than zero"),
+            ("idle_limit_s", idle_limit_s, idle_limit_s >= 1, "at least 1"),
+            ("group_protocol", group_protocol, group_protocol in {"classic", "consumer"}, "'classic' or 'consumer'"),
+        ):
             if not is_good:
-                raise ConfigError(f"{what}: invalid value: {locals()[what]!r}")
+                raise ConfigError(f"{what}: must be {must}: {given if what == 'keep_ids' else repr(given)}")
         self._topics = list(topics)
         self._group = group
         self._cluster = Cluster(bootstrap_servers, options)

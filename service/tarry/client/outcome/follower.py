@@ -131,7 +131,10 @@ class Follower:
 
     def _reach(self) -> None:
         if self._contact.make(self._consumer.list_topics, self._consumer.poll, self.topic) is not None:
-            raise UsageError(f"there is no topic {self.topic}: has `tarry serve` served its intake?")
+            raise UsageError(
+                f"there is no topic {self.topic}: check the name of the intake, or create its topics with "
+                "`tarry topics`"
+            )
 
     def _begin(self) -> None:
         with group_errors(f"read {self.topic}"):

@@ -50,9 +50,9 @@ class OutcomeReader(Closing):
             receipt = producer.send("orders", b"...", delay=timedelta(seconds=5))
             outcomes.await_outcome(receipt, timeout_s=30)["outcome"]
 
-    Create the reader before you send: the result of a later message is remembered, still to come, or found by reading
-    on from a nearby offset. For an earlier message, or a handle without its receipt, the reader searches the whole
-    partition of the results: first from the message's due time on, then the older results.
+    Create the reader before you send: it then finds the result of each message fast, in memory or from an offset close
+    to it. For an earlier message, or a handle without its receipt, the reader searches the whole partition of the
+    results: first from the message's due time on, then the older results.
 
     Args:
         bootstrap_servers: `HOST:PORT`, several separated by commas.
@@ -203,7 +203,10 @@ class OutcomeReader(Closing):
         self._origin.check("reader")
         handle = wanted.handle
         if handle.topic != self.intake or handle.partition not in self._follower.positions:
-            raise UsageError(f"not of {self.intake}, or of a partition added after this reader's start: {handle}")
+            raise UsageError(
+                f"the handle is not of intake {self.intake}, or its partition was added after this reader was created "
+                f"(then create a new reader): {handle}"
+            )
         operation = self._pending.watch(wanted, timeout_s)
         # Only after `watch`: a result that was forgotten before must lead to a search.
         if not operation.is_settled:

@@ -58,7 +58,8 @@ class Halves:
             self._wait_ms = min(2 * self._wait_ms, WHOLE_WITHIN_MOST_MS)
             number = min(halves)
             missing = names.topic if number in retries else names.retry
-            raise RejoinError(f"the group has not assigned {missing}/{number}, only its other half")
+            present = names.retry if missing == names.topic else names.topic
+            raise RejoinError(f"the group has assigned {present}/{number} but not {missing}/{number}")
         if ours and not halves:
             self._wait_ms = WHOLE_WITHIN_MS
         return ours & retries

@@ -32,7 +32,7 @@ def make_or_check(admin: AdminClient, names: Names, replication: int) -> int:
     found = topics.find([names.topic, names.intake, names.retry, names.state, names.dead])
     for name in (names.topic, names.intake):
         if name not in found:
-            raise UsageError(f"there is no topic {name}")
+            raise UsageError(f"there is no topic {name}: check its name, or create it")
     partitions = found[names.topic].partitions
     room = {"max.message.bytes": str(int(found[names.topic].config["max.message.bytes"]) + HEADROOM_BYTES)}
     wanted = [
@@ -46,7 +46,10 @@ def make_or_check(admin: AdminClient, names: Names, replication: int) -> int:
         if there is None:
             continue
         if there.partitions != partitions:
-            raise UsageError(f"{topic.name} has {there.partitions} partitions, and {names.topic} has {partitions}")
+            raise UsageError(
+                f"{topic.name} has {there.partitions} partitions, but {names.topic} has {partitions}: they must be "
+                "equal; use another group, which gets topics of its own"
+            )
         if there.config.get("cleanup.policy") != topic.config["cleanup.policy"]:
             raise UsageError(f"{topic.name} must have cleanup.policy={topic.config['cleanup.policy']}")
     made = topics.make(topic for topic in wanted if topic.name not in found)

@@ -14,10 +14,10 @@ Form, version 1: fields separated by `|`, list items by `,`, parts of an entry b
     due        for an intake with a fixed delay: the due time of the record just below the low watermark, or empty
     id         the writer's transactional ids, with `%`, `,` and `|` as %25, %2C, %7C
     cluster …  the ids of the cluster and of the topics that the offsets belong to (`origin`); the field is missing if
-               no id is known, as in checkpoints of releases that did not write it
+               no id is known, as in checkpoints of versions of tarry that did not write it
 
-A later release may add fields behind these. A reader ignores fields that it does not know; a later release reads this
-version.
+A later version of tarry may add fields after these. A reader ignores fields that it does not know; a later version of
+tarry reads this form.
 """
 
 from dataclasses import dataclass
@@ -160,7 +160,9 @@ def decode_checkpoint(text: str) -> Checkpoint:
     """
     version, *fields = text.split("|")
     if version != _VERSION:
-        raise CheckpointError(f"not a readable checkpoint ({text[:40]!r}; this release reads version {_VERSION})")
+        raise CheckpointError(
+            f"not a checkpoint that this version of tarry can read ({text[:40]!r}; it reads version {_VERSION})"
+        )
     try:
         released, shape, closed, draining, emptying, pointer, due, writer = fields[:8]
         origin = fields[8] if len(fields) > 8 else ""
@@ -178,11 +180,11 @@ def decode_checkpoint(text: str) -> Checkpoint:
             origin=Origin.of([_unescape(one) for one in _split(origin)]) if origin else UNKNOWN,
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"not a readable checkpoint ({text[:40]!r})") from error
+        raise CheckpointError(f"not a checkpoint that this version of tarry can read ({text[:40]!r})") from error
 
 
 def is_checkpoint(text: str) -> bool:
-    """Whether a text is a checkpoint that this release can read."""
+    """Whether a text is a checkpoint that this version of tarry can read."""
     try:
         decode_checkpoint(text)
     except CheckpointError:

@@ -93,7 +93,7 @@ def decode_entry(record: bytes | None) -> DoneEntry | Copy:
     if not record or len(record) < 2 or record[:1] not in (_DONE, _COPY):
         raise ValueError("not a journal record")
     if record[1] != _VERSION:
-        raise ValueError(f"a journal record of version {record[1]}; this release reads version {_VERSION}")
+        raise ValueError(f"a journal record of version {record[1]}; this version of tarry reads version {_VERSION}")
     if record[:1] == _COPY:
         low, _, checkpoint = record[2:].decode().partition(" ")
         return Copy(int(low), checkpoint)

@@ -64,7 +64,7 @@ def parsed_status(value: bytes) -> Status:
     try:
         found: dict[str, Any] = json.loads(value)
         if found["v"] != VERSION:
-            raise ValueError(f"status version {found['v']}; this release reads version {VERSION}")
+            raise ValueError(f"status version {found['v']}; this version of tarry reads version {VERSION}")
         policy = IntakePolicy(
             topic=found["intake"],
             targets=tuple(map(str, found["targets"] or ())),

@@ -52,7 +52,7 @@ def read_filed(
         headers: the record's headers.
 
     Raises:
-        ValueError: the service has not filed the record, or a later release has.
+        ValueError: the service has not filed the record, or a later version of tarry has.
     """
     if not headers or headers[-1][0] != FILED:
         raise ValueError("a record that the service has not filed")
@@ -62,13 +62,13 @@ def read_filed(
     except struct.error as error:
         raise ValueError(f"a record whose header {FILED} is truncated") from error
     if version != _VERSION:
-        raise ValueError(f"a record filed with version {version}; this release reads version {_VERSION}")
+        raise ValueError(f"a record filed in version {version}; this version of tarry reads version {_VERSION}")
     carries, text = bool(flags & _CARRIES), packed[_FORM.size :].decode()
     message: FiledMessage
     if flags & _TRANSLATED:
         target, name, timestamp_ms, intake = text.split(" ")
         if name not in DIALECTS:
-            raise ValueError(f"a record in a dialect that this release does not know: {name}")
+            raise ValueError(f"a record in a dialect that this version of tarry does not know: {name}")
         dialect = DIALECTS[name]
         request = Request(due_ms, intern(target), target_partition, message_id, carries, dialect)
         message = TranslatedMessage(dialect, request, sequence, key, value, headers[:-1], int(timestamp_ms), intake)

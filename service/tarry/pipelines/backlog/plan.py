@@ -59,7 +59,8 @@ def refuse_unsuitable(policy: IntakePolicy, action: Action) -> None:
         raise UsageError(f"{policy.topic} has a fixed delay: its messages keep their order and cannot be cancelled")
     if policy.dialect is not None and action == "shift":
         raise UsageError(
-            f"{policy.topic} reads the headers of {policy.dialect}: cancel the messages, and schedule them again there"
+            f"{policy.topic} has the dialect {policy.dialect}, whose headers `tarry spark shift` does not write: "
+            "cancel the messages with `tarry spark cancel`, and send them again with their own producer"
         )
 
 

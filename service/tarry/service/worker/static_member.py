@@ -1,4 +1,6 @@
-"""A static member that its group has fenced: does another process hold its instance, or no process, or itself?
+"""Finds out which member holds our `group.instance.id` after the group has fenced us.
+
+It is a member of another process, a ghost that has no process, or our own old member.
 
 The client library forgets its member id when the brokers were away for a session, and may send its next heartbeat
 without one. The group fences it for that, but still knows us by the old member id (librdkafka #3437).

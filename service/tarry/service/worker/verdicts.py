@@ -1,7 +1,8 @@
 """Verdicts on due messages: which of them can never be delivered, and why. Such a message becomes a dead letter.
 
 A record that the brokers refuse aborts the whole transaction. So the service predicts refusals where it can
-(`validate`). Of the others it learns from errors, mostly delivery reports (`verdicts_of`, `verdict_of`).
+(`validate`). It learns of the other refusals from errors, mostly delivery
+reports (`verdicts_of`, `verdict_of`).
 """
 
 from collections.abc import Container, Iterable, Mapping

@@ -123,8 +123,10 @@ def journey_of(headers: Iterable[tuple[str, bytes | None]]) -> Journey:
             found.get(RETRY_LAST_ERROR, ""),
         )
         _ = journey.partition, journey.offset
-    except (KeyError, ValueError, IndexError) as error:
-        raise HeaderError(f"not a message on its way back: {error!r}") from error
+    except KeyError as error:
+        raise HeaderError(f"the RetryingConsumer did not send this record: it has no header {error.args[0]}") from error
+    except (ValueError, IndexError) as error:
+        raise HeaderError(f"the RetryingConsumer did not send this record: a tarry-retry-* header: {error}") from error
     return journey
 
 

@@ -239,8 +239,15 @@ def decode_trouble(value: bytes) -> Trouble:
     """
     fields = json.loads(value)
     if not isinstance(fields, dict) or fields.pop("v", None) != 1:
-        raise ValueError(f"not the state of a key in trouble: {value[:100]!r}")
+        raise ValueError(_unreadable(value))
     try:
         return Trouble(**fields)
     except TypeError as error:
-        raise ValueError(f"not the state of a key in trouble: {value[:100]!r}") from error
+        raise ValueError(_unreadable(value)) from error
+
+
+def _unreadable(value: bytes) -> str:
+    return (
+        "not a state that this version of RetryingConsumer can read; a later version or another client has written it: "
+        f"{value[:100]!r}"
+    )

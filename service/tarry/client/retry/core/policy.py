@@ -57,7 +57,7 @@ class RetryPolicy:
         first_ms: the wait after the first failure.
         factor: the ratio of each wait to the one before.
         longest_ms: the longest wait.
-        jitter: the random share of a wait, 0 to 1.
+        jitter: the largest share of a wait, 0 to 1, by which the wait may be shortened at random.
         attempts: the most attempts of a message, including the first; None: no limit.
         total_ms: the longest time from the first failure to the last attempt; None: no limit.
         on_error: how to treat exceptions, by class. The most specific matching class decides; without one, `RETRY`.
