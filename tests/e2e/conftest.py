@@ -105,7 +105,7 @@ class Lab:
 
     def _behind(self, secured: SecuredBroker, config: ServeConfig) -> ServeConfig:
         """The same service as a user who has the documented rights, and those to make its topics."""
-        before = documented(SUCCESSOR, {"<before>": sorted(self._users - {config.group})})
+        before = documented(SUCCESSOR, {"<old group>": sorted(self._users - {config.group})})
         user = secured.user(config.group, [*rights_of(config, sorted(self._allowed)), *before])
         self._users.add(config.group)
         if config.bootstrap == self.bootstrap:

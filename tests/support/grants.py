@@ -84,7 +84,7 @@ def give(admin: AdminClient, user: str, grants: Iterable[Grant]) -> None:
 
 
 def _filled(template: str, names: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    placeholder = re.search(r"<[a-z]+>", template)
+    placeholder = re.search(r"<[a-z ]+>", template)
     if placeholder is None:
         yield template
         return

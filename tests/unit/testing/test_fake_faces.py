@@ -107,7 +107,7 @@ def test_coroutines_send_cancel_and_re_schedule(tarry_fake: FakeService, tarry_c
 
 def test_a_handle_of_another_intake_is_refused(tarry_fake: FakeService) -> None:
     handle = "1.orders.0.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
-    with pytest.raises(HeaderError, match="handle: of a message in"):
+    with pytest.raises(HeaderError, match="handle: its message is in"):
         tarry_fake.cancel(handle)
     assert tarry_fake.outcomes() == []
 
