@@ -66,7 +66,7 @@ class LogTail:
         """
         place = self._place
         if not self._offsets.existing([place]):
-            raise UsageError(f"there is no partition {place[0]}/{place[1]}")
+            raise UsageError(f"topic {place[0]} has no partition {place[1]}, or does not exist: check both")
         end = self._offsets.ends([place], committed=stable)[place]
         # Fetched after the end, so it may be beyond the end if the log was trimmed in between.
         start = self._offsets.starts([place])[place]

@@ -55,7 +55,7 @@ class Redrive:
         """
         found = TopicAdmin(self._admin).find([self._dead])
         if self._dead not in found:
-            raise UsageError(f"there is no topic {self._dead}")
+            raise UsageError(f"there is no topic {self._dead}: check its name")
         places = [(self._dead, number) for number in range(found[self._dead].partitions)]
         offsets = Offsets(self._admin, "tarry-redrive", self._cluster)
         reader = Reader(self._cluster, self._on_warning)
@@ -87,7 +87,7 @@ class Redrive:
             RetriableError: the brokers do not answer.
         """
         if to not in TopicAdmin(self._admin).find([to]):
-            raise UsageError(f"there is no topic {to}")
+            raise UsageError(f"there is no topic {to}: check its name, or create it")
         transactor = Transactor(self._cluster, f"tarry-redrive.{self._dead}")
         transactor.renew()  # before the look: it fences an earlier redrive, so all its markers are visible
         try:

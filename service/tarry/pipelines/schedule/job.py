@@ -1,8 +1,8 @@
 """`schedule`: send the rows of a table to an intake as delayed messages; repeated runs send no row twice.
 
-The id of a row's message is derived from the job's name and the row key. A run sends only messages whose id neither
-waits in the intake nor is in its results. So after a killed run the next run sends the rest, and another run sends
-nothing.
+The id of a row's message is derived from the job's name and the row key. A run skips a row whose id is already in the
+intake, in a bucket of its overflow wheel, or in its results. So after a killed run the next run sends the rest, and
+another run sends nothing.
 
 One task sends all messages of a key, in the order of their due times. The messages are divided into slices by key.
 Between slices a run waits to keep its rate, reports its progress, and can be ended.
