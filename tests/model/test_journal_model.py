@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tarry.core.progress.done_set import DoneSet
-from tarry.core.progress.intake import JournalPointer
 from tarry.core.progress.journal import DoneEntry, Range, decode_entry, encode_done, encode_ranges
+from tarry.core.progress.journal_pointer import JournalPointer
 from tarry.core.progress.ledger import Ledger
 from tarry.core.progress.source import INTAKE, Source
 

@@ -222,6 +222,30 @@ def test_a_stretch_of_two_turns_keeps_the_pointer_of_the_first() -> None:
     assert overflow.pointer == 10
 
 
+def test_the_pointer_of_a_slot_advances_with_its_watermark_while_it_is_drained() -> None:
+    overflow = with_a_closed_slot()
+    assert [is_new(overflow, SLOT, offset) for offset in (0, 1)] == [True, True]
+    overflow.note_journal_end(30)
+    assert read(overflow, SLOT, 2, 3, 4, end=5) == [2, 3, 4]
+    overflow.note_journal_end(50)
+    finish(overflow, SLOT, 1, 2)
+    assert overflow.pointer == 0, "1 and 2 are done above the watermark, and 1 may be journalled before 30"
+    finish(overflow, SLOT, 0)
+    assert overflow.pointer == 30
+    assert overflow.entries() == ((DrainingSlot(*SLOT, 3, 5, 30),), ())
+
+
+def test_an_aborted_transaction_moves_no_pointer() -> None:
+    overflow = with_a_closed_slot()
+    assert is_new(overflow, SLOT, 0)
+    overflow.note_journal_end(30)
+    read(overflow, SLOT, 1, end=5)
+    overflow.mark(SLOT, [0])
+    assert overflow.pointer == 30
+    overflow.unmark(SLOT, [0])
+    assert overflow.pointer == 0
+
+
 def test_a_stretch_of_two_turns_is_found_again() -> None:
     before = held_for_a_turn()
     draining, emptying = before.entries()
@@ -362,6 +386,20 @@ def test_a_recovery_reads_from_where_it_was_done() -> None:
     assert read(overflow, SLOT, 2, 3, 4, 5, end=6) == [2, 5]
     finish(overflow, SLOT, 2, 5)
     assert overflow.entries() == ((), (EmptyingSlot(*SLOT, 6),))
+
+
+def test_after_a_recovery_the_pointer_stays_until_all_that_was_found_done_is_passed() -> None:
+    overflow = recovered(spans=(0, 6), done=[(4, 5)])
+    assert is_new(overflow, SLOT, 2)
+    assert is_new(overflow, SLOT, 3)
+    overflow.note_journal_end(95)
+    finish(overflow, SLOT, 2)
+    assert overflow.pointer == 40, "a record of the journal from 40 on says that 4 is done"
+    assert not is_new(overflow, SLOT, 4)
+    overflow.note_journal_end(96)
+    read(overflow, SLOT, 5, end=6)
+    finish(overflow, SLOT, 3)
+    assert overflow.pointer == 96
 
 
 def test_a_recovery_reads_in_passes_since_it_knows_no_sizes() -> None:

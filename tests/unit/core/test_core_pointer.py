@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.progress.intake import JournalPointer
+from tarry.core.progress.journal_pointer import JournalPointer
 
 
 def test_the_last_pair_at_or_below_the_watermark_serves() -> None:

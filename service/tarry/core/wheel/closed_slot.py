@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from tarry.core.message import HeldMessage, OrderKey
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.journal import Range
+from tarry.core.progress.journal_pointer import JournalPointer
 from tarry.core.progress.ledger import Ledger
 from tarry.core.wheel.levels import Bucket
 from tarry.core.wheel.passes import Passes
@@ -30,12 +31,13 @@ class ClosedSlot:
         bucket: the bucket for which the slot was closed last.
         begin: the first offset that is not done.
         end: the end of the slot's log when it was closed.
-        pointer: journal pointer: the offsets done in the range were journalled at or after it.
+        pointer: the journal pointer for `begin`; it advances while the slot is read and done.
         floor_ms: no message filed to this range is due before this time.
         found_done: the offsets that a recovery found done.
     """
 
     __slots__ = (
+        "_pointer",
         "bucket",
         "end",
         "floor_ms",
@@ -44,7 +46,6 @@ class ClosedSlot:
         "ledger",
         "passes",
         "placed",
-        "pointer",
         "staying",
         "whole",
     )
@@ -52,7 +53,7 @@ class ClosedSlot:
     def __init__(self, bucket: Bucket, begin: int, end: int, pointer: int, floor_ms: int, found_done: DoneSet) -> None:
         self.bucket = bucket
         self.end = end
-        self.pointer = pointer
+        self._pointer = JournalPointer(begin, pointer, found_done.end)
         self.floor_ms = floor_ms
         self.found_done = found_done
         self.ledger = Ledger(begin)
@@ -88,6 +89,26 @@ class ClosedSlot:
         """Close the slot for its next turn, before this one is done."""
         self.bucket, self.end = bucket, max(self.end, end)
         self.is_begun = False
+
+    # -- the journal --------------------------------------------------------------------------------------------------
+
+    @property
+    def pointer(self) -> int:
+        """The journal pointer for the low watermark: the offsets done above it were journalled at or after it."""
+        return self._pointer.at(self.ledger.low)
+
+    def note_journal_end(self, end: int) -> None:
+        """Note an end of the journal that was requested earlier."""
+        self._pointer.note(self.ledger.position, end)
+
+    def sum_up(self, journal_end: int) -> None:
+        """Advance the pointer: `done_ranges` was journalled again, at or after this end of the journal."""
+        self._pointer.sum_up(journal_end)
+
+    def trim(self) -> None:
+        """Make the marks final, because they are committed."""
+        self.ledger.trim()
+        self._pointer.trim(self.ledger.low)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

@@ -308,7 +308,7 @@ class OverflowWheel:
     def trim(self) -> None:
         """Make the marks final, because they are committed; slots that are done are to be emptied."""
         for source in list(self._closed):
-            self._closed[source].ledger.trim()
+            self._closed[source].trim()
             self._advance(source)
 
     def _advance(self, source: Source) -> None:
@@ -331,8 +331,10 @@ class OverflowWheel:
         return min([*pointers, self._found_from] if self._found_open else pointers, default=None)
 
     def note_journal_end(self, end: int) -> None:
-        """Note an end of the journal that was requested earlier: it is the pointer of slots closed from now on."""
+        """Note an end of the journal that was requested earlier, for the pointers of slots closed now or later."""
         self._journal_end = max(self._journal_end, end)
+        for slot in self._closed.values():
+            slot.note_journal_end(self._journal_end)
 
     def done_ranges(self) -> dict[Source, Iterable[Range]]:
         """Return the offsets done above the low watermark, for each slot of which a recovery reads the journal."""
@@ -347,7 +349,7 @@ class OverflowWheel:
         """Advance the pointers: `done_ranges` was written again, at or after this end of the journal."""
         self._found_from = max(self._found_from, journal_end)
         for slot in self._closed.values():
-            slot.pointer = max(slot.pointer, journal_end)
+            slot.sum_up(journal_end)
 
     def entries(self) -> tuple[tuple[DrainingSlot, ...], tuple[EmptyingSlot, ...]]:
         """Return the entries for a checkpoint."""
