@@ -1,13 +1,14 @@
 """The overflow wheel: its throughput, the lateness of other messages beside it, and the cost of waiting messages.
 
-    python -m benches.bench_overflow [--quick] [--only levels lateness backlog] [--json FILE]
+    python -m benches.bench_overflow [--quick] [--only levels spread lateness backlog] [--json FILE]
     python -m benches.bench_overflow --only levels --messages 1000000 --rounds 3
     python -m benches.bench_overflow --only backlog --waiting 2000000
     python -m benches.bench_overflow --only backlog --growth
 
-Three measurements on the embedded broker; each module describes its own:
+Four measurements on the embedded broker; each module describes its own:
 
 - `overflow_levels`: throughput through one level and through three levels, compared with the bare relay.
+- `overflow_spread`: filing of messages that are due at any time of 30 days, compared with the bare relay.
 - `overflow_lateness`: short delays at 10,000 msg/s, with and without other messages in buckets.
 - `overflow_backlog`: memory, disk, and the time from kill -9 to firing again, with and without messages in buckets.
 
@@ -27,11 +28,11 @@ from typing import Final, Protocol
 from rich.console import Console
 from rich.table import Table
 
-from benches import overflow_backlog, overflow_lateness, overflow_levels
+from benches import overflow_backlog, overflow_lateness, overflow_levels, overflow_spread
 from benches.support_kafka import large_broker
 from benches.support_run import Run, say_circumstances
 
-PARTS: Final = ("levels", "lateness", "backlog")
+PARTS: Final = ("levels", "spread", "lateness", "backlog")
 GROWTH: Final = (10_000, 100_000, 1_000_000)
 
 
@@ -50,7 +51,7 @@ class Plan:
     """The sizes of all measurements.
 
     Args:
-        messages: how many messages go through the levels.
+        messages: how many messages go through the levels, and how many are filed for 30 days.
         rounds: how often the throughput is measured; the median counts.
         lateness_s: how long the load lasts without messages in buckets, in seconds; with them it lasts 40 s longer.
         waiting: how many messages wait in buckets at each stage, ascending.
@@ -122,6 +123,8 @@ def measure(plan: Plan, parts: Sequence[str], console: Console) -> dict[str, Fig
     ):
         if "levels" in parts:
             found["levels"] = overflow_levels.measure(run, plan.messages, plan.rounds)
+        if "spread" in parts:
+            found["spread"] = overflow_spread.measure(run, plan.messages, plan.rounds)
         if "lateness" in parts:
             found["lateness"] = overflow_lateness.measure(run, plan.lateness_s)
         if "backlog" in parts:
