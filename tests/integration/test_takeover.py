@@ -369,7 +369,7 @@ def test_a_journal_trimmed_past_the_pointer_is_refused(stage: Stage, place: Plac
     trim = stage.offsets.trim({(stage.intake + JOURNAL, 0): stage.end(stage.intake + JOURNAL)})
     wait_until(lambda: trim.done, "the journal is trimmed")
     text = refusal_of(stage.process("second"))
-    assert f"{stage.intake}{JOURNAL}/0 holds offsets" in text
+    assert f"a recovery must read {stage.intake}{JOURNAL}/0 from offset 0, but it holds only offsets" in text
     assert "tarry cannot know which messages were delivered" in text
 
 

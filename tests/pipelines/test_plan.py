@@ -113,7 +113,7 @@ def test_a_plan_to_cancel_sends_no_replacements(spark: SparkSession) -> None:
     [
         (IntakePolicy("in", fixed_delay_ms=5, fixed_target="t"), "cancel", "fixed delay"),
         (IntakePolicy("in", fixed_delay_ms=5, fixed_target="t"), "shift", "fixed delay"),
-        (IntakePolicy("in", dialect="etf1"), "shift", "headers of etf1"),
+        (IntakePolicy("in", dialect="etf1"), "shift", "the dialect etf1, whose headers"),
     ],
 )
 def test_an_intake_that_takes_no_cancels_or_no_headers_of_ours_is_refused(
