@@ -27,7 +27,7 @@ from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check, make_or_check_status
 from tarry.kafka.partition_logs import logs_of
-from tarry.kafka.settings import MAX_POLL_INTERVAL_MS, Cluster
+from tarry.kafka.settings import MAX_POLL_INTERVAL_MS, TRANSACTION_TIMEOUT_MS, Cluster
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, TopicAdmin, wheel_topic
 from tarry.kafka.types import Place
 from tarry.service.worker.aside import TRY_EVERY_MS
@@ -642,6 +642,9 @@ class World:
             self._forget(list(self.sent))
             for kept in (self.cancels, self._unread, self._last_due_ms, self._owners):
                 kept.clear()
+            # The brokers delete the committed offsets with the intake, and so the name of the last owner. No take-over
+            # can fence it: a transaction that it left open holds the journal back until the brokers abort it.
+            self.touch(TRANSACTION_TIMEOUT_MS)
         self.touch()
 
     def _forget(self, messages: Sequence[Sent]) -> None:
