@@ -95,3 +95,15 @@ def test_a_reader_that_waits_in_vain_tells_what_an_open_transaction_holds_back(l
     with pytest.raises(AssertionError, match=rf"{topic}/2: read to 0, stable to 0, written to 1"):
         reader.wait_for(1, 0.1)
     producer.abort_transaction()
+
+
+def test_a_reader_waits_for_a_topic_that_is_so_new_that_the_broker_lacks_it(lab: Lab) -> None:
+    late = Target(f"{lab.group}.late", 2)
+    reader = lab.read(late.topic)
+    with pytest.raises(AssertionError, match="no 1 messages"):  # and not: the reader ended
+        reader.wait_until(bool, "1 messages", 2.0)
+    lab.create(late)
+    producer = Producer({"bootstrap.servers": lab.bootstrap})
+    producer.produce(late.topic, b"v", partition=1)
+    producer.flush()
+    assert [one.partition for one in reader.wait_for(1, 20)] == [1]

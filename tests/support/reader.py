@@ -27,6 +27,7 @@ from tests.support.checker import DUE_HEADER, ID_HEADER, SOURCE_HEADER, Arrived,
 from tests.support.topics import ends_of
 
 FINISH_S: Final = 30.0
+KNOWN_WITHIN_S: Final = 30.0
 STUCK: Final = 3
 _LENGTH: Final = struct.Struct(">I")
 _PASSING: Final = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
@@ -65,7 +66,7 @@ class Reader:
 
     Args:
         bootstrap: the broker, HOST:PORT.
-        topics: the topics to read from their beginning; they must exist.
+        topics: the topics to read from their beginning. One that is just being created is waited for.
         directory: for the file of frames and the process's stderr.
     """
 
@@ -200,14 +201,24 @@ class _Reading:
         self._consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
         # It sees beyond an open transaction; a read_committed client would get the last stable offset.
         self._ends = Consumer({**settings, "isolation.level": "read_uncommitted"})
-        known = self._consumer.list_topics(timeout=30).topics
         self._partitions = [
             TopicPartition(topic, partition, OFFSET_BEGINNING)
             for topic in topics
-            for partition in known[topic].partitions
+            for partition in range(self._partition_count(topic))
         ]
         self._reached = {(each.topic, each.partition): 0 for each in self._partitions}
         self._consumer.assign(self._partitions)
+
+    def _partition_count(self, topic: str) -> int:
+        """Return the number of a topic's partitions. It waits for a topic that is so new that the broker lacks it."""
+        deadline = time.monotonic() + KNOWN_WITHIN_S
+        while True:
+            known = self._consumer.list_topics(timeout=30).topics
+            if (metadata := known.get(topic)) is not None and metadata.partitions:
+                return len(metadata.partitions)
+            if time.monotonic() > deadline:
+                raise SystemExit(f"no broker knows {topic} after {KNOWN_WITHIN_S} s")
+            self._consumer.poll(0.05)
 
     def batch(self) -> list[tuple[object, ...]]:
         """Return the records that are available; wait a little for the first."""
