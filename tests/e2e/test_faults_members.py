@@ -18,6 +18,7 @@ BACK_S = 3.0
 BACK_WHEN_BUSY_S = 10.0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.some_of("group_protocol")
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
 def test_services_that_join_and_leave_while_messages_fire_fence_no_process(lab: Lab, group_protocol: str) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from contextlib import suppress
 
+import pytest
+
 from tests.e2e.conftest import Lab
 from tests.support.brokers import wait_until
 from tests.support.chaos import now_ms
@@ -13,6 +15,7 @@ AHEAD = 1_000
 ALL_DELIVERED_S = 60.0
 
 
+@pytest.mark.exhaustive
 def test_a_flood_that_fell_due_during_an_outage_comes_once_in_due_order_and_nothing_behind_it_is_early(
     lab: Lab, tell: Callable[[str], None]
 ) -> None:

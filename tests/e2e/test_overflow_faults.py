@@ -31,6 +31,7 @@ def wait_dead(serve: Serve) -> None:
     assert serve.events()[-1]["event"] == STRUCK, serve.tail()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.some_of("phases")
 @pytest.mark.parametrize(
     "phases",

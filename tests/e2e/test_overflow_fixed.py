@@ -8,6 +8,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Sequence
 
+import pytest
 from confluent_kafka import Producer
 
 from tests.e2e.conftest import PARTITIONS, Lab, wait_shared
@@ -34,6 +35,7 @@ def send(lab: Lab, producer: Producer, choose: random.Random, over_s: float) -> 
     assert producer.flush(30) == 0
 
 
+@pytest.mark.exhaustive
 def test_a_fixed_delay_through_levels_keeps_the_order_of_the_log_when_services_die(lab: Lab) -> None:
     choose = random.Random(lab.seed)
     target = lab.targets[0]

@@ -37,6 +37,7 @@ DEAD_WITHIN_S = 30.0
 DELIVERED_WITHIN_S = 60.0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.some_of("width_ms")
 @pytest.mark.parametrize("width_ms", [1_000, 1], ids=["in-one-bucket", "in-one-millisecond"])
 def test_more_than_memory_is_delivered_in_order_within_the_budget_through_deaths_between_passes(

@@ -105,6 +105,7 @@ def test_records_of_a_write_stand_together_and_the_next_writer_goes_on_behind_th
     assert first_headers[2][0] == WRITER
 
 
+@pytest.mark.some_of("fault")
 @pytest.mark.parametrize("api_key", [PRODUCE, ADD_PARTITIONS, END_TXN], ids=["produce", "add-partitions", "end"])
 @pytest.mark.parametrize("fault", Fault)
 def test_a_write_succeeds_once_whatever_becomes_of_a_request_that_is_sent_again(

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 
+import pytest
+
 from tarry.clock import SystemClock
 from tarry.devbroker import EmbeddedBroker
 from tarry.errors import RetriableError
@@ -26,6 +28,7 @@ def is_given_up(side: SideProducer) -> bool:
     return False
 
 
+@pytest.mark.exhaustive
 def test_a_renewal_ends_while_no_byte_comes_through_and_the_next_one_aborts(
     start_embedded_broker: Callable[..., EmbeddedBroker], unique_name: Callable[[str], str]
 ) -> None:

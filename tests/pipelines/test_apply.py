@@ -260,6 +260,7 @@ def test_a_delta_table_with_lengths_and_defaults_refuses_what_is_too_long_and_fi
     ]
 
 
+@pytest.mark.exhaustive
 def test_a_delta_table_without_a_key_is_refused_in_one_line(
     stage: Stage, spark: SparkSession, topics: TopicTables, tmp_path: Path
 ) -> None:
@@ -311,6 +312,7 @@ def test_more_rejects_than_allowed_end_the_run_and_nothing_of_their_batch_is_app
     assert [offset for offset, _, _ in side.rejects()] == [1, 2]
 
 
+@pytest.mark.exhaustive
 def test_rejected_changes_are_applied_again_with_later_ones_and_overwrite_no_newer_row(
     stage: Stage,
     side: Side,
@@ -363,6 +365,7 @@ def test_rejects_whose_later_changes_are_gone_from_the_log_are_refused(
     assert len(side.rejects()) == 1
 
 
+@pytest.mark.exhaustive
 def test_two_databases_do_not_overwrite_each_other_in_one_table(
     stage: Stage, topics: TopicTables, tmp_path: Path, shared_postgres: Server
 ) -> None:
@@ -397,6 +400,7 @@ def test_columns_that_postgresql_computes_are_left_to_it(
     assert side.values("sums", "id", "twice") == [("2", "4")]
 
 
+@pytest.mark.exhaustive
 def test_zero_dates_may_be_null_and_times_beyond_a_day_intervals(
     stage: Stage, topics: TopicTables, tmp_path: Path, shared_postgres: Server
 ) -> None:
@@ -442,6 +446,7 @@ def java_objects() -> Iterator[Callable[[], int]]:
     gc.enable()
 
 
+@pytest.mark.exhaustive
 def test_a_batch_releases_the_java_objects_of_the_batch_before(
     stage: Stage, topics: TopicTables, tmp_path: Path, shared_postgres: Server, java_objects: Callable[[], int]
 ) -> None:

@@ -221,6 +221,7 @@ def test_planted_faults_are_found_by_the_command_after_one_that_was_killed_and_s
     assert {"unknown-target", "Faults were found."} <= set(page.words)
 
 
+@pytest.mark.exhaustive
 def test_one_of_every_kind_of_forged_record_is_counted_under_its_name(
     stage: Stage, topics: TopicTables, tmp_path: Path
 ) -> None:

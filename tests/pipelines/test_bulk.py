@@ -210,6 +210,7 @@ def test_waiting_messages_are_counted_shifted_and_cancelled(scene: IntakeWithBac
         assert [record.key() for record in arrived if record.key() in keys] == keys
 
 
+@pytest.mark.exhaustive
 def test_messages_due_within_the_margin_are_unchanged(scene: IntakeWithBacklog, bulk: Bulk) -> None:
     sent = scene.send(scene.campaign, "x", 10, now_ms() + 20 * MINUTE_MS)
     cancelling = bulk.plan("cancel", "true")

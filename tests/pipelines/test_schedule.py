@@ -67,6 +67,7 @@ def in_an_hour() -> int:
     return CLOCK.now_ms() + 3_600_000
 
 
+@pytest.mark.exhaustive
 def test_a_second_run_sends_only_what_is_new(
     stage: Stage, spark: SparkSession, topics: TopicTables, tmp_path: Path
 ) -> None:

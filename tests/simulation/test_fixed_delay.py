@@ -112,6 +112,7 @@ def test_the_order_is_the_logs_where_the_services_clock_steps(seed: int, shape: 
     verify_kept(world, "a clock that steps", least_judged=LEAST_JUDGED)
 
 
+@pytest.mark.some_of("shape", 2)
 @pytest.mark.parametrize("is_behind_at_first", [True, False], ids=["from-the-start", "set-back"])
 def test_nothing_is_early_when_a_clock_that_was_behind_is_set_right(
     seed: int, shape: Shape, *, is_behind_at_first: bool
@@ -160,6 +161,7 @@ def test_the_order_is_the_logs_where_buckets_are_larger_than_memory(seed: int, s
     verify_kept(world, "oversized buckets", least_judged=LEAST_JUDGED)
 
 
+@pytest.mark.some_of("shape", 2)
 def test_the_order_is_the_logs_after_an_outage_longer_than_the_ring(seed: int, shape: Shape) -> None:
     world = serve(seed, replace(shape, memory_budget_bytes=OVERSIZED_BYTES))
     send_for_a_while(world)
@@ -196,6 +198,7 @@ def test_the_order_is_the_logs_where_the_groups_offsets_are_lost(seed: int, shap
     verify_kept(world, "offsets that were lost", least_judged=LEAST_JUDGED)
 
 
+@pytest.mark.some_of("shape", 2)
 @pytest.mark.parametrize("deed", DEEDS)
 def test_the_order_is_the_logs_whatever_step_is_disturbed(seed: int, shape: Shape, deed: Deed) -> None:
     """Disturbs a few steps of the run, because all of them take too long for a suite."""

@@ -66,6 +66,7 @@ def test_a_message_that_only_fits_compressed_is_filed_and_is_a_whole_dead_letter
 LEVELS = tuple(wheel_topic(INTAKE, level) for level in range(1, SMALL_LEVELS.levels + 1))
 
 
+@pytest.mark.some_of("shape")
 @pytest.mark.parametrize(
     ("delay_ms", "wide"),
     [(0, (INTAKE,)), (5_000, (INTAKE,)), (5_000, (INTAKE, *LEVELS)), (5_000, (INTAKE, *LEVELS[1:]))],
@@ -95,6 +96,7 @@ def test_a_record_too_large_for_any_dead_letter_has_a_stub_and_is_not_done_until
     assert len(world.stubs) == 6
 
 
+@pytest.mark.some_of("shape")
 @every_shape
 def test_a_record_that_a_level_refuses_is_a_dead_letter_long_before_it_is_due_and_the_others_are_filed(
     seed: int, shape: Shape
