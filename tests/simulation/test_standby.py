@@ -117,6 +117,20 @@ def put(world: World, target: str, value: bytes, delay_ms: int = 0) -> None:
     world.broker.append("in", b"key", value, headers, 0)
 
 
+def a_twin_serves(world: World, process: Process, meanwhile: Callable[[], None]) -> None:
+    """Freeze the process; another one of its name serves `meanwhile`, releases its partitions and is forgotten."""
+    world.broker.freeze(process.handle)
+    process.paused = True
+    twin = world.newcomer("twin", instance="p0")
+    world.run(3_000)
+    world.processes[1].stop()
+    meanwhile()
+    twin.stop()
+    world.run(40_000)
+    world.broker.thaw(process.handle)
+    process.paused = False
+
+
 def values(world: World, topic: str) -> list[bytes | None]:
     return [record.value for record in world.broker.records(topic, 0)]
 
@@ -138,22 +152,13 @@ def test_a_partition_that_a_process_of_our_name_owned_meanwhile_is_taken_over_ag
     put(world, "five", b"once")
     world.run(1_500)
 
-    def replace_it(process: Process) -> None:
-        world.broker.freeze(process.handle)
-        process.paused = True
-        twin = world.newcomer("twin", instance="p0")
-        world.run(3_000)
-        world.processes[1].stop()
+    def meanwhile() -> None:
         world.run(20_000)
         world.bring_back("five")
         world.run(15_000)
         assert values(world, "five") == [b"first", b"once"], "by the twin"
-        twin.stop()
-        world.run(40_000)
-        world.broker.thaw(process.handle)
-        process.paused = False
 
-    world.disturb = replaced = AtRelease(world, replace_it)
+    world.disturb = replaced = AtRelease(world, lambda process: a_twin_serves(world, process, meanwhile))
     world.newcomer("p1")
     # Until a target that is set apart is asked about again, which makes the parking producer be built again.
     world.run(90_000)
@@ -171,19 +176,13 @@ def test_what_a_process_of_our_name_committed_meanwhile_is_not_committed_over(se
     world.run(2_000)
     lows: list[int] = []
 
-    def replace_it(process: Process) -> None:
-        world.broker.freeze(process.handle)
-        process.paused = True
-        twin = world.newcomer("twin", instance="p0")
-        world.run(3_000)
-        world.processes[1].stop()
+    def meanwhile() -> None:
         world.send(20, longest_ms=500)
         world.run(20_000)
-        twin.stop()
-        world.run(40_000)
+
+    def replace_it(process: Process) -> None:
+        a_twin_serves(world, process, meanwhile)
         lows.append(low())
-        world.broker.thaw(process.handle)
-        process.paused = False
 
     replaced = AtRelease(world, replace_it)
 
