@@ -107,9 +107,32 @@ def crash_in_a_wide_bucket(seed: int) -> World:
     return world
 
 
+def far_before_near(seed: int) -> World:
+    """Bursts for higher levels, with messages behind them that are due soon; naps and crashes.
+
+    Few messages may wait to be filed, so most of a burst is passed over. A nap ends when some of them are overdue.
+    """
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, most_to_file=2, partitions=1, processes=1))
+    for _ in range(12):
+        for _ in range(30):
+            world.send_due(world.clock.now_ms() + world.random.randint(1_000, 4_000))
+        for _ in range(5):
+            world.send(2, longest_ms=200)
+            world.run(20)
+        [process] = world.processes
+        deed = world.random.choice(("nap", "nap", "crash", "none", "none"))
+        if deed == "nap" and process.worker is not None:
+            world.pause_here(process, world.random.choice((1_000, 3_000)), frozen=False)
+        elif deed == "crash":
+            world.crash(process)
+        world.run(world.random.choice((200, 1_500)))
+    return world
+
+
 COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "ahead-at-the-edge": ahead_at_the_edge,
     "cancel-in-passes": cancel_in_passes,
     "crash-in-a-wide-bucket": crash_in_a_wide_bucket,
+    "far-before-near": far_before_near,
     "release-before-markers": release_before_markers,
 }

@@ -50,6 +50,9 @@ BUGS: Final[Mapping[str, Bug]] = {
     "no-fencing": Bug(("stuck",), kinds=("crash",)),
     "no-gate": Bug(OUT_OF_ORDER, kinds=("crash",)),
     "gate-ignores-buckets": Bug(OUT_OF_ORDER),
+    "gate-ignores-what-is-passed-over": Bug(OUT_OF_ORDER, course="far-before-near"),
+    # Or, without a crash, the state itself notices that a done message is filed.
+    "passed-over-counts-as-done": Bug(("lost", AN_ERROR), course="far-before-near"),
     "another-origin-is-ours": Bug(("lost",), kinds=("anew",)),
     "one-stops-all": Bug(("stuck",), kinds=("leader",)),
     "stuck-names": Bug(("stuck",), kinds=("leader",)),

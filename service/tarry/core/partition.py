@@ -43,10 +43,14 @@ from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.letters import LARGE_BYTES, Bundle, Letters
 from tarry.core.window.memory import Memory
 from tarry.core.window.parked import Parked
+from tarry.core.window.passed_over import NEVER_MS, PassedOver
 from tarry.core.window.placing import Placing
 from tarry.core.window.ready import Ready
 from tarry.headers import derived_id
 from tarry.timer import TimingWheel
+
+MOST_PASSED_OVER = 1 << 24
+"""The most offsets from the first message that is passed over to the last; each takes a byte."""
 
 _size_bytes = attrgetter("size_bytes")
 
@@ -67,6 +71,7 @@ class PartitionState:
         arrivals: takes in records of the intake.
         draining: takes in records of closed buckets.
         placing: holds the messages that wait to be filed.
+        passed_over: knows the messages that are read again later, to be filed then.
         overflow: tracks how far each slot of the overflow wheel is done.
         parked: holds the messages that wait for targets that are away.
         letters: holds the dead letters that a transaction of their own writes.
@@ -90,14 +95,24 @@ class PartitionState:
         letters = self.letters = Letters(memory, overflow.stay)
         ready = self._ready = Ready(letters)
         intake_log = self._intake_log = IntakeProgress(recovered, keeps_order=keeps_order)
+        passed_over = self.passed_over = PassedOver()
         hot = self._hot = HotWindow(
-            lambda: overflow.gate, lambda: intake_log.known_below, new_wheel, ready, memory, width_ms, now_ms
+            lambda: min(overflow.gate, passed_over.gate),
+            lambda: intake_log.known_below,
+            new_wheel,
+            ready,
+            memory,
+            width_ms,
+            now_ms,
         )
         placing = self.placing = Placing(hot, overflow, width_ms, intake_log.holds_up)
-        self.arrivals = Arrivals(self.place, reader, intake_log, hot, placing, ready, memory)
+        self.arrivals = Arrivals(self.place, reader, intake_log, hot, placing, passed_over, ready, memory)
         self.draining = DrainedRecords(self.place, overflow, hot, placing, ready, memory)
         self.parked = Parked(memory, self._hot.let_go)
         self._progress = Progress(recovered.checkpoint, intake_log, overflow)
+        geometry = recovered.checkpoint.geometry
+        self._far_ms = geometry.width_of(2) if geometry.levels > 1 and not keeps_order else None
+        """A message that is due later than this from now may be passed over; None: no message may."""
 
     def close(self) -> None:
         """Free the messages: the wheel's rings are reference cycles, and full garbage collections are switched off."""
@@ -137,8 +152,8 @@ class PartitionState:
 
     @property
     def memory_bytes(self) -> int:
-        """The approximate memory of the partition: the held messages, known ids of others, and due times of the log."""
-        return self._memory.held_bytes + self._hot.known_bytes + self._intake_log.order_bytes
+        """The approximate memory of the partition: messages, known ids, offsets passed over, due times of the log."""
+        return self._memory.held_bytes + self._hot.known_bytes + self._intake_log.order_bytes + self.passed_over.span
 
     def shed_known(self, limit_bytes: int) -> None:
         """Remember the ids of done messages in at most `limit_bytes`; forget those with the earliest due times."""
@@ -148,6 +163,28 @@ class PartitionState:
     def largest_bytes(self) -> int:
         """The size of the largest message so far."""
         return self._memory.largest_bytes
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def pass_over(self, *, is_behind: bool, now_ms: int) -> bool:
+        """Begin or stop to pass over messages that are due far in the future.
+
+        It goes on until all messages that were passed over are read again: those that come meanwhile would keep them
+        waiting. It stops if the earliest of them comes close, because no message fires beyond that one.
+
+        Args:
+            is_behind: whether too many messages wait to be filed.
+            now_ms: wall time.
+
+        Returns:
+            Whether messages may be passed over now, so that reading may go on although too many wait.
+        """
+        passed_over, far_ms = self.passed_over, self._far_ms
+        if far_ms is None:
+            return False
+        may = passed_over.span < MOST_PASSED_OVER and passed_over.first_due_ms >= now_ms + far_ms // 2
+        self.arrivals.passes_over_from_ms = now_ms + far_ms if may and (is_behind or passed_over.span) else NEVER_MS
+        return may
 
     # -- firing -----------------------------------------------------------------------------------------------------
 

@@ -14,12 +14,13 @@ from tarry.core.progress.source import INTAKE, Source
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.window.placing import MOST_HELD_UP
-from tarry.service.worker.filing import MOST_TO_FILE, is_behind
+from tarry.service.worker.filing import is_behind
 from tarry.timer import TimingWheel
 
 WIDTH_MS = 1_000
 CLOSED_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
+MOST_TO_FILE = 10_000
 LIMIT = 1_000
 SLOT = Source(2, 0)
 
@@ -65,7 +66,7 @@ def test_a_replay_is_read_to_its_end_however_much_is_held_up(partitions: int) ->
     states = [in_a_replay(most, partition) for partition in range(partitions)]
     read = 1
     for _ in range(200):
-        if read < most and not is_behind(states):
+        if read < most and not is_behind(states, MOST_TO_FILE):
             for state in states:
                 for offset in range(read, min(read + LIMIT, most)):
                     accept(state, offset, CLOSED_MS - WIDTH_MS)

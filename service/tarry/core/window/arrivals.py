@@ -1,4 +1,7 @@
-"""Take in the records of the intake: each becomes a message, a cancel or a dead letter, or is skipped as done."""
+"""Take in the records of the intake: each becomes a message, a cancel or a dead letter, or is skipped as done.
+
+While too many messages wait to be filed, those that are due far in the future are passed over (`passed_over`).
+"""
 
 from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel, HeldMessage
 from tarry.core.progress.intake import IntakeProgress
@@ -11,6 +14,7 @@ from tarry.core.wheel.filed import read_filed
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.memory import Memory
 from tarry.core.window.parked import WantedPlaces
+from tarry.core.window.passed_over import NEVER_MS, PassedOver
 from tarry.core.window.placing import Placing
 from tarry.core.window.ready import Ready
 
@@ -24,11 +28,23 @@ class Arrivals:
         intake: tracks how far the intake is read.
         hot: takes messages that are due soon.
         placing: takes messages that may be due later, and cancels.
+        passed_over: takes the messages that are read again later.
         ready: takes dead letters.
         memory: counts the messages' memory.
     """
 
-    __slots__ = ("_hot", "_intake", "_memory", "_partition", "_placing", "_reader", "_ready", "_topic")
+    __slots__ = (
+        "_hot",
+        "_intake",
+        "_memory",
+        "_partition",
+        "_passed_over",
+        "_placing",
+        "_reader",
+        "_ready",
+        "_topic",
+        "passes_over_from_ms",
+    )
 
     def __init__(
         self,
@@ -37,14 +53,18 @@ class Arrivals:
         intake: IntakeProgress,
         hot: HotWindow,
         placing: Placing,
+        passed_over: PassedOver,
         ready: Ready,
         memory: Memory,
     ) -> None:
+        self.passes_over_from_ms = NEVER_MS
+        """Messages and cancels that are due at or after this time, and are not hot, are passed over."""
         self._topic, self._partition = place
         self._reader = reader
         self._intake = intake
         self._hot = hot
         self._placing = placing
+        self._passed_over = passed_over
         self._ready = ready
         self._memory = memory
 
@@ -89,7 +109,7 @@ class Arrivals:
             return
         if type(request) is CancelRequest:
             ledger.read(offset)
-            self._accept_cancel(request, offset, key, value, headers, now_ms)
+            self._accept_cancel(request, offset, key, value, headers, now_ms, read_ms)
             return
         due_ms, target, target_partition, message_id, carries, dialect = request
         if order is not None:
@@ -106,14 +126,44 @@ class Arrivals:
             self._memory.count(message)
             self._hot.hold(message, now_ms)
         else:
-            filed = (
-                FiledMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
-                if dialect is None
-                else TranslatedMessage(dialect, request, offset, key, value, headers, timestamp_ms, self._topic)
-            )
-            filed.source, filed.offset = INTAKE, offset
-            self._memory.count(filed)
-            self._placing.put(filed, now_ms)
+            self._accept_far(request, due_ms, offset, timestamp_ms, key, value, headers, now_ms, read_ms)
+
+    def accept_again(
+        self,
+        offset: int,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        now_ms: int,
+    ) -> None:
+        """Take in a record that was passed over; skip any other record.
+
+        Args:
+            offset: the record's offset in the intake.
+            timestamp_ms: the record's timestamp.
+            key: the record's key.
+            value: the record's value.
+            headers: the record's headers.
+            now_ms: wall time.
+
+        Raises:
+            ValueError: the record was accepted before, and is rejected now.
+        """
+        passed_over = self._passed_over
+        if offset not in passed_over:
+            return
+        passed_over.take(offset)
+        # Not earlier than it was read first: where the clock has stepped back, its due time may now be too far ahead.
+        read_ms = max(now_ms, passed_over.read_ms)
+        request = self._reader.read(self._partition, offset, timestamp_ms, headers, read_ms, is_null=value is None)
+        if type(request) is Rejection:
+            raise ValueError(_changed(offset, request))
+        if type(request) is CancelRequest:
+            self._put(_cancel(request, offset, key, value, headers), offset, now_ms)
+        else:
+            due_ms = request.due_ms
+            self._put(self._filed(request, due_ms, offset, timestamp_ms, key, value, headers), offset, now_ms)
 
     def _accept_cancel(
         self,
@@ -123,11 +173,54 @@ class Arrivals:
         value: bytes | None,
         headers: Headers | None,
         now_ms: int,
+        read_ms: int,
     ) -> None:
-        cancel = HeldCancel(request.due_ms, offset, key, value, headers, False, "", -1, request.id)
-        cancel.source, cancel.offset = INTAKE, offset
-        self._memory.count(cancel)
-        self._placing.put(cancel, now_ms)
+        if self._holds(offset, request.due_ms, read_ms):
+            self._put(_cancel(request, offset, key, value, headers), offset, now_ms)
+
+    def _accept_far(
+        self,
+        request: Request,
+        due_ms: int,
+        offset: int,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        now_ms: int,
+        read_ms: int,
+    ) -> None:
+        """Take in a message that may have to be filed."""
+        if self._holds(offset, due_ms, read_ms):
+            self._put(self._filed(request, due_ms, offset, timestamp_ms, key, value, headers), offset, now_ms)
+
+    def _holds(self, offset: int, due_ms: int, read_ms: int) -> bool:
+        """Return whether a record is held; if not, it is passed over, because it is due far enough in the future."""
+        if due_ms < self.passes_over_from_ms or due_ms < self._placing.hot_below_ms:
+            return True
+        self._passed_over.add(offset, due_ms, read_ms)
+        return False
+
+    def _filed(
+        self,
+        request: Request,
+        due_ms: int,
+        offset: int,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+    ) -> FiledMessage:
+        """Return the message of a request; `due_ms` may be later than the request says."""
+        _, target, target_partition, message_id, carries, dialect = request
+        if dialect is not None:
+            return TranslatedMessage(dialect, request, offset, key, value, headers, timestamp_ms, self._topic)
+        return FiledMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
+
+    def _put(self, message: FiledMessage, offset: int, now_ms: int) -> None:
+        message.source, message.offset = INTAKE, offset
+        self._memory.count(message)
+        self._placing.put(message, now_ms)
 
     def accept_unreadable(self, offset: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         """Take in a record with a header whose name cannot be decoded: it becomes a dead letter."""
@@ -186,9 +279,19 @@ class Arrivals:
         # The due time is the known one, which a fixed delay may have raised. It is passed as now: no horizon applies.
         request = self._reader.read(self._partition, offset, timestamp_ms, headers, due_ms, is_null=value is None)
         if type(request) is not Request:
-            raise ValueError(f"the record at offset {offset} was accepted before, and is rejected now: {request}")
+            raise ValueError(_changed(offset, request))
         _, target, target_partition, message_id, carries, dialect = request
         if dialect is not None:
             wanted.put(TranslatedMessage(dialect, request, offset, key, value, headers, timestamp_ms, self._topic))
             return
         wanted.put(HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id))
+
+
+def _cancel(
+    request: CancelRequest, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None
+) -> HeldCancel:
+    return HeldCancel(request.due_ms, offset, key, value, headers, False, "", -1, request.id)
+
+
+def _changed(offset: int, request: object) -> str:
+    return f"the record at offset {offset} was accepted before, and is rejected now: {request}"

@@ -67,6 +67,12 @@ REFUSED_LETTERS: Final = Family(
     ("intake",),
 )
 WAITING: Final = Family("tarry_waiting_messages", "Messages in memory.", "gauge", ("intake",))
+PASSED_OVER: Final = Family(
+    "tarry_passed_over_messages",
+    "Messages that are due far in the future, and that the process reads again when it can file them.",
+    "gauge",
+    ("intake",),
+)
 IN_BUCKETS: Final = Family(
     "tarry_bucket_messages",
     "Messages that wait in buckets of the overflow wheel; an upper bound, because transaction markers are counted too.",
@@ -181,6 +187,7 @@ FAMILIES: Final = (
     DEAD,
     REFUSED_LETTERS,
     WAITING,
+    PASSED_OVER,
     IN_BUCKETS,
     UNEMPTIED,
     PARKED,

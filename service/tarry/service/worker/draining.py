@@ -46,6 +46,7 @@ class Draining:
         membership: proves that the partitions are still ours.
         new_reader: makes a consumer without a group.
         filer: knows which partitions have an open filing transaction.
+        most_to_file: higher levels are not read while more messages than this wait to be filed.
         commit_rest: commits checkpoints of partitions.
         budget_bytes: the memory for held messages.
         context: time and the log.
@@ -57,6 +58,7 @@ class Draining:
         membership: Membership,
         new_reader: Callable[[], Reader],
         filer: Filer,
+        most_to_file: int,
         commit_rest: Callable[[Sequence[PartitionState]], object],
         budget_bytes: int,
         context: Context,
@@ -64,6 +66,7 @@ class Draining:
         self._offsets = offsets
         self._membership = membership
         self._filer = filer
+        self._most_to_file = most_to_file
         self._commit_rest = commit_rest
         self._budget_bytes = budget_bytes
         self._clock = context.clock
@@ -112,11 +115,12 @@ class Draining:
             self._commit_later(state)
 
     def _read(self, states: Sequence[PartitionState], now_ms: int) -> None:
-        if not is_behind(states, times=2):  # filing does not depend on this reading, so this may wait for filing
+        # Filing does not depend on this reading, so this may wait for filing.
+        if not is_behind(states, 2 * self._most_to_file):
             self._hot.read(now_ms)
         # Held messages fire or are filed whether or not the cold reader reads: so waiting for memory is no deadlock.
         is_full = sum(state.memory_bytes for state in states) > self._budget_bytes
-        if not is_full and not is_behind(states) and self._cold.is_due(now_ms):
+        if not is_full and not is_behind(states, self._most_to_file) and self._cold.is_due(now_ms):
             self._cold.read(now_ms)
 
     def forget(self, places: Iterable[Place]) -> None:

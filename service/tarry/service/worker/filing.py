@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 FILE_EVERY_MS = 50
 """The least time from the start of one filing to the next: a message that waits longer than a minute is not urgent."""
 
-MOST_TO_FILE = 10_000
-"""When more messages than this wait to be filed, and may be filed now, reading pauses."""
-
 BACKOFF_MS = 500
 """How long to wait before the next filing, after one failed for a cause that passes."""
 
@@ -223,11 +220,11 @@ class Filer(SideTransactions[_Attempt]):
         state.put_back_filed(batch, attempt.verdicts.get(state, {}))
 
 
-def is_behind(states: Iterable[PartitionState], times: int = 1) -> bool:
-    """Return whether too many messages wait to be filed, so that reading must pause: this bounds memory.
+def is_behind(states: Iterable[PartitionState], most: int) -> bool:
+    """Return whether more than `most` messages wait to be filed, and may be filed now: this bounds memory.
 
     Args:
-        states: all partitions whose messages are filed by the same producer.
-        times: this reader pauses at this multiple of `MOST_TO_FILE`.
+        states: partitions whose messages are filed by the same producer.
+        most: the bound.
     """
-    return sum(state.placing.to_file - state.placing.held_up for state in states) > times * MOST_TO_FILE
+    return sum(state.placing.to_file - state.placing.held_up for state in states) > most

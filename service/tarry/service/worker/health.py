@@ -13,6 +13,7 @@ from tarry.service.metrics.families import (
     IN_BUCKETS,
     LAG,
     PARKED,
+    PASSED_OVER,
     QUARANTINED,
     REFUSED_LETTERS,
     REPLAYING,
@@ -108,6 +109,8 @@ class HealthReporter:
         for place, state in view.states.items():
             waiting = (WAITING.name, place[0])
             gauges[waiting] = gauges.get(waiting, 0) + state.held
+            passed_over = (PASSED_OVER.name, place[0])
+            gauges[passed_over] = gauges.get(passed_over, 0) + len(state.passed_over)
             for level, messages in state.overflow.in_buckets.items():
                 far = (IN_BUCKETS.name, place[0], str(level))
                 gauges[far] = gauges.get(far, 0) + messages

@@ -27,7 +27,7 @@ It is short, because the client library waits until it has as many records as we
 """
 
 DRAIN_WAIT_MS = 1
-"""The same while buckets of level 1 are read, which are due soon."""
+"""The same while buckets of level 1 are read, which are due soon, or what was passed over is read again."""
 
 
 class Worker:
@@ -64,6 +64,7 @@ class Worker:
         self._health = HealthReporter(self._clock, tally, plan.memory_budget_bytes, connections.offsets, on_health)
         self._owned = Ownership(plan, connections, parts, context, lambda: self._health.turn(self.look))
         connections.membership.join(self._owned)
+        self._turns = 0
 
     def run(self) -> None:
         """Serve until `stopping`, then release the partitions.
@@ -89,11 +90,11 @@ class Worker:
         try:
             owned.turn()
             parts.reading.turn(owned.states, self._patience_ms())
-            parts.draining.turn(owned.states)
+            self._fill()
             states = list(owned.states.values())
             parts.firing.turn(states)
             if states:
-                parts.filer.turn(states, parts.draining.held_up)
+                parts.filer.turn(states, states if parts.reading.is_hurried else parts.draining.held_up)
                 parts.parking.turn(states)
                 parts.letters.turn(states)
             parts.maintenance.turn(owned.states)
@@ -115,6 +116,16 @@ class Worker:
         parts.publishing.turn(owned.states)
         self._health.turn(self.look)
 
+    def _fill(self) -> None:
+        """Read buckets, and what was passed over: in turn, one of both is first to use the room for what is filed."""
+        parts, states = self._parts, self._owned.states
+        self._turns += 1
+        if self._turns % 2:
+            parts.draining.turn(states)
+        parts.second_reading.turn(states, is_hurried=parts.reading.is_hurried)
+        if self._turns % 2 == 0:
+            parts.draining.turn(states)
+
     def hand_over(self) -> None:
         """Release all our partitions."""
         self._owned.hand_over()
@@ -125,6 +136,7 @@ class Worker:
         try:
             self._parts.publishing.close()
             self._clock.close()
+            self._parts.second_reading.close()
             self._parts.draining.close()
             self._connections.close()
         except BrokerError as error:
@@ -138,7 +150,8 @@ class Worker:
         """Return how long to wait for records: at most until the next transaction has messages to fire."""
         if self._owned.is_taking_over:
             return 0
-        wait_ms = DRAIN_WAIT_MS if self._parts.draining.is_busy else READ_WAIT_MS
+        is_busy = self._parts.draining.is_busy or self._parts.second_reading.is_busy
+        wait_ms = DRAIN_WAIT_MS if is_busy else READ_WAIT_MS
         now_ms = self._clock.now_ms()
         for state in self._owned.states.values():
             due_ms = state.next_due_ms()

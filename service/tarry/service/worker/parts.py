@@ -18,6 +18,7 @@ from tarry.service.worker.plan import Plan
 from tarry.service.worker.publishing import Publishing
 from tarry.service.worker.reading import Reading
 from tarry.service.worker.rereading import Rereading
+from tarry.service.worker.second_reading import SecondReading
 from tarry.service.worker.steady_clock import SteadyClock
 from tarry.service.worker.targets import Targets
 
@@ -34,6 +35,7 @@ class Parts:
 
     Attributes:
         reading: reads the intakes.
+        second_reading: reads again what was passed over.
         draining: closes, reads and empties buckets.
         firing: delivers due messages, and commits checkpoints.
         filer: files messages to buckets.
@@ -44,6 +46,7 @@ class Parts:
     """
 
     reading: Reading
+    second_reading: SecondReading
     draining: Draining
     firing: Firing
     filer: Filer
@@ -90,6 +93,7 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
         connections.membership,
         lambda: new_reader(DRAIN_QUEUE_KBYTES),
         filer,
+        plan.most_to_file,
         lambda states: firing.commit_rest(states, released=False),
         budget_bytes,
         context,
@@ -103,7 +107,8 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
         plan.sum_up_after,
         context,
     )
-    reading = Reading(connections.reader, plan.intakes, budget_bytes, clock, context)
+    reading = Reading(connections.reader, plan.intakes, budget_bytes, plan.most_to_file, clock, context)
+    second_reading = SecondReading(new_reader, plan.most_to_file, context)
     policies = {topic: intake.reader.policy for topic, intake in plan.intakes.items()}
     publishing = Publishing(plan.cluster, plan.name, policies, context)
-    return Parts(reading, draining, firing, filer, parking, letters, maintenance, publishing)
+    return Parts(reading, second_reading, draining, firing, filer, parking, letters, maintenance, publishing)

@@ -45,6 +45,8 @@ class Plan:
         memory_budget_bytes: the memory for held messages.
         interval_ms: the least time from the start of one firing transaction to the next.
         most: the most messages in one transaction.
+        most_to_file: when more messages than this wait to be filed, those that are due far in the future are passed
+            over, and buckets of higher levels are not read.
         sum_up_after: how many journal records a take-over may have to read before a summary is written.
     """
 
@@ -58,4 +60,5 @@ class Plan:
     memory_budget_bytes: int
     interval_ms: int
     most: int
+    most_to_file: int = 10_000
     sum_up_after: int = 10_000

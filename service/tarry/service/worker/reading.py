@@ -1,6 +1,10 @@
-"""Reading the intakes: records go to the state of their partition, as long as memory has room for messages."""
+"""Reading the intakes: records go to the state of their partition, as long as memory has room for messages.
 
-from collections.abc import Iterable, Mapping, Sequence
+While too many messages wait to be filed, reading goes on, and what is due far in the future is passed over: it is read
+again later (`second_reading`). Where nothing may be passed over, reading pauses.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from confluent_kafka import Message
 
@@ -18,6 +22,12 @@ READ_MOST = 5_000
 KNOWN_SHARE = 0.125
 """The share of the budget for remembering recently delivered messages, so that duplicates are recognised."""
 
+MOST_READS = 4
+"""How often to read in one turn while messages are passed over and more of them come at once."""
+
+PAUSE_AT = 4
+"""Reading pauses when this many times the bound wait to be filed: they are due too soon to be passed over."""
+
 RESUME_AT = 0.8
 """Reading resumes when the held messages have fallen to this share of the budget."""
 
@@ -29,6 +39,7 @@ class Reading:
         reader: the consumer.
         intakes: all topics that it reads.
         budget_bytes: the memory for held messages.
+        most_to_file: when more messages than this wait to be filed, others are passed over.
         clock: wall time.
         context: the log and the metrics.
     """
@@ -38,16 +49,20 @@ class Reading:
         reader: Reader,
         intakes: Iterable[str],
         budget_bytes: int,
+        most_to_file: int,
         clock: SteadyClock,
         context: Context,
     ) -> None:
         self._reader = reader
         self._intakes = list(intakes)
         self._budget_bytes = budget_bytes
+        self._most_to_file = most_to_file
         self._clock = clock
         self._tally = context.tally
         self._on_event = context.on_event
         self._paused = False
+        self.is_hurried = False
+        """Whether messages are passed over, and more records than one turn reads are there already."""
 
     def open(self, starts: Mapping[Place, int], others: Iterable[Place]) -> None:
         """Begin to read partitions.
@@ -66,19 +81,37 @@ class Reading:
         self._reader.shut(places)
 
     def turn(self, states: Mapping[Place, PartitionState], wait_ms: int) -> None:
-        """Read records, or wait for them; read nothing while too many messages wait to be filed.
+        """Read records, or wait for them; read nothing while too many messages wait that cannot be passed over.
 
         Args:
             states: the states that take the records.
             wait_ms: the longest wait.
         """
         self._keep_within_budget(states)
-        if is_behind(states.values()):
+        self.is_hurried = False
+        if self._must_pause(states.values()):
             self._clock.sleep(wait_ms / 1000)
             return
+        for _ in range(MOST_READS):
+            is_more = self._read(states, 0 if self.is_hurried else wait_ms)
+            self.is_hurried = is_more and any(state.passed_over.span for state in states.values())
+            if not self.is_hurried:
+                break
+
+    def _must_pause(self, states: Collection[PartitionState]) -> bool:
+        """Let far messages be passed over if too many wait; return whether reading must pause nevertheless."""
+        now_ms, most = self._clock.now_ms(), self._most_to_file
+        behind = is_behind(states, most)
+        others = [state for state in states if not state.pass_over(is_behind=behind, now_ms=now_ms)]
+        if any(state.passed_over.span for state in others):  # they must be read again before anything is added
+            return True
+        return is_behind(others, most) or is_behind(states, PAUSE_AT * most)
+
+    def _read(self, states: Mapping[Place, PartitionState], wait_ms: int) -> bool:
+        """Read once; return whether there is more to read at once."""
         records, reached = self._reader.read(READ_MOST, wait_ms / 1000)
         if not records and not reached:
-            return
+            return False
         held = [state.held for state in states.values()]
         self._accept(records, states)
         for place, position in reached.items():
@@ -86,6 +119,7 @@ class Reading:
                 states[place].arrivals.reach(position)
         count_received(self._tally, self._intakes, records)
         count_placed(self._tally, list(states.values()), held)
+        return len(records) == READ_MOST
 
     def _accept(self, records: Sequence[Message], states: Mapping[Place, PartitionState]) -> None:
         now_ms, latest_ms = self._clock.now_ms(), self._clock.latest_ms()

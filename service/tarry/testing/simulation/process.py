@@ -62,6 +62,7 @@ class Role:
         intakes: the intakes, by topic.
         tick_ms: the tick of the wheel.
         most: the largest number of messages in a transaction.
+        most_to_file: how many messages may wait to be filed before others are passed over.
         memory_budget_bytes: the memory for messages.
         max_poll_ms: the maximum poll interval.
     """
@@ -73,6 +74,7 @@ class Role:
     intakes: Mapping[str, IntakePlan]
     tick_ms: int
     most: int
+    most_to_file: int
     memory_budget_bytes: int
     max_poll_ms: int
 
@@ -142,6 +144,7 @@ class Process:
             memory_budget_bytes=role.memory_budget_bytes,
             interval_ms=5,
             most=role.most,
+            most_to_file=role.most_to_file,
             sum_up_after=10,
         )
         brokers_ms = role.clock.now_ms() - role.clock.monotonic_ms()

@@ -91,6 +91,7 @@ class Shape:
         fetch_most: the largest number of records in a fetch, so that a replay takes several fetches.
         tick_ms: the tick of the wheel; due times are rounded up to a multiple of it.
         most: the largest number of messages in a transaction.
+        most_to_file: how many messages may wait to be filed before others are passed over.
         memory_budget_bytes: the memory budget of a process.
         poison: the share of messages that can only become dead letters.
         large: the share of these that fit only into a compressed batch.
@@ -115,6 +116,7 @@ class Shape:
     fetch_most: int = 20
     tick_ms: int = 1
     most: int = 20
+    most_to_file: int = 10_000
     memory_budget_bytes: int = 1 << 30
     poison: float = 0.05
     large: float = 0.0
@@ -232,6 +234,7 @@ class World:
             {INTAKE: IntakePlan(RequestReader(policy), is_fixed, shape.geometry, 3_600_000)},
             shape.tick_ms,
             shape.most,
+            shape.most_to_file,
             shape.memory_budget_bytes,
             shape.max_poll_ms,
         )

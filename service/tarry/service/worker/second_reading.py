@@ -1,0 +1,100 @@
+"""Reading again the messages of the intakes that were passed over, as soon as they can be filed.
+
+A reader of its own, a little in every turn of the loop, without waiting. It pauses while too many messages wait to be
+filed, and while the first reader is behind: what is due soon may stand there.
+"""
+
+from collections.abc import Callable, Mapping
+
+from tarry.core.partition import PartitionState
+from tarry.errors import LogError
+from tarry.kafka.reader import Reader
+from tarry.kafka.record_headers import headers_of
+from tarry.kafka.types import Place
+from tarry.service.worker.context import Context
+from tarry.service.worker.counting import count_placed
+from tarry.service.worker.filing import is_behind
+
+READ_MOST = 5_000
+
+
+class SecondReading:
+    """Reads again what was passed over.
+
+    Args:
+        new_reader: makes a consumer without a group.
+        most_to_file: it pauses while more messages than this wait to be filed.
+        context: time and the metrics.
+    """
+
+    def __init__(self, new_reader: Callable[[], Reader], most_to_file: int, context: Context) -> None:
+        self._new_reader = new_reader
+        self._most_to_file = most_to_file
+        self._clock = context.clock
+        self._tally = context.tally
+        self._reader: Reader | None = None
+        self._open: dict[Place, PartitionState] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are messages to read again."""
+        return bool(self._open)
+
+    def turn(self, states: Mapping[Place, PartitionState], *, is_hurried: bool) -> None:
+        """Read on, without waiting.
+
+        Args:
+            states: the partitions that are ours now.
+            is_hurried: whether the first reader is behind, so that this one waits.
+
+        Raises:
+            RetriableError: refused for now; go on.
+            LogError: the intake no longer holds a message that was passed over.
+        """
+        self._shut([place for place, state in self._open.items() if states.get(place) is not state])
+        begun = {place: state for place, state in states.items() if state.passed_over.span and place not in self._open}
+        if begun:
+            if self._reader is None:
+                self._reader = self._new_reader()
+            self._reader.open({place: state.passed_over.position for place, state in begun.items()})
+            self._open.update(begun)
+        if self._reader is None or not self._open or is_hurried or is_behind(states.values(), self._most_to_file):
+            return
+        records, reached = self._reader.read(READ_MOST, 0)
+        now_ms = self._clock.now_ms()
+        held = [state.held for state in self._open.values()]
+        positions: dict[Place, int] = dict(reached)
+        for record in records:
+            place = (record.topic() or "", record.partition() or 0)
+            state, offset = self._open.get(place), record.offset() or 0
+            if state is None:
+                continue
+            positions[place] = max(offset + 1, positions.get(place, 0))
+            if offset in state.passed_over:
+                stamp_ms, key, value, headers = record.timestamp()[1], record.key(), record.value(), headers_of(record)
+                state.arrivals.accept_again(offset, stamp_ms, key, value, headers, now_ms)
+        count_placed(self._tally, list(self._open.values()), held)
+        for place, position in positions.items():
+            if place in self._open:
+                self._reach(place, position)
+
+    def _reach(self, place: Place, position: int) -> None:
+        passed_over = self._open[place].passed_over
+        if missing := passed_over.reach(position):
+            raise LogError(
+                f"{place[0]}/{place[1]} no longer holds {missing} messages that are not filed yet: was data deleted?",
+                place,
+            )
+        if not passed_over.span:
+            self._shut([place])
+
+    def _shut(self, places: list[Place]) -> None:
+        for place in places:
+            del self._open[place]
+        if places and self._reader is not None:
+            self._reader.shut(places)
+
+    def close(self) -> None:
+        """Close the reader."""
+        if self._reader is not None:
+            self._reader.close()

@@ -1,0 +1,67 @@
+"""Messages that are due far in the future are passed over while too many wait to be filed, and are read again later."""
+
+from tarry.core.partition import PartitionState
+from tarry.testing.simulation import Shape, World
+from tarry.testing.simulation.sent import Sent
+from tarry.testing.simulation.world import SMALL_LEVELS
+from tests.support.courses import far_before_near
+from tests.support.worlds import serve, verify_kept
+
+SHAPE = Shape(geometry=SMALL_LEVELS, most_to_file=5, partitions=1, processes=1, poison=0.0)
+FAR_MS = (8_000, 20_000)
+BURST = 400
+
+LEAST_JUDGED = 0.1
+"""In twelve seeds the lowest part was 0.24."""
+
+
+def only(world: World) -> PartitionState:
+    [state] = world.processes[0].states.values()
+    return state
+
+
+def send_far(world: World, many: int) -> None:
+    for _ in range(many):
+        world.send_due(world.clock.now_ms() + world.random.randint(*FAR_MS))
+
+
+def is_delivered(world: World, message: Sent) -> bool:
+    """Whether a message is at its target."""
+    return any(
+        record.value == message.value
+        for topic, partitions in world.shape.targets
+        for partition in range(partitions)
+        for record in world.broker.records(topic, partition)
+    )
+
+
+def test_a_message_that_is_due_soon_does_not_wait_for_a_burst_before_it(seed: int) -> None:
+    world = serve(seed, SHAPE)
+    send_far(world, BURST)
+    world.send_due(world.clock.now_ms() + 100)
+    soon = world.sent[-1]
+    most_passed = 0
+
+    def has_arrived() -> bool:
+        nonlocal most_passed
+        most_passed = max(most_passed, len(only(world).passed_over))
+        return is_delivered(world, soon)
+
+    assert world.run_until(has_arrived, 3_000)
+    assert most_passed > BURST / 2, "the burst was filed first"
+    assert world.run_until(lambda: not only(world).passed_over.span, 6_000), "what was passed over is not read again"
+    verify_kept(world, "a burst", least_judged=LEAST_JUDGED)
+
+
+def test_bursts_crashes_and_naps_break_no_order_and_lose_nothing(seed: int) -> None:
+    verify_kept(far_before_near(seed), "bursts", least_judged=LEAST_JUDGED)
+
+
+def test_what_is_passed_over_is_found_by_the_next_owner(seed: int) -> None:
+    world = serve(seed, SHAPE)
+    for _ in range(4):
+        send_far(world, BURST // 4)
+        assert world.run_until(lambda: len(only(world).passed_over) > 10, 3_000)
+        world.crash(world.processes[0])
+        assert world.run_until(lambda: bool(world.processes[0].states), 30_000)
+    verify_kept(world, "crashes while messages are passed over", least_judged=0.0)
