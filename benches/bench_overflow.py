@@ -1,15 +1,16 @@
 """The overflow wheel: its throughput, the lateness of other messages beside it, and the cost of waiting messages.
 
-    python -m benches.bench_overflow [--quick] [--only levels spread lateness backlog] [--json FILE]
+    python -m benches.bench_overflow [--quick] [--only levels spread lateness burst backlog] [--json FILE]
     python -m benches.bench_overflow --only levels --messages 1000000 --rounds 3
     python -m benches.bench_overflow --only backlog --waiting 2000000
     python -m benches.bench_overflow --only backlog --growth
 
-Four measurements on the embedded broker; each module describes its own:
+Five measurements on the embedded broker; each module describes its own:
 
 - `overflow_levels`: throughput through one level and through three levels, compared with the bare relay.
 - `overflow_spread`: filing of messages that are due at any time of 30 days, compared with the bare relay.
 - `overflow_lateness`: short delays at 10,000 msg/s, with and without other messages in buckets.
+- `overflow_burst`: messages that are due soon, within a burst of messages for next month.
 - `overflow_backlog`: memory, disk, and the time from kill -9 to firing again, with and without messages in buckets.
 
 Each figure is printed beside a second one from the same run. Compare their ratio or difference between machines, not
@@ -28,11 +29,11 @@ from typing import Final, Protocol
 from rich.console import Console
 from rich.table import Table
 
-from benches import overflow_backlog, overflow_lateness, overflow_levels, overflow_spread
+from benches import overflow_backlog, overflow_burst, overflow_lateness, overflow_levels, overflow_spread
 from benches.support_kafka import large_broker
 from benches.support_run import Run, say_circumstances
 
-PARTS: Final = ("levels", "spread", "lateness", "backlog")
+PARTS: Final = ("levels", "spread", "lateness", "burst", "backlog")
 GROWTH: Final = (10_000, 100_000, 1_000_000)
 
 
@@ -54,6 +55,7 @@ class Plan:
         messages: how many messages go through the levels, and how many are filed for 30 days.
         rounds: how often the throughput is measured; the median counts.
         lateness_s: how long the load lasts without messages in buckets, in seconds; with them it lasts 40 s longer.
+        burst: how many messages are in the burst.
         waiting: how many messages wait in buckets at each stage, ascending.
         kills: how many times a worker is killed at each stage.
     """
@@ -61,11 +63,12 @@ class Plan:
     messages: int = 200_000
     rounds: int = 1
     lateness_s: float = 20.0
+    burst: int = 1_000_000
     waiting: Sequence[int] = (200_000,)
     kills: int = 3
 
 
-QUICK: Final = Plan(messages=20_000, lateness_s=5.0, waiting=(5_000,), kills=1)
+QUICK: Final = Plan(messages=20_000, lateness_s=5.0, burst=50_000, waiting=(5_000,), kills=1)
 
 
 def main() -> None:
@@ -78,6 +81,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, help="through the levels (200,000)")
     parser.add_argument("--rounds", type=int, help="how often the levels are measured; the median counts (1)")
     parser.add_argument("--seconds", type=float, help="of the lateness figure's load, by itself (20)")
+    parser.add_argument("--burst", type=int, help="messages of the burst (1,000,000)")
     waiting = parser.add_mutually_exclusive_group()
     waiting.add_argument("--waiting", type=int, help="how many wait in buckets (200,000)")
     waiting.add_argument(
@@ -109,6 +113,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         "rounds": arguments.rounds,
         "lateness_s": arguments.seconds,
         "kills": arguments.kills,
+        "burst": arguments.burst,
     }
     return replace(plan, **{name: value for name, value in asked.items() if value is not None})
 
@@ -127,6 +132,8 @@ def measure(plan: Plan, parts: Sequence[str], console: Console) -> dict[str, Fig
             found["spread"] = overflow_spread.measure(run, plan.messages, plan.rounds)
         if "lateness" in parts:
             found["lateness"] = overflow_lateness.measure(run, plan.lateness_s)
+        if "burst" in parts:
+            found["burst"] = overflow_burst.measure(run, plan.burst)
         if "backlog" in parts:
             found["backlog"] = overflow_backlog.measure(run, broker.data, plan.waiting, plan.kills)
     return found
