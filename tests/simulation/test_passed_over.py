@@ -1,5 +1,7 @@
 """Messages that are due far in the future are passed over while too many wait to be filed, and are read again later."""
 
+import pytest
+
 from tarry.core.partition import PartitionState
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.sent import Sent
@@ -65,3 +67,22 @@ def test_what_is_passed_over_is_found_by_the_next_owner(seed: int) -> None:
         world.crash(world.processes[0])
         assert world.run_until(lambda: bool(world.processes[0].states), 30_000)
     verify_kept(world, "crashes while messages are passed over", least_judged=0.0)
+
+
+@pytest.mark.parametrize("fixed_delay_ms", [None, 1_500])
+def test_with_little_memory_a_bucket_to_be_closed_does_not_stop_filing(seed: int, fixed_delay_ms: int | None) -> None:
+    """Closing waits for memory, and memory for filing: filing must not wait for closing."""
+    shape = Shape(
+        geometry=SMALL_LEVELS,
+        most_to_file=1,
+        memory_budget_bytes=20_000,
+        fixed_delay_ms=fixed_delay_ms,
+        partitions=2,
+        processes=1,
+        poison=0.0,
+    )
+    world = serve(seed, shape)
+    for _ in range(60):
+        world.send(8)
+        world.run(50)
+    verify_kept(world, "little memory", least_judged=LEAST_JUDGED)

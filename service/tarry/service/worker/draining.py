@@ -142,9 +142,11 @@ class Draining:
     def _close(self, states: Sequence[PartitionState]) -> None:
         now_ms = self._clock.now_ms()
         room_bytes = self._room_bytes(states)
-        self._take_answers(room_bytes, now_ms)
+        # A bucket is not closed if memory has no room for it. Before its end is asked for again, messages may be filed:
+        # perhaps only that makes room.
+        refused = self._take_answers(room_bytes, now_ms)
         if self._asked is None:
-            held_up = self.held_up
+            held_up = [*self.held_up, *refused]
             for state in states:
                 if state in held_up or self._filer.is_filing(state):
                     continue
@@ -161,9 +163,11 @@ class Draining:
         """Return how much of level 1's memory each partition may still fill; the rest is for records of the intake."""
         return max(0, int(self._budget_bytes * SHARE) - sum(state.memory_bytes for state in states)) // len(states)
 
-    def _take_answers(self, room_bytes: int, now_ms: int) -> None:
+    def _take_answers(self, room_bytes: int, now_ms: int) -> list[PartitionState]:
+        """Close the buckets whose ends are known now; return the partitions of which none was closed."""
+        refused: list[PartitionState] = []
         if self._asked is None or not self._asked.done:
-            return
+            return refused
         asked, self._asked = self._asked, None
         ends: dict[PartitionState, dict[Source, int]] = {}
         for place, end in asked.answers().items():
@@ -173,9 +177,12 @@ class Draining:
         for state, of_slots in ends.items():
             if state.close_buckets(of_slots, room_bytes, now_ms):
                 self._commit_later(state)
+            else:
+                refused.append(state)
         for failure in asked.failures():
             self._context.warn(f"could not ask for the end of a bucket: {failure}")
         self._closing.clear()
+        return refused
 
     def _commit_later(self, state: PartitionState) -> None:
         if state not in self._uncommitted:
