@@ -4,7 +4,7 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -21,15 +21,31 @@ def options(description: str | None) -> ArgumentParser:
     return parser
 
 
+def check_served(servers: str, intake: str) -> None:
+    """Make sure that a service has created the intake: a broker may create a missing topic, with other settings.
+
+    Raises:
+        SystemExit: it does not exist.
+    """
+    if intake not in AdminClient({"bootstrap.servers": servers}).list_topics(timeout=30).topics:
+        raise SystemExit(f"the intake {intake} does not exist: start the service with the file in examples/README.md")
+
+
 def make_topics(servers: str, *topics: str) -> None:
     """Create topics with one partition each.
 
     Raises:
-        KafkaException: one of them exists already (use another --prefix), or the broker does not answer.
+        SystemExit: one of them exists already.
+        KafkaException: the broker does not answer.
     """
     admin = AdminClient({"bootstrap.servers": servers})
-    for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
-        made.result(30)
+    for topic, made in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).items():
+        try:
+            made.result(30)
+        except KafkaException as exception:
+            if exception.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            raise SystemExit(f"the topic {topic} exists already: choose another --prefix") from None
 
 
 def records(

@@ -16,7 +16,7 @@ import time
 
 from confluent_kafka import Producer
 
-from examples.common import make_topics, options, records
+from examples.common import check_served, make_topics, options, records
 
 FAILURES = {b"order-1": 0, b"order-2": 2, b"order-3": 1}
 """How many times handling each order fails."""
@@ -26,6 +26,7 @@ def main() -> None:
     """Send three orders, and handle them until all are done."""
     arguments = options(__doc__).parse_args()
     servers, orders = arguments.bootstrap_servers, f"{arguments.prefix}.orders"
+    check_served(servers, arguments.intake)
     make_topics(servers, orders)
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "partitioner": "murmur2_random"})
     for order in FAILURES:

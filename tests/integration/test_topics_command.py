@@ -46,4 +46,7 @@ def test_a_topic_that_is_not_as_it_must_be_is_one_line_and_exit_1(config: ServeC
     assert make(tmp_path, config)[0] == 0
     code, lines, errors = make(tmp_path, replace(config, partitions=2))
     assert (code, lines) == (1, [])
-    assert errors.splitlines()[-1] == f"tarry: {config.intake}.results has 1 partitions, and 2 are configured"
+    assert errors.splitlines()[-1] == (
+        f"tarry: {config.intake}.results has 1 partitions, and 2 are configured"
+        ": give the intake that number of partitions, or delete the topic if it is empty"
+    )

@@ -88,7 +88,12 @@ def test_a_topic_as_it_is_made_has_no_faults(name: str) -> None:
 
 def test_another_number_of_partitions_is_a_fault() -> None:
     topic = topics()["in"]
-    assert faults(topic, Found(3, as_made(topic).config)) == ["in has 3 partitions, and 4 are configured"]
+    assert faults(topic, Found(3, as_made(topic).config)) == [
+        (
+            "in has 3 partitions, and 4 are configured"
+            ": give the intake that number of partitions, or delete the topic if it is empty"
+        )
+    ]
 
 
 def test_another_number_of_buckets_tells_what_was_changed() -> None:

@@ -85,6 +85,9 @@ def topics_of(
     ]
 
 
+_OTHER_NUMBER = ": give the intake that number of partitions, or delete the topic if it is empty"
+
+
 def faults(topic: Topic, found: Found) -> list[str]:
     """Return the differences between an existing topic and its required configuration, one line each.
 
@@ -96,7 +99,7 @@ def faults(topic: Topic, found: Found) -> list[str]:
     if found.partitions != topic.partitions:
         lines.append(
             f"{topic.name} has {found.partitions} partitions, and {topic.partitions} are configured"
-            f"{topic.partitions_note}"
+            f"{topic.partitions_note or _OTHER_NUMBER}"
         )
     lines += [
         f"{topic.name} has {name}={found.config.get(name)}; it must be {topic.config[name]} "
