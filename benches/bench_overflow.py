@@ -53,7 +53,7 @@ class Plan:
 
     Args:
         messages: how many messages go through the levels, and how many are filed for 30 days.
-        rounds: how often the throughput is measured; the median counts.
+        rounds: how often throughput and burst are measured; the median counts.
         lateness_s: how long the load lasts without messages in buckets, in seconds; with them it lasts 40 s longer.
         burst: how many messages are in the burst.
         waiting: how many messages wait in buckets at each stage, ascending.
@@ -79,7 +79,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small run that only shows that the benchmark works")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="measure these")
     parser.add_argument("--messages", type=int, help="through the levels (200,000)")
-    parser.add_argument("--rounds", type=int, help="how often the levels are measured; the median counts (1)")
+    parser.add_argument(
+        "--rounds", type=int, help="how often levels, spread and burst are measured; the median counts (1)"
+    )
     parser.add_argument("--seconds", type=float, help="of the lateness figure's load, by itself (20)")
     parser.add_argument("--burst", type=int, help="messages of the burst (1,000,000)")
     waiting = parser.add_mutually_exclusive_group()
@@ -133,7 +135,7 @@ def measure(plan: Plan, parts: Sequence[str], console: Console) -> dict[str, Fig
         if "lateness" in parts:
             found["lateness"] = overflow_lateness.measure(run, plan.lateness_s)
         if "burst" in parts:
-            found["burst"] = overflow_burst.measure(run, plan.burst)
+            found["burst"] = overflow_burst.measure(run, plan.burst, plan.rounds)
         if "backlog" in parts:
             found["backlog"] = overflow_backlog.measure(run, broker.data, plan.waiting, plan.kills)
     return found

@@ -5,7 +5,8 @@ that of a bare reader of the intake, which reads the same records in the same ru
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any, Final
 
 from benches.support_kafka import Topics, load_producer, produce
@@ -26,69 +27,89 @@ Kind = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures.
+class Burst:
+    """The figures of one round.
 
     Attributes:
-        messages: the size of the burst.
         sent_per_s: how many messages the producer sent in a second.
         reader: when the bare reader had those that are due soon, as lateness; negative if before their due time.
         service: their lateness at the target.
     """
 
-    messages: int
     sent_per_s: float
     reader: Kind
     service: Kind
 
+    @property
+    def later_ms(self) -> int:
+        """How much later the service's 99th percentile is than the bare reader's, of which none is before 0."""
+        return int(self.service["p99_ms"]) - max(0, int(self.reader["p99_ms"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures.
+
+    Attributes:
+        messages: the size of the burst.
+        rounds: those of each round.
+    """
+
+    messages: int
+    rounds: list[Burst]
+
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Rows of the table: figure, value, the value that it is compared with, and the difference."""
-        later_ms = self.service["p99_ms"] - max(0, self.reader["p99_ms"])
-        burst = f"burst of {self.messages:,} for next month, {self.sent_per_s:,.0f}/s"
+        per_s = median(each.sent_per_s for each in self.rounds)
+        service, reader = (
+            ", ".join(str(round(median(kind[name] for kind in kinds))) for name in ("p50_ms", "p99_ms", "max_ms"))
+            for kinds in ([each.service for each in self.rounds], [each.reader for each in self.rounds])
+        )
+        burst = f"burst of {self.messages:,} for next month, {per_s:,.0f}/s"
         return [
             (
                 f"due in 2 s, in a {burst}, ms: p50, p99, worst",
-                f"{self.service['p50_ms']}, {self.service['p99_ms']}, {self.service['max_ms']}",
-                f"bare reader {self.reader['p50_ms']}, {self.reader['p99_ms']}, {self.reader['max_ms']}",
-                f"p99 {later_ms:+d}",
+                service,
+                f"bare reader {reader}",
+                f"p99 {median(each.later_ms for each in self.rounds):+.0f}",
             )
         ]
 
     def document(self) -> dict[str, object]:
         """For JSON."""
-        return {
-            "messages": self.messages,
-            "sent_per_s": self.sent_per_s,
-            "reader": self.reader,
-            "service": self.service,
-        }
+        return {"messages": self.messages, "rounds": [asdict(each) for each in self.rounds]}
 
 
-def measure(run: Run, messages: int) -> Figures:
+def measure(run: Run, messages: int, rounds: int) -> Figures:
     """Measure.
 
     Args:
         run: the run.
         messages: the size of the burst.
+        rounds: how often it is sent; the medians count.
     """
+    return Figures(messages, [_measure(run, messages) for _ in range(rounds)])
+
+
+def _measure(run: Run, messages: int) -> Burst:
     with run.topics("service") as (topics, progress):
         with running("service", run.bootstrap, topics, run.directory, SHAPE) as service:
             service.taken_over_ms()
             bare, reader = (run.child("support_reader", topic) for topic in (topics.intake, topics.target))
             began_s = time.monotonic()
-            soon = _burst(run.bootstrap, topics, messages)
+            soon = _send(run.bootstrap, topics, messages)
             per_s = messages / (time.monotonic() - began_s)
             progress.settled(QUIET_S, PATIENCE_S, every_s=0.1)
             found, seen = (run.ask_lateness(each)["marked"][SOON] for each in (reader, bare))
         run.all_arrived(topics, soon)
     if seen["judged"] != soon:
         raise SystemExit(f"the bare reader had {seen['judged']:,} of {soon:,} messages that are due soon")
-    figures = Figures(messages, per_s, seen, found)
-    run.say(f"burst: {per_s:,.0f} msg/s sent; due soon: {found}; bare reader: {seen}")
-    return figures
+    burst = Burst(per_s, seen, found)
+    run.say(f"burst: {per_s:,.0f} msg/s sent; due soon: {found}; bare reader: {seen}; p99 {burst.later_ms:+d} ms")
+    return burst
 
 
-def _burst(bootstrap: str, topics: Topics, messages: int) -> int:
+def _send(bootstrap: str, topics: Topics, messages: int) -> int:
     """Send the burst; return how many of its messages are due soon."""
     producer = load_producer(bootstrap)
     soon = 0
