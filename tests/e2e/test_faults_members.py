@@ -14,7 +14,6 @@ from tests.support.workload import Flow
 
 PER_S = 1_000
 HEAVY_PER_S = 10_000
-BACK_S = 3.0
 BACK_WHEN_BUSY_S = 10.0
 
 
@@ -82,13 +81,9 @@ def test_of_two_services_with_one_instance_under_kip_848_the_second_waits_with_o
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("kills", "within_s"),
-    [(1, BACK_WHEN_BUSY_S), pytest.param(5, BACK_S, marks=pytest.mark.exhaustive)],
-    ids=["once", "often"],
-)
+@pytest.mark.parametrize("kills", [1, 5], ids=["once", "often"])
 def test_a_worker_killed_at_ten_thousand_messages_a_second_fires_again_in_time(
-    lab: Lab, kills: int, within_s: float, tell: Callable[[str], None]
+    lab: Lab, kills: int, tell: Callable[[str], None]
 ) -> None:
     serve = lab.serve(instance="only").start()
     serve.wait_serving()
@@ -114,4 +109,4 @@ def test_a_worker_killed_at_ten_thousand_messages_a_second_fires_again_in_time(
         back_s.append(min(again_ms) / 1_000)
     tell(str(report))
     report.assert_kept(LEAST_JUDGED_OF_FAULTS)
-    assert max(back_s) <= within_s
+    assert max(back_s) <= BACK_WHEN_BUSY_S
