@@ -112,7 +112,9 @@ def test_a_right_that_is_missing_is_named(
     user = made.user(f"without {grant}", [other for other in NEEDED if other != grant])
     config = config_of(made, user)
     if grant.operation == AclOperation.DELETE and "wheel" not in grant.name:
-        assert f"{grant.name}: without DELETE the service cannot delete done records" in run(config, tmp_path, "check").out
+        assert (
+            f"{grant.name}: without DELETE the service cannot delete done records" in run(config, tmp_path, "check").out
+        )
         return
     if grant.name.endswith(".status"):
         # What nothing else may be done with is hidden; and what is hidden, or may not be looked at, is not written to.

@@ -108,7 +108,7 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
         context,
     )
     reading = Reading(connections.reader, plan.intakes, budget_bytes, plan.most_to_file, clock, context)
-    second_reading = SecondReading(new_reader, plan.most_to_file, context)
+    second_reading = SecondReading(new_reader, plan.most_to_file, budget_bytes, context)
     policies = {topic: intake.reader.policy for topic, intake in plan.intakes.items()}
     publishing = Publishing(plan.cluster, plan.name, policies, context)
     return Parts(reading, second_reading, draining, firing, filer, parking, letters, maintenance, publishing)

@@ -1,7 +1,8 @@
 """Reading again the messages of the intakes that were passed over, as soon as they can be filed.
 
-A reader of its own, a little in every turn of the loop, without waiting. It pauses while too many messages wait to be
-filed, and while the first reader is behind: what is due soon may stand there.
+A reader of its own, a little in every turn of the loop, without waiting. It pauses while the first reader is behind,
+because what is due soon may stand there; while too many messages wait to be filed; and while any wait and memory is
+full. It does not wait for memory alone: perhaps nothing fires before the messages that it reads.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,12 +25,16 @@ class SecondReading:
     Args:
         new_reader: makes a consumer without a group.
         most_to_file: it pauses while more messages than this wait to be filed.
+        budget_bytes: the memory for held messages.
         context: time and the metrics.
     """
 
-    def __init__(self, new_reader: Callable[[], Reader], most_to_file: int, context: Context) -> None:
+    def __init__(
+        self, new_reader: Callable[[], Reader], most_to_file: int, budget_bytes: int, context: Context
+    ) -> None:
         self._new_reader = new_reader
         self._most_to_file = most_to_file
+        self._budget_bytes = budget_bytes
         self._clock = context.clock
         self._tally = context.tally
         self._reader: Reader | None = None
@@ -58,7 +63,9 @@ class SecondReading:
                 self._reader = self._new_reader()
             self._reader.open({place: state.passed_over.position for place, state in begun.items()})
             self._open.update(begun)
-        if self._reader is None or not self._open or is_hurried or is_behind(states.values(), self._most_to_file):
+        is_full = sum(state.memory_bytes for state in states.values()) > self._budget_bytes
+        most = 0 if is_full else self._most_to_file
+        if self._reader is None or not self._open or is_hurried or is_behind(states.values(), most):
             return
         records, reached = self._reader.read(READ_MOST, 0)
         now_ms = self._clock.now_ms()
