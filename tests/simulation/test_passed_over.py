@@ -3,6 +3,7 @@
 import pytest
 
 from tarry.core.partition import PartitionState
+from tarry.core.progress.checkpoint import Geometry
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.sent import Sent
 from tarry.testing.simulation.world import SMALL_LEVELS
@@ -86,3 +87,21 @@ def test_with_little_memory_a_bucket_to_be_closed_does_not_stop_filing(seed: int
         world.send(8)
         world.run(50)
     verify_kept(world, "little memory", least_judged=LEAST_JUDGED)
+
+
+def test_a_steady_inflow_that_is_neither_hot_nor_far_does_not_stop_the_draining_of_buckets(seed: int) -> None:
+    shape = Shape(
+        geometry=Geometry(1_000, 4, 2), most_to_file=20, partitions=1, processes=1, poison=0.0, fetch_most=200
+    )
+    world = serve(seed, shape)
+    for number in range(40):
+        world.send_due(world.clock.now_ms() + 6_000 + number * 100)
+    before = list(world.sent)
+    world.run(1_500)
+    for _ in range(200):  # ten seconds, until all of these are due
+        for _ in range(30):
+            world.send_due(world.clock.now_ms() + world.random.randint(3_000, 3_900))
+        world.run(50)
+        overdue = [message for message in before if world.clock.now_ms() > message.due_ms + 1_000]
+        assert all(is_delivered(world, message) for message in overdue)
+    assert len(overdue) == len(before)

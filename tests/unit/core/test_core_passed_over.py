@@ -1,19 +1,25 @@
 """Messages that are passed over: which of them are to be read again, and how far the gate may open until then."""
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from tarry.core import partition
-from tarry.core.message import Headers
+from tarry.core.message import FiledMessage, Headers
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.recovered import Recovered
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
+from tarry.core.wheel.filed import filed_headers
 from tarry.core.wheel.levels import first_closed_ms
 from tarry.core.window.passed_over import BLOCK, NEVER_MS, PassedOver
 from tarry.headers import CANCEL, DELAY_MS, ID, TARGET
 from tarry.timer import TimingWheel
+
+if TYPE_CHECKING:
+    from tarry.core.progress.source import Source
 
 NOW_MS = 1_700_000_000_000
 WIDTH_MS = 1_000
@@ -205,3 +211,36 @@ def test_it_begins_anew_where_the_next_message_is() -> None:
     assert (passed_over.position, passed_over.end, passed_over.span) == (1_000_000, 1_000_001, 1)
     assert passed_over.first_due_ms == 2_000
     assert passed_over.read_ms == 40, "the latest time stays: a clock that stepped back rejects nothing"
+
+
+def test_a_bucket_larger_than_memory_is_not_read_on_while_what_was_passed_over_holds_its_messages_back() -> None:
+    state = taken_over()
+    state.pass_over(is_behind=True, now_ms=NOW_MS)
+    send(state, 0, delay(FAR_MS))
+    state.arrivals.passes_over_from_ms = NEVER_MS
+    many, size, room_bytes = 1_000, 1_000, 100_000
+    for offset in range(1, many + 1):
+        headers = [*delay(FAR_MS + 5_000)[:2], (ID, b"00000000-0000-4000-8000-%012d" % offset)]
+        state.arrivals.accept(offset, NOW_MS, b"k", b"." * size, headers, NOW_MS)
+    logs: dict[Source, list[FiledMessage]] = {}
+    while filing := state.placing.take_to_file(many, NOW_MS):
+        for message, source in filing.records:
+            logs.setdefault(source, []).append(message)
+        state.confirm_filed(filing)
+    most_bytes = 0
+    for now_ms in range(NOW_MS, NOW_MS + 3 * FAR_MS, 100):
+        while state.close_buckets({source: len(log) for source, log in logs.items()}, room_bytes, now_ms):
+            pass
+        for source, start, end in list(state.draining.unread(max(0, room_bytes - state.memory_bytes), 5_000)):
+            for offset in range(start, end):
+                message = logs[source][offset]
+                filed: Any = filed_headers(message)
+                state.draining.accept(source, offset, message.original_key, message.value, filed, now_ms)
+            state.draining.reach(source, end, now_ms)
+        while filing := state.placing.take_to_file(many, now_ms):
+            for message, source in filing.records:
+                logs.setdefault(source, []).append(message)
+            state.confirm_filed(filing)
+        most_bytes = max(most_bytes, state.memory_bytes)
+        assert not state.collect(now_ms)
+    assert size < most_bytes < 2 * room_bytes

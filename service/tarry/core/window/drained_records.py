@@ -58,7 +58,7 @@ class DrainedRecords:
             least_bytes: memory that a pass after the first may take even if there is less room: all else waits for it.
         """
         typical_bytes = self._memory.typical_bytes
-        if self._hot.next_due_ms() is None:
+        if self._hot.next_due_ms() is None and not self._hot.is_held_before(self._overflow.gate):
             self._overflow.begin_pass(max(room_bytes, least_bytes, LEAST_OF_A_PASS * typical_bytes))
         unread = list(self._overflow.unread(room_bytes, typical_bytes))
         self._room_bytes = room_bytes - self._overflow.reserved_bytes

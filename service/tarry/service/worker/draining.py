@@ -22,7 +22,7 @@ from tarry.kafka.record_headers import headers_of
 from tarry.kafka.types import Place
 from tarry.service.worker.context import Context
 from tarry.service.worker.emptying import Emptying
-from tarry.service.worker.filing import Filer, is_behind
+from tarry.service.worker.filing import PAUSE_AT, Filer, is_behind
 
 READ_MOST = 5_000
 SHARE = 0.5
@@ -46,7 +46,7 @@ class Draining:
         membership: proves that the partitions are still ours.
         new_reader: makes a consumer without a group.
         filer: knows which partitions have an open filing transaction.
-        most_to_file: higher levels are not read while more messages than this wait to be filed.
+        most_to_file: how many messages may wait to be filed before the intakes' far messages are passed over.
         commit_rest: commits checkpoints of partitions.
         budget_bytes: the memory for held messages.
         context: time and the log.
@@ -115,12 +115,13 @@ class Draining:
             self._commit_later(state)
 
     def _read(self, states: Sequence[PartitionState], now_ms: int) -> None:
-        # Filing does not depend on this reading, so this may wait for filing.
-        if not is_behind(states, 2 * self._most_to_file):
+        # Filing does not depend on this reading, so this may wait for filing. It may go beyond what the intakes bring:
+        # otherwise a steady inflow would stop it.
+        if not is_behind(states, 2 * PAUSE_AT * self._most_to_file):
             self._hot.read(now_ms)
         # Held messages fire or are filed whether or not the cold reader reads: so waiting for memory is no deadlock.
         is_full = sum(state.memory_bytes for state in states) > self._budget_bytes
-        if not is_full and not is_behind(states, self._most_to_file) and self._cold.is_due(now_ms):
+        if not is_full and not is_behind(states, PAUSE_AT * self._most_to_file) and self._cold.is_due(now_ms):
             self._cold.read(now_ms)
 
     def forget(self, places: Iterable[Place]) -> None:

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 FILE_EVERY_MS = 50
 """The least time from the start of one filing to the next: a message that waits longer than a minute is not urgent."""
 
+PAUSE_AT = 4
+"""All reading pauses when this many times `most_to_file` wait: they are due too soon to be passed over."""
+
 BACKOFF_MS = 500
 """How long to wait before the next filing, after one failed for a cause that passes."""
 

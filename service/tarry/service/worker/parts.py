@@ -23,7 +23,7 @@ from tarry.service.worker.steady_clock import SteadyClock
 from tarry.service.worker.targets import Targets
 
 DRAIN_QUEUE_KBYTES = 16_384
-"""How much the client library fetches ahead from buckets."""
+"""How much the client library fetches ahead from buckets, and of what is read again."""
 
 METADATA_TIMEOUT_S = 5.0
 """How long the loop waits for the metadata of a target."""
@@ -108,7 +108,7 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
         context,
     )
     reading = Reading(connections.reader, plan.intakes, budget_bytes, plan.most_to_file, clock, context)
-    second_reading = SecondReading(new_reader, plan.most_to_file, budget_bytes, context)
+    second_reading = SecondReading(lambda: new_reader(DRAIN_QUEUE_KBYTES), plan.most_to_file, budget_bytes, context)
     policies = {topic: intake.reader.policy for topic, intake in plan.intakes.items()}
     publishing = Publishing(plan.cluster, plan.name, policies, context)
     return Parts(reading, second_reading, draining, firing, filer, parking, letters, maintenance, publishing)

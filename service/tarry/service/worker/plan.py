@@ -46,7 +46,7 @@ class Plan:
         interval_ms: the least time from the start of one firing transaction to the next.
         most: the most messages in one transaction.
         most_to_file: when more messages than this wait to be filed, those that are due far in the future are passed
-            over, and buckets of higher levels are not read.
+            over; when several times as many wait, intakes and buckets are not read.
         sum_up_after: how many journal records a take-over may have to read before a summary is written.
     """
 

@@ -14,7 +14,7 @@ from tarry.kafka.record_headers import read_headers, saved_headers
 from tarry.kafka.types import Place
 from tarry.service.worker.context import Context
 from tarry.service.worker.counting import count_placed, count_received
-from tarry.service.worker.filing import is_behind
+from tarry.service.worker.filing import PAUSE_AT, is_behind
 from tarry.service.worker.steady_clock import SteadyClock
 
 READ_MOST = 5_000
@@ -24,9 +24,6 @@ KNOWN_SHARE = 0.125
 
 MOST_READS = 4
 """How often to read in one turn while messages are passed over and more of them come at once."""
-
-PAUSE_AT = 4
-"""Reading pauses when this many times the bound wait to be filed: they are due too soon to be passed over."""
 
 RESUME_AT = 0.8
 """Reading resumes when the held messages have fallen to this share of the budget."""

@@ -79,21 +79,26 @@ class SecondReading:
             positions[place] = max(offset + 1, positions.get(place, 0))
             if offset in state.passed_over:
                 stamp_ms, key, value, headers = record.timestamp()[1], record.key(), record.value(), headers_of(record)
-                state.arrivals.accept_again(offset, stamp_ms, key, value, headers, now_ms)
+                try:
+                    state.arrivals.accept_again(offset, stamp_ms, key, value, headers, now_ms)
+                except ValueError as error:  # another record has its offset
+                    raise LogError(f"{place[0]}/{place[1]}: {error}: was the topic recreated?", place) from error
         count_placed(self._tally, list(self._open.values()), held)
-        for place, position in positions.items():
-            if place in self._open:
-                self._reach(place, position)
+        missing = {place: self._reach(place, position) for place, position in positions.items() if place in self._open}
+        for (topic, partition), many in missing.items():
+            if many:
+                raise LogError(
+                    f"{topic}/{partition} no longer holds {many} messages that are not filed yet: was data deleted?",
+                    (topic, partition),
+                )
 
-    def _reach(self, place: Place, position: int) -> None:
+    def _reach(self, place: Place, position: int) -> int:
+        """Note the position in a partition; return how many messages are missing below it."""
         passed_over = self._open[place].passed_over
-        if missing := passed_over.reach(position):
-            raise LogError(
-                f"{place[0]}/{place[1]} no longer holds {missing} messages that are not filed yet: was data deleted?",
-                place,
-            )
+        missing = passed_over.reach(position)
         if not passed_over.span:
             self._shut([place])
+        return missing
 
     def _shut(self, places: list[Place]) -> None:
         for place in places:
