@@ -10,14 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Message, Producer
 
-from tarry.clock import SystemClock
 from tarry.core.progress.checkpoint import Geometry
 from tarry.devbroker.broker import KAFKA
 from tarry.jars import find_java
-from tarry.kafka.birth import Birth
-from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import TopicAdmin
 from tarry.service.worker.plan import IntakePlan
 from tests.support.stage import Running, Stage
 
@@ -42,17 +38,8 @@ DEADLINE_S = 180.0
 
 @pytest.fixture
 def stage(stage: Stage) -> Stage:
-    birth = Birth(stage.cluster, stage.admin, stage.group, SystemClock())
-    make_or_check(
-        TopicAdmin(stage.admin),
-        stage.intake,
-        stage.partitions,
-        1,
-        GEOMETRY,
-        fixed_delay=False,
-        before_intake=lambda: birth.give(stage.intake, stage.partitions, GEOMETRY),
-    )
     stage.make_topic(stage.target, 2)
+    stage.make_intake(geometry=GEOMETRY)
     return stage
 
 

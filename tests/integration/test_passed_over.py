@@ -5,12 +5,8 @@ from typing import Any
 
 import pytest
 
-from tarry.clock import SystemClock
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Geometry
-from tarry.kafka.birth import Birth
-from tarry.kafka.intake_topics import make_or_check
-from tarry.kafka.topics import TopicAdmin
 from tarry.service.worker.plan import IntakePlan
 from tests.support.stage import Running, Stage
 
@@ -34,17 +30,7 @@ def serve(stage: Stage, **plan: Any) -> Running:
 
 @pytest.fixture
 def stage(stage: Stage) -> Stage:
-    birth = Birth(stage.cluster, stage.admin, stage.group, SystemClock())
-    make_or_check(
-        TopicAdmin(stage.admin),
-        stage.intake,
-        stage.partitions,
-        1,
-        GEOMETRY,
-        fixed_delay=False,
-        before_intake=lambda: birth.give(stage.intake, stage.partitions, GEOMETRY),
-    )
-    stage.make_topic(stage.target, 1)
+    stage.make_intake(geometry=GEOMETRY)
     return stage
 
 
@@ -79,7 +65,7 @@ def test_a_burst_is_passed_over_and_filed_later_and_what_is_due_soon_does_not_wa
     assert all(record.timestamp()[1] >= due_ms for record in arrived.records[1:])
 
 
-def test_a_worker_that_is_killed_leaves_what_it_has_passed_over_to_the_next(stage: Stage) -> None:
+def test_what_a_worker_has_passed_over_is_left_to_the_next_one(stage: Stage) -> None:
     worker = serve(stage, **BOUNDS)
     arrived = stage.committed(stage.target)
     due_ms = time.time_ns() // 1_000_000 + FAR_MS

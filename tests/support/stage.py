@@ -116,24 +116,24 @@ class Stage:
             return 0
         return len([one for one in found.partitions.values() if one.leader >= 0 and one.error is None])
 
-    def make_intake(self, *, born: bool = True, fixed_delay: bool = False) -> None:
+    def make_intake(self, *, born: bool = True, fixed_delay: bool = False, geometry: Geometry = GEOMETRY) -> None:
         """Create the intake and its other topics as the service does, if they are missing, and the target."""
         make_or_check(
             TopicAdmin(self.admin),
             self.intake,
             self.partitions,
             1,
-            GEOMETRY,
+            geometry,
             fixed_delay=fixed_delay,
-            before_intake=lambda: self.bear() if born else None,
+            before_intake=lambda: self.bear(geometry) if born else None,
         )
         wait_until(lambda: self.count(self.intake) == self.partitions, "the intake is known")
         if not self.count(self.target):
             self.make_topic(self.target)
 
-    def bear(self) -> None:
+    def bear(self, geometry: Geometry = GEOMETRY) -> None:
         birth = Birth(self.cluster, self.admin, self.group, SystemClock())
-        birth.give(self.intake, self.partitions, GEOMETRY)
+        birth.give(self.intake, self.partitions, geometry)
 
     def adopt(self) -> list[str]:
         """Do what a start with `--adopt` does; return the reasons."""
