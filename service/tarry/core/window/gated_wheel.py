@@ -1,7 +1,8 @@
 """The timing wheel of one partition. It does not pass the gate, and it goes back when the clock steps back.
 
 **Gate**: a key of (due time, offset). A message at the gate or after it must not fire yet, because a message that is
-still unread, in a bucket or in the part of the intake that a take-over replays, may come before it.
+still unread, in a bucket or in the part of the intake that a take-over replays, or that was passed over there, may come
+before it.
 """
 
 from collections import deque

@@ -56,6 +56,15 @@ class SecondReading:
             RetriableError: refused for now; go on.
             LogError: the intake no longer holds a message that was passed over.
         """
+        self._follow(states)
+        if self._reader is None or not self._open or is_hurried:
+            return
+        is_full = sum(state.memory_bytes for state in states.values()) > self._budget_bytes
+        if not is_behind(states.values(), 0 if is_full else self._most_to_file):
+            self._read(self._reader)
+
+    def _follow(self, states: Mapping[Place, PartitionState]) -> None:
+        """Stop reading partitions that are not ours any more; begin with those of which something was passed over."""
         self._shut([place for place, state in self._open.items() if states.get(place) is not state])
         begun = {place: state for place, state in states.items() if state.passed_over.span and place not in self._open}
         if begun:
@@ -63,11 +72,9 @@ class SecondReading:
                 self._reader = self._new_reader()
             self._reader.open({place: state.passed_over.position for place, state in begun.items()})
             self._open.update(begun)
-        is_full = sum(state.memory_bytes for state in states.values()) > self._budget_bytes
-        most = 0 if is_full else self._most_to_file
-        if self._reader is None or not self._open or is_hurried or is_behind(states.values(), most):
-            return
-        records, reached = self._reader.read(READ_MOST, 0)
+
+    def _read(self, reader: Reader) -> None:
+        records, reached = reader.read(READ_MOST, 0)
         now_ms = self._clock.now_ms()
         held = [state.held for state in self._open.values()]
         positions: dict[Place, int] = dict(reached)
