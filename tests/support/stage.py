@@ -46,6 +46,8 @@ from tests.support.brokers import wait_until
 
 GEOMETRY = Geometry(20_000, 10, 0)
 PATIENCE_S = 20.0
+_LATEST = -1
+"""The timestamp with which a consumer asks for the end of a partition (KIP-79)."""
 
 Record = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
 """Partition, key, value, headers."""
@@ -416,8 +418,17 @@ class Inbox:
         return self.records
 
     def read_to_the_end(self) -> "list[Message[Any, Any]]":
+        """Return all records up to where the topics end now; they may grow meanwhile, and faster than they are read."""
+        ends = [TopicPartition(*place, _LATEST) for place in self._open]
+        ends = self._consumer.offsets_for_times(ends, timeout=PATIENCE_S)
+
         def at_the_end() -> bool:
             self.poll(0.1)
+            self._open.difference_update(
+                (end.topic, end.partition)
+                for end, at in zip(ends, self._consumer.position(ends), strict=True)
+                if at.offset >= end.offset
+            )
             return not self._open
 
         wait_until(at_the_end, "the end of the topic")
