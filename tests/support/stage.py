@@ -405,31 +405,28 @@ class Inbox:
     def __init__(self, consumer: Consumer, starts: Mapping[Place, int]) -> None:
         self.records: list[Message[Any, Any]] = []
         self._consumer = consumer
-        self._open = set(starts)
+        self._reached = dict.fromkeys(starts, 0)
+        """How far each partition is read, past the marker at its end if it was reached."""
 
     def poll(self, wait_s: float = 0.0) -> "list[Message[Any, Any]]":
         """Return all records that have come so far."""
         for record in self._consumer.consume(1_000, wait_s):
-            error = record.error()
+            error, place, offset = record.error(), (record.topic() or "", record.partition() or 0), record.offset() or 0
             if error is None:
                 self.records.append(record)
+                self._reached[place] = offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._open.discard((record.topic() or "", record.partition() or 0))
+                self._reached[place] = offset
         return self.records
 
     def read_to_the_end(self) -> "list[Message[Any, Any]]":
         """Return all records up to where the topics end now; they may grow meanwhile, and faster than they are read."""
-        ends = [TopicPartition(*place, _LATEST) for place in self._open]
-        ends = self._consumer.offsets_for_times(ends, timeout=PATIENCE_S)
+        asked = [TopicPartition(*place, _LATEST) for place in self._reached]
+        ends = {(one.topic, one.partition): one.offset for one in self._consumer.offsets_for_times(asked, PATIENCE_S)}
 
         def at_the_end() -> bool:
             self.poll(0.1)
-            self._open.difference_update(
-                (end.topic, end.partition)
-                for end, at in zip(ends, self._consumer.position(ends), strict=True)
-                if at.offset >= end.offset
-            )
-            return not self._open
+            return all(self._reached[place] >= end for place, end in ends.items())
 
         wait_until(at_the_end, "the end of the topic")
         return self.records
