@@ -14,7 +14,6 @@ from tests.support.contract import Kafka
 
 PARTITIONS = 2
 GEOMETRY = Geometry(20_000, 2, 2)
-BUCKETS = 2 * 6
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": "2000000"}
 
 
@@ -40,7 +39,7 @@ def _make(kafka: Kafka, intake: str, geometry: Geometry = GEOMETRY) -> list[str]
 
 
 def _make_level(
-    kafka: Kafka, intake: str, level: int, partitions: int = BUCKETS, settings: Mapping[str, str] = KEPT
+    kafka: Kafka, intake: str, level: int, partitions: int = PARTITIONS, settings: Mapping[str, str] = KEPT
 ) -> None:
     """A level's topic as the service would make it, but for what is said."""
     name = wheel_topic(intake, level)
@@ -64,7 +63,7 @@ def test_all_topics_of_an_intake_are_made_and_the_intake_last(kafka: Kafka) -> N
     assert made[-1] == intake
     checked = {one.topic.name.removeprefix(intake): one for one in _checked(kafka, intake)}
     assert [one.faults for one in checked.values()] == [[]] * 6
-    assert checked[".wheel-2"].topic.partitions == BUCKETS
+    assert checked[".wheel-2"].topic.partitions == PARTITIONS
 
 
 def test_topics_that_are_as_they_must_be_are_left_as_they_are(kafka: Kafka) -> None:
@@ -79,13 +78,13 @@ def test_levels_are_added_to_an_existing_intake(kafka: Kafka) -> None:
     assert _make(kafka, intake) == [wheel_topic(intake, 1), wheel_topic(intake, 2)]
 
 
-def test_a_level_with_another_number_of_buckets_is_refused_in_one_line(kafka: Kafka) -> None:
+def test_a_level_with_another_number_of_partitions_is_refused_in_one_line(kafka: Kafka) -> None:
     intake = kafka.name("in")
-    _make_level(kafka, intake, 1, partitions=16)
+    _make_level(kafka, intake, 1, partitions=12)
     assert _refusal(kafka, intake) == (
-        f".wheel-1 has 16 partitions, and 12 are configured: "
-        f"it was made for another overflow.size, or for another number of partitions of {intake}: "
-        "set them back, or take an intake of another name"
+        f".wheel-1 has 12 partitions, and 2 are configured: "
+        f"it was made by an earlier version of tarry, or for another number of partitions of {intake}: "
+        "set that back, or take an intake of another name"
     )
 
 

@@ -19,7 +19,7 @@ import yaml
 
 from deploy import render
 from tarry.config import load
-from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, topics_of
+from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, status_topic, topics_of
 from tarry.service.app import geometry_of
 from tests.support.manifests import CRDS, Object, objects, pod_templates
 
@@ -64,9 +64,10 @@ def test_helm_has_nothing_to_complain_of(values: Path | None) -> None:
     [
         ({}, "60s"),
         ({}, "61s"),
-        ({}, "6m20s"),
-        ({}, "6m20s1ms"),
-        ({}, "1h3m20s"),
+        ({}, "10m40s"),
+        ({}, "10m40s1ms"),
+        ({}, "2h50m40s"),
+        ({}, "45h30m40s1ms"),
         ({}, "30d"),
         ({}, "36500d"),
         ({"width": "2s", "size": 2, "from": "2s"}, "1.5h"),
@@ -89,6 +90,7 @@ def test_kafka_topics_are_those_that_the_service_would_make(
     config = load(path, {})
     geometry = geometry_of(config, config.intakes[0])
     wanted = topics_of("An_intake", 3, 2, geometry, fixed_delay=False, max_bytes=DEFAULT_MAX_MESSAGE_BYTES)
+    wanted += [status_topic("An_intake", 2)]
     topics = [one["spec"] for one in made if one["kind"] == "KafkaTopic"]
     assert {one["topicName"]: one["partitions"] for one in topics} == {one.name: one.partitions for one in wanted}
 

@@ -58,7 +58,7 @@ def test_before_the_first_start_all_would_be_made_and_after_it_all_is_as_it_must
     assert code == 0
     assert before[1].startswith(f"ok    broker {bootstrap}: answers (1 broker, cluster ")
     assert before[2] == "ok    broker 1: offset.metadata.max.bytes=4096"
-    partitions = dict.fromkeys(SUFFIXES, 2) | dict.fromkeys(WHEELS, 2 * 22)
+    partitions = dict.fromkeys((*SUFFIXES, *WHEELS), 2)
     assert before[3:9] == [
         f"ok    topic {config.intake}{suffix}: does not exist; `tarry serve` would create it "
         f"({count} partitions, replication 1)"
@@ -117,7 +117,7 @@ def test_another_shape_of_the_overflow_wheel_fails_while_a_bucket_holds_a_messag
     (failed,) = [line for line in lines if line.startswith("FAIL")]
     assert failed == (
         f"FAIL  overflow wheel: {config.intake}/0 has messages in an overflow wheel of another shape (width 20000 ms, "
-        "size 10, 2 levels): set [overflow] and max_delay back to it until they have fired"
+        "size 16, 2 levels): set [overflow] and max_delay back to it until they have fired"
     )
     code, lines = check(tmp_path, config.toml())
     assert (code, [line for line in lines if "wheel:" in line]) == (0, [])

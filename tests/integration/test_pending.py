@@ -22,10 +22,11 @@ from tests.support.processes import Serve, ServeConfig
 from tests.support.programs import tarry
 from tests.support.topics import read_topic
 
-SMALL = {"from": "2s", "width": "1s", "size": 3}
-"""Four levels reach two minutes: buckets of 1, 3, 9 and 27 s."""
+SMALL = {"from": "2s", "width": "2s", "size": 4}
+"""Four levels reach five minutes: buckets of 2, 8, 32 and 128 s."""
 
-DELAYS_S = (0, 45, 60, 110)
+DELAYS_S = (0, 56, 100, 200)
+"""The first is due, the second goes to level 3 and the last to level 4, at any time of the day."""
 
 
 class ServedIntake:
@@ -40,7 +41,7 @@ class ServedIntake:
             name("in"),
             partitions=2,
             group=name("group"),
-            intake_settings={"max_delay": "2m"},
+            intake_settings={"max_delay": "5m"},
             overflow=SMALL,
         )
         self.serve = Serve(self.config, directory)
@@ -88,7 +89,8 @@ def test_waiting_messages_are_counted_listed_and_found_while_served_and_after_a_
 
     rows = scene.objects("pending")
     assert sum(row["at_most"] for row in rows) >= 300
-    assert all(row["from_ms"] < row["until_ms"] for row in rows if row["level"])
+    from_ms = {row["level"]: row["from_ms"] for row in rows if row["level"]}
+    assert len(from_ms) == len([row for row in rows if row["level"]])
     assert scene.exactly() == 300
     fired, _, _, far = scene.receipts[:4]
     listed = scene.objects("pending", "--bucket", str(far.handle.due_ms))
@@ -98,6 +100,7 @@ def test_waiting_messages_are_counted_listed_and_found_while_served_and_after_a_
     [found] = scene.objects("status", str(far.handle))
     assert (found["state"], found["due_ms"], found["cancel_waits"]) == ("waiting", far.handle.due_ms, False)
     assert found["level"] >= 3
+    assert from_ms[found["level"]] <= found["due_ms"]
     assert found["bucket_from_ms"] <= found["due_ms"] < found["bucket_until_ms"]
     [found] = scene.objects("status", str(fired.handle))
     assert (found["state"], found["target"]) == ("fired", scene.target)

@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry, decode_checkpoint
+from tarry.core.message import FiledMessage
+from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode_checkpoint
 from tarry.core.progress.journal import encode_copy
-from tarry.core.progress.origin import Origin
+from tarry.core.progress.origin import UNKNOWN, Origin
+from tarry.core.wheel.filed import filed_headers
 from tarry.errors import FatalError, RetriableError, UsageError
 from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS
 from tarry.kafka.types import Place
@@ -16,6 +18,12 @@ from tests.support.brokers import wait_until
 from tests.support.stage import GEOMETRY, Process, Stage
 
 JOURNAL = ".journal"
+EARLIER, LATER = "1|1|4e20,a,0||||0||x", "9|0|from|a|later|version|0||x"
+"""Checkpoints of other versions."""
+
+OTHER = Geometry(5_000, 4, 1)
+"""Another shape of the overflow wheel than the configured one, which has no levels."""
+
 SOON_S = TRANSACTION_TIMEOUT_MS / 1000 / 2
 """A time limit shorter than the time-out of a dead owner's transaction."""
 
@@ -197,8 +205,8 @@ def test_an_intake_that_ends_in_aborted_records_lets_the_gate_open(stage: Stage,
 
 @pytest.mark.parametrize(
     "metadata",
-    [None, "1|0|4e20,a", "a consumer's own metadata", "9|0|from|a|later|version|0||x"],
-    ids=["absent", "cut-off", "foreign", "later"],
+    [None, "2|0|4e20,a", "a consumer's own metadata", EARLIER, LATER],
+    ids=["absent", "cut-off", "foreign", "earlier", "later"],
 )
 def test_where_the_metadata_is_no_checkpoint_the_journals_copy_serves(
     stage: Stage, place: Place, metadata: str | None
@@ -320,8 +328,9 @@ def test_a_checkpoint_of_a_version_without_ids_is_accepted_and_gets_ids(stage: S
     first.commit_rest(released=True)
     first.die()
     low, text = metadata_of(stage, place)
-    before = "|".join(text.split("|")[:9])
+    before = "|".join(text.split("|")[:10])
     assert decode_checkpoint(text).origin.cluster
+    assert decode_checkpoint(before) == replace(decode_checkpoint(text), origin=UNKNOWN)
     overwrite(stage, place, low, before)
     found = stage.process("second").take_over()[place]
     assert (found.low, found.is_uncopied) == (1, True)
@@ -373,9 +382,10 @@ def test_a_journal_trimmed_past_the_pointer_is_refused(stage: Stage, place: Plac
     assert "tarry cannot know which messages were delivered" in text
 
 
-def test_a_copy_of_another_version_is_refused_in_one_line(stage: Stage) -> None:
+@pytest.mark.parametrize("text", [EARLIER, LATER], ids=["earlier", "later"])
+def test_a_copy_of_another_version_is_refused_in_one_line(stage: Stage, text: str) -> None:
     stage.make_intake()
-    stage.put(stage.intake + JOURNAL, (0, None, encode_copy(0, "9|from|a|later|version"), None))
+    stage.put(stage.intake + JOURNAL, (0, None, encode_copy(0, text), None))
     assert "this version of tarry can read" in refusal_of(stage.process("first"))
 
 
@@ -385,18 +395,30 @@ def test_a_record_in_the_journal_that_is_none_of_ours_is_refused_with_its_place(
     assert f"{stage.intake}{JOURNAL}/0 at offset 1: not a journal record" in refusal_of(stage.process("first"))
 
 
+def file_one(stage: Stage) -> None:
+    """Make the topic of a level, and put a filed message there."""
+    message = FiledMessage(20_000, 0, b"k", b"v", None, True, stage.target, -1, b"0190b5c0-7e57-4c00-8000-0123456789ab")
+    headers: list[tuple[str, bytes | None]] = filed_headers(message)  # type: ignore[assignment]
+    stage.put(stage.make_topic(f"{stage.intake}.wheel-1"), (0, b"k", b"v", headers))
+
+
 def test_another_geometry_is_refused_while_buckets_are_not_empty(stage: Stage, place: Place) -> None:
     stage.make_intake()
-    other = Checkpoint(
-        writer=(), released=True, geometry=Geometry(5_000, 4, 1), draining=(DrainingSlot(1, 2, 0, 9, 0),)
-    )
+    file_one(stage)
+    other = Checkpoint(writer=(), released=True, geometry=OTHER, closed_ms=(10_000,))
     overwrite(stage, place, 0, other.encode())
     assert "an overflow wheel of another shape" in refusal_of(stage.process("first"))
 
 
-def test_another_geometry_is_taken_on_where_no_bucket_is_in_use(stage: Stage, place: Place) -> None:
+@pytest.mark.parametrize("is_filed_before", [False, True])
+def test_another_geometry_is_taken_on_where_no_bucket_is_in_use(
+    stage: Stage, place: Place, is_filed_before: bool
+) -> None:
     stage.make_intake()
-    other = Checkpoint(writer=(), released=True, geometry=Geometry(5_000, 4, 1), closed_ms=(10_000,))
+    if is_filed_before:  # it is done, and not deleted yet
+        file_one(stage)
+    low = 1 if is_filed_before else 0
+    other = Checkpoint((), True, OTHER, closed_ms=(10_000,), done_ms=(10_000,), low=(low,))
     overwrite(stage, place, 0, other.encode())
     found = stage.process("first").take_over()[place]
     assert found.checkpoint == replace(found.checkpoint, geometry=GEOMETRY)

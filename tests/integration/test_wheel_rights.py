@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin._acl import AclOperation
@@ -14,9 +15,10 @@ from tests.support.buckets import QUICK_WHEEL
 from tests.support.processes import Serve, ServeConfig
 from tests.support.rights import AUTHORIZER, allow, deny
 from tests.support.stage import Inbox, Stage
+from tests.support.topics import read_topic
 
 NEAR_MS, FAR_MS = 4_000, 13_000
-"""Delays for a bucket of level 1 and for three levels; messages due within 2 s are hot."""
+"""Delays that go to a level: the second one to the highest of the three, and from there down."""
 
 
 class Running:
@@ -47,8 +49,12 @@ class Running:
         assert self.arrived.values() == self.sent
 
     @property
-    def unemptied(self) -> float:
-        return self.serve.metric("tarry_unemptied_buckets", intake=self.stage.intake, partition="0")
+    def untrimmed(self) -> float:
+        return self.serve.metric("tarry_untrimmed_records", intake=self.stage.intake, partition="0")
+
+    def said(self, event: str) -> list[tuple[int, dict[str, Any]]]:
+        """The events of a name that the service has logged, with their times."""
+        return [(at_ms, one) for at_ms, one in self.serve.history() if one["event"] == event]
 
 
 @pytest.fixture
@@ -80,16 +86,20 @@ def test_the_right_to_empty_buckets_is_taken_away_and_comes_back(running: Runnin
         running.send(NEAR_MS)
         running.all_arrive()
     wait_until(lambda: bool(serve.events("buckets_not_emptied")), "it is said")
-    wait_until(lambda: running.unemptied > 1, "they are counted")
-    said = [(at_ms, event) for at_ms, event in serve.history() if event["event"] == "buckets_not_emptied"]
-    assert {event["topic"] for _, event in said} == {f"{running.stage.intake}.wheel-1"}
-    assert said[0][1]["buckets"] >= 1
-    assert "authorization" in said[0][1]["reason"]
-    assert all(later_ms - at_ms > 50_000 for (at_ms, _), (later_ms, _) in pairwise(said)), "it is said once a minute"
+    wait_until(lambda: running.untrimmed >= len(running.sent), "they are counted")
+    bootstrap = running.stage.cluster.bootstrap_servers
+    used = {topic for topic in running.levels if read_topic(bootstrap, topic)}
+    wait_until(lambda: {one["topic"] for _, one in running.said("buckets_not_emptied")} == used, "it is said of all")
+    for topic in used:
+        said = [(at_ms, one) for at_ms, one in running.said("buckets_not_emptied") if one["topic"] == topic]
+        assert said[0][1]["logs"] == 1
+        assert "authorization" in said[0][1]["reason"]
+        assert all(later_ms - at_ms > 50_000 for (at_ms, _), (later_ms, _) in pairwise(said)), "said once a minute"
     for topic in running.levels:
         allow(admin, topic, AclOperation.DELETE)
-    wait_until(lambda: running.unemptied == 0, "all are emptied", 30)
-    assert [one["topic"] for one in serve.events("buckets_emptied_again")] == [f"{running.stage.intake}.wheel-1"]
+    wait_until(lambda: running.untrimmed == 0, "all are emptied", 30)
+    assert sorted(one["topic"] for one in serve.events("buckets_emptied_again")) == sorted(used)
+    assert not any(read_topic(bootstrap, topic) for topic in used)
     running.send(NEAR_MS)
     running.all_arrive()
     assert serve.stop() == 0

@@ -108,7 +108,7 @@ class Journal(RuleBasedStateMachine):
     @rule(asked_before=st.integers(0, 4))
     def sum_up(self, asked_before: int) -> None:
         known_end = max(self.journal_start, self.committed[1], self.journal_end - asked_before)
-        for record in encode_ranges({INTAKE: list(self.ledger.ranges()), BUCKET: [(1, 3)]}, most=2):
+        for record in encode_ranges([(INTAKE, list(self.ledger.ranges())), (BUCKET, [(1, 3)])], most=2):
             self.records[self.journal_end] = record
             self.journal_end += 1
         self.pointer.sum_up(known_end)

@@ -24,7 +24,7 @@ START_MS = 1_700_000_000_000
 TARGET = "orders"
 MOST_OUTAGES = 4
 """More outages would need thousands of turns to catch up."""
-STEPS = ("read", "close", "read_slots", "fire", "file", "empty", "tidy")
+STEPS = ("read", "close", "read_levels", "fire", "file", "trim", "tidy")
 
 
 class OverflowWheel(RuleBasedStateMachine):
@@ -80,14 +80,14 @@ class OverflowWheel(RuleBasedStateMachine):
         self.owner.crash()
 
     @precondition(lambda self: self.outages < MOST_OUTAGES)
-    @rule(rings=st.floats(0, 3), arrivals=st.integers(0, 8))
-    def be_away(self, rings: float, arrivals: int) -> None:
-        """An outage, of more than a whole ring at times; messages come meanwhile."""
+    @rule(far=st.floats(0, 3), arrivals=st.integers(0, 8))
+    def be_away(self, far: float, arrivals: int) -> None:
+        """An outage, of more than the longest delay at times; messages come meanwhile."""
         self.outages += 1
         geometry = self.owner.geometry
         for number in range(arrivals):
             self.owner.send(number * geometry.width_ms * 3, TARGET)
-        self.owner.now_ms += int(rings * (2 * geometry.size + 2) * geometry.width_of(geometry.levels))
+        self.owner.now_ms += int(far * (2 * geometry.size + 2) * geometry.width_of(geometry.levels))
         self.owner.crash()
 
     # -- at all times --------------------------------------------------------------------------------------------------
@@ -104,11 +104,11 @@ class OverflowWheel(RuleBasedStateMachine):
         owner.calm = True
         for _ in range(50_000):
             if not owner.turn():
-                if not owner.judge.waiting() and not any(slot.left for slot in owner.slots.values()):
+                if not owner.judge.waiting() and not any(log.left for log in owner.levels.values()):
                     break
                 owner.now_ms += owner.geometry.width_ms
         assert not owner.judge.waiting(), "lost"
-        assert not any(slot.left for slot in owner.slots.values()), "something stays behind"
+        assert not any(log.left for log in owner.levels.values()), "something stays behind"
 
 
 TestOverflowWheel = OverflowWheel.TestCase

@@ -13,7 +13,6 @@ from collections import Counter
 import pytest
 
 from tarry.core.progress.checkpoint import LIMIT
-from tarry.core.wheel.levels import slots_of
 from tarry.headers import Outcome
 from tests.support.months import Months
 from tests.support.owner import GEOMETRY
@@ -31,7 +30,7 @@ def run(seed: int, course: tuple[int, int], *, broker_forgets: bool = False) -> 
     except AssertionError as error:
         raise AssertionError(f"seed {seed}, {course}: {error}") from error
     assert all(sent.outcome is not None for sent in months.intake.values()), f"seed {seed}: lost"
-    assert not any(slot.left for slot in months.slots.values()), f"seed {seed}: left behind"
+    assert not any(log.left for log in months.levels.values()), f"seed {seed}: left behind"
     assert (months.state.held, months.state.held_bytes) == (0, 0), f"seed {seed}"
     assert months.state.low == months.intake_end
     assert months.most_text <= LIMIT
@@ -57,11 +56,11 @@ def test_months_keep_all_promises() -> None:
     assert (lives > 100, copies > 20, turned > 3) == (True, True, True)
 
 
-def test_after_an_outage_no_slot_is_overtaken_when_the_ring_comes_round_to_it() -> None:
-    """A large slot, read slowly; empty ones behind it; and one message for its next turn, in a level above."""
+def test_after_an_outage_no_bucket_is_overtaken_by_the_first_one_of_the_bucket_above() -> None:
+    """A large bucket, read slowly; empty ones behind it; and one message due a width of the level above later."""
     months = Months(1, days=0, messages=0)
     months.calm = True
-    ring_ms = slots_of(GEOMETRY) * GEOMETRY.width_ms
+    ring_ms = GEOMETRY.width_of(2)
     start_ms = (months.now_ms // ring_ms + 4) * ring_ms
     for at in range(12):
         months.send(start_ms + at - months.now_ms, "orders")
@@ -81,7 +80,7 @@ def test_after_an_outage_no_slot_is_overtaken_when_the_ring_comes_round_to_it() 
 def test_deleted_records_that_a_killed_broker_brings_back_do_not_fire_again() -> None:
     back = 0
     for seed in (1, 3, 6):
-        back += sum(len(slot.back) for slot in run(seed, LONG, broker_forgets=True).slots.values())
+        back += sum(len(log.back) for log in run(seed, LONG, broker_forgets=True).levels.values())
     assert back > 20
 
 

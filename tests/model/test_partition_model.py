@@ -324,7 +324,7 @@ class Partition(RuleBasedStateMachine):
     def want_what_was_shed(self, limit_bytes: int) -> None:
         self.wanted = self.state.parked.wanted(TO, limit_bytes)
         if self.wanted is not None:
-            self.reread_from, self.reread_end = self.wanted.spans[INTAKE]
+            self.reread_from, self.reread_end = self.wanted.spans[INTAKE.level]
 
     @precondition(lambda self: self.wanted is not None)
     @rule(most=st.integers(1, 20))
@@ -333,7 +333,9 @@ class Partition(RuleBasedStateMachine):
         at_hand = [offset for offset in self.log if self.reread_from <= offset < self.reread_end][:most]
         for offset in at_hand:
             sent = self.log[offset]
-            self.state.arrivals.read_again(self.wanted, INTAKE, offset, sent.timestamp_ms, sent.key, b"v", sent.headers)
+            self.state.arrivals.read_again(
+                self.wanted, INTAKE.level, offset, sent.timestamp_ms, sent.key, b"v", sent.headers
+            )
             self.reread_from = offset + 1
         if self.wanted.is_complete:
             self.state.parked.restore(self.wanted)

@@ -34,6 +34,8 @@ pytestmark = pytest.mark.broker
 MINUTE_MS: Final = 60_000
 PARTITIONS: Final = 2
 MAX_DELAY_MS: Final = 30 * MINUTE_MS
+WHEEL: Final = {"from": "40s", "width": "40s", "size": 16}
+"""At any time of the day, a delay of 5 minutes goes to level 1, and one of 20 minutes to level 2."""
 
 Message = tuple[str, int, bytes, bytes, int, str]
 """Target, partition, key, value, due time, id."""
@@ -56,7 +58,7 @@ class IntakeWithBacklog:
             PARTITIONS,
             self.group,
             intake_settings={"max_delay": "30m"},
-            overflow={"from": "20s"},
+            overflow=WHEEL,
         )
         admin = AdminClient(self.cluster.client())
         for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in (self.campaign, self.bills)]).values():

@@ -15,7 +15,6 @@ from tarry.core.wheel.filed import FILED, filed_headers, read_filed
 from tarry.pipelines.backlog.filed import filed
 from tarry.pipelines.topics import RECORD
 
-SLOTS = 22
 ID = b"0190b5c0-7e57-4c00-8000-0123456789ab"
 NOON_MS = 1_767_268_800_123
 Headers = Sequence[tuple[str, bytes | None]]
@@ -40,8 +39,8 @@ MESSAGES: list[HeldMessage] = [
 
 
 def read(spark: SparkSession, records: Sequence[tuple[bytes | None, bytes | None, Headers | None]]) -> list[Row]:
-    rows = [("in.a.wheel-3", 2 * SLOTS + 5, at, None, *record) for at, record in enumerate(records)]
-    return filed(spark.createDataFrame(rows, RECORD), SLOTS).collect()
+    rows = [("in.a.wheel-3", 2, at, None, *record) for at, record in enumerate(records)]
+    return filed(spark.createDataFrame(rows, RECORD)).collect()
 
 
 def test_a_filed_record_is_read_as_the_service_reads_it(spark: SparkSession) -> None:

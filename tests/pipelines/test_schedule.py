@@ -115,8 +115,8 @@ def test_ids_are_known_from_buckets_and_results_too(stage: Stage, topics: TopicT
     by_value = {record.value(): record for record in read_all(stage.cluster.bootstrap_servers, stage.intake)}
     ids = {int(value): dict(record.headers())["tarry-id"] for value, record in by_value.items()}
     # What the service would have done with them, and then the intake trimmed.
-    stage.make_topic(f"{stage.intake}.wheel-1", 8)
-    stage.put(f"{stage.intake}.wheel-1", (5, b"k", b"0", [("tarry-id", ids[0].upper()), ("tarry-filed", b"x")]))
+    stage.make_topic(f"{stage.intake}.wheel-1", stage.partitions)
+    stage.put(f"{stage.intake}.wheel-1", (1, b"k", b"0", [("tarry-id", ids[0].upper()), ("tarry-filed", b"x")]))
     stage.put(f"{stage.intake}.wheel-1", (0, b"k", b"1", [("tarry-cancel", b"h"), ("tarry-id", ids[1])]))
     for number, outcome in ((2, "fired"), (3, "cancelled"), (4, "dead"), (5, "cancel-too-late")):
         value = json.dumps({"v": 1, "outcome": outcome, "id": ids[number].decode()}).encode()

@@ -12,8 +12,8 @@ from tarry.testing.simulation.world import SMALL_LEVELS
 from tests.support.courses import OVERSIZED_BYTES, ahead_at_the_edge
 from tests.support.worlds import serve, verify_all_kept, verify_kept
 
-DELAYS_MS = {"hot": 300, "one-level": 1_500, "two-levels": 3_000, "three-levels": 6_000}
-"""By SMALL_LEVELS, whose levels reach two, four and eight seconds ahead."""
+DELAYS_MS = {"hot": 300, "one-level": 650, "two-levels": 1_500, "three-levels": 6_000}
+"""By SMALL_LEVELS. Which levels a delay goes through depends on where in a bucket it falls, except the longest."""
 
 DEEDS: tuple[Deed, ...] = (crash, freeze, lose)
 
@@ -36,11 +36,11 @@ def send_for_a_while(world: World, meanwhile: Callable[[], None] = lambda: None)
 def filed(world: World) -> set[int]:
     """Return the levels to which messages were filed."""
     geometry = world.shape.geometry
-    slots = range(world.shape.partitions * (2 * geometry.size + 2))
+    partitions = range(world.shape.partitions)
     return {
         level
         for level in range(1, geometry.levels + 1)
-        if any(world.broker.end(f"in.wheel-{level}", slot) for slot in slots)
+        if any(world.broker.end(f"in.wheel-{level}", partition) for partition in partitions)
     }
 
 
@@ -49,7 +49,7 @@ def test_the_delays_of_these_tests_go_through_the_expected_levels(seed: int, nam
     world = serve(seed, Shape(geometry=SMALL_LEVELS, fixed_delay_ms=DELAYS_MS[name]))
     send_for_a_while(world)
     assert filed(world) >= set(range(1, levels + 1))
-    assert levels == 0 or max(filed(world)) == levels
+    assert max(filed(world), default=0) <= (levels + 1 if levels else 0)
     verify_kept(world, "nothing", least_judged=LEAST_JUDGED)
 
 

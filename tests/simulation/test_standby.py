@@ -264,7 +264,7 @@ class InAPass:
 
 def test_a_partition_given_up_in_the_middle_of_a_pass_is_taken_over_again(seed: int) -> None:
     """The messages that the pass has kept would be read once more, so the pass cannot be continued."""
-    shape = Shape(processes=1, partitions=3, geometry=LARGE_LEVELS, memory_budget_bytes=60_000, fetch_most=5)
+    shape = Shape(processes=1, partitions=3, geometry=LARGE_LEVELS, memory_budget_bytes=50_000, fetch_most=5)
     given_back: set[int] = set()
     given_up = 0
     for one in range(seed, seed + SEEDS):

@@ -5,7 +5,6 @@ from typing import Literal
 
 import pytest
 
-from tarry.core.wheel.levels import slots_of
 from tarry.kafka.record_headers import LOST_NAME
 from tarry.service.worker.ownership import LOST_MS
 from tarry.service.worker.static_member import TWIN_AFTER_MS
@@ -352,8 +351,8 @@ UNREADABLE: list[tuple[str | bytes, bytes | None]] = [("a", b"1"), (b"caf\xe9", 
 def test_records_whose_headers_the_client_library_cannot_read_are_dead_letters_with_what_can_be_had(seed: int) -> None:
     world = start_and_send(seed, Shape(geometry=SMALL_LEVELS))
     count = 0
-    for topic, partitions in (("in", 2), ("in.wheel-1", 2 * slots_of(SMALL_LEVELS))):
-        for partition in range(partitions):
+    for topic in ("in", "in.wheel-1"):
+        for partition in range(2):
             world.broker.append(topic, b"foreign", topic.encode(), UNREADABLE, partition)
             count += 1
     world.touch()
@@ -362,7 +361,7 @@ def test_records_whose_headers_the_client_library_cannot_read_are_dead_letters_w
         dead = [one for number in range(2) for one in world.broker.records("in.dead", number)]
         return [one for one in dead if one.key == b"foreign"]
 
-    # Only a bucket that holds messages is read when its turn comes.
+    # What the service has not filed is met in the gap before the next messages that it files.
     for _ in range(100):
         world.send(6, longest_ms=3_000)
         if world.run_until(lambda: len(letters()) >= count, 500):

@@ -20,7 +20,7 @@ QUICK_WHEEL: Final[dict[str, Any]] = {
     "intake_settings": {"max_delay": "16s"},
     "overflow": {"from": "2s", "width": "1s", "size": 2},
 }
-"""Settings of a service: buckets of 1, 2, 4 and 8 s; a delay of 13 s goes through three levels."""
+"""Settings of a service: buckets of 1, 2 and 4 s; a delay of 13 s goes through three levels."""
 
 
 def waiting_in_buckets(bootstrap: str, intake: str) -> int:

@@ -107,6 +107,26 @@ def crash_in_a_wide_bucket(seed: int) -> World:
     return world
 
 
+def away_for_minutes(seed: int) -> World:
+    """A target is away for minutes, so that a bucket is not done while later ones are; then a crash.
+
+    What is parked keeps the logs of the levels from being trimmed, and the journal is summed up meanwhile: so only
+    summaries say what is done of the later buckets.
+    """
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, partitions=1, processes=1))
+    [process] = world.processes
+    world.take_away("bills")
+    for _ in range(24):
+        for _ in range(3):
+            world.send(2, longest_ms=3_000)
+            world.run(200)
+        world.run(2_400)
+    world.crash(process)
+    world.run(15_000)
+    world.bring_back("bills")
+    return world
+
+
 def far_before_near(seed: int) -> World:
     """Bursts for higher levels, with messages behind them that are due soon; naps and crashes.
 
@@ -131,6 +151,7 @@ def far_before_near(seed: int) -> World:
 
 COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "ahead-at-the-edge": ahead_at_the_edge,
+    "away-for-minutes": away_for_minutes,
     "cancel-in-passes": cancel_in_passes,
     "crash-in-a-wide-bucket": crash_in_a_wide_bucket,
     "far-before-near": far_before_near,

@@ -14,7 +14,6 @@ from tarry.core.progress.journal import Copy, decode_entry
 from tarry.core.progress.origin import UNKNOWN
 from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.recovery import Kept, Recovery, is_later
-from tarry.core.progress.source import Source
 
 NOTED_AFTER_MS = 60_000
 
@@ -80,17 +79,16 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Filed:
-    """A record of a slot, and the start of the bucket for which the slot was open when it was filed."""
+    """A record of a level's log."""
 
     key: bytes | None
     value: bytes | None
     headers: Headers
-    start_ms: int
 
 
 @dataclass(slots=True)
-class SlotLog:
-    """The log of a slot.
+class LevelLog:
+    """The log of a level.
 
     Attributes:
         start: the first offset that it holds.
@@ -111,11 +109,13 @@ class SlotLog:
         """The number of records that were never deleted."""
         return len(self.records.keys() - self.back)
 
-    def write(self, records: list[Filed], *, commit: bool) -> None:
-        """Append a transaction's records and its marker."""
+    def write(self, records: list[Filed], *, commit: bool) -> int:
+        """Append a transaction's records and its marker; return the offset of the first one."""
+        first = self.end
         if commit:
-            self.records.update(enumerate(records, self.end))
+            self.records.update(enumerate(records, first))
         self.end += len(records) + 1
+        return first
 
     def trim(self, below: int, now_ms: int) -> None:
         """Delete the records below an offset."""
@@ -133,9 +133,9 @@ class SlotLog:
             self._before = None
 
 
-def recover(store: Store, slots: Mapping[Source, SlotLog], replay_end: int, writer: str) -> Recovered:
-    """Build the state that a take-over finds: the checkpoint names the slots that are or will be emptied."""
+def recover(store: Store, levels: Mapping[int, LevelLog], replay_end: int, writer: str) -> Recovered:
+    """Build the state that a take-over finds."""
     recovery = store.begin(writer)
     store.read_into(recovery)
-    spans = {source: (slot.start, slot.end) for source, slot in slots.items()}
+    spans = {level: (log.start, log.end) for level, log in levels.items()}
     return recovery.recovered(replay_end, spans, store.journal_end, UNKNOWN)

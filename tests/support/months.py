@@ -7,6 +7,7 @@ from math import exp, log
 from random import Random
 
 from tarry.core.progress.checkpoint import decode_checkpoint
+from tarry.core.wheel.filed import due_ms_of
 from tests.support.owner import DAY_MS, GEOMETRY, LONGEST_MS, Owner
 
 TARGETS = ("orders", "bills")
@@ -29,7 +30,7 @@ class Months(Owner):
         self.plan = sorted(choose.randint(self.now_ms, ends_ms) for _ in range(messages // 8))
 
     def run(self) -> None:
-        """Run until all messages have left and all slots are empty."""
+        """Run until all messages have left and all levels are empty."""
         for _ in range(200_000):
             if self.plan and self.plan[0] <= self.now_ms:
                 del self.plan[0]
@@ -54,12 +55,13 @@ class Months(Owner):
         """Jump to the next event; return whether there is one."""
         times = [self.state.next_due_ms(), *self.plan[:1]]
         closed_ms = decode_checkpoint(self.store.offset[1]).closed_ms if self.store.offset else ()
-        for source, slot in self.slots.items():
-            width_ms = GEOMETRY.width_of(source.level)
-            starts = {one.start_ms for one in slot.records.values() if one.start_ms >= closed_ms[source.level - 1]}
+        for level, of_level in self.levels.items():
+            width_ms = GEOMETRY.width_of(level)
+            dues = {due_ms_of(one.headers) for one in of_level.records.values()}
+            starts = {due_ms // width_ms * width_ms for due_ms in dues if due_ms >= closed_ms[level - 1]}
             times += [start_ms - width_ms for start_ms in starts]
         ahead = [at_ms for at_ms in times if at_ms is not None and at_ms > self.now_ms]
-        if not self.plan and not self.judge.waiting() and not any(slot.left for slot in self.slots.values()):
+        if not self.plan and not self.judge.waiting() and not any(log.left for log in self.levels.values()):
             return False
         if not self.calm and self.choose.random() < 0.02:
             self.take_away_or_bring_back()
@@ -72,13 +74,13 @@ class Months(Owner):
         self.calm = not self.plan and not ahead
         if self.calm:
             self.away.clear()
-            self.cannot_empty = False
+            self.cannot_trim = False
         return True
 
     def take_away_or_bring_back(self) -> None:
         self.away = set() if self.away else {self.choose.choice(TARGETS)}
         self.apart |= self.away
-        self.cannot_empty = self.choose.random() < 0.3
+        self.cannot_trim = self.choose.random() < 0.3
 
     def outage(self) -> None:
         """No owner serves for seconds or weeks; sometimes the group's offsets are lost meanwhile."""

@@ -8,30 +8,32 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import groupby
 from random import Random
 from typing import TYPE_CHECKING
 
 from tarry.core.batch import Batch, Settlement
 from tarry.core.partition import PartitionState
-from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode_checkpoint
+from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.journal import encode_copy, encode_done
-from tarry.core.progress.source import INTAKE, Source
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
-from tarry.core.wheel.filed import filed_headers
+from tarry.core.wheel.filed import due_ms_of, filed_headers
 from tarry.core.wheel.levels import first_closed_ms
+from tarry.core.wheel.overflow import ToRead
 from tarry.handle import Handle
 from tarry.headers import CANCEL, DELAY_MS, ID, TARGET
 from tarry.timer import TimingWheel
-from tests.support.durable import Filed, SlotLog, Store, recover
+from tests.support.durable import Filed, LevelLog, Store, recover
 from tests.support.outcomes import Judge, Sent, is_refused
 
 if TYPE_CHECKING:
     from tarry.core.message import Headers
+    from tarry.core.progress.source import Source
 
 NAME = "orders.delayed"
 DAY_MS = 86_400_000
-GEOMETRY = Geometry(20_000, 10, 5)
+GEOMETRY = Geometry(20_000, 16, 4)
 LONGEST_MS = 30 * DAY_MS
 
 BUDGET_BYTES = 40_000
@@ -41,7 +43,7 @@ LARGE_BYTES = 1_500
 MOST_TO_FILE = 60
 READ_MOST = 25
 TURN_BYTES = READ_MOST * 2 * (LARGE_BYTES + 700)
-"""The most that a turn reads of the intake, and of a slot above level 1, if all messages are large."""
+"""The most that a turn reads of the intake, and of a log above level 1, if all messages are large."""
 
 
 class CrashError(Exception):
@@ -53,6 +55,40 @@ def value_of(sent: Sent) -> bytes:
     if sent.cancels is not None:
         return b""
     return b"x" * (1 if sent.due_ms // GEOMETRY.width_ms % 3 else LARGE_BYTES)
+
+
+class Plan:
+    """What is read of one log, as the worker's `LevelReader` plans it: what is added later waits for the next plan."""
+
+    def __init__(self) -> None:
+        self.present: list[ToRead] = []
+        self._later: list[ToRead] = []
+        self._offsets: list[int] = []
+        self._position = 0
+
+    @property
+    def is_over(self) -> bool:
+        return not self.present and not self._later
+
+    def add(self, to_read: ToRead) -> None:
+        if all(one.range is not to_read.range for one in [*self.present, *self._later]):
+            self._later.append(to_read)
+
+    def next(self, most: int) -> list[int]:
+        """Return the next offsets to read; the offsets between the runs are left out."""
+        if not self.present:
+            self.present, self._later = self._later, []
+            self._offsets = sorted({at for one in self.present for run in one.runs for at in range(*run)})
+            self._position = 0
+        read, self._offsets = self._offsets[:most], self._offsets[most:]
+        self._position = self._offsets[0] if self._offsets else 1 << 62
+        return read
+
+    def ended(self) -> list[ToRead]:
+        """Return what was read to its end, once."""
+        ended = [one for one in self.present if one.runs[-1][1] <= self._position]
+        self.present = [one for one in self.present if one not in ended]
+        return ended
 
 
 class Owner:
@@ -80,23 +116,20 @@ class Owner:
         self.away: set[str] = set()
         self.apart: set[str] = set()
         """Targets whose messages are parked, because the target is away or earlier messages are still parked."""
-        self.cannot_empty = False
+        self.cannot_trim = False
         """Whether the brokers refuse to delete done records for now."""
         self.lives = self.copies_used = 0
         self.turned_to_passes = 0
-        """How many slots turned out too large while they were read whole."""
+        """How many ranges turned out too large while they were read whole."""
         self.full_bytes = 0
-        """The memory limit above which slots are read in passes, with all other messages of this turn."""
+        """The memory limit above which ranges are read in passes, with all other messages of this turn."""
         self.most_text = 0
         self.filed_to: Counter[int] = Counter()
         """How many messages were filed to each level."""
         closed_ms = first_closed_ms(geometry, self.now_ms)
         birth = Checkpoint(writer=(), released=True, geometry=geometry, closed_ms=closed_ms)
         self.store = Store(journal=[(0, encode_copy(self.first, birth.encode()))], journal_end=1)
-        self.slots: dict[Source, SlotLog] = {}
-        self.take_over()
-        for source in self.state.overflow.sources:
-            self.slots[source] = SlotLog(self.first, self.first)
+        self.levels = {level: LevelLog(self.first, self.first) for level in range(1, geometry.levels + 1)}
         self.take_over()
 
     # -- what is sent -------------------------------------------------------------------------------------------------
@@ -127,21 +160,21 @@ class Owner:
             self.store.offset = None
             self.copies_used += 1
         if self.broker_forgets and not self.calm and self.choose.random() < 0.2:
-            for slot in self.slots.values():
-                slot.forget_the_deletion(self.now_ms)
+            for log in self.levels.values():
+                log.forget_the_deletion(self.now_ms)
         self.take_over()
 
     def take_over(self) -> None:
         self.lives += 1
-        recovered = recover(self.store, self.slots, self.intake_end, f"tarry.orders-{self.lives}.fire")
+        recovered = recover(self.store, self.levels, self.intake_end, f"tarry.orders-{self.lives}.fire")
         self.state = PartitionState(
             NAME, 0, self.reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, self.now_ms
         )
         self.cursor = recovered.low
-        self.open: dict[Source, list[int]] = {}
-        """Slots that are read: position and end."""
+        self.open: dict[int, Plan] = {}
+        """What is read of each level's log."""
         self.pace = self.choose.choice((1, READ_MOST))
-        """Records of a slot that are read in a turn."""
+        """Records of a log that are read in a turn."""
         self.is_uncommitted = False
         self.replayed_bytes = 0
         self.journal_end_before = self.store.journal_end
@@ -149,8 +182,8 @@ class Owner:
     def turn(self) -> bool:
         """Go once around the loop; return whether there was anything to do."""
         try:
-            done = [do() for do in (self.read, self.close, self.read_slots, self.fire, self.retry, self.file)]
-            return any([*done, self.empty(), self.tidy()])
+            done = [do() for do in (self.read, self.close, self.read_levels, self.fire, self.retry, self.file)]
+            return any([*done, self.trim(), self.tidy()])
         except CrashError:
             self.crash()
             return True
@@ -174,10 +207,7 @@ class Owner:
     def close(self) -> bool:
         room = self.room_bytes()
         if not self.is_uncommitted:
-            self.is_uncommitted = self.state.close_buckets({}, room, self.now_ms)
-            if ask := self.state.to_ask(self.now_ms):
-                ends = {source: self.slots[source].end for source in ask}
-                self.is_uncommitted |= self.state.close_buckets(ends, room, self.now_ms)
+            self.is_uncommitted = self.state.close_buckets(room, self.now_ms)
         if self.is_uncommitted:
             self.commit_checkpoint()
             return True
@@ -195,39 +225,41 @@ class Owner:
         self.is_uncommitted = False
         return True
 
-    def read_slots(self) -> bool:
+    def read_levels(self) -> bool:
         """Read level 1 at once, and higher levels a little at a time, but not while many messages wait to be filed."""
-        for source, position, end in list(self.state.draining.unread(self.room_bytes())):
-            self.open.setdefault(source, [position, end])[1] = end
+        for to_read in self.state.draining.unread(self.room_bytes()):
+            self.open.setdefault(to_read.level, Plan()).add(to_read)
         progress = False
         self.full_bytes = BUDGET_BYTES // 2
-        for source, (position, end) in list(self.open.items()):
+        for level, plan in list(self.open.items()):
             is_full = self.state.held_bytes > BUDGET_BYTES
-            if source.level > 1 and (is_full or self.state.placing.to_file > MOST_TO_FILE):
+            if level > 1 and (is_full or self.state.placing.moving > MOST_TO_FILE):
                 continue
-            stop = min(end, position + self.choose.choice((1, self.pace)))
-            slot = self.slots[source]
-            assert position >= slot.start, "emptied before it was read"
-            for offset in range(position, stop):
-                if (record := slot.records.get(offset)) is not None:
-                    self.read_record(source, offset, record)
-            self.open[source][0] = stop
+            log = self.levels[level]
+            for offset in plan.next(self.choose.choice((1, self.pace))):
+                assert offset >= log.start, "deleted before it was read"
+                if (record := log.records.get(offset)) is not None:
+                    self.read_record(plan, offset, record)
+            for ended in plan.ended():
+                self.state.draining.reach_end(ended, self.now_ms)
             progress = True
-            if stop >= end:
-                del self.open[source]
-                self.state.draining.reach(source, end, self.now_ms)
+            if plan.is_over:
+                del self.open[level]
         return progress
 
-    def read_record(self, source: Source, offset: int, record: Filed) -> None:
-        """Accept a record; if its message exceeds the memory, the slot is read in passes from then on."""
-        state, closed = self.state, self.state.overflow.closed(source)
+    def read_record(self, plan: "Plan", offset: int, record: Filed) -> None:
+        """Accept a record; if its message exceeds the memory, the range is read in passes from then on."""
+        state = self.state
+        closed = next(
+            (one.range for one in plan.present if one.range and one.range.covers(due_ms_of(record.headers))), None
+        )
         held_bytes, to_file, was_whole = state.held_bytes, state.placing.to_file, closed and not closed.passes
-        state.draining.accept(source, offset, record.key, record.value, record.headers, self.now_ms)
+        state.draining.accept(plan.present, offset, record.key, record.value, record.headers, self.now_ms)
         is_held = record.value and state.held_bytes > held_bytes and state.placing.to_file == to_file
         is_whole = closed and not closed.passes
         if not (is_held and is_whole):
             self.full_bytes += max(0, state.held_bytes - held_bytes)
-        assert not (is_held and is_whole) or state.held_bytes <= self.full_bytes, "a slot takes more than there is"
+        assert not (is_held and is_whole) or state.held_bytes <= self.full_bytes, "a range takes more than there is"
         self.turned_to_passes += bool(was_whole and not is_whole)
 
     def fire(self) -> bool:
@@ -252,13 +284,13 @@ class Owner:
         back = sorted(self.apart - self.away)
         for topic in back:
             if (wanted := state.parked.wanted(topic, BUDGET_BYTES // 4)) is not None:
-                for source, (start, end) in wanted.spans.items():
+                for level, (start, end) in wanted.spans.items():
                     for offset in range(start, end):
-                        if source == INTAKE and (sent := self.intake.get(offset)):
+                        if not level and (sent := self.intake.get(offset)):
                             stamp_ms, value = sent.timestamp_ms, value_of(sent)
-                            state.arrivals.read_again(wanted, source, offset, stamp_ms, b"k", value, sent.headers)
-                        elif source != INTAKE and (filed := self.slots[source].records.get(offset)):
-                            state.arrivals.read_again(wanted, source, offset, 0, filed.key, filed.value, filed.headers)
+                            state.arrivals.read_again(wanted, level, offset, stamp_ms, b"k", value, sent.headers)
+                        elif level and (filed := self.levels[level].records.get(offset)):
+                            state.arrivals.read_again(wanted, level, offset, 0, filed.key, filed.value, filed.headers)
                 assert wanted.is_complete, "what is parked is not in the logs any more"
                 state.parked.restore(wanted)
             batch = state.parked.take(topic, 9, self.now_ms)
@@ -282,16 +314,19 @@ class Owner:
             self.transact(self.store.abort, self.store.abort)
             self.state.put_back_filed(filing, refused)
             return True
-        records: dict[Source, list[Filed]] = {}
+        records: dict[int, list[tuple[Source, Filed]]] = {}
         for message, source in filing.records:
             headers: Headers = filed_headers(message)  # type: ignore[assignment]  # all values are bytes
-            filed = Filed(message.original_key, message.value, headers, self.open_from_ms(source))
-            records.setdefault(source, []).append(filed)
+            filed = Filed(message.original_key, message.value, headers)
+            records.setdefault(source.level, []).append((source, filed))
 
         def write(*, commit: bool) -> None:
-            for source, of_slot in records.items():
-                self.slots[source].write(of_slot, commit=commit)
-                self.filed_to[source.level] += len(of_slot) * commit
+            for level, of_level in records.items():
+                first = self.levels[level].write([filed for _, filed in of_level], commit=commit)
+                self.filed_to[level] += len(of_level) * commit
+                for source, run in groupby(enumerate(of_level, first), lambda one: one[1][0]):
+                    offsets = [offset for offset, _ in run]
+                    filing.runs.append((source, offsets[0], offsets[-1] + 1, len(offsets)))
             if commit:
                 self.store.commit_without_offset(encode_done(filing.offsets))
             else:
@@ -303,27 +338,20 @@ class Owner:
             self.state.put_back_filed(filing, {})
         return True
 
-    def open_from_ms(self, source: Source) -> int:
-        """Return the begin of the bucket for which a slot is open: each closing is committed before any filing."""
-        assert self.store.offset is not None
-        width_ms = self.geometry.width_of(source.level)
-        first = decode_checkpoint(self.store.offset[1]).closed_ms[source.level - 1] // width_ms
-        return (first + (source.slot - first) % self.state.overflow.slots) * width_ms
-
-    def empty(self) -> bool:
+    def trim(self) -> bool:
         """Delete done records that the last committed checkpoint does not need."""
-        emptied = {} if self.cannot_empty else self.state.overflow.done.to_empty()
-        for source, end in emptied.items():
-            self.slots[source].trim(end, self.now_ms)
+        below = {} if self.cannot_trim else self.state.overflow.to_trim()
+        for level, at in below.items():
+            self.levels[level].trim(at, self.now_ms)
             self.perhaps_crash()
-            self.state.overflow.done.emptied(source, end)
-        return bool(emptied)
+            self.state.overflow.trimmed(level, at)
+        return bool(below)
 
     def tidy(self) -> bool:
         """Do the maintenance: note ends of the journal, copy the checkpoint, trim the journal."""
         self.state.note_journal_end(self.journal_end_before)
         self.journal_end_before = self.store.journal_end
-        if not self.state.overflow.done.is_unnoted and self.choose.random() > 0.02:
+        if not self.state.overflow.is_unnoted and self.choose.random() > 0.02:
             return False
         if self.commit_checkpoint() and self.choose.random() < 0.5:
             self.store.trim(self.state.pointer)

@@ -101,8 +101,9 @@ class PhasedProducer(Producer):
         """Note what the transaction completes, or which buckets a copy of the checkpoint names."""
         record = decode_entry(value)
         if isinstance(record, Copy):
-            draining = decode_checkpoint(record.checkpoint).draining
-            closed = {(partition, slot.level, slot.slot, slot.end) for slot in draining}
+            found = decode_checkpoint(record.checkpoint)
+            levels = enumerate(zip(found.done_ms, found.closed_ms, strict=True), 1)
+            closed = {(partition, level, closed_ms) for level, (done_ms, closed_ms) in levels if done_ms < closed_ms}
             self._closes |= not closed <= self._closed
             self._closed |= closed
         else:

@@ -53,6 +53,11 @@ BUGS: Final[Mapping[str, Bug]] = {
     "gate-ignores-what-is-passed-over": Bug(OUT_OF_ORDER, course="far-before-near"),
     # Or, without a crash, the state itself notices that a done message is filed.
     "passed-over-counts-as-done": Bug(("lost", AN_ERROR), course="far-before-near"),
+    "trims-what-waits": Bug(("lost", AN_ERROR)),
+    "survey-is-forgotten": Bug(("lost",), kinds=("crash",)),
+    "closes-before-the-survey": Bug(("lost",), kinds=("crash",)),
+    "closes-below-what-drains": Bug(OUT_OF_ORDER),
+    "journal-forgets-a-done-bucket": Bug(("twice",), course="away-for-minutes"),
     "another-origin-is-ours": Bug(("lost",), kinds=("anew",)),
     "one-stops-all": Bug(("stuck",), kinds=("leader",)),
     "stuck-names": Bug(("stuck",), kinds=("leader",)),

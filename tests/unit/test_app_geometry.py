@@ -18,10 +18,15 @@ def geometry(overflow: dict[str, object] | None = None, **intake: str) -> Geomet
 
 @pytest.mark.parametrize(
     ("max_delay", "levels"),
-    [("1s", 0), ("60s", 0), ("61s", 1), ("380s", 1), ("381s", 2), ("1h", 2), ("10h", 3), ("4d", 4), ("30d", 5)],
+    [
+        *(("1s", 0), ("60s", 0), ("61s", 1)),
+        # Twice the size, 32 buckets: of 20 s, of 320 s, and of 5,120 s.
+        *(("640s", 1), ("640s1ms", 2), ("10240s", 2), ("10240s1ms", 3), ("163840s", 3), ("163840s1ms", 4)),
+        *(("30d", 4), ("31d", 4), ("3650d", 4)),
+    ],
 )
-def test_there_are_as_many_levels_as_the_longest_delay_takes(max_delay: str, levels: int) -> None:
-    assert geometry(max_delay=max_delay) == Geometry(20_000, 10, levels)
+def test_there_are_as_many_levels_as_the_longest_delay_takes_and_four_at_most(max_delay: str, levels: int) -> None:
+    assert geometry(max_delay=max_delay) == Geometry(20_000, 16, levels)
 
 
 def test_a_fixed_delay_counts_as_the_longest_one() -> None:

@@ -30,7 +30,7 @@ size = 512
 [overflow]
 from = "60s"
 width = "20s"
-size = 10
+size = 16
 
 [[intake]]
 topic = "tarry.delayed"

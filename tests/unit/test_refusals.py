@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, EmptyingSlot, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.source import INTAKE, Source
 from tarry.errors import RetriableError, UsageError
@@ -10,24 +10,23 @@ from tarry.kafka.refusals import SURE_AFTER_MS, Shortfalls, intake_cut, journal_
 from tarry.testing import ManualClock
 
 PLACE, OTHER = ("in", 3), ("in", 4)
-SLOT = Source(1, 2)
-PLAIN = Checkpoint((), True, Geometry(20_000, 10, 2))
-DRAINING = Checkpoint((), True, PLAIN.geometry, draining=(DrainingSlot(1, 2, 4, 9, 0),))
-EMPTYING = Checkpoint((), True, PLAIN.geometry, emptying=(EmptyingSlot(1, 2, 9),))
+BUCKET = Source(1, 2)
+PLAIN = Checkpoint((), True, Geometry(20_000, 10, 1), (20_000,))
+DONE_BELOW_9 = Checkpoint((), True, PLAIN.geometry, (20_000,), (20_000,), (9,))
 NOTHING = DoneSet((), 0)
 LINE = "in/3 ends at 9, and in/3 was done up to 10: records are lost"
 
 
 def said(
-    checkpoint: Checkpoint, *, low: int = 0, done: DoneSet = NOTHING, of_slot: DoneSet = NOTHING, slot: int = 9
+    checkpoint: Checkpoint, *, low: int = 0, done: DoneSet = NOTHING, of_bucket: DoneSet = NOTHING, level: int = 9
 ) -> str:
-    found = shortfall(PLACE, low, checkpoint, {INTAKE: done, SLOT: of_slot}, 9, {SLOT: (0, slot)})
+    found = shortfall(PLACE, low, checkpoint, {INTAKE: done, BUCKET: of_bucket}, 9, {1: (0, level)})
     return found or ""
 
 
 def test_a_log_that_ends_at_its_done_offsets_is_accepted() -> None:
-    assert said(PLAIN, low=9) == said(PLAIN, done=DoneSet([(3, 9)], 0)) == said(DRAINING) == said(EMPTYING) == ""
-    assert said(PLAIN, of_slot=DoneSet([(0, 9)], 0)) == ""
+    assert said(PLAIN, low=9) == said(PLAIN, done=DoneSet([(3, 9)], 0)) == said(DONE_BELOW_9) == ""
+    assert said(PLAIN, of_bucket=DoneSet([(0, 9)], 0)) == ""
 
 
 def test_a_watermark_or_a_done_offset_beyond_the_intakes_end_is_refused() -> None:
@@ -35,13 +34,12 @@ def test_a_watermark_or_a_done_offset_beyond_the_intakes_end_is_refused() -> Non
     assert said(PLAIN, low=4, done=DoneSet([(8, 10)], 4)).startswith(LINE)
 
 
-@pytest.mark.parametrize("checkpoint", [DRAINING, EMPTYING])
-def test_a_slot_that_ends_before_what_the_checkpoint_says_is_refused(checkpoint: Checkpoint) -> None:
-    assert said(checkpoint, slot=8).startswith("slot 2 of in.wheel-1 ends at 8, and in/3 was done up to 9")
+def test_a_level_that_ends_before_what_the_checkpoint_says_is_refused() -> None:
+    assert said(DONE_BELOW_9, level=8).startswith("in.wheel-1/3 ends at 8, and in/3 was done up to 9")
 
 
-def test_a_slot_that_ends_before_what_the_journal_says_is_refused() -> None:
-    assert said(PLAIN, of_slot=DoneSet([(3, 7)], 0), slot=6).startswith("slot 2 of in.wheel-1 ends at 6")
+def test_a_level_that_ends_before_what_the_journal_says_is_refused() -> None:
+    assert said(PLAIN, of_bucket=DoneSet([(3, 7)], 0), level=6).startswith("in.wheel-1/3 ends at 6")
 
 
 def test_a_journal_must_hold_where_a_recovery_begins_and_an_intake_what_is_not_done() -> None:

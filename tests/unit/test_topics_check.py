@@ -36,10 +36,11 @@ def test_without_an_overflow_wheel_there_are_no_topics_for_it() -> None:
     assert list(topics(levels=0)) == ["in" + RESULTS, "in" + JOURNAL, "in" + DEAD, "in"]
 
 
-def test_each_partition_of_the_intake_has_one_beside_it_and_a_ring_of_buckets_in_each_level() -> None:
-    partitions = {name: topic.partitions for name, topic in topics().items()}
-    assert {partitions.pop(name) for name in (WHEEL_1, WHEEL_2)} == {4 * 22}
-    assert set(partitions.values()) == {4}
+def test_each_partition_of_the_intake_has_one_beside_it_in_each_topic_and_in_each_level() -> None:
+    for levels in (0, 2, 4):
+        made = topics(levels=levels)
+        assert len(made) == 4 + levels
+        assert {topic.partitions for topic in made.values()} == {4}
 
 
 @pytest.mark.parametrize("name", ["in", "in" + JOURNAL, "in" + DEAD, WHEEL_1, WHEEL_2])
@@ -96,11 +97,13 @@ def test_another_number_of_partitions_is_a_fault() -> None:
     ]
 
 
-def test_another_number_of_buckets_tells_what_was_changed() -> None:
+def test_a_level_with_another_number_of_partitions_tells_what_was_changed() -> None:
     topic = topics()[WHEEL_1]
-    (line,) = faults(topic, Found(4 * 12, as_made(topic).config))
-    assert line.startswith("in.wheel-1 has 48 partitions, and 88 are configured: it was made for another overflow.size")
-    assert line.endswith(": set them back, or take an intake of another name")
+    (line,) = faults(topic, Found(4 * 22, as_made(topic).config))
+    assert line.startswith(
+        "in.wheel-1 has 88 partitions, and 4 are configured: it was made by an earlier version of tarry"
+    )
+    assert line.endswith("or for another number of partitions of in: set that back, or take an intake of another name")
 
 
 def test_a_setting_that_would_lose_records_is_a_fault_with_the_command_that_mends_it() -> None:

@@ -81,13 +81,13 @@
 {{- $overflow := .root.Values.config.overflow | default dict -}}
 {{- $from := include "tarry.ms" ($overflow.from | default "60s") | int64 -}}
 {{- $width := include "tarry.ms" ($overflow.width | default "20s") | int64 -}}
-{{- $size := $overflow.size | default 10 | int64 -}}
+{{- $size := $overflow.size | default 16 | int64 -}}
 {{- $longest := include "tarry.longestMs" .intake | int64 -}}
 {{- $levels := 0 -}}
 {{- if gt $longest $from -}}
 {{- $levels = 1 -}}
-{{- $reach := mul (sub (mul 2 $size) 1) $width -}}
-{{- range until 40 -}}
+{{- $reach := mul 2 $size $width -}}
+{{- range until 3 -}}
 {{- if lt $reach $longest -}}
 {{- $levels = add $levels 1 -}}
 {{- $reach = mul $reach $size -}}
@@ -95,12 +95,6 @@
 {{- end -}}
 {{- end -}}
 {{- $levels -}}
-{{- end -}}
-
-{{/* The number of partitions of one level of an intake's overflow wheel. */}}
-{{- define "tarry.levelPartitions" -}}
-{{- $size := (.root.Values.config.overflow | default dict).size | default 10 | int64 -}}
-{{- mul (.intake.partitions | default 4 | int64) (add (mul 2 $size) 2) -}}
 {{- end -}}
 
 {{- define "tarry.partitions" -}}

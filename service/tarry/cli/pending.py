@@ -13,9 +13,7 @@ from tarry.cli.options import ConfigOption, JsonOption, ServersOption, value_of
 from tarry.cli.pending_rows import PendingRow, at_most, by_due_time, listed
 from tarry.clock import SystemClock
 from tarry.config import Config
-from tarry.core.progress.source import Source
 from tarry.core.request.reader import RequestReader
-from tarry.core.wheel.levels import Bucket
 from tarry.kafka.backlog import Backlog
 from tarry.kafka.inspector import Inspector, Waiting
 from tarry.units import parse_instant_ms, shown
@@ -48,8 +46,8 @@ def pending(
     """Count the messages that wait, by due time.
 
     Without options, the command counts offsets. This is fast at any backlog, and gives an upper bound. It prints one
-    row for the messages that are in memory or not read yet, and one row for each bucket of the overflow wheel that is
-    not empty.
+    row for the messages that are in memory or not read yet, and one row for each level of the overflow wheel in which
+    messages may wait.
 
     With --exact, it reads all waiting messages and counts them by the time until they are due. With --bucket, it lists
     the messages in the buckets of one time, level by level: due time, id, target, key.
@@ -95,7 +93,7 @@ def _all(inspector: Inspector, settings: Config, backlogs: Sequence[Backlog]) ->
     requests = RequestReader(policy(settings, backlogs[0].place[0]))
     done = inspector.done(backlogs)
     yield from inspector.in_intake(backlogs, requests, done)
-    yield from inspector.in_slots(backlogs, done)
+    yield from inspector.in_levels(backlogs, done)
 
 
 def _of_time(inspector: Inspector, settings: Config, backlogs: Sequence[Backlog], at_ms: int) -> Iterator[Waiting]:
@@ -107,22 +105,8 @@ def _of_time(inspector: Inspector, settings: Config, backlogs: Sequence[Backlog]
         if found.due_ms is not None and found.due_ms // width_ms == at_ms // width_ms:
             yield found
     for backlog in backlogs:
-        levels = backlog.levels
-        if levels is None:
-            continue
         for bucket in reversed(backlog.buckets_of(at_ms)):
-            source = Source(bucket.level, levels.slot(bucket))
-            for found in inspector.in_slots([backlog], done, source):
-                if found.due_ms is not None and _covers(bucket, levels.end_ms(bucket), found.due_ms, at_ms):
-                    yield found
-
-
-def _covers(bucket: Bucket, until_ms: int, due_ms: int, at_ms: int) -> bool:
-    """Return whether a message of a slot belongs to this bucket: other buckets used the slot before.
-
-    The last bucket of the highest level also holds messages that are due after its end.
-    """
-    return bucket.start_ms <= due_ms and (due_ms < until_ms or at_ms >= until_ms)
+            yield from inspector.in_levels([backlog], done, bucket)
 
 
 def _table(topic: str, bound: str, rows: Sequence[PendingRow], *, as_json: bool) -> None:

@@ -35,21 +35,21 @@ def at_most(backlogs: Iterable[Backlog]) -> Iterator[PendingRow]:
     """Count by offsets, which gives an upper bound.
 
     Returns:
-        A row for the records that are in memory or not read yet, then a row for each bucket that may hold messages.
+        A row for the records that are in memory or not read yet, then a row for each level that may hold messages.
     """
     in_memory = 0
-    counts: Counter[tuple[int, int, int, bool]] = Counter()
+    counts: Counter[int] = Counter()
+    from_ms: dict[int, int] = {}
     for backlog in backlogs:
         in_memory += max(backlog.end - backlog.low, 0)
         for stretch in backlog.stretches():
-            key = (*stretch.bucket, stretch.until_ms, stretch.is_closed)
-            counts[key] += stretch.end - stretch.begin
+            counts[stretch.level] += stretch.end - stretch.begin
+            from_ms[stretch.level] = min(stretch.from_ms, from_ms.get(stretch.level, stretch.from_ms))
     if in_memory:
         yield PendingRow(in_memory, "in memory, or not read yet", {"at_most": in_memory, "level": 0})
-    for (level, start_ms, until_ms, is_closed), count in sorted(counts.items()):
-        span = f"{format_instant(start_ms)}  {format_instant(until_ms)}  level {level}"
-        fields = {"at_most": count, "level": level, **instants(**{"from": start_ms, "until": until_ms})}
-        yield PendingRow(count, span + (", being read" if is_closed else ""), {**fields, "closed": is_closed})
+    for level, count in sorted(counts.items()):
+        fields = {"at_most": count, "level": level, **instants(**{"from": from_ms[level]})}
+        yield PendingRow(count, f"level {level}, due from {format_instant(from_ms[level])} on", fields)
 
 
 def by_due_time(waiting: Iterable[Waiting], now_ms: int) -> Iterator[PendingRow]:

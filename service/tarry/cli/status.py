@@ -29,8 +29,8 @@ def status(
     The states are waiting, fired, cancelled, dead, duplicate and unknown. For a waiting message, the command prints its
     bucket of the overflow wheel, or that it is in memory; when it is due; and whether a cancel for it is pending.
 
-    The command searches the results and the waiting messages. This takes longer if the message's bucket holds millions
-    of messages. Results are kept for 7 days; a message with an older result is unknown.
+    The command searches the results and the waiting messages. This takes longer if the levels hold millions of
+    messages. Results are kept for 7 days; a message with an older result is unknown.
 
     Exit codes: 1 if the message is unknown; 2 if HANDLE is not a handle.
 

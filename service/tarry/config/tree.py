@@ -121,8 +121,7 @@ class Overflow(_Section):
 
     from_ms: Annotated[int, duration("1s", "1d")] = Field(default=60_000, alias="from")
     width_ms: Annotated[int, duration("1s", "1h")] = Field(default=20_000, alias="width")
-    # Each level has 2 * size + 2 partitions per partition of the intake, and a checkpoint names buckets of each level.
-    size: Count = Field(default=10, ge=2, le=32)
+    size: Count = Field(default=16, ge=2, le=32)
 
     @model_validator(mode="after")
     def _check_hot_window(self) -> Self:

@@ -115,10 +115,10 @@ class Filing:
     """The messages of one partition that one transaction files.
 
     Args:
-        records: pairs of a message and the slot that it goes to.
+        records: pairs of a message and the bucket that it goes to, those of a bucket next to each other.
     """
 
-    __slots__ = ("offsets", "records")
+    __slots__ = ("offsets", "records", "runs")
 
     def __init__(self, records: list[tuple[FiledMessage, Source]]) -> None:
         self.records = records
@@ -126,7 +126,9 @@ class Filing:
         for message, _ in records:
             offsets.setdefault(message.source, []).append(message.offset)
         self.offsets: Offsets = offsets
-        """The offsets that the transaction completes, by log."""
+        """The offsets that the transaction completes, by source."""
+        self.runs: list[tuple[Source, int, int, int]] = []
+        """Where the transaction wrote them: a bucket, the first offset, one above the last one, and how many."""
 
     def __len__(self) -> int:
         return len(self.records)

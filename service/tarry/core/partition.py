@@ -34,7 +34,6 @@ from tarry.core.partition_progress import Progress
 from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.recovered import Recovered
-from tarry.core.progress.source import Source
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.overflow import OverflowWheel
 from tarry.core.window.arrivals import Arrivals
@@ -72,7 +71,7 @@ class PartitionState:
         draining: takes in records of closed buckets.
         placing: holds the messages that wait to be filed.
         passed_over: knows the messages that are read again later, to be filed then.
-        overflow: tracks how far each slot of the overflow wheel is done.
+        overflow: tracks where the records of each bucket of the overflow wheel are, and how far they are done.
         parked: holds the messages that wait for targets that are away.
         letters: holds the dead letters that a transaction of their own writes.
     """
@@ -288,6 +287,8 @@ class PartitionState:
 
     def confirm_filed(self, filing: Filing) -> None:
         """Note that the transaction that filed these messages committed."""
+        for run in filing.runs:
+            self.overflow.filed(*run)
         self._progress.mark(filing.offsets)
         self._progress.trim()
         self._memory.held_bytes -= sum(message.size_bytes for message, _ in filing.records)
@@ -318,15 +319,10 @@ class PartitionState:
         # A cancel has the id and the due time of its message; its dead letter must not look like that message's.
         return dead._replace(id=derived_id(*self.place, message.sequence), due_ms=None, target=None)
 
-    def to_ask(self, now_ms: int) -> list[Source]:
-        """Return the slots whose high watermarks `close_buckets` needs next; empty if no bucket is to be closed."""
-        return [] if self.replaying else self.overflow.to_ask(now_ms)
-
-    def close_buckets(self, ends: Mapping[Source, int], room_bytes: int, now_ms: int) -> bool:
-        """Close the buckets whose time has come, as far as the ends of their slots are known.
+    def close_buckets(self, room_bytes: int, now_ms: int) -> bool:
+        """Close the buckets whose time has come. No transaction may be filing messages of the partition meanwhile.
 
         Args:
-            ends: the high watermarks of slots, requested while nothing is being filed.
             room_bytes: free memory.
             now_ms: wall time.
 
@@ -334,7 +330,7 @@ class PartitionState:
             Whether a bucket was closed. The checkpoint must then be committed before messages are filed by the new
             bounds.
         """
-        if self.replaying or not self.overflow.close(ends, room_bytes // self._memory.typical_bytes, now_ms):
+        if self.replaying or not self.overflow.close(room_bytes // self._memory.typical_bytes, now_ms):
             return False
         self.placing.place_again(now_ms)
         return True

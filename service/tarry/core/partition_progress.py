@@ -1,4 +1,4 @@
-"""How far a partition is done, in the intake and in its slots, and what a commit writes about it.
+"""How far a partition is done, in the intake and in its buckets, and what a commit writes about it.
 
 mark      mark the offsets that a transaction completes as done, tentatively
 settle    mark them, and return the low watermark, the checkpoint and the journal record to commit
@@ -7,6 +7,7 @@ unmark    the transaction aborted: the marks are removed
 """
 
 from dataclasses import replace
+from itertools import chain
 
 from tarry.core.batch import Settlement
 from tarry.core.progress.checkpoint import Checkpoint
@@ -29,7 +30,7 @@ class Progress:
     Args:
         base: the checkpoint of the take-over.
         intake: the progress of the intake.
-        overflow: the progress of the slots.
+        overflow: the progress of the buckets.
     """
 
     __slots__ = ("_base", "_intake", "_is_noted", "_journal_end", "_overflow", "_summed_up_at")
@@ -38,7 +39,7 @@ class Progress:
         self._base = base
         self._intake = intake
         self._overflow = overflow
-        self._is_noted = overflow.done.noted()
+        self._is_noted = overflow.noted()
         self._journal_end = 0
         self._summed_up_at: int | None = None
         """The journal end from which a recovery reads after the last settlement, if that has a summary; else None."""
@@ -55,9 +56,9 @@ class Progress:
 
     @property
     def pointer(self) -> int:
-        """The journal offset from which a recovery would read, for the intake and the slots."""
-        own, of_buckets = self._intake.pointer_at(self._intake.low), self._overflow.pointer
-        return own if of_buckets is None else min(own, of_buckets)
+        """The journal offset from which a recovery would read, for the intake and the buckets."""
+        own = self._intake.pointer_at(self._intake.low)
+        return min(own, self._overflow.pointer) if self._overflow.has_levels else own
 
     def note_journal_end(self, end: int) -> None:
         """Note an end of the journal that was requested earlier, for the journal pointers."""
@@ -70,7 +71,7 @@ class Progress:
         self.mark(offsets)
         low = self._intake.low
         self._summed_up_at = None
-        self._is_noted = self._overflow.done.noted()
+        self._is_noted = self._overflow.noted()
         return Settlement(low, self._checkpoint(low).encode(), encode_done(offsets))
 
     def rest(self, *, released: bool, sums_up: bool) -> Settlement:
@@ -84,7 +85,7 @@ class Progress:
         low = self._intake.low
         summary = self._summary() if sums_up else None
         self._summed_up_at = self._journal_end if summary is not None else None
-        self._is_noted = self._overflow.done.noted()
+        self._is_noted = self._overflow.noted()
         text = replace(self._checkpoint(low), released=released).encode()
         return Settlement(low, text, encode_copy(low, text), summary or ())
 
@@ -102,7 +103,7 @@ class Progress:
 
     def _summary(self) -> tuple[bytes, ...] | None:
         """Return the records of a summary, empty if nothing is done above the watermarks; None if it is too large."""
-        ranges = {INTAKE: self._intake.ledger.ranges(), **self._overflow.done_ranges()}
+        ranges = chain([(INTAKE, self._intake.ledger.ranges())], self._overflow.done_ranges())
         records: list[bytes] = []
         size = 0
         for record in encode_ranges(ranges, RANGES_A_RECORD):
@@ -113,16 +114,15 @@ class Progress:
         return tuple(records)
 
     def _checkpoint(self, low: int) -> Checkpoint:
-        draining, emptying = self._overflow.entries()
-        pointer, summed_up_at = self._intake.pointer_at(low), self._summed_up_at
-        if summed_up_at is not None:
-            pointer = max(pointer, summed_up_at)
-            draining = tuple(replace(one, pointer=max(one.pointer, summed_up_at)) for one in draining)
+        pointer, wheel_pointer = self._intake.pointer_at(low), self._overflow.pointer
+        if self._summed_up_at is not None:
+            pointer, wheel_pointer = max(pointer, self._summed_up_at), max(wheel_pointer, self._summed_up_at)
         return replace(
             self._base,
             closed_ms=self._overflow.levels.closed_ms,
-            draining=draining,
-            emptying=emptying,
+            done_ms=self._overflow.done_ms,
+            low=self._overflow.low,
+            wheel_pointer=wheel_pointer,
             pointer=pointer,
             due_below_ms=self._intake.due_below_ms(low),
         )

@@ -4,7 +4,7 @@ A partition that no process can take over begins again at the first record that 
 delivered, even those that were delivered before. Messages in buckets stay there and come down in their time, if the
 topics of the levels are still those that they were filed to:
 
-    a checkpoint of this cluster   the new checkpoint keeps which buckets are closed, and how far the slots of unchanged
+    a checkpoint of this cluster   the new checkpoint keeps which buckets are closed, and how far the logs of unchanged
                                    levels are done
     no checkpoint of this cluster  all buckets begin again, as in a new intake
     in any case                    the journal's records so far do not count any more: the pointers move to its end
@@ -18,9 +18,8 @@ from dataclasses import replace
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
 from tarry.clock import Clock
-from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.recovery import Kept
-from tarry.core.progress.source import Source
 from tarry.core.wheel.levels import first_closed_ms
 from tarry.errors import UsageError
 from tarry.kafka.copies import write_copies
@@ -97,19 +96,11 @@ class Adoption:
         last, end = standing.last, standing.journal_end
         if last is None:
             closed_ms = first_closed_ms(geometry, self._clock.now_ms())
-            return Checkpoint((), True, geometry, closed_ms, pointer=end, origin=standing.origin)
+            return Checkpoint((), True, geometry, closed_ms, wheel_pointer=end, pointer=end, origin=standing.origin)
         return replace(
             last,  # the take-over fences its writer, and judges the shape of its overflow wheel
-            draining=tuple(
-                DrainingSlot(one.level, one.slot, min(one.done_below, upto), min(one.end, upto), end, one.turns)
-                for one in last.draining
-                if (upto := _end(standing, one.level, one.slot))
-            ),
-            emptying=tuple(
-                replace(one, end=min(one.end, upto))
-                for one in last.emptying
-                if (upto := _end(standing, one.level, one.slot))
-            ),
+            low=tuple(min(low, _end(standing, level)) for level, low in enumerate(last.low, 1)),
+            wheel_pointer=end,
             pointer=end,
             due_below_ms=None,
             origin=standing.origin,
@@ -133,8 +124,8 @@ class Adoption:
                 raise UsageError(f"could not set the offset of {one.topic}/{one.partition}: {one.error.str()}")
 
 
-def _end(standing: Standing, level: int, slot: int) -> int:
-    """Return the end of the log of a slot that the last checkpoint names; 0 if the log is not the same any more."""
+def _end(standing: Standing, level: int) -> int:
+    """Return the end of the log of a level; 0 if the log is not the same any more."""
     if standing.last is None or not standing.last.origin.has_level(level, standing.origin):
         return 0
-    return standing.spans.get(Source(level, slot), (0, 0))[1]
+    return standing.spans.get(level, (0, 0))[1]

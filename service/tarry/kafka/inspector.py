@@ -20,13 +20,15 @@ from tarry.core.progress.journal import DoneEntry, decode_entry
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.request.reader import RequestReader
 from tarry.core.request.request import CancelRequest, Rejection
-from tarry.core.wheel.filed import read_filed
+from tarry.core.wheel.filed import due_ms_of, read_filed
+from tarry.core.wheel.levels import Bucket
+from tarry.core.wheel.overflow import STRANGE
 from tarry.errors import RetriableError, UsageError
 from tarry.headers import derived_id
-from tarry.kafka.backlog import Backlog
+from tarry.kafka.backlog import Backlog, Stretch
 from tarry.kafka.errors import group_errors
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.partition_logs import journal_of, read_to_ends, slot_of, spans_of
+from tarry.kafka.partition_logs import journal_of, level_log_of, read_to_ends, spans_of
 from tarry.kafka.record_headers import headers_of, read_headers, saved_headers
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS
@@ -47,7 +49,7 @@ class Waiting(NamedTuple):
 
     Attributes:
         place: the partition of the intake.
-        source: the log that it lies in.
+        source: the intake, or the bucket, that it lies in.
         kind: a message, a cancel, or a record that becomes a dead letter once the service reads it.
         due_ms: None if it has no readable due time.
         id: 36 characters.
@@ -202,40 +204,56 @@ class Inspector:
         target = None if kind == "cancel" else found.target
         return Waiting(place, INTAKE, kind, found.due_ms, found.id.decode(), record.key(), target, offset)
 
-    def in_slots(
-        self, backlogs: Sequence[Backlog], done: DoneSets, only: Source | None = None, *, to_now: bool = False
+    def in_levels(
+        self, backlogs: Sequence[Backlog], done: DoneSets, only: Bucket | None = None, *, to_now: bool = False
     ) -> Iterator[Waiting]:
-        """Read the waiting messages of slots of the overflow wheel.
+        """Read the waiting messages in the logs of the overflow wheel, the highest level first.
 
         Args:
             backlogs: the partitions.
             done: from `done`.
-            only: read this slot of each partition; None: all slots.
+            only: only messages of this bucket; None: all.
             to_now: read up to the present ends, not those of the survey.
         """
-        logs = {}
-        starts, ends = {}, {}
-        for backlog in backlogs:
-            for source, begin in backlog.begins().items():
-                if backlog.checkpoint is not None and source in backlog.spans and only in {None, source}:
-                    log = slot_of(backlog.place, backlog.checkpoint.geometry, source)
-                    logs[log] = backlog.place, source
-                    starts[log], ends[log] = begin, backlog.spans[source][1]
-        if to_now and starts:
-            ends = self._offsets.ends(starts, committed=False)
-        for log, record in self._read(starts, ends):
-            place, source = logs[log]
-            offset = record.offset() or 0
-            if offset >= ends[log] or offset in done[place].get(source, _NOTHING):
+        found = [(backlog, one) for backlog in backlogs for one in backlog.stretches(empty_too=to_now)]
+        for level in sorted({one.level for _, one in found}, reverse=True):
+            if only is not None and only.level != level:
                 continue
-            try:
-                found = read_filed(source, offset, record.key(), record.value(), headers_of(record))
-            except ValueError:  # not the service's: it becomes a dead letter, with an id derived from this place
-                yield Waiting(place, source, "dead", None, derived_id(*log, offset).decode(), record.key(), None)
-                continue
-            kind: EntryKind = "cancel" if isinstance(found, HeldCancel) else "message"
-            target = found.target or None
-            yield Waiting(place, source, kind, found.due_ms, found.id.decode(), found.key, target, found.sequence)
+            at_level = [pair for pair in found if pair[1].level == level]
+            of_level = {level_log_of(backlog.place, level): (backlog, one) for backlog, one in at_level}
+            starts = {log: one.begin for log, (_, one) in of_level.items()}
+            ends = {log: one.end for log, (_, one) in of_level.items()}
+            if to_now:
+                ends = self._offsets.ends(starts, committed=False)
+            for log, record in self._read(starts, ends):
+                backlog, one = of_level[log]
+                if (record.offset() or 0) < ends[log]:
+                    yield from self._filed(backlog, one, record, done[backlog.place], only)
+
+    def _filed(
+        self, backlog: Backlog, stretch: Stretch, record: Message, done: Mapping[Source, DoneSet], only: Bucket | None
+    ) -> Iterator[Waiting]:
+        """Yield a record of a level's log if it waits."""
+        place, level, offset, headers = backlog.place, stretch.level, record.offset() or 0, headers_of(record)
+        assert backlog.checkpoint is not None  # noqa: S101 - it has levels
+        width_ms = backlog.checkpoint.geometry.width_of(level)
+        try:
+            due_ms = due_ms_of(headers)
+            source = Source(level, due_ms // width_ms)
+            if due_ms < stretch.from_ms or offset in done.get(source, _NOTHING):
+                return
+            if only is not None and source.bucket != only.start_ms // width_ms:
+                return
+            found = read_filed(source, offset, record.key(), record.value(), headers)
+        except ValueError:  # not the service's: it becomes a dead letter, with an id derived from this place
+            source = Source(level, STRANGE)
+            if only is None and offset not in done.get(source, _NOTHING):
+                id_ = derived_id(*level_log_of(place, level), offset).decode()
+                yield Waiting(place, source, "dead", None, id_, record.key(), None)
+            return
+        kind: EntryKind = "cancel" if isinstance(found, HeldCancel) else "message"
+        target = found.target or None
+        yield Waiting(place, source, kind, found.due_ms, found.id.decode(), found.key, target, found.sequence)
 
     # -- results ------------------------------------------------------------------------------------------------------
 

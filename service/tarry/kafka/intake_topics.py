@@ -1,8 +1,7 @@
 """The topics of an intake: missing ones are created, existing ones are checked.
 
-`I` takes the messages that producers send. `I.results`, `I.journal` and `I.dead` have the same number of partitions, so
-that all records of partition p are in partitions p. `I.wheel-1` to `I.wheel-n` are the levels of its overflow wheel,
-and each of their partitions is a bucket: with s slots, those of partition p are the s partitions from p * s on.
+`I` takes the messages that producers send. `I.results`, `I.journal` and `I.dead`, and the levels of its overflow wheel,
+`I.wheel-1` to `I.wheel-n`, have the same number of partitions, so that all records of partition p are in partitions p.
 
 `I.status` is one compacted topic for all partitions. No delivery depends on it: clients read there what the intake
 accepts.
@@ -15,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tarry.core.progress.checkpoint import Geometry
-from tarry.core.wheel.levels import slots_of
 from tarry.errors import UsageError
 from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, STATUS, Found, Topic, TopicAdmin, wheel_topic
@@ -50,8 +48,7 @@ def topics_of(
 
     Args:
         intake: its name.
-        partitions: of the intake, and of its results, journal and dead letters; a level of the overflow wheel has a
-            multiple.
+        partitions: of the intake, and of all others.
         replication: the replication factor.
         geometry: the shape of its overflow wheel.
         fixed_delay: whether the brokers must stamp its records (LogAppendTime).
@@ -64,14 +61,14 @@ def topics_of(
     levels = [
         Topic(
             wheel_topic(intake, level),
-            partitions * slots_of(geometry),
+            partitions,
             replication,
             # A delay counts from the timestamp of the intake's record, so that timestamp stays with the message.
             {**_KEPT, "message.timestamp.type": "CreateTime"},
             {**room, "compression.type": "producer"},
             least,
-            f": it was made for another overflow.size, or for another number of partitions of {intake}: "
-            "set them back, or take an intake of another name",
+            f": it was made by an earlier version of tarry, or for another number of partitions of {intake}: "
+            "set that back, or take an intake of another name",
         )
         for level in range(1, geometry.levels + 1)
     ]

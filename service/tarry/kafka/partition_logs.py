@@ -1,17 +1,14 @@
 """The logs of an intake's partition: their names, where they begin and end, and reading them to their ends.
 
-Beside its log in the intake, a partition has its journal and, in each level of the overflow wheel, a row of slots. A
-take-over reads them, and so does the inspector.
+Beside its log in the intake, a partition has its journal and a log in each level of the overflow wheel. A take-over
+reads them, and so does the inspector.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Message
 
-from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Geometry
-from tarry.core.progress.source import INTAKE, Source
-from tarry.core.wheel.levels import slots_of
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.reader import Reader
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, wheel_topic
@@ -36,23 +33,14 @@ def place_of(journal: Place) -> Place:
     return journal[0].removesuffix(JOURNAL), journal[1]
 
 
-def log_of(state: PartitionState, source: Source) -> Place:
-    """Return the log of a source: the partition of the intake, or a slot of its overflow wheel."""
-    if source == INTAKE:
-        return state.place
-    return wheel_topic(state.intake, source.level), state.partition * state.overflow.slots + source.slot
+def level_log_of(place: Place, level: int) -> Place:
+    """Return the log of a level of a partition's overflow wheel; of level 0 the partition of the intake itself."""
+    return (wheel_topic(place[0], level), place[1]) if level else place
 
 
-def slot_of(place: Place, geometry: Geometry, source: Source) -> Place:
-    """Return the log of a slot of a partition's overflow wheel."""
-    return wheel_topic(place[0], source.level), place[1] * slots_of(geometry) + source.slot
-
-
-def sources_of(geometry: Geometry) -> Iterator[Source]:
-    """Return all slots of a partition, level by level."""
-    for level in range(1, geometry.levels + 1):
-        for slot in range(slots_of(geometry)):
-            yield Source(level, slot)
+def levels_of(geometry: Geometry) -> range:
+    """Return the levels of an overflow wheel."""
+    return range(1, geometry.levels + 1)
 
 
 def logs_of(place: Place, geometry: Geometry) -> Iterator[Place]:
@@ -60,23 +48,23 @@ def logs_of(place: Place, geometry: Geometry) -> Iterator[Place]:
     yield place
     for suffix in (RESULTS, JOURNAL, DEAD):
         yield place[0] + suffix, place[1]
-    for source in sources_of(geometry):
-        yield slot_of(place, geometry, source)
+    for level in levels_of(geometry):
+        yield level_log_of(place, level)
 
 
-def spans_of(offsets: Offsets, geometries: Mapping[Place, Geometry]) -> dict[Place, dict[Source, tuple[int, int]]]:
-    """Return for each slot of each partition the first offset that its log holds, and its end."""
-    slots = {
-        slot_of(place, geometry, source): (place, source)
+def spans_of(offsets: Offsets, geometries: Mapping[Place, Geometry]) -> dict[Place, dict[int, tuple[int, int]]]:
+    """Return for each level of each partition the first offset that its log holds, and its end."""
+    logs = {
+        level_log_of(place, level): (place, level)
         for place, geometry in geometries.items()
-        for source in sources_of(geometry)
+        for level in levels_of(geometry)
     }
-    spans: dict[Place, dict[Source, tuple[int, int]]] = {place: {} for place in geometries}
-    if slots:
-        starts = offsets.starts(slots)
-        ends = offsets.ends(slots, committed=False)
-        for at, (place, source) in slots.items():
-            spans[place][source] = (starts[at], ends[at])
+    spans: dict[Place, dict[int, tuple[int, int]]] = {place: {} for place in geometries}
+    if logs:
+        starts = offsets.starts(logs)
+        ends = offsets.ends(logs, committed=False)
+        for log, (place, level) in logs.items():
+            spans[place][level] = (starts[log], ends[log])
     return spans
 
 

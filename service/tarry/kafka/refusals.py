@@ -62,7 +62,7 @@ def shortfall(
     checkpoint: Checkpoint,
     done: Mapping[Source, DoneSet],
     end: int,
-    spans: Mapping[Source, tuple[int, int]],
+    spans: Mapping[int, tuple[int, int]],
 ) -> str | None:
     """Return the error line for a partition whose done offsets reach beyond the ends of its logs, or None.
 
@@ -72,21 +72,16 @@ def shortfall(
         checkpoint: the checkpoint committed with it.
         done: the done offsets from the journal, by source.
         end: the end of the intake.
-        spans: for each slot the first offset that its log holds, and its end.
+        spans: for each level the first offset that its log holds, and its end.
     """
-    reached = {source: found.end for source, found in done.items()}
-    if (intake := max(low, reached.pop(INTAKE, 0))) > end:
+    reached = dict(enumerate(checkpoint.low, 1))
+    for source, found in done.items():
+        reached[source.level] = max(found.end, reached.get(source.level, 0))
+    if (intake := max(low, reached.pop(INTAKE.level, 0))) > end:
         return _ends_too_soon(place, f"{place[0]}/{place[1]}", end, intake)
-    ends = [(one.level, one.slot, one.end) for one in checkpoint.draining]
-    ends += [(one.level, one.slot, one.end) for one in checkpoint.emptying]
-    for level, number, slot_end in ends:
-        source = Source(level, number)
-        reached[source] = max(slot_end, reached.get(source, 0))
-    for source, at in sorted(reached.items()):
-        if source in spans and at > spans[source][1]:
-            return _ends_too_soon(
-                place, f"slot {source.slot} of {wheel_topic(place[0], source.level)}", spans[source][1], at
-            )
+    for level, at in sorted(reached.items()):
+        if level in spans and at > spans[level][1]:
+            return _ends_too_soon(place, f"{wheel_topic(place[0], level)}/{place[1]}", spans[level][1], at)
     return None
 
 

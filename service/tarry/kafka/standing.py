@@ -11,10 +11,9 @@ from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry
 from tarry.core.progress.journal import Copy, DoneEntry, decode_entry
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.recovery import Kept, Recovery, is_later
-from tarry.core.progress.source import Source
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
-from tarry.kafka.partition_logs import journal_of, read_to_ends, slot_of, sources_of
+from tarry.kafka.partition_logs import journal_of, level_log_of, levels_of, read_to_ends
 from tarry.kafka.refusals import another_origin, intake_cut, journal_cut, nothing_known, shortfall
 from tarry.kafka.settings import Cluster
 from tarry.kafka.trim_tolerant_reader import TrimTolerantReader
@@ -35,7 +34,7 @@ class Standing(NamedTuple):
         origin: the present ids.
         start: the first offset that the intake holds.
         journal_end: the end of the journal.
-        spans: for each existing slot of `last`, the first offset that its log holds, and its end.
+        spans: for each existing level of `last`, the first offset that its log holds, and its end.
     """
 
     place: Place
@@ -46,7 +45,7 @@ class Standing(NamedTuple):
     origin: Origin
     start: int
     journal_end: int
-    spans: Mapping[Source, tuple[int, int]]
+    spans: Mapping[int, tuple[int, int]]
 
 
 class _Logs(NamedTuple):
@@ -119,7 +118,7 @@ class Standings:
                 refusal = nothing_known(place)
             if refusal is None and last is not None:
                 refusal = another_origin(place, last[1].origin, origin)
-        spans: dict[Source, tuple[int, int]] = {}
+        spans: dict[int, tuple[int, int]] = {}
         may_pass = refusal is None
         if last is not None and last[1].origin.is_of_cluster(origin):
             spans = self._spans(place, last[1].geometry)
@@ -150,9 +149,7 @@ class Standings:
             return None, f"{journal_of(place)[0]}/{place[1]}: {error}"
         return found, None
 
-    def _fault_of_logs(
-        self, place: Place, last: Kept, logs: _Logs, spans: Mapping[Source, tuple[int, int]]
-    ) -> str | None:
+    def _fault_of_logs(self, place: Place, last: Kept, logs: _Logs, spans: Mapping[int, tuple[int, int]]) -> str | None:
         """Return why the logs do not fit the checkpoint although they have the same ids; None if they fit."""
         low, checkpoint = last
         recovery = Recovery(low, checkpoint, checkpoint.writer)
@@ -178,13 +175,13 @@ class Standings:
             for _, record in read_to_ends(self._reader, {journal: begin}, {journal: end}):
                 yield decode_entry(record.value())
 
-    def _spans(self, place: Place, geometry: Geometry) -> dict[Source, tuple[int, int]]:
-        slots = {slot_of(place, geometry, source): source for source in sources_of(geometry)}
-        there = self._offsets.existing(slots)
+    def _spans(self, place: Place, geometry: Geometry) -> dict[int, tuple[int, int]]:
+        logs = {level_log_of(place, level): level for level in levels_of(geometry)}
+        there = self._offsets.existing(logs)
         if not there:
             return {}
         starts, ends = self._offsets.starts(there), self._offsets.ends(there, committed=False)
-        return {slots[slot]: (starts[slot], ends[slot]) for slot in there}
+        return {logs[log]: (starts[log], ends[log]) for log in there}
 
 
 def _readable(committed: tuple[int, str] | None) -> Kept | None:

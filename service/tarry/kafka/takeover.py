@@ -38,7 +38,15 @@ from tarry.errors import UsageError
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
-from tarry.kafka.partition_logs import journal_of, place_of, proof_of, read_in_parts, slot_of, sources_of, spans_of
+from tarry.kafka.partition_logs import (
+    journal_of,
+    level_log_of,
+    levels_of,
+    place_of,
+    proof_of,
+    read_in_parts,
+    spans_of,
+)
 from tarry.kafka.reader import Reader
 from tarry.kafka.refusals import Shortfalls, another_origin, journal_cut, nothing_known, shortfall
 from tarry.kafka.topics import JOURNAL
@@ -215,19 +223,22 @@ class TakeOver:
         if had == wanted and len(checkpoint.closed_ms) == wanted.levels:
             return checkpoint
         if had.levels:
-            holds_any = yield from self._holds_any(place, had)
-            if checkpoint.draining or holds_any:
+            holds_any = yield from self._holds_any(place, checkpoint)
+            if holds_any:
                 raise UsageError(another_shape(place, had))
         closed_ms = first_closed_ms(wanted, self._clock.now_ms())
-        return replace(checkpoint, geometry=wanted, closed_ms=closed_ms, draining=(), emptying=())
+        # What is done and not deleted yet stays below the low watermarks.
+        low = (*checkpoint.low, *[0] * wanted.levels)[: wanted.levels]
+        return replace(checkpoint, geometry=wanted, closed_ms=closed_ms, done_ms=closed_ms, low=low)
 
-    def _holds_any(self, place: Place, geometry: Geometry) -> ByParts[bool]:
-        """Return whether any bucket holds a message; a log that holds only transaction markers does not count."""
-        slots = self._offsets.existing(slot_of(place, geometry, source) for source in sources_of(geometry))
-        if not slots:
+    def _holds_any(self, place: Place, checkpoint: Checkpoint) -> ByParts[bool]:
+        """Return whether a level may hold a waiting message; a log with nothing but transaction markers does not."""
+        logs = self._offsets.existing(level_log_of(place, level) for level in levels_of(checkpoint.geometry))
+        if not logs:
             return False
-        starts, ends = self._offsets.starts(slots), self._offsets.ends(slots, committed=True)
-        filled = {slot: starts[slot] for slot in slots if starts[slot] < ends[slot]}
+        starts, ends = self._offsets.starts(logs), self._offsets.ends(logs, committed=True)
+        low = {level_log_of(place, level): at for level, at in enumerate(checkpoint.low, 1)}
+        filled = {log: begin for log in logs if (begin := max(starts[log], low[log])) < ends[log]}
         for part in read_in_parts(self._journal, filled, ends, PART_MOST, PART_WAIT_S):
             if part:
                 return True

@@ -1,14 +1,14 @@
 """Finding a message by its handle: it waits, or it has a result, or it is unknown.
 
     1. results from its due time on      quick to read, and most messages in the past were delivered
-    2. the journal, the intake, the slots that its due time can be in, from the highest level down
+    2. the journal, the intake, the buckets that its due time can be in, from the highest level down
     3. results from its due time on, once more: it may have been delivered meanwhile
     4. older results                     cancelled, dead, or a duplicate, before it was due
 
 A message that moves meanwhile is not missed, because messages move in the direction in which this reads.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ class Whereabouts:
 
     Attributes:
         result: its result record, as the service wrote it.
-        waits_in: the log in which it waits.
+        waits_in: the intake, or the bucket, in which it waits.
         bucket: the bucket in which it waits, and the end of the bucket's time; None in the intake itself.
         cancel_waits: whether a cancel of it waits that has not met it yet.
         is_served: whether the service has ever taken its partition over.
@@ -122,13 +122,16 @@ class _Search:
         for found in self._inspector.in_intake([backlog], self._requests, done, to_now=True):
             if self._matches(found):
                 yield found, None
-        for bucket in backlog.buckets_of(self._handle.due_ms):
-            levels = backlog.levels
-            assert levels is not None  # noqa: S101 - there are buckets
-            source = Source(bucket.level, levels.slot(bucket))
-            for found in self._inspector.in_slots([backlog], done, source, to_now=True):
+        if backlog.checkpoint is None:
+            return
+        # With a fixed delay a message may be due later than its handle says, and in any bucket of a level.
+        buckets: Sequence[Bucket | None] = [None] if self._any_due else backlog.buckets_of(self._handle.due_ms)
+        for bucket in buckets:
+            for found in self._inspector.in_levels([backlog], done, bucket, to_now=True):
                 if self._matches(found):
-                    yield found, (bucket, levels.end_ms(bucket))
+                    level, number = found.source
+                    width_ms = backlog.checkpoint.geometry.width_of(level)
+                    yield found, (Bucket(level, number * width_ms), (number + 1) * width_ms)
 
     def _matches(self, found: Waiting) -> bool:
         return found.id == self._handle.id and self._has_due_time(found.due_ms)

@@ -17,13 +17,12 @@ from pathlib import Path
 from tarry import __version__
 from tarry.clock import SystemClock
 from tarry.config import Config, Intake
-from tarry.config.tree import MOST_PROCESSES, Service
-from tarry.core.longest_checkpoint import longest_checkpoint
-from tarry.core.progress.checkpoint import LIMIT, Geometry
+from tarry.config.tree import Service
+from tarry.core.progress.checkpoint import Geometry
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.levels import levels_for
-from tarry.errors import ConfigError, TarryError
+from tarry.errors import TarryError
 from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import PATIENCE_S, Birth
 from tarry.kafka.broker_time import refuse_a_clock_that_is_ahead
@@ -37,7 +36,7 @@ from tarry.service.http import listen
 from tarry.service.metrics import Tally, Totals
 from tarry.service.supervisor import Beat, Channel, ChildProcess, StopSignals, Supervisor, ended_at_once
 from tarry.service.worker import Plan, Worker
-from tarry.service.worker.plan import IntakePlan, producers_of
+from tarry.service.worker.plan import IntakePlan
 
 SWITCH_INTERVAL_S = 1e-4
 """How often Python switches threads: the threads of the client library must not wait long for the loop."""
@@ -47,9 +46,6 @@ GC_THRESHOLDS = (50_000, 20, 1_000_000)
 
 Held messages live long and are in no reference cycles.
 """
-
-LONGEST_RENAMING = "-999"
-"""The longest suffix of a producer's transactional id, after it has given up hundreds of ids (docs/adr/0018)."""
 
 Log = Callable[..., None]
 
@@ -71,30 +67,6 @@ def geometry_of(config: Config, intake: Intake) -> Geometry:
     return Geometry(overflow.width_ms, overflow.size, levels)
 
 
-def refuse_long_checkpoints(config: Config) -> None:
-    """Check that Kafka will accept every checkpoint of the service, even the longest possible one.
-
-    Raises:
-        ConfigError: it would not; one line says what to change.
-    """
-    service = config.service
-    writer = [name + LONGEST_RENAMING for name in producers_of(_name_of(service, MOST_PROCESSES - 1))]
-    for intake in config.intakes:
-        geometry = geometry_of(config, intake)
-        longest = longest_checkpoint(writer, geometry)
-        if longest <= LIMIT:
-            continue
-        shorter = -(-(longest - LIMIT) // len(writer))
-        if shorter < len(service.group + service.instance):
-            remedy = f"make service.group or service.instance shorter, by {shorter} characters together"
-        else:
-            remedy = f"make overflow.size or overflow.width larger, for fewer levels than {geometry.levels}"
-        raise ConfigError(
-            f"checkpoints of {intake.topic} may reach {longest:,} characters, but Kafka accepts only {LIMIT:,}:"
-            f" {remedy}"
-        )
-
-
 def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
     """Create missing topics, check existing ones, and write the first checkpoint of new partitions.
 
@@ -105,9 +77,7 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
 
     Raises:
         UsageError: a topic is not as it must be, or an ACL is missing; one line says what to change.
-        ConfigError: a checkpoint would be too long.
     """
-    refuse_long_checkpoints(config)
     cluster = cluster_of(config)
     admin = cluster.clients.admin(cluster.admin())
     topics = TopicAdmin(admin, lambda name: on_event("topic_made", topic=name))

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import permutations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tarry.core.batch import Batch
 from tarry.core.message import FiledMessage, HeldCancel
 from tarry.core.partition import PartitionState
-from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.recovered import Buckets, Recovered
 from tarry.core.progress.source import Source
@@ -19,11 +19,14 @@ from tarry.core.wheel.filed import filed_headers
 from tarry.headers import CANCEL, DELIVER_AT, ID, TARGET
 from tarry.timer import TimingWheel
 
+if TYPE_CHECKING:
+    from tarry.core.wheel.overflow import ToRead
+
 START_MS = 1_700_000_000_000
 DUE_MS = START_MS + 500
 WIDTH_MS = 1_000
-RING = Geometry(WIDTH_MS, 10, 1)
-SOURCE = Source(1, START_MS // WIDTH_MS % 22)
+ONE_LEVEL = Geometry(WIDTH_MS, 10, 1)
+SOURCE = Source(1, START_MS // WIDTH_MS)
 NAMED = b"8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
 SIZE = 520
 """About what a message takes."""
@@ -51,41 +54,46 @@ class Owner:
         self.told: dict[int, str] = {}
         self.cancelled_by: dict[int, int] = {}
         self.done_in_bucket: set[int] = set(done)
-        draining = (DrainingSlot(1, SOURCE.slot, 0, len(bucket), 0),) if found else ()
-        in_slots = {SOURCE: DoneSet([(at, at + 1) for at in self.done_in_bucket], 0)} if found else {}
+        closed_ms = (START_MS + found * WIDTH_MS,)
+        checkpoint = Checkpoint(("writer",), False, ONE_LEVEL, closed_ms, (START_MS,), (0,))
+        in_buckets = {SOURCE: DoneSet([(at, at + 1) for at in self.done_in_bucket], 0)}
+        buckets = Buckets({1: (0, len(bucket))}, in_buckets) if found else Buckets()
         self.state = PartitionState(
             "in",
             0,
             RequestReader(IntakePolicy("in", max_delay_ms=10**9)),
             False,
             lambda start_ms: TimingWheel(1, 64, start_ms),
-            Recovered(
-                low,
-                Checkpoint(("writer",), False, RING, (START_MS + found * WIDTH_MS,), draining),
-                DoneSet((), 0),
-                low,
-                Buckets({SOURCE: (0, len(bucket))}, in_slots),
-            ),
+            Recovered(low, checkpoint, DoneSet((), 0), low, buckets),
             START_MS,
         )
-        self.scan: list[tuple[Source, int, int]] = []
+        self.scan: list[ToRead] = []
 
     def close(self) -> None:
-        assert self.state.close_buckets({SOURCE: len(self.bucket)}, 10**6, START_MS)
+        """File the records, and close the bucket."""
+        self.state.overflow.filed(SOURCE, 0, len(self.bucket), len(self.bucket))
+        assert self.state.close_buckets(10**6, START_MS)
 
     def open(self, room_bytes: int = 10**6) -> None:
-        self.scan = list(self.state.draining.unread(room_bytes))
+        self.scan = self.state.draining.unread(room_bytes)
 
-    def read(self, offset: int) -> None:
-        self.state.draining.accept(SOURCE, offset, *filed(self.bucket[offset]), START_MS)
+    def offsets(self) -> list[int]:
+        """Return the offsets to read: what is to be known of the log, and the bucket's."""
+        return sorted({at for one in self.scan for run in one.runs for at in range(*run)})
+
+    def read(self, offset: int, size: int = 20) -> None:
+        self.state.draining.accept(self.scan, offset, *filed(self.bucket[offset], size), START_MS)
+
+    def reach_end(self) -> None:
+        for to_read in self.scan:
+            self.state.draining.reach_end(to_read, START_MS)
 
     def read_bucket(self, room_bytes: int = 10**6) -> bool:
         """Once to its end, if it is to be read; whether it was."""
         self.open(room_bytes)
-        for source, position, end in self.scan:
-            for offset in range(position, end):
-                self.read(offset)
-            self.state.draining.reach(source, end, START_MS)
+        for offset in self.offsets():
+            self.read(offset)
+        self.reach_end()
         return bool(self.scan)
 
     def send(self, record: Record) -> None:
@@ -123,7 +131,7 @@ class Owner:
             self.read_bucket(room_bytes)
             while len(self.fire(now_ms)):
                 pass  # and once more when nothing is ready
-            if not self.state.held and not self.state.overflow.entries()[0]:
+            if not self.state.held and self.state.overflow.done_ms[0] == START_MS + WIDTH_MS:
                 assert self.state.held_bytes == 0
                 return self.told
         raise AssertionError("it does not come to an end")
@@ -141,7 +149,6 @@ def test_a_cancel_takes_a_message_that_was_sent_twice_whichever_pass_brings_it(f
     bucket: list[Record] = [("A", 1), *others, ("A", 100), ("C", 101), ("x", 102)]
     owner = Owner(bucket, found=found)
     if not found:
-        owner.state.overflow.fill(SOURCE)
         owner.close()
     told = owner.all_outcomes(10 * SIZE)
     assert named(told, bucket) == ["cancelled", "duplicate", "cancelled"]
@@ -151,7 +158,6 @@ def test_a_cancel_takes_a_message_that_was_sent_twice_whichever_pass_brings_it(f
 @pytest.mark.parametrize("order", list(permutations((("A", 1), ("A", 2), ("C", 3), ("A", 4)))))
 def test_a_message_behind_a_cancel_is_new_in_any_order_of_reading(order: Sequence[Record]) -> None:
     owner = Owner(order)
-    owner.state.overflow.fill(SOURCE)
     owner.close()
     told = owner.all_outcomes()
     assert sorted(named(told, order)[:2]) == ["cancelled", "duplicate"]
@@ -161,7 +167,6 @@ def test_a_message_behind_a_cancel_is_new_in_any_order_of_reading(order: Sequenc
 @pytest.mark.parametrize("order", list(permutations((("A", 1), ("C", 2), ("C", 3), ("A", 4), ("C", 5)))))
 def test_each_cancel_has_one_answer_in_whatever_order_they_are_read(order: Sequence[Record]) -> None:
     owner = Owner(order)
-    owner.state.overflow.fill(SOURCE)
     owner.close()
     told = owner.all_outcomes()
     first, *of_first, second, of_second = named(told, order)
@@ -178,7 +183,6 @@ def test_a_message_of_the_intake_behind_a_cancel_in_a_bucket_is_no_duplicate_of_
     """It is read while the bucket is: before the cancel, or before both."""
     bucket: list[Record] = [("A", 1), ("C", 2), ("x", 3)]
     owner = Owner(bucket, low=9)
-    owner.state.overflow.fill(SOURCE)
     owner.close()
     owner.open()
     for offset in range(3):
@@ -188,7 +192,7 @@ def test_a_message_of_the_intake_behind_a_cancel_in_a_bucket_is_no_duplicate_of_
         owner.state.collect(START_MS)
     if at == 3:
         owner.send(("A", 9))
-    owner.state.draining.reach(SOURCE, 3, START_MS)
+    owner.reach_end()
     assert owner.all_outcomes() == {1: "cancelled", 2: "cancelled", 3: "fired", 9: "fired"}
 
 
@@ -236,10 +240,9 @@ def test_a_cancelled_message_keeps_no_content_in_memory() -> None:
     most = 0
     for _ in range(100):
         owner.open(10 * SIZE)
-        for source, position, end in owner.scan:
-            for offset in range(position, end):
-                owner.state.draining.accept(source, offset, *filed(bucket[offset], size=5_000), START_MS)
-            owner.state.draining.reach(source, end, START_MS)
+        for offset in owner.offsets():
+            owner.read(offset, size=5_000)
+        owner.reach_end()
         owner.fire(DUE_MS)
         most = max(most, owner.state.held_bytes)
     assert most < 4 * SIZE
@@ -254,7 +257,6 @@ def test_one_like_a_message_of_the_same_bucket_is_a_duplicate_however_late_the_b
     bucket = [("A", 0), *(("x", offset) for offset in range(1, 40)), ("A", 40)]
     owner = Owner(bucket, found=found)
     if not found:
-        owner.state.overflow.fill(SOURCE)
         owner.close()
     told = owner.all_outcomes(10 * SIZE, DUE_MS + late_ms)
     assert named(told, bucket) == ["fired", "duplicate"]

@@ -8,7 +8,7 @@ import pytest
 from tarry.core.batch import Batch
 from tarry.core.message import FiledMessage, Headers, HeldCancel
 from tarry.core.partition import PartitionState
-from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.ledger import Ledger
 from tarry.core.progress.recovered import Buckets, Recovered
@@ -20,7 +20,7 @@ from tarry.headers import DELIVER_AT, TARGET, Outcome
 from tarry.timer import TimingWheel
 
 START_MS = 1_700_000_000_000
-RING = Geometry(1_000, 10, 1)
+ONE_LEVEL = Geometry(1_000, 10, 1)
 Filed = tuple[bytes | None, bytes | None, Any]
 
 
@@ -44,23 +44,25 @@ def filed_cancel(due_ms: int, sequence: int, of: int) -> Filed:
 SIZE = message(0, 0).size_bytes
 
 
-def slot_of(start_ms: int) -> Source:
-    return Source(1, start_ms // 1_000 % 22)
+def bucket_of(start_ms: int) -> Source:
+    return Source(1, start_ms // 1_000)
 
 
 class Owner:
-    """One partition, and the logs of its slots; half of its budget is for buckets."""
+    """One partition, and the log of its level; half of its budget is for buckets."""
 
     def __init__(
         self,
         half_bytes: int,
-        draining: tuple[DrainingSlot, ...] = (),
-        buckets: Buckets | None = None,
+        log: Iterable[Filed] = (),
         *,
+        done_ms: int = START_MS,
+        done: dict[Source, DoneSet] | None = None,
         replay_end: int = 0,
     ) -> None:
-        checkpoint = Checkpoint(("writer",), False, RING, (START_MS,), draining)
-        self.logs: dict[Source, list[Filed]] = {}
+        """The level is closed up to `START_MS`; a take-over found in it what is in `log`."""
+        checkpoint = Checkpoint(("writer",), False, ONE_LEVEL, (START_MS,), (done_ms,), (0,), wheel_pointer=0)
+        self.log = list(log)
         self.half_bytes = half_bytes
         self.most_bytes = 0
         self.scans = 0
@@ -70,7 +72,7 @@ class Owner:
             RequestReader(IntakePolicy("in", max_delay_ms=10**9)),
             False,
             lambda start_ms: TimingWheel(1, 64, start_ms),
-            Recovered(0, checkpoint, DoneSet((), 0), replay_end, buckets or Buckets()),
+            Recovered(0, checkpoint, DoneSet((), 0), replay_end, Buckets({1: (0, len(self.log))}, done or {}, 50)),
             START_MS,
         )
 
@@ -79,21 +81,21 @@ class Owner:
         return max(0, self.half_bytes - self.state.held_bytes)
 
     def fill(self, start_ms: int, messages: Iterable[Filed]) -> None:
-        source = self.state.overflow.slot_for(start_ms)
-        self.state.overflow.fill(source)
-        self.logs[source] = list(messages)
+        first = len(self.log)
+        self.log += messages
+        self.state.overflow.filed(bucket_of(start_ms), first, len(self.log), len(self.log) - first)
 
     def turn(self, now_ms: int) -> None:
         """Close what is to be closed, and read what is to be read."""
         state = self.state
-        ends = {source: len(self.logs[source]) for source in state.to_ask(now_ms) if source in self.logs}
-        state.close_buckets(ends, self.room_bytes, now_ms)
-        for source, position, end in list(state.draining.unread(self.room_bytes, self.half_bytes // 10)):
-            self.scans += 1
-            for offset in range(position, end):
-                state.draining.accept(source, offset, *self.logs[source][offset], now_ms)
-                self.most_bytes = max(self.most_bytes, state.held_bytes)
-            state.draining.reach(source, end, now_ms)
+        state.close_buckets(self.room_bytes, now_ms)
+        reading = state.draining.unread(self.room_bytes, self.half_bytes // 10)
+        self.scans += len(reading)
+        for offset in sorted({offset for one in reading for run in one.runs for offset in range(*run)}):
+            state.draining.accept(reading, offset, *self.log[offset], now_ms)
+            self.most_bytes = max(self.most_bytes, state.held_bytes)
+        for one in reading:
+            state.draining.reach_end(one, now_ms)
 
     def fire(self, now_ms: int) -> Batch:
         self.state.collect(now_ms)
@@ -131,7 +133,7 @@ def bring_down_all(owner: Owner, now_ms: int) -> tuple[list[int], list[tuple[Out
         batch = owner.fire(now_ms)
         fired += [one.sequence for one in batch.due]
         outcomes += [(one.outcome, record.sequence) for one in batch.resolutions for record in one.records]
-        if not owner.state.held and not owner.state.overflow.entries()[0]:
+        if not owner.state.held and owner.state.overflow.done_ms == owner.state.overflow.levels.closed_ms:
             return fired, outcomes
     raise AssertionError("it does not come to an end")
 
@@ -200,17 +202,18 @@ def test_no_pass_brings_a_message_that_was_cancelled_before_the_bucket_switched_
 def test_a_bucket_goes_by_passes_when_others_take_the_room_that_it_had() -> None:
     owner = Owner(100 * SIZE)
     owner.fill(START_MS, [filed(START_MS + number, number) for number in range(60)])
-    state, source = owner.state, slot_of(START_MS)
-    state.close_buckets({source: 60}, owner.room_bytes, START_MS)
-    assert list(state.draining.unread(owner.room_bytes)) == [(source, 0, 60)]
+    state = owner.state
+    state.close_buckets(owner.room_bytes, START_MS)
+    reading = state.draining.unread(owner.room_bytes)
+    assert [one.runs for one in reading] == [[(0, 60)]]
     for offset in range(30):
-        state.draining.accept(source, offset, *owner.logs[source][offset], START_MS)
+        state.draining.accept(reading, offset, *owner.log[offset], START_MS)
     headers: Headers = [(TARGET, b"orders"), (DELIVER_AT, b"%d" % (START_MS + 10))]
     for offset in range(60):
         state.arrivals.accept(offset, START_MS - 5_000, None, b"x" * 20, headers, START_MS)
-    assert list(state.draining.unread(owner.room_bytes))
+    assert state.draining.unread(owner.room_bytes)
     for offset in range(30, 60):
-        state.draining.accept(source, offset, *owner.logs[source][offset], START_MS)
+        state.draining.accept(reading, offset, *owner.log[offset], START_MS)
     assert state.held_bytes <= 101 * SIZE
 
 
@@ -253,14 +256,13 @@ def test_a_cancel_whose_message_no_pass_brings_is_too_late_after_the_last() -> N
 
 
 def test_reading_the_buckets_that_a_recovery_finds_stays_within_memory() -> None:
-    found, logs = [], {}
-    for number in range(20):
-        start_ms = START_MS - 20_000 + 1_000 * number
-        logs[slot_of(start_ms)] = [filed(start_ms + one, 1_000 * number + one, 1_000) for one in range(100)]
-        found.append(DrainingSlot(1, slot_of(start_ms).slot, 0, 100, 0))
-    spans = dict.fromkeys(logs, (0, 100))
-    owner = Owner(100 * 1_500, tuple(found), Buckets(spans=spans))
-    owner.logs = logs
+    begin_ms = START_MS - 20_000
+    log = [
+        filed(begin_ms + 1_000 * number + one, 1_000 * number + one, 1_000)
+        for one in range(100)
+        for number in range(20)
+    ]
+    owner = Owner(100 * 1_500, log, done_ms=begin_ms)
     fired: list[int] = []
     while len(fired) < 20 * 100:
         owner.turn(START_MS)
@@ -268,27 +270,26 @@ def test_reading_the_buckets_that_a_recovery_finds_stays_within_memory() -> None
         fired += [one.sequence for one in batch.due]
         assert owner.scans < 500
     assert fired == sorted(fired)
-    assert owner.most_bytes < 3 * 100 * 1_500, "ten messages of each, and what the first has room for"
+    assert owner.most_bytes < 3 * 100 * 1_500, "a pass, and what it brought before"
 
 
-def test_a_message_that_became_hot_before_it_was_filed_is_no_duplicate_of_itself() -> None:
-    now_ms = START_MS + 10_000
-    early = [filed(START_MS + number, number) for number in range(30)]
-    late = filed(now_ms + 1_500, 100)
-    source = slot_of(START_MS)
-    owner = Owner(1, buckets=Buckets(spans={source: (0, 31)}))
-    owner.logs[source] = [*early[:6], late, *early[6:]]
-    owner.turn(now_ms)
+def test_a_message_that_became_hot_before_it_was_filed_is_no_duplicate_of_what_a_pass_brings() -> None:
+    """It waits to be filed while its bucket, which is larger than memory, is closed: it does not go there any more."""
+    owner = Owner(1)
+    owner.fill(START_MS, [filed(START_MS + number, 100 + number) for number in range(30)])
+    headers: Headers = [(TARGET, b"orders"), (DELIVER_AT, b"%d" % (START_MS + 6))]
+    owner.state.arrivals.accept(0, START_MS - 5_000, None, b"x", headers, START_MS - 5_000)
     assert owner.state.placing.to_file == 1
-    fired = [one.sequence for one in owner.fire(now_ms).due]
-    now_ms += 700  # the bucket of the late one is closed meanwhile, and nothing was filed
+    now_ms = START_MS + 100
+    fired: list[int] = []
     for _ in range(10):
         owner.turn(now_ms)
         batch = owner.fire(now_ms)
         assert [one.outcome for one in batch.resolutions] == []
         fired += [one.sequence for one in batch.due]
-    assert fired == list(range(30))
-    assert [one.sequence for one in owner.fire(now_ms + 1_000).due] == [100]
+    assert owner.state.placing.to_file == 0
+    assert owner.scans > 1, "it went by passes"
+    assert fired == [*range(100, 106), 0, *range(106, 130)]
     assert owner.state.held_bytes == 0
 
 
@@ -305,23 +306,27 @@ def test_dead_letters_are_counted_and_do_not_wait_for_a_replay_to_end() -> None:
 
 
 def test_a_clock_that_steps_back_while_a_recovery_reads_does_no_harm() -> None:
-    source = slot_of(START_MS - 1_000)
-    found = (DrainingSlot(1, source.slot, 0, 10, 0),)
-    owner = Owner(10**6, found, Buckets(spans={source: (0, 10)}), replay_end=5)
-    list(owner.state.draining.unread(10**6))
+    log = [filed(START_MS - 500, 100 + number) for number in range(10)]
+    owner = Owner(10**6, log, done_ms=START_MS - 1_000, replay_end=5)
+    owner.state.draining.unread(10**6)
     headers: Headers = [(TARGET, b"orders"), (DELIVER_AT, b"%d" % (START_MS - 50))]
     owner.state.arrivals.accept(0, START_MS - 5_000, b"k", b"v", headers, START_MS - 100)
     assert owner.state.held == 1
 
 
-def test_done_offsets_of_a_slot_that_an_old_copy_lists_as_open_stay_known() -> None:
-    source = slot_of(START_MS)
-    buckets = Buckets(spans={source: (0, 10)}, done={source: DoneSet([(3, 10)], 0)}, journal_end=50)
-    owner = Owner(10**6, buckets=buckets)
-    owner.logs[source] = [filed(START_MS + number, number) for number in range(10)]
-    owner.turn(START_MS)
-    [entry] = owner.state.overflow.entries()[0]
-    assert entry.pointer == 0, "where this recovery began to read the journal"
+def test_done_offsets_of_a_bucket_that_an_old_copy_lists_as_open_stay_known() -> None:
+    source = bucket_of(START_MS)
+    log = [filed(START_MS + number, number) for number in range(10)]
+    owner = Owner(10**6, log, done={source: DoneSet([(3, 10)], 0)})
+    overflow = owner.state.overflow
+    for _ in range(2):  # the log is read once to know what it holds, and then the bucket is closed
+        owner.turn(START_MS)
+        assert overflow.pointer == 0, "where this recovery began to read the journal"
+        [(of, ranges)] = overflow.done_ranges()
+        assert (of, DoneSet(list(ranges), 0).ranges()) == (source, [(3, 10)])
+    assert [one.sequence for one in owner.fire(START_MS + 10).due] == [0, 1, 2]
+    assert (overflow.done_ms, overflow.low) == (overflow.levels.closed_ms, (10,))
+    assert overflow.pointer == 50, "the journal's end: nothing of it is needed"
 
 
 def test_an_offset_that_was_trimmed_is_not_marked_in_anothers_place() -> None:

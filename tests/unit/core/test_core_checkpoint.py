@@ -6,25 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.longest_checkpoint import longest_checkpoint
 from tarry.core.progress.checkpoint import (
     LIMIT,
     Checkpoint,
     CheckpointError,
-    DrainingSlot,
-    EmptyingSlot,
     Geometry,
     decode_checkpoint,
 )
 from tarry.core.progress.origin import Origin
-from tarry.core.wheel.overflow import MOST_ENTRIES
+from tarry.core.wheel.levels import MOST_LEVELS
 
 NO_WHEEL = Geometry(20_000, 10, 0)
 PLAIN = Checkpoint(writer=("tarry.1-fire",), released=False, geometry=NO_WHEEL)
 ORIGIN = Origin("5L6g3nShT-eMCtK--X86sw", "aZ3kQ0RxS1y8mC7oVd-2Wg", "bZ3kQ0RxS1y8mC7oVd-2Wg", ("c" * 22, "d" * 22))
 
 numbers = st.integers(0, 2**50)
-small = st.integers(0, 60)
 ids = st.text("abc-_|,%", max_size=22)
 
 
@@ -35,16 +31,15 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         draw(st.integers(0, 10**7)) * geometry.width_of(level)
         for level in range(1, draw(st.integers(0, geometry.levels)) + 1)
     ]
-    done_below = draw(st.lists(st.tuples(small, small, numbers, numbers, numbers), max_size=6))
+    before = [draw(st.integers(0, 1_000)) * geometry.width_of(level) for level in range(1, len(closed) + 1)]
     return Checkpoint(
         writer=tuple(draw(st.lists(st.text(min_size=1, max_size=30), max_size=3))),
         released=draw(st.booleans()),
         geometry=geometry,
         closed_ms=tuple(closed),
-        draining=tuple(
-            DrainingSlot(level, slot, below, below + more, at) for level, slot, below, more, at in done_below
-        ),
-        emptying=tuple(draw(st.lists(st.builds(EmptyingSlot, small, small, numbers), max_size=6))),
+        done_ms=tuple(at - some for at, some in zip(closed, before, strict=True)),
+        low=tuple(draw(numbers) for _ in closed),
+        wheel_pointer=draw(numbers),
         pointer=draw(numbers),
         due_below_ms=draw(st.none() | numbers),
         origin=draw(
@@ -60,18 +55,19 @@ def test_a_checkpoint_comes_back(checkpoint: Checkpoint) -> None:
     assert decode_checkpoint(checkpoint.encode()) == checkpoint
 
 
-def test_the_form_is_that_of_version_1() -> None:
+def test_the_form_is_that_of_version_2() -> None:
     checkpoint = Checkpoint(
         writer=("tarry.a-fire", "tarry.a-file"),
         released=True,
         geometry=Geometry(20_000, 10, 2),
         closed_ms=(60_000, 400_000),
-        draining=(DrainingSlot(1, 17, 256, 512, 31),),
-        emptying=(EmptyingSlot(2, 3, 255),),
+        done_ms=(20_000, 400_000),
+        low=(256, 255),
+        wheel_pointer=31,
         pointer=16,
         due_below_ms=1_000,
     )
-    text = "1|1|4e20,a,2|3,2|1.11.100.100.1f|2.3.ff|10|3e8|tarry.a-fire,tarry.a-file"
+    text = "2|1|4e20,a,2|3,2|2,0|100,ff|1f|10|3e8|tarry.a-fire,tarry.a-file"
     assert checkpoint.encode() == text
     assert decode_checkpoint(text) == checkpoint
 
@@ -84,9 +80,15 @@ def test_any_transactional_id_comes_back(name: str) -> None:
     assert decode_checkpoint(checkpoint.encode()).writer == (name, "other", name)
 
 
-def test_a_recovery_reads_from_the_lowest_pointer_of_the_intake_and_of_what_is_drained() -> None:
-    drained = replace(PLAIN, pointer=7, draining=(DrainingSlot(1, 0, 0, 9, 5), DrainingSlot(2, 0, 0, 9, 6)))
-    assert (replace(PLAIN, pointer=7).reads_from, drained.reads_from) == (7, 5)
+def test_a_recovery_reads_from_the_lower_pointer_of_the_intake_and_of_the_overflow_wheel() -> None:
+    levels = replace(PLAIN, pointer=7, wheel_pointer=5, geometry=Geometry(20_000, 16, 1), closed_ms=(20_000,))
+    assert (levels.reads_from, replace(levels, wheel_pointer=9).reads_from) == (5, 7)
+    assert replace(PLAIN, pointer=7).reads_from == 7, "without an overflow wheel there is none"
+
+
+def test_at_first_nothing_waits_in_the_levels() -> None:
+    born = Checkpoint((), True, Geometry(20_000, 16, 2), (20_000, 320_000))
+    assert (born.done_ms, born.low) == (born.closed_ms, (0, 0))
 
 
 def test_the_first_copy_of_a_partition_has_no_writer() -> None:
@@ -119,24 +121,29 @@ def test_escapes_count_towards_the_limit() -> None:
         "",
         " ",
         "1",
-        "1|",
-        "0|0|4e20,a,0||||0||x",
-        "|0|4e20,a,0||||0||x",
+        "2",
+        "2|",
+        "0|0|4e20,a,0||||0|0||x",
+        "1|0|4e20,a,0||||0||x",
+        "|0|4e20,a,0||||0|0||x",
         "some consumer's own metadata",
         '{"timestamp": 1}',
-        "1|2|4e20,a,0||||0||x",
-        "1||4e20,a,0||||0||x",
-        "1|0|4e20,a||||0||x",
-        "1|0|4e20,a,0,1||||0||x",
-        "1|0|zz,a,0||||0||x",
-        "1|0|4e20,a,0|q|||0||x",
-        "1|0|4e20,a,0||1.2.3||0||x",
-        "1|0|4e20,a,0||1.2.3.4.5.6.7||0||x",
-        "1|0|4e20,a,0|||1.2|0||x",
-        "1|0|4e20,a,0|||1.2.3.4|0||x",
-        "1|0|4e20,a,0||||||x",
-        "1|0|4e20,a,0||||0|later|x",
-        "1|0|4e20,a,0||||0||x|cluster,intake",
+        "2|2|4e20,a,0||||0|0||x",
+        "2||4e20,a,0||||0|0||x",
+        "2|0|4e20,a||||0|0||x",
+        "2|0|4e20,a,0,1||||0|0||x",
+        "2|0|zz,a,0||||0|0||x",
+        "2|0|4e20,a,1|q|0|0|0|0||x",
+        "2|0|4e20,a,1|5|q|0|0|0||x",
+        "2|0|4e20,a,1|5|0|q|0|0||x",
+        "2|0|4e20,a,1|5|0,0|0|0|0||x",
+        "2|0|4e20,a,1|5|0|0,0|0|0||x",
+        "2|0|4e20,a,1|5|0||0|0||x",
+        "2|0|4e20,a,1|5||0|0|0||x",
+        "2|0|4e20,a,0|||||0||x",
+        "2|0|4e20,a,0||||0|||x",
+        "2|0|4e20,a,0||||0|0|later|x",
+        "2|0|4e20,a,0||||0|0||x|cluster,intake",
     ],
 )
 def test_a_malformed_checkpoint_is_refused_in_one_line(text: str) -> None:
@@ -147,8 +154,8 @@ def test_a_malformed_checkpoint_is_refused_in_one_line(text: str) -> None:
 
 
 def test_a_newer_version_is_refused_by_name() -> None:
-    with pytest.raises(CheckpointError, match="reads version 1"):
-        decode_checkpoint("2" + PLAIN.encode()[1:])
+    with pytest.raises(CheckpointError, match="reads version 2"):
+        decode_checkpoint("3" + PLAIN.encode()[1:])
 
 
 def test_a_field_that_a_later_version_adds_behind_is_passed_over() -> None:
@@ -168,45 +175,40 @@ def test_a_checkpoint_that_was_written_before_there_were_ids_is_of_anything() ->
 
 
 def test_the_version_before_reads_all_but_the_ids() -> None:
-    # It takes the first nine fields, the version among them, as this one passes over what stands behind the tenth.
+    # It takes the first ten fields, the version among them, as this one passes over what stands behind the eleventh.
     text = replace(PLAIN, origin=ORIGIN).encode()
-    assert "|".join(text.split("|")[:9]) == PLAIN.encode()
+    assert "|".join(text.split("|")[:10]) == PLAIN.encode()
 
 
-NAMES = ("x" * 100,) * 4
-
-
-@pytest.mark.parametrize("levels", [0, 1, 6, 8])
-def test_the_longest_checkpoint_that_there_can_be_has_room(levels: int) -> None:
-    assert longest_checkpoint(NAMES, Geometry(20_000, 10, levels)) <= LIMIT
-
-
-def test_no_checkpoint_is_longer_than_the_longest() -> None:
-    ring = Geometry(20_000, 10, 6)
-    slots = [DrainingSlot(1, 21, 2**40 - 1, 2**40 + 2**32 - 2, 2**40 - 1, 2**18) for _ in range(21)]
-    slots += [DrainingSlot(6, 21, 2**40 - 1, 2**40 + 2**32 - 2, 2**40 - 1, 1) for _ in range(21, MOST_ENTRIES)]
-    full = Checkpoint(NAMES, False, ring, (2**42,) * 6, tuple(slots), (), 2**40 - 1, 2**42)
-    ids = Origin(ORIGIN.cluster, ORIGIN.cluster, ORIGIN.cluster, (ORIGIN.cluster,) * 6)
-    assert replace(full, origin=ids).length <= longest_checkpoint(NAMES, ring)
-
-
-def test_each_character_of_a_name_counts_once_for_each_producer() -> None:
-    ring = Geometry(20_000, 10, 6)
-    longer = tuple(name + "x" for name in NAMES)
-    assert longest_checkpoint(longer, ring) == longest_checkpoint(NAMES, ring) + 4
+def test_the_longest_checkpoint_has_room() -> None:
+    """With the longest names, offsets of decades, and the most levels: no configuration can come to the limit."""
+    name, topic_id = "tarry." + "x" * 240 + "-fire", "x" * 36
+    longest = Checkpoint(
+        writer=(name,) * 4,
+        released=True,
+        geometry=Geometry(3_600_000, 32, MOST_LEVELS),
+        closed_ms=(2**44 * 3_600_000 * 32**3,) * MOST_LEVELS,
+        done_ms=(0,) * MOST_LEVELS,
+        low=(2**62,) * MOST_LEVELS,
+        wheel_pointer=2**62,
+        pointer=2**62,
+        due_below_ms=2**62,
+        origin=Origin(topic_id, topic_id, topic_id, (topic_id,) * MOST_LEVELS),
+    )
+    assert len(longest.encode()) < LIMIT / 2
 
 
 @settings(max_examples=100, deadline=None)
 @given(checkpoints(), st.data())
 def test_a_text_with_fields_missing_is_refused(checkpoint: Checkpoint, data: st.DataObject) -> None:
-    fields = checkpoint.encode().split("|")[:9]
+    fields = checkpoint.encode().split("|")[:10]
     kept = data.draw(st.integers(0, len(fields) - 1))
     with pytest.raises(CheckpointError):
         decode_checkpoint("|".join(fields[:kept]))
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.text(max_size=40) | st.text(alphabet="01|,.a-%", max_size=40).map(lambda rest: "1|0|4e20,a,2|" + rest))
+@given(st.text(max_size=40) | st.text(alphabet="01|,.a-%", max_size=40).map(lambda rest: "2|0|4e20,a,2|" + rest))
 def test_any_text_is_a_checkpoint_or_an_error_of_its_own(text: str) -> None:
     try:
         found = decode_checkpoint(text)

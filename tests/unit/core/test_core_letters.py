@@ -3,14 +3,13 @@
 from tarry.core.batch import Batch
 from tarry.core.message import STUB_KEY_BYTES, DeadMessage, Headers, HeldMessage
 from tarry.core.partition import PartitionState
-from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.recovered import Buckets, Recovered
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.filed import filed_headers
-from tarry.core.wheel.levels import Bucket
 from tarry.core.window.letters import LARGE_BYTES
 from tarry.headers import DELAY_MS, TARGET
 from tarry.timer import TimingWheel
@@ -138,54 +137,111 @@ def test_a_record_of_a_bucket_is_not_taken_for_the_message_of_the_same_offset() 
 
 
 ABOVE = Source(2, 4)
-BUCKET = Bucket(2, 8_000)
-"""The first bucket of level 2 that is closed here, and its slot."""
+"""The first bucket of level 2 that is closed here: what is due from 8,000 on."""
+ID = b"8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
+DIALECT = 4
+"""The flag of a message in a dialect."""
 
 
-def with_a_large_letter_above() -> PartitionState:
-    """Move all records of a bucket of level 2 down, except a large one that cannot be read."""
-    checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), (4_000, 8_000))
+def filed(due_ms: int) -> Headers:
+    """Return the headers of a record of a bucket that can be read."""
+    message = HeldMessage(due_ms, 7, b"k", b"v", None, False, "orders", -1, ID)
+    return [(name, value) for name, value in filed_headers(message) if isinstance(value, bytes)]
+
+
+def unreadable(due_ms: int) -> Headers:
+    """Return the headers of a record of a bucket in a dialect that only a later version knows."""
+    *headers, (name, packed) = filed(due_ms)
+    at = len(packed or b"") - len(b"orders") - len(ID) - 1
+    assert packed is not None
+    return [*headers, (name, packed[:at] + bytes([DIALECT]) + packed[at + 1 :] + b" unheard-of 0 in")]
+
+
+def over_levels(recovered: Recovered, now_ms: int) -> PartitionState:
     reader = RequestReader(IntakePolicy("in", max_delay_ms=10**9))
-    recovered = Recovered(0, checkpoint, DoneSet((), 0), 0)
-    state = PartitionState("in", 0, reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, 6_000)
-    state.overflow.fill(ABOVE)
-    assert state.close_buckets({ABOVE: 2}, EVERYTHING, 6_000)
-    state.draining.accept(ABOVE, 0, b"k", LARGE, [], 6_000)
-    state.draining.reach(ABOVE, 2, 6_000)
-    refuse(state, 0, source=ABOVE)
-    assert BUCKET in state.overflow.levels.draining, "nothing is said of it yet"
+    return PartitionState("in", 0, reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, now_ms)
+
+
+def to_trim(state: PartitionState) -> dict[int, int]:
+    """Return what may be deleted of the levels' logs when the present checkpoint is committed."""
+    state.rest(sums_up=False)
+    state.confirm_rest()
+    return state.overflow.to_trim()
+
+
+def with_a_large_letter_above(headers: Headers, source: Source) -> PartitionState:
+    """Move all records of a bucket of level 2 down, but the log also has a large one that cannot be read."""
+    checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), (4_000, 8_000))
+    state = over_levels(Recovered(0, checkpoint, DoneSet((), 0), 0), 7_000)
+    state.overflow.filed(ABOVE, 0, 2, 2)
+    assert state.close_buckets(EVERYTHING, 7_000)
+    [to_read] = state.draining.unread(EVERYTHING)
+    assert (to_read.level, to_read.runs) == (2, [(0, 2)])
+    state.draining.accept([to_read], 0, b"k", LARGE, headers, 7_000)
+    state.draining.accept([to_read], 1, b"k", b"v", filed(9_000), 7_000)
+    state.draining.reach_end(to_read, 7_000)
+    filing = state.placing.take_to_file(100, 7_000)
+    filing.runs.append((Source(1, 9), 0, 1, 1))
+    state.confirm_filed(filing)
+    refuse(state, 0, source=source)
     return state
 
 
 def test_a_refused_letter_in_a_bucket_does_not_hold_up_the_levels_below() -> None:
-    state = with_a_large_letter_above()
+    state = with_a_large_letter_above(unreadable(8_000), ABOVE)
+    assert state.overflow.levels.is_draining(2), "nothing is said of it yet"
     assert write(state) == [0]
-    assert BUCKET not in state.overflow.levels.draining
-    assert [entry.done_below for entry in state.overflow.entries()[0]] == [0], "it is not done, and is not emptied"
+    assert not state.overflow.levels.is_draining(2)
+    assert (state.overflow.done_ms[1], state.overflow.low[1]) == (8_000, 0), "it is not done"
+    assert to_trim(state) == {}
 
 
 def test_a_refused_stub_does_not_hold_up_the_levels_below_either() -> None:
-    state = with_a_large_letter_above()
+    state = with_a_large_letter_above(unreadable(8_000), ABOVE)
     refuse(state, 0, source=ABOVE)
-    assert BUCKET not in state.overflow.levels.draining
-    assert [entry.done_below for entry in state.overflow.entries()[0]] == [0]
+    assert not state.overflow.levels.is_draining(2)
+    assert (state.overflow.done_ms[1], state.overflow.low[1]) == (8_000, 0)
+    assert to_trim(state) == {}
+
+
+def test_a_refused_letter_that_belongs_to_no_bucket_holds_up_no_level_and_is_not_deleted() -> None:
+    stranger = Source(2, 0)
+    state = with_a_large_letter_above([], stranger)
+    assert not state.overflow.levels.is_draining(2), "the bucket is without it"
+    assert write(state) == [0]
+    assert (state.overflow.done_ms[1], state.overflow.low[1]) == (10_000, 0)
+    assert to_trim(state) == {}
+    assert state.letters.left == 1
+
+
+def test_a_letter_that_belongs_to_no_bucket_is_deleted_once_it_is_written() -> None:
+    checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), (4_000, 8_000))
+    buckets = Buckets({2: (0, 2)})
+    state = over_levels(Recovered(0, checkpoint, DoneSet((), 0), 0, buckets=buckets), 3_000)
+    [to_read] = state.draining.unread(EVERYTHING)
+    for _ in range(2):
+        state.draining.accept([to_read], 0, b"k", LARGE, [], 3_000)
+    state.draining.reach_end(to_read, 3_000)
+    assert to_trim(state) == {}
+    assert write(state) == [0], "once, however often it is read"
+    assert to_trim(state) == {2: 2}
 
 
 def test_a_refused_letter_found_by_a_take_over_does_not_hold_up_the_levels_below() -> None:
-    closed_ms, now_ms = (12_000, 14_000), 12_000
-    checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), closed_ms, (DrainingSlot(*ABOVE, 0, 2, 0),))
-    reader = RequestReader(IntakePolicy("in", max_delay_ms=10**9))
-    recovered = Recovered(0, checkpoint, DoneSet((), 0), 0, buckets=Buckets({ABOVE: (0, 2)}))
-    state = PartitionState("in", 0, reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, now_ms)
-    filed = HeldMessage(9_000, 7, b"k", b"v", None, False, "orders", -1, b"8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21")
-    headers: Headers = [(name, value) for name, value in filed_headers(filed) if isinstance(value, bytes)]
-    state.draining.accept(ABOVE, 0, b"k", b"v", headers, now_ms)
-    assert BUCKET in state.overflow.levels.draining, "it is not read to its end"
-    state.draining.reach(ABOVE, 2, now_ms)
-    assert state.overflow.levels.draining == [], "it is hot, and may wait for its target"
+    now_ms = 12_000
+    checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), (12_000, 14_000), (12_000, 8_000), (0, 0))
+    state = over_levels(Recovered(0, checkpoint, DoneSet((), 0), 0, buckets=Buckets({2: (0, 2)})), now_ms)
+    reading = state.draining.unread(EVERYTHING)
+    state.draining.accept(reading, 0, b"k", b"v", filed(9_000), now_ms)
+    assert state.overflow.levels.is_draining(2), "it is not read to its end"
+    for to_read in reading:
+        state.draining.reach_end(to_read, now_ms)
+    assert not state.overflow.levels.is_draining(2), "it is hot, and may wait for its target"
+    assert (state.overflow.done_ms[1], state.overflow.low[1]) == (8_000, 0)
     state.collect(now_ms)
     batch = state.take(100, now_ms)
     assert [message.sequence for message in batch.due] == [7]
     state.settle(batch)
     state.confirm(batch)
-    assert state.overflow.entries()[0] == ()
+    assert (state.overflow.done_ms[1], state.overflow.low[1]) == (14_000, 2)
+    assert to_trim(state) == {2: 2}

@@ -1,6 +1,6 @@
 """Messages that are passed over: which of them are to be read again, and how far the gate may open until then."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +17,6 @@ from tarry.core.wheel.levels import first_closed_ms
 from tarry.core.window.passed_over import BLOCK, NEVER_MS, PassedOver
 from tarry.headers import CANCEL, DELAY_MS, ID, TARGET
 from tarry.timer import TimingWheel
-
-if TYPE_CHECKING:
-    from tarry.core.progress.source import Source
 
 NOW_MS = 1_700_000_000_000
 WIDTH_MS = 1_000
@@ -129,7 +126,7 @@ def test_nothing_fires_beyond_what_is_passed_over() -> None:
     state.pass_over(is_behind=True, now_ms=NOW_MS)
     send(state, 0, delay(FAR_MS))
     late_ms = NOW_MS + 2 * FAR_MS
-    while state.close_buckets({}, 1 << 30, late_ms):
+    while state.close_buckets(1 << 30, late_ms):
         pass
     state.pass_over(is_behind=False, now_ms=late_ms)
     send(state, 1, delay(FAR_MS - 1), late_ms)
@@ -222,25 +219,30 @@ def test_a_bucket_larger_than_memory_is_not_read_on_while_what_was_passed_over_h
     for offset in range(1, many + 1):
         headers = [*delay(FAR_MS + 5_000)[:2], (ID, b"00000000-0000-4000-8000-%012d" % offset)]
         state.arrivals.accept(offset, NOW_MS, b"k", b"." * size, headers, NOW_MS)
-    logs: dict[Source, list[FiledMessage]] = {}
-    while filing := state.placing.take_to_file(many, NOW_MS):
-        for message, source in filing.records:
-            logs.setdefault(source, []).append(message)
-        state.confirm_filed(filing)
-    most_bytes = 0
-    for now_ms in range(NOW_MS, NOW_MS + 3 * FAR_MS, 100):
-        while state.close_buckets({source: len(log) for source, log in logs.items()}, room_bytes, now_ms):
-            pass
-        for source, start, end in list(state.draining.unread(max(0, room_bytes - state.memory_bytes), 5_000)):
-            for offset in range(start, end):
-                message = logs[source][offset]
-                filed: Any = filed_headers(message)
-                state.draining.accept(source, offset, message.original_key, message.value, filed, now_ms)
-            state.draining.reach(source, end, now_ms)
+    logs: dict[int, list[FiledMessage]] = {1: [], 2: []}
+
+    def file_all(now_ms: int) -> None:
         while filing := state.placing.take_to_file(many, now_ms):
             for message, source in filing.records:
-                logs.setdefault(source, []).append(message)
+                log = logs[source.level]
+                filing.runs.append((source, len(log), len(log) + 1, 1))
+                log.append(message)
             state.confirm_filed(filing)
+
+    file_all(NOW_MS)
+    assert [len(log) for log in logs.values()] == [0, many]
+    most_bytes = 0
+    for now_ms in range(NOW_MS, NOW_MS + 3 * FAR_MS, 100):
+        while state.close_buckets(room_bytes, now_ms):
+            pass
+        for to_read in state.draining.unread(max(0, room_bytes - state.memory_bytes), 5_000):
+            for offset in (at for run in to_read.runs for at in range(*run)):
+                message = logs[to_read.level][offset]
+                filed: Any = filed_headers(message)
+                state.draining.accept([to_read], offset, message.original_key, message.value, filed, now_ms)
+            state.draining.reach_end(to_read, now_ms)
+        file_all(now_ms)
         most_bytes = max(most_bytes, state.memory_bytes)
         assert not state.collect(now_ms)
+    assert len(logs[1]) == many, "all of the bucket came down to level 1, and stays there"
     assert size < most_bytes < 2 * room_bytes

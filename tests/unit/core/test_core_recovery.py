@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.journal import Copy, DoneEntry
 from tarry.core.progress.origin import UNKNOWN, Origin
 from tarry.core.progress.recovery import Recovery, is_later
 from tarry.core.progress.source import INTAKE, Source
 
-SLOT = Source(1, 3)
-FOUND = Checkpoint(("former",), True, Geometry(10, 2, 1), (0,), (DrainingSlot(1, 3, 2, 9, 40),), pointer=60)
+BUCKET = Source(1, 3)
+FOUND = Checkpoint(("former",), True, Geometry(10, 2, 1), (40,), (30,), (2,), wheel_pointer=40, pointer=60)
 ORIGIN = Origin("cluster", "intake", "journal", ("level",))
 
 
@@ -41,15 +41,15 @@ def test_the_first_checkpoint_of_an_owner_is_the_found_one_in_its_own_name() -> 
     assert (recovery.low, recovery.checkpoint) == (7, replace(FOUND, writer=("a", "b"), released=False))
 
 
-def test_what_the_journal_says_is_done_is_kept_by_log_and_copies_say_nothing() -> None:
+def test_what_the_journal_says_is_done_is_kept_by_source_and_copies_say_nothing() -> None:
     recovery = Recovery(7, FOUND, ("a",))
-    recovery.take(DoneEntry({INTAKE: [(5, 9)], SLOT: [(0, 3)]}))
+    recovery.take(DoneEntry({INTAKE: [(5, 9)], BUCKET: [(0, 3)]}))
     recovery.take(Copy(11, FOUND.encode()))
-    recovery.take(DoneEntry({SLOT: [(4, 5)], INTAKE: [(12, 13)]}))
-    found = recovery.recovered(20, {SLOT: (0, 9)}, 80, ORIGIN)
-    assert (found.low, found.replay_end, found.buckets.journal_end, found.buckets.spans) == (7, 20, 80, {SLOT: (0, 9)})
+    recovery.take(DoneEntry({BUCKET: [(4, 5)], INTAKE: [(12, 13)]}))
+    found = recovery.recovered(20, {1: (0, 9)}, 80, ORIGIN)
+    assert (found.low, found.replay_end, found.buckets.journal_end, found.buckets.spans) == (7, 20, 80, {1: (0, 9)})
     assert found.done.ranges() == recovery.done[INTAKE].ranges() == [(7, 9), (12, 13)]
-    assert {source: done.ranges() for source, done in found.buckets.done.items()} == {SLOT: [(0, 3), (4, 5)]}
+    assert {source: done.ranges() for source, done in found.buckets.done.items()} == {BUCKET: [(0, 3), (4, 5)]}
 
 
 @pytest.mark.parametrize(("known", "is_uncopied"), [(UNKNOWN, True), (ORIGIN, False)])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tarry.kafka.types import Place
 
 GEOMETRY = Geometry(1_000, 3, 3)
-"""Buckets of 1, 3 and 9 s, eight of each."""
+"""Buckets of 1, 3 and 9 s."""
 
 POLICY = IntakePolicy("in")
 
@@ -78,7 +78,7 @@ class InspectedIntake:
         backlogs = self.inspector.survey("in")
         done = self.inspector.done(backlogs)
         requests = RequestReader(policy)
-        return [*self.inspector.in_intake(backlogs, requests, done), *self.inspector.in_slots(backlogs, done)]
+        return [*self.inspector.in_intake(backlogs, requests, done), *self.inspector.in_levels(backlogs, done)]
 
     def at_most(self) -> int:
         backlogs = self.inspector.survey("in")
@@ -103,7 +103,7 @@ class InspectedIntake:
 
     def _is_quiet(self) -> bool:
         logs: list[Place] = [(name, p) for name in ("in.journal", "in.results") for p in (0, 1)]
-        logs += [(wheel_topic("in", level), p) for level in (1, 2, 3) for p in range(16)]
+        logs += [("out", 0), *[(wheel_topic("in", level), p) for level in (1, 2, 3) for p in (0, 1)]]
         return self._offsets.ends(logs, committed=True) == self._offsets.ends(logs, committed=False)
 
     def _cluster(self, process: str) -> Cluster:
@@ -234,8 +234,19 @@ def test_buckets_that_are_emptied_while_they_are_read_do_no_harm() -> None:
     backlogs = scene.inspector.survey("in")
     done = scene.inspector.done(backlogs)
     scene.serve(14_000)
-    assert list(scene.inspector.in_slots(backlogs, done)) == []
+    assert list(scene.inspector.in_levels(backlogs, done)) == []
     assert scene.waiting() == []
+
+
+def test_a_message_that_moves_to_a_level_that_was_empty_is_met() -> None:
+    scene = InspectedIntake()
+    scene.serve(1_000)
+    backlogs = scene.inspector.survey("in", 0)
+    done = scene.inspector.done(backlogs)
+    handle = scene.send(12_000)
+    scene.serve(1_000)
+    assert ids(list(scene.inspector.in_levels(backlogs, done))) == []
+    assert ids(list(scene.inspector.in_levels(backlogs, done, to_now=True))) == [handle.id]
 
 
 def test_a_message_that_moves_on_while_it_is_looked_for_is_found() -> None:
@@ -262,9 +273,8 @@ def test_a_record_in_a_bucket_that_the_service_has_not_filed_hides_nothing_of_wh
     handles = [scene.send(3_000) for _ in range(3)]
     scene.serve(500)
     [waiting] = {found.source for found in scene.waiting()}
-    log = waiting.slot  # of partition 0
     for headers in (None, [(b"\xff", b"1")]):
-        scene.broker.append(wheel_topic("in", waiting.level), b"k", b"v", headers, log)
+        scene.broker.append(wheel_topic("in", waiting.level), b"k", b"v", headers, 0)
     found = scene.waiting()
     assert [one.kind for one in found].count("dead") == 2
     assert {one.id for one in found if one.kind == "message"} == {handle.id for handle in handles}

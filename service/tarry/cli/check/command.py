@@ -39,7 +39,7 @@ from tarry.kafka.intake_topics import compare_topics as check_topics
 from tarry.kafka.partition_logs import logs_of
 from tarry.kafka.rights import DENIED
 from tarry.kafka.topics import DEAD, STATUS, TopicAdmin
-from tarry.service.app import cluster_of, geometry_of, refuse_long_checkpoints
+from tarry.service.app import cluster_of, geometry_of
 
 METADATA_LIMIT, AUTHORIZER = "offset.metadata.max.bytes", "authorizer.class.name"
 
@@ -60,7 +60,6 @@ def check(
     """
     try:
         settings = load(config, os.environ)
-        refuse_long_checkpoints(settings)
         admin, complaints = _connect(settings)
     except ConfigError as error:
         if context.obj is not None and context.obj.debug:

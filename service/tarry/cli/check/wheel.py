@@ -1,7 +1,7 @@
 """The check of `tarry check` that the configured overflow wheel has the shape in which messages wait.
 
-The topics do not show the shape: their number of partitions depends only on `overflow.size`. The checkpoint of each
-partition holds it. The service refuses to take over a partition if the two shapes differ and a bucket holds messages.
+The topics do not show the shape. The checkpoint of each partition holds it. The service
+refuses to take over a partition if the two shapes differ and a bucket holds messages.
 """
 
 from collections.abc import Iterator
@@ -33,9 +33,9 @@ def refusals(settings: Config, cluster: Cluster, intake: Intake) -> Iterator[str
             checkpoint = backlog.checkpoint
             if checkpoint is None or checkpoint.geometry == wanted or not checkpoint.geometry.levels:
                 continue
-            if checkpoint.draining or _holds_any(inspector, backlog):
+            if _holds_any(inspector, backlog):
                 yield another_shape(backlog.place, checkpoint.geometry)
 
 
 def _holds_any(inspector: Inspector, backlog: Backlog) -> bool:
-    return any(True for _ in inspector.in_slots([backlog], inspector.done([backlog])))
+    return any(True for _ in inspector.in_levels([backlog], inspector.done([backlog])))

@@ -3,13 +3,14 @@
 The committed offset is the partition's low watermark. The metadata is the checkpoint, a text of at most 4,095
 characters. Every transaction that touches the partition commits it, so it is never older than the deliveries.
 
-Form, version 1: fields separated by `|`, list items by `,`, parts of an entry by `.`, numbers in hexadecimal:
+Form, version 2: fields separated by `|`, list items by `,`, parts of an entry by `.`, numbers in hexadecimal:
 
-    1|released|width,size,levels|closed,…|draining,…|emptying,…|pointer|due|id,id,…|cluster,intake,journal,level,…
+    2|released|width,size,levels|closed,…|done,…|low,…|wheel's|pointer|due|id,id,…|cluster,intake,journal,level,…
 
     closed     for each overflow level the start of its first open bucket, in widths of that level
-    draining   level.slot.done below.end - done below.journal pointer, and .turns if the range began in an earlier turn
-    emptying   level.slot.end
+    done       for each level how many widths before that the first bucket starts that is not done
+    low        for each level the first offset of its log that is not done
+    wheel's    a pointer, too: all records done in buckets that are not done were journalled at or after it
     pointer    the intake's: all offsets done above the low watermark were journalled at or after it
     due        for an intake with a fixed delay: the due time of the record just below the low watermark, or empty
     id         the writer's transactional ids, with `%`, `,` and `|` as %25, %2C, %7C
@@ -27,7 +28,7 @@ from tarry.core.progress.origin import UNKNOWN, Origin
 LIMIT = 4095
 """The most characters of offset metadata that Kafka accepts by default (`offset.metadata.max.bytes` minus one)."""
 
-_VERSION = "1"
+_VERSION = "2"
 
 
 class CheckpointError(ValueError):
@@ -54,36 +55,6 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainingSlot:
-    """The entry of a slot that is closed and not done.
-
-    Attributes:
-        level: the slot's level, from 1 on.
-        slot: the slot's number.
-        done_below: the low watermark: records below it are done.
-        end: the end of the slot's log when it was closed.
-        pointer: the slot's journal pointer.
-        turns: how many turns of the ring its range began before the turn for which the slot was closed last.
-    """
-
-    level: int
-    slot: int
-    done_below: int
-    end: int
-    pointer: int
-    turns: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class EmptyingSlot:
-    """The entry of a slot that is done up to `end` and not emptied yet."""
-
-    level: int
-    slot: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The data that a new owner of the partition needs in addition to the low watermark.
 
@@ -92,8 +63,9 @@ class Checkpoint:
         released: whether that process has released the partition.
         geometry: the shape of the overflow wheel.
         closed_ms: for each overflow level the start of its first open bucket, a multiple of the level's width.
-        draining: slots that are closed and not done, one entry each.
-        emptying: slots that are done and not emptied yet, one entry each.
+        done_ms: for each level the start of the first bucket that is not done: no message due before it waits there.
+        low: for each level the first offset of its log that is not done.
+        wheel_pointer: the overflow wheel's journal pointer.
         pointer: the intake's journal pointer.
         due_below_ms: for an intake with a fixed delay, the due time of the record just below the low watermark.
         origin: the cluster and the topics that the offsets belong to.
@@ -103,16 +75,23 @@ class Checkpoint:
     released: bool
     geometry: Geometry
     closed_ms: tuple[int, ...] = ()
-    draining: tuple[DrainingSlot, ...] = ()
-    emptying: tuple[EmptyingSlot, ...] = ()
+    done_ms: tuple[int, ...] = ()
+    low: tuple[int, ...] = ()
+    wheel_pointer: int = 0
     pointer: int = 0
     due_below_ms: int | None = None
     origin: Origin = UNKNOWN
 
+    def __post_init__(self) -> None:
+        """By default nothing waits in the levels."""
+        if self.closed_ms and not self.done_ms:
+            object.__setattr__(self, "done_ms", self.closed_ms)
+            object.__setattr__(self, "low", (0,) * len(self.closed_ms))
+
     @property
     def reads_from(self) -> int:
         """The journal offset from which a recovery reads: it needs no record before the smallest pointer."""
-        return min([self.pointer, *[one.pointer for one in self.draining]])
+        return min(self.pointer, self.wheel_pointer) if self.geometry.levels else self.pointer
 
     def encode(self) -> str:
         """Return the text.
@@ -139,11 +118,11 @@ class Checkpoint:
                 f"{geometry.width_ms:x},{geometry.size:x},{geometry.levels:x}",
                 ",".join(f"{at // geometry.width_of(i):x}" for i, at in enumerate(self.closed_ms, 1)),
                 ",".join(
-                    f"{d.level:x}.{d.slot:x}.{d.done_below:x}.{d.end - d.done_below:x}.{d.pointer:x}"
-                    + (f".{d.turns:x}" if d.turns else "")
-                    for d in self.draining
+                    f"{(closed - done) // geometry.width_of(i):x}"
+                    for i, (closed, done) in enumerate(zip(self.closed_ms, self.done_ms, strict=True), 1)
                 ),
-                ",".join(f"{e.level:x}.{e.slot:x}.{e.end:x}" for e in self.emptying),
+                ",".join(f"{low:x}" for low in self.low),
+                f"{self.wheel_pointer:x}",
                 f"{self.pointer:x}",
                 "" if self.due_below_ms is None else f"{self.due_below_ms:x}",
                 ",".join(_escape(name) for name in self.writer),
@@ -164,17 +143,21 @@ def decode_checkpoint(text: str) -> Checkpoint:
             f"not a checkpoint that this version of tarry can read ({text[:40]!r}; it reads version {_VERSION})"
         )
     try:
-        released, shape, closed, draining, emptying, pointer, due, writer = fields[:8]
-        origin = fields[8] if len(fields) > 8 else ""
+        released, shape, closed, done, low, wheel_pointer, pointer, due, writer = fields[:9]
+        origin = fields[9] if len(fields) > 9 else ""
         width_ms, size, levels = _numbers(shape, ",")
         geometry = Geometry(width_ms, size, levels)
+        closed_ms = tuple(int(at, 16) * geometry.width_of(i) for i, at in enumerate(_split(closed), 1))
+        lows = tuple(int(one, 16) for one in _split(low))
+        widths = [int(many, 16) * geometry.width_of(i) for i, many in enumerate(_split(done), 1)]
         return Checkpoint(
             writer=tuple(_unescape(name) for name in _split(writer)),
             released={"0": False, "1": True}[released],
             geometry=geometry,
-            closed_ms=tuple(int(at, 16) * geometry.width_of(i) for i, at in enumerate(_split(closed), 1)),
-            draining=tuple(_draining(entry) for entry in _split(draining)),
-            emptying=tuple(EmptyingSlot(*_numbers(entry, ".")) for entry in _split(emptying)),
+            closed_ms=closed_ms,
+            done_ms=tuple(at - before for at, before in zip(closed_ms, widths, strict=True)),
+            low=tuple(at for at, _ in zip(lows, closed_ms, strict=True)),
+            wheel_pointer=int(wheel_pointer, 16),
             pointer=int(pointer, 16),
             due_below_ms=int(due, 16) if due else None,
             origin=Origin.of([_unescape(one) for one in _split(origin)]) if origin else UNKNOWN,
@@ -190,11 +173,6 @@ def is_checkpoint(text: str) -> bool:
     except CheckpointError:
         return False
     return True
-
-
-def _draining(entry: str) -> DrainingSlot:
-    level, slot, done_below, more, pointer, *turns = _numbers(entry, ".")
-    return DrainingSlot(level, slot, done_below, done_below + more, pointer, *turns)
 
 
 def _split(text: str) -> list[str]:

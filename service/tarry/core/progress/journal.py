@@ -10,14 +10,15 @@ The records before it are then not needed any more.
 
 Form: no key; one byte for the kind (`D` or `C`), one byte for the version, then
 
-- `D`: for each source `level, slot, first offset, n`, then n numbers, alternating between run and gap: how many offsets
-  are done, how many after them are not done, and so on. All numbers are varints. Level 0 is the intake (slot 0).
+- `D`: for each source `level, bucket, first offset, n`, then n numbers, alternating between run and gap: how many
+  offsets are done, how many after them are not done, and so on. All numbers are varints. Level 0 is the intake, with
+  bucket 0 (`Source`). An offset counts as done only for the bucket that is named with it.
 - `C`: the low watermark in decimal, a space, the checkpoint's text.
 
     offsets 5, 6, 7, 10 of the intake  ->  D 1 | 0 0 5 3 | 3 2 1
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
@@ -61,14 +62,14 @@ def encode_done(done: Offsets) -> bytes:
     return b"".join(parts)
 
 
-def encode_ranges(done: Mapping[Source, Iterable[Range]], most: int) -> Iterator[bytes]:
+def encode_ranges(done: Iterable[tuple[Source, Iterable[Range]]], most: int) -> Iterator[bytes]:
     """Encode ranges as done records.
 
     Args:
-        done: by source, ascending ranges that do not touch.
+        done: for each source ascending ranges that do not touch.
         most: the most ranges in a record.
     """
-    for source, ranges in done.items():
+    for source, ranges in done:
         left = iter(ranges)
         while some := list(islice(left, most)):
             steps = [end - start for start, end in some]
@@ -101,13 +102,13 @@ def decode_entry(record: bytes | None) -> DoneEntry | Copy:
     ranges: dict[Source, list[Range]] = {}
     at = 0
     while at < len(numbers):
-        level, slot, first, count = numbers[at : at + 4]
+        level, bucket, first, count = numbers[at : at + 4]
         at += 4
         steps = numbers[at : at + count]
         if len(steps) != count:
             raise ValueError("a journal record is truncated")
         at += count
-        ranges.setdefault(Source(level, slot), []).extend(_ranges(first, steps))
+        ranges.setdefault(Source(level, bucket), []).extend(_ranges(first, steps))
     return DoneEntry(ranges)
 
 

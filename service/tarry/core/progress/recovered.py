@@ -1,4 +1,4 @@
-"""The state of a partition as a take-over finds it, in its committed offset, its journal, and its slots."""
+"""The state of a partition as a take-over finds it, in its committed offset, its journal, and its levels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from tarry.core.progress.source import Source
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """The slots of a partition as a take-over found them.
+    """The buckets of a partition as a take-over found them.
 
     Attributes:
-        spans: for each slot the first offset that its log holds, and its end.
-        done: for each slot the offsets that the journal says are done.
+        spans: for each level the first offset that its log holds, and its end.
+        done: for each bucket the offsets that the journal says are done.
         journal_end: the journal's end when the take-over began.
     """
 
-    spans: Mapping[Source, tuple[int, int]] = field(default_factory=dict)
+    spans: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     done: Mapping[Source, DoneSet] = field(default_factory=dict)
     journal_end: int = 0
 

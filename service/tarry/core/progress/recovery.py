@@ -54,7 +54,7 @@ class Recovery:
 
     @property
     def done(self) -> Mapping[Source, DoneSet]:
-        """The offsets that the journal says are done, by log: of the intake those above `low`, of a slot all."""
+        """The offsets that the journal says are done, by source: of the intake those above `low`, of a bucket all."""
         return self._done
 
     def take(self, record: DoneEntry | Copy) -> None:
@@ -63,23 +63,23 @@ class Recovery:
             add_done(self._done, record.ranges)
 
     def recovered(
-        self, replay_end: int, spans: Mapping[Source, tuple[int, int]], journal_end: int, origin: Origin
+        self, replay_end: int, spans: Mapping[int, tuple[int, int]], journal_end: int, origin: Origin
     ) -> Recovered:
         """Return the partition's state, when the journal was read to its end.
 
         Args:
             replay_end: the intake's end when the take-over began.
-            spans: for each slot the first offset that its log holds, and its end.
+            spans: for each level the first offset that its log holds, and its end.
             journal_end: the journal's end when the take-over began.
             origin: the present cluster and topic ids.
         """
-        of_slots = {source: done for source, done in self._done.items() if source != INTAKE}
+        of_buckets = {source: done for source, done in self._done.items() if source != INTAKE}
         return Recovered(
             self.low,
             # Not earlier: if the committed offset had all ids, a later take-over would assume that a copy has them.
             replace(self.checkpoint, origin=origin),
             self._done[INTAKE],
             replay_end,
-            Buckets(spans, of_slots, journal_end),
+            Buckets(spans, of_buckets, journal_end),
             not self.checkpoint.origin.knows_all_of(origin),
         )

@@ -1,1 +1,1 @@
-"""The overflow wheel of one partition: its levels and slots, and how far each slot is filed and drained."""
+"""The overflow wheel of one partition: its levels and buckets, and how far each is filed and drained."""

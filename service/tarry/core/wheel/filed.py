@@ -11,7 +11,6 @@ in a dialect. In a dialect, the target is followed by the name of the dialect, t
 intake, and the intake, each after a space.
 """
 
-import struct
 from struct import Struct
 from sys import intern
 
@@ -25,6 +24,7 @@ FILED = "tarry-filed"
 
 _VERSION = 1
 _FORM = Struct(">BqqiB36s")
+_START = Struct(">Bq")
 _CARRIES, _CANCEL, _TRANSLATED = 1, 2, 4
 
 
@@ -39,14 +39,34 @@ def filed_headers(message: HeldMessage) -> list[tuple[str, str | bytes | None]]:
     return [*message.original_headers, (FILED, packed + text.encode())]
 
 
+def due_ms_of(headers: Headers | None) -> int:
+    """Return the due time of a record of a level's log.
+
+    Raises:
+        ValueError: the service has not filed the record, or a later version of tarry has.
+    """
+    return int(_START.unpack_from(_packed(headers or []))[1])
+
+
+def _packed(headers: Headers) -> bytes:
+    if not headers or headers[-1][0] != FILED:
+        raise ValueError("a record that the service has not filed")
+    packed = headers[-1][1] or b""
+    if len(packed) < _FORM.size:
+        raise ValueError(f"a record whose header {FILED} is truncated")
+    if packed[0] != _VERSION:
+        raise ValueError(f"a record filed in version {packed[0]}; this version of tarry reads version {_VERSION}")
+    return packed
+
+
 def read_filed(
     source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None
 ) -> FiledMessage:
     """Parse a record of a bucket.
 
     Args:
-        source: the bucket's slot.
-        offset: the record's offset in the slot.
+        source: the bucket.
+        offset: the record's offset in the level's log.
         key: the record's key.
         value: the record's value.
         headers: the record's headers.
@@ -54,15 +74,9 @@ def read_filed(
     Raises:
         ValueError: the service has not filed the record, or a later version of tarry has.
     """
-    if not headers or headers[-1][0] != FILED:
-        raise ValueError("a record that the service has not filed")
-    packed = headers[-1][1] or b""
-    try:
-        version, due_ms, sequence, target_partition, flags, message_id = _FORM.unpack_from(packed)
-    except struct.error as error:
-        raise ValueError(f"a record whose header {FILED} is truncated") from error
-    if version != _VERSION:
-        raise ValueError(f"a record filed in version {version}; this version of tarry reads version {_VERSION}")
+    headers = headers or []
+    packed = _packed(headers)
+    _, due_ms, sequence, target_partition, flags, message_id = _FORM.unpack_from(packed)
     carries, text = bool(flags & _CARRIES), packed[_FORM.size :].decode()
     message: FiledMessage
     if flags & _TRANSLATED:

@@ -1,31 +1,37 @@
 """The levels of one partition's overflow wheel: which bucket a message goes to, and which bucket is closed next.
 
-Level L has buckets of `width · size^(L-1)` milliseconds, each a partition of a topic. There are `2 · size + 2` slots,
-which buckets use in turn. `closed_ms` of a level is the start of its first *open* bucket. It only grows, and is never
-computed from the clock, which may have stopped, stepped back, or be an hour ahead.
+A level is one log for each partition of the intake, and a bucket is a range of due times in it. Level L has buckets of
+`width · size^(L-1)` milliseconds. `closed_ms` of a level is the start of its first *open* bucket. It only grows, and is
+never computed from the clock, which may have stopped, stepped back, or be an hour ahead.
 
 A message that is due before `closed_ms` of level 1 is *hot* and goes to memory. Any other message goes to the lowest
-level that has an open bucket for it. A bucket is closed `lead` before its time. Then it is *drained*: read to its end,
-and each message is placed again, one level lower or in memory. An example with width 10, size 2 (6 slots) and two
-levels, so level 2 has buckets of 20, at time 0:
+level whose next level has no open bucket for it; the last level takes all that is left, however late it is due. A
+bucket is closed `lead` before its time. Then it is *drained*: read, and each message is placed again, one level lower
+or in memory. An example in seconds, with width 2, size 2 and three levels, so that level 2 has buckets of 4 and level 3
+of 8, at time 0:
 
-    closed 20, 40      level 1 is open from 20 to 70, level 2 from 40 to 140
-    due 15             hot
-    due 33             level 1, the bucket from 30
-    due 75             level 2, the bucket from 60
-    due 900            beyond all levels: the last open bucket of the last level, to be placed again from there
-    at 10              level 1's bucket from 20 is closed: messages due from 20 to 30 are hot now
-    at 20              level 2's bucket from 40 is closed, and goes to level 1's from 40 and 50
+    closed 2, 4, 8     level 1 is open from 2 to 4, level 2 from 4 to 8, level 3 from 8 on
+    due 1              hot
+    due 3              level 1, the bucket from 2
+    due 6.6            level 2, the bucket from 4
+    due 180            level 3, the bucket from 176
+    at 1.5             level 1's bucket from 2 is closed: messages due from 2 to 4 are hot now
+    at 2               level 2's bucket from 4 is closed, and goes to level 1's from 4 and 6
+    at 4               level 3's bucket from 8 is closed, and goes to level 2's from 8 and 12
 
-A bucket is closed only when three conditions hold. The bucket above that covers it is drained, or its messages would be
-overtaken. The level below has open buckets up to its end. And not too many buckets of its own level are being drained.
-No message due at or after the start of a bucket fires before that bucket is drained: this is the *gate*.
+A bucket is closed only when three conditions hold. The bucket above that covers it is closed. No bucket of any level
+above that begins before its end is still being drained, or its messages would be overtaken. And not too many buckets of
+its own level are being drained. No message due at or after the start of a bucket fires before that bucket is drained:
+this is the *gate*.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tarry.core.progress.checkpoint import Geometry
+
+MOST_LEVELS = 4
+"""The most levels. Buckets of the last level are no wider for longer delays; there are more of them instead."""
 
 MOST_DRAINING = 8
 """The most buckets of level 1 that are drained at the same time, when draining lags; of each other level, one."""
@@ -38,7 +44,7 @@ LEAST_LEAD_MS = 500
 
 
 class Bucket(NamedTuple):
-    """A bucket in one turn of the ring: its level, from 1 on, and the start of its time range."""
+    """A bucket: its level, from 1 on, and the start of its time range."""
 
     level: int
     start_ms: int
@@ -50,26 +56,24 @@ class Levels:
     Args:
         geometry: the shape of the overflow wheel.
         closed_ms: for each level the start of its first open bucket, a multiple of its width.
-        draining: buckets that are closed and not drained.
 
     Raises:
-        ValueError: `closed_ms` does not fit the geometry, or leaves a hole between two levels.
+        ValueError: `closed_ms` does not fit the geometry, or a level has open buckets for which the level above has
+            some too.
     """
 
-    def __init__(self, geometry: Geometry, closed_ms: Sequence[int], draining: Iterable[Bucket] = ()) -> None:
-        self.slots = slots_of(geometry)
+    def __init__(self, geometry: Geometry, closed_ms: Sequence[int]) -> None:
         self._widths = [geometry.width_of(level) for level in range(1, geometry.levels + 1)]
         self._closed = list(closed_ms)
-        self._draining = set(draining)
+        self._draining: dict[int, list[tuple[int, int]]] = {level: [] for level in range(1, geometry.levels + 1)}
+        """For each level the time ranges that are being drained: the start of each, and its end."""
         if len(self._closed) != len(self._widths):
             raise ValueError(f"{len(self._widths)} levels need as many values of closed_ms, not {len(self._closed)}")
         for level, (closed, width) in enumerate(zip(self._closed, self._widths, strict=True), 1):
             if closed % width:
                 raise ValueError(f"closed_ms of level {level} must be a multiple of its width {width}: {closed}")
-            if level > 1 and not self._closed[level - 2] <= closed <= self._reach(level - 1):
-                raise ValueError(
-                    f"closed_ms of level {level} must be within the open part of the level below: {closed}"
-                )
+            if level > 1 and self._closed[level - 2] > closed:
+                raise ValueError(f"closed_ms of level {level} must not be before that of the level below: {closed}")
 
     @property
     def closed_ms(self) -> tuple[int, ...]:
@@ -81,83 +85,65 @@ class Levels:
         """The end of the hot window: messages that are due before it are held in memory."""
         return self._closed[0] if self._closed else NO_GATE_MS
 
-    @property
-    def draining(self) -> list[Bucket]:
-        """The buckets that are closed and not drained, the lowest level first."""
-        return sorted(self._draining)
+    def is_draining(self, level: int) -> bool:
+        """Whether a range of a level is being drained."""
+        return bool(self._draining[level])
 
-    def slot(self, bucket: Bucket) -> int:
-        """Return the slot that a bucket uses."""
-        return bucket.start_ms // self._widths[bucket.level - 1] % self.slots
+    def width_ms(self, level: int) -> int:
+        """Return the width of a level's buckets."""
+        return self._widths[level - 1]
 
     def end_ms(self, bucket: Bucket) -> int:
         """Return the end of a bucket's time range."""
         return bucket.start_ms + self._widths[bucket.level - 1]
 
-    def last_turn(self, level: int, slot: int) -> Bucket:
-        """Return the bucket for which a slot was closed last."""
-        width = self._widths[level - 1]
-        last = self._closed[level - 1] // width - 1
-        return Bucket(level, (last - (last - slot) % self.slots) * width)
+    def is_open(self, level: int, due_ms: int) -> bool:
+        """Whether a level's bucket for a due time is open."""
+        return due_ms >= self._closed[level - 1]
 
     def bucket_for(self, due_ms: int) -> Bucket | None:
         """Return the bucket that a message goes to; None for memory."""
         if due_ms < self.hot_below_ms:
             return None
-        for level, width in enumerate(self._widths, 1):
-            if due_ms < self._reach(level):
-                return Bucket(level, due_ms // width * width)
-        return Bucket(len(self._widths), self._reach(len(self._widths)) - self._widths[-1])
+        level = 1
+        while level < len(self._widths) and due_ms >= self._closed[level]:
+            level += 1
+        width = self._widths[level - 1]
+        return Bucket(level, due_ms // width * width)
 
     def next_to_close(self, now_ms: int) -> Bucket | None:
         """Return a bucket that is to be closed now and may be; None if there is none. Higher levels come first."""
         for level in range(len(self._widths), 0, -1):
             bucket = Bucket(level, self._closed[level - 1])
-            if now_ms + self._lead(level) >= bucket.start_ms and self._may_close(bucket):
+            if now_ms + self.lead_ms(level) >= bucket.start_ms and self._may_close(bucket):
                 return bucket
         return None
 
     def close(self, bucket: Bucket) -> None:
-        """Close a bucket from `next_to_close`: no message is filed to it from now on, and it is to be drained."""
+        """Close a bucket from `next_to_close`: no message is filed to it from now on."""
         self._closed[bucket.level - 1] = self.end_ms(bucket)
-        self._draining.add(bucket)
 
-    def drained(self, bucket: Bucket) -> None:
-        """Note that a bucket is drained: its messages are in memory, or committed one level lower."""
-        self._draining.remove(bucket)
+    def drain(self, level: int, start_ms: int, end_ms: int) -> None:
+        """Note that a closed range of a level is to be drained."""
+        self._draining[level].append((start_ms, end_ms))
+
+    def drained(self, level: int, start_ms: int, end_ms: int) -> None:
+        """Note that a range is drained: its messages are in memory, or committed one level lower."""
+        self._draining[level].remove((start_ms, end_ms))
+
+    def lead_ms(self, level: int) -> int:
+        """Return how long before its time a bucket of a level is closed."""
+        return _lead_ms(level, self._widths[level - 1])
 
     def _may_close(self, bucket: Bucket) -> bool:
         level, start_ms = bucket
-        width = self._widths[level - 1]
-        beside = [one for one in self._draining if one.level == level]
-        # A slot is not used for its next turn while a bucket in it is not drained.
-        if len(beside) >= (MOST_DRAINING if level == 1 else 1) or any(
-            self.slot(one) == self.slot(bucket) for one in beside
-        ):
+        if len(self._draining[level]) >= (MOST_DRAINING if level == 1 else 1):
             return False
-        if level > 1 and start_ms + width > self._reach(level - 1):
+        if level < len(self._widths) and self._closed[level] <= start_ms:
             return False
-        if level == len(self._widths):
-            return True
-        above = Bucket(level + 1, start_ms // self._widths[level] * self._widths[level])
-        return self._closed[level] > start_ms and above not in self._draining
-
-    def _reach(self, level: int) -> int:
-        """Return the end of a level's last open bucket: the next slot is the one of the bucket closed last."""
-        return self._closed[level - 1] + (self.slots - 1) * self._widths[level - 1]
-
-    def _lead(self, level: int) -> int:
-        return _lead_ms(level, self._widths[level - 1])
-
-
-def slots_of(geometry: Geometry) -> int:
-    """Return the number of slots that each level has for one partition of the intake.
-
-    There are more than `2 · size`, because a bucket of the level above is moved down during the time that one such
-    bucket covers. Meanwhile, the level below holds messages due before the end of that bucket, and also messages due
-    after it.
-    """
-    return 2 * geometry.size + 2
+        end_ms = self.end_ms(bucket)
+        above = range(level + 1, len(self._widths) + 1)
+        return not any(begin < end_ms for one in above for begin, _ in self._draining[one])
 
 
 def first_closed_ms(geometry: Geometry, now_ms: int) -> tuple[int, ...]:
@@ -167,17 +153,17 @@ def first_closed_ms(geometry: Geometry, now_ms: int) -> tuple[int, ...]:
 
 
 def levels_for(width_ms: int, size: int, longest_ms: int) -> int:
-    """Return the number of levels that are needed for the longest delay."""
+    """Return the number of levels for the longest delay: as many as keep the last level's buckets few."""
     levels = 1
-    while not _reaches(Geometry(width_ms, size, levels), longest_ms):
+    while levels < MOST_LEVELS and 2 * size * Geometry(width_ms, size, levels).width_of(levels) < longest_ms:
         levels += 1
     return levels
 
 
 def _lead_ms(level: int, width_ms: int) -> int:
-    return min(width_ms, max(width_ms // 4, LEAST_LEAD_MS)) if level == 1 else width_ms
+    """Return the lead of a level.
 
-
-def _reaches(geometry: Geometry, longest_ms: int) -> bool:
-    # Two buckets less than are open: the first may be nearly over, and one more may be closed late.
-    return (slots_of(geometry) - 3) * geometry.width_of(geometry.levels) >= longest_ms
+    It is a quarter of the width at level 1, whose messages wait in memory from then on, and half of it above: the time
+    to move a bucket's messages one level lower.
+    """
+    return min(width_ms, max(width_ms // 4, LEAST_LEAD_MS)) if level == 1 else width_ms // 2

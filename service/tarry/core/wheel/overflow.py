@@ -1,44 +1,62 @@
-"""The overflow wheel of one partition, slot by slot.
+"""The overflow wheel of one partition, bucket by bucket.
 
-Kafka holds the messages, `Levels` decides where each belongs, and `OverflowWheel` tracks how far each slot is done. The
-states of a slot, which repeat with each turn of the ring:
+Kafka holds the messages, `Levels` decides where each belongs, and `OverflowWheel` tracks where each bucket's records
+are and how far they are done. The states of a bucket:
 
-    open      messages are filed to it (`OpenSlots`)
-    closed    it is read, from the offset below which it was done to the end at the time of closing, and each record is
-              placed again (`ClosedSlot`)
+    open      messages are filed to it (`LevelLog`)
+    closed    its records are read, and each is placed again (`ClosedRange`)
     drained   level 1: all records are in memory; above: all are committed one level lower, except dead letters that
               were refused
-    done      each record has fired, is a dead letter, or is in another slot, committed (`DoneSlots`)
-    emptied   its records are deleted up to that end
+    done      each record has fired, is a dead letter, or is in another bucket, committed
+
+A committed record of a level's log waits if and only if
+
+- its offset is at or above the level's `low`
+- it is due at or after the level's `done`, the start of the first bucket that is not done
+- no done record of the journal from the wheel's `pointer` on names its bucket and its offset.
+
+All three are in the checkpoint, so a recovery needs nothing else: where the records are, it learns from the logs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from tarry.core.message import HeldMessage, OrderKey
-from tarry.core.progress.checkpoint import Checkpoint, DrainingSlot, EmptyingSlot
+from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.journal import Range
 from tarry.core.progress.recovered import Buckets
 from tarry.core.progress.source import Source
-from tarry.core.wheel.closed_slot import ClosedSlot
-from tarry.core.wheel.done_slots import DoneSlots
-from tarry.core.wheel.levels import Bucket, Levels
-from tarry.core.wheel.open_slots import OpenSlots
+from tarry.core.wheel.closed_range import ClosedRange, Span
+from tarry.core.wheel.level_log import LevelLog, Strangers
+from tarry.core.wheel.levels import Levels
 from tarry.core.wheel.passes import Passes
-
-MOST_ENTRIES = 80
-"""The most slots that a checkpoint has room for. With that many closed or not emptied, no more slots are closed."""
 
 LEAST_OF_A_PASS = 10
 """The least number of typical messages that a pass has room for, so that it progresses even if memory is full."""
 
 SLACK = 2
-"""A slot's first pass gets up to this many times the memory that its messages are estimated to take.
+"""A range's first pass gets up to this many times the memory that its messages are estimated to take.
 
 A recovery does not know how large the messages are. With this reserve, one pass is usually enough.
 """
 
-_NOTHING = DoneSet((), 0)
+STRANGE = 0
+"""The bucket of records that the service has not filed."""
+
+
+class ToRead(NamedTuple):
+    """Something to read in the log of a level.
+
+    Attributes:
+        level: the level.
+        range: what is read; None for what is not known of the log.
+        runs: the offsets to read, ascending.
+    """
+
+    level: int
+    range: ClosedRange | None
+    runs: list[Range]
 
 
 class OverflowWheel:
@@ -46,129 +64,120 @@ class OverflowWheel:
 
     Args:
         checkpoint: the checkpoint of the take-over.
-        buckets: what the take-over found in slots and journal.
+        buckets: what the take-over found in logs and journal.
     """
 
     def __init__(self, checkpoint: Checkpoint, buckets: Buckets) -> None:
-        self.done = DoneSlots(checkpoint.emptying)
-        """The slots that are done and to be emptied."""
-        self.in_buckets: dict[int, int] = {}
-        """How many messages waited at each level at the last count, at most: markers are counted too."""
         self._geometry = checkpoint.geometry
-        self._open = OpenSlots(buckets.spans, self.done.ends)
-        self._closed: dict[Source, ClosedSlot] = {}
-        self._found_done = buckets.done
-        self._found_from = checkpoint.reads_from
+        self._found_from = checkpoint.wheel_pointer
         """The journal offset from which the recovery read."""
         self._journal_end = buckets.journal_end
         self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms)
-        recovered = list(self._recover(checkpoint.draining, buckets.spans))
-        self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms, recovered)
-        # Slots that the checkpoint lists as open, although the journal, which is newer, says that records are done.
-        self._found_open = {
-            source
-            for source, done in self._found_done.items()
-            if source not in self._closed and done.end > self._open.begin_of(source)
-        }
-        self._recovering = {source for source in self._closed if source.level == 1}
-        for source in list(self._closed):
-            self._advance(source)
+        self._found_done = {source: done for source, done in buckets.done.items() if self._may_wait(checkpoint, source)}
+        self._logs: dict[int, LevelLog] = {}
+        for level, low in enumerate(checkpoint.low, 1):
+            start, end = buckets.spans.get(level, (0, 0))
+            strangers = Strangers(self._found_done.pop(Source(level, STRANGE), DoneSet((), 0)), self._found_from)
+            self._logs[level] = LevelLog(level, start, max(low, start), end, strangers)
+        self._closed: dict[int, list[ClosedRange]] = {level: [] for level in self._logs}
+        """For each level the closed ranges, by due time, from the first one on that is not done."""
+        self._recovering: ClosedRange | None = None
+        for level, log in self._logs.items():
+            self._recover(log, checkpoint.done_ms[level - 1], checkpoint.closed_ms[level - 1])
 
-    def _recover(self, entries: Iterable[DrainingSlot], spans: Mapping[Source, tuple[int, int]]) -> Iterator[Bucket]:
-        """Restore the slots that a checkpoint lists as closed; yield their buckets."""
-        for entry in entries:
-            source = Source(entry.level, entry.slot)
-            bucket = self.levels.last_turn(*source)
-            # A copy of a checkpoint may be old: the slot may have been emptied since.
-            begin = max(entry.done_below, self._open.begin_of(source))
-            if begin > entry.end:
-                continue
-            floor_ms = bucket.start_ms - entry.turns * self._ring_ms(bucket)
-            self._closed[source] = self._new_slot(source, bucket, begin, entry.end, entry.pointer, floor_ms)
-            if spans.get(source, (0, 0))[1] <= entry.end:
-                self._open.close(source)
-            yield bucket
+    def _may_wait(self, checkpoint: Checkpoint, source: Source) -> bool:
+        if source.level > self._geometry.levels or source.bucket == STRANGE:
+            return source.level <= self._geometry.levels
+        return self._start_ms(source) >= checkpoint.done_ms[source.level - 1]
+
+    def _recover(self, log: LevelLog, done_ms: int, closed_ms: int) -> None:
+        """Restore what a checkpoint lists as closed and not done, as one range."""
+        if done_ms >= closed_ms or log.is_surveyed:
+            return
+        span = Span(log.level, done_ms, closed_ms)
+        found = {one: done for one, done in self._found_done.items() if self._is_within(one, span)}
+        for source in found:
+            del self._found_done[source]
+        one = ClosedRange(span, [(log.surveyed_to, log.survey_end)], None, self._found_from, found)
+        self._closed[log.level].append(one)
+        self.levels.drain(*span)
+        if log.level == 1:
+            self._recovering = one
+
+    def _is_within(self, source: Source, span: Span) -> bool:
+        return source.level == span.level and span.start_ms <= self._start_ms(source) < span.end_ms
+
+    def _start_ms(self, source: Source) -> int:
+        return source.bucket * self._geometry.width_of(source.level)
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether there is an overflow wheel."""
+        return bool(self._logs)
 
     @property
     def is_recovering(self) -> bool:
-        """Whether a slot of level 1 that a take-over found closed is not read yet: its messages may be overdue."""
-        return bool(self._recovering)
+        """Whether what a take-over found closed at level 1 is not read yet: its messages may be overdue."""
+        return self._recovering is not None
 
     @property
     def can_be_left(self) -> bool:
-        """Whether the reading of closed slots may be interrupted here and continued later: not within a pass."""
-        return not any(slot.passes is not None and slot.passes.is_scanning for slot in self._closed.values())
+        """Whether the reading of closed ranges may be interrupted here and continued later: not within a pass."""
+        return not any(one.passes is not None and one.passes.is_scanning for one in self._ranges())
 
     @property
-    def slots(self) -> int:
-        """The number of slots of each level; 0 if there is no overflow wheel."""
-        return self.levels.slots if self._geometry.levels else 0
+    def in_buckets(self) -> dict[int, int]:
+        """How many messages wait at each level, at most: what is not read yet is counted by its offsets."""
+        counts = {level: log.count for level, log in self._logs.items()}
+        for one in self._ranges():
+            counts[one.span.level] += max(0, one.unread)
+        return counts
 
-    @property
-    def sources(self) -> list[Source]:
-        """All slots."""
-        return [Source(level, slot) for level in range(1, self._geometry.levels + 1) for slot in range(self.slots)]
-
-    def note_ends(self, ends: Mapping[Source, int]) -> None:
-        """Compute `in_buckets` from the high watermarks of slots; transaction markers are counted, too."""
-        counts: dict[int, int] = {}
-        for source, end in ends.items():
-            slot = self._closed.get(source)
-            begin = self._open.begin_of(source) if slot is None else slot.ledger.low
-            counts[source.level] = counts.get(source.level, 0) + max(0, end - begin)
-        self.in_buckets = counts
+    def _ranges(self) -> Iterator[ClosedRange]:
+        """Yield the closed ranges, the lowest level first."""
+        for ranges in self._closed.values():
+            yield from ranges
 
     # -- filing -----------------------------------------------------------------------------------------------------
 
-    def slot_for(self, due_ms: int) -> Source:
-        """Return the slot that a message goes to.
+    def bucket_for(self, due_ms: int) -> Source:
+        """Return the bucket that a message goes to.
 
         Raises:
             ValueError: the message is hot.
         """
         bucket = self.levels.bucket_for(due_ms)
         if bucket is None:
-            raise ValueError(f"a message due at {due_ms} is hot and has no slot")
-        return self._source_of(bucket)
+            raise ValueError(f"a message due at {due_ms} is hot and has no bucket")
+        return Source(bucket.level, bucket.start_ms // self.levels.width_ms(bucket.level))
 
-    def fill(self, source: Source) -> None:
-        """Note that messages are filed to a slot: its end must be known to close it."""
-        self._open.fill(source)
+    def filed(self, source: Source, first: int, end: int, count: int) -> None:
+        """Note a run of records that a committed transaction has written to an open bucket.
 
-    def _source_of(self, bucket: Bucket) -> Source:
-        return Source(bucket.level, self.levels.slot(bucket))
+        Args:
+            source: the bucket.
+            first: the offset of the first record.
+            end: one above the offset of the last one.
+            count: how many there are.
+        """
+        self._logs[source.level].filed(source.bucket, first, end, count)
 
     # -- closing ----------------------------------------------------------------------------------------------------
 
-    def to_ask(self, now_ms: int) -> list[Source]:
-        """Return the slots whose ends are needed to close the next bucket; empty if none is needed."""
-        bucket = None if self._is_full else self.levels.next_to_close(now_ms)
-        return self._open.filled if bucket is not None and self._open.holds_any(self._source_of(bucket)) else []
-
-    @property
-    def _is_full(self) -> bool:
-        return len(self._closed) + len(self.done) >= MOST_ENTRIES
-
     @property
     def _incoming(self) -> int:
-        """The number of messages that closed slots of level 1 will still bring into memory."""
-        hot = [slot for slot in self._closed.values() if slot.bucket.level == 1 and slot.passes is None]
-        return sum(max(0, slot.unread) for slot in hot)
+        """The number of messages that closed ranges of level 1 will still bring into memory."""
+        return sum(max(0, one.unread) for one in self._closed.get(1, []) if one.passes is None)
 
     @property
     def _is_behind_passes(self) -> bool:
-        """Whether a slot is larger than memory: closing another one would take the room of its passes."""
-        return any(slot.passes is not None and slot.passes.is_oversized for slot in self._closed.values())
+        """Whether a range is larger than memory: closing another one would take the room of its passes."""
+        return any(one.passes is not None and one.passes.is_oversized for one in self._ranges())
 
-    @property
-    def _drains_level_1(self) -> bool:
-        return any(one.level == 1 for one in self.levels.draining)
-
-    def close(self, ends: Mapping[Source, int], room: int, now_ms: int) -> bool:
-        """Close the buckets whose time has come and whose ends are known; the others are closed later.
+    def close(self, room: int, now_ms: int) -> bool:
+        """Close the buckets whose time has come. No message may be on its way to a bucket.
 
         Args:
-            ends: the high watermarks of slots; no message is being filed to them.
             room: the number of messages of level 1 that memory has room for; one bucket may hold more.
             now_ms: wall time.
 
@@ -178,43 +187,30 @@ class OverflowWheel:
         """
         some = False
         room -= self._incoming
-        while not self._is_full and (bucket := self.levels.next_to_close(now_ms)) is not None:
-            source = self._source_of(bucket)
-            if not self._open.holds_any(source):
-                self.levels.close(bucket)
-                self.levels.drained(bucket)
-            elif source in ends:
-                room -= self._unread_below(source, ends[source]) if source.level == 1 else 0
-                if source.level == 1 and (self._is_behind_passes or (room < 0 and self._drains_level_1)):
-                    break
-                self._close(source, bucket, ends[source])
-            else:
+        while (bucket := self.levels.next_to_close(now_ms)) is not None:
+            level, start_ms = bucket
+            log, number = self._logs[level], start_ms // self.levels.width_ms(level)
+            if not log.is_surveyed:
                 break
+            if log.holds_any(number):
+                room -= log.count_of(number) if level == 1 else 0
+                if level == 1 and (self._is_behind_passes or (room < 0 and self.levels.is_draining(1))):
+                    break
+                self._close(log, number, Span(level, start_ms, self.levels.end_ms(bucket)))
+            self._found_done.pop(Source(level, number), None)
+            self.levels.close(bucket)
             some = True
         return some
 
-    def _unread_below(self, source: Source, end: int) -> int:
-        slot = self._closed.get(source)
-        return end - (self._open.begin_of(source) if slot is None else slot.ledger.position)
-
-    def _close(self, source: Source, bucket: Bucket, end: int) -> None:
-        self._open.close(source)
-        self.levels.close(bucket)
-        slot = self._closed.get(source)
-        if slot is None:
-            begin = self._open.begin_of(source)
-            pointer = self._found_from if source in self._found_open else self._journal_end
-            self._found_open.discard(source)
-            self._closed[source] = self._new_slot(source, bucket, begin, end, pointer, bucket.start_ms)
-        else:
-            slot.close_again(bucket, end)
-        self._advance(source)
-
-    def _new_slot(
-        self, source: Source, bucket: Bucket, begin: int, end: int, pointer: int, floor_ms: int
-    ) -> ClosedSlot:
-        # After a recovery from an old copy, a slot that the copy lists as open may have been drained in part.
-        return ClosedSlot(bucket, begin, end, pointer, floor_ms, self._found_done.get(source, _NOTHING))
+    def _close(self, log: LevelLog, number: int, span: Span) -> None:
+        source = Source(span.level, number)
+        # After a recovery from an old copy, a bucket that the copy lists as open may have been drained in part.
+        found = self._found_done.pop(source, None)
+        pointer = self._journal_end if found is None else self._found_from
+        runs = log.close(number)
+        done = {} if found is None else {source: found}
+        self._closed[span.level].append(ClosedRange(span, list(runs), runs.count, pointer, done))
+        self.levels.drain(*span)
 
     # -- draining ---------------------------------------------------------------------------------------------------
 
@@ -222,150 +218,201 @@ class OverflowWheel:
     def gate(self) -> OrderKey:
         """The key, by due time and offset in the intake, from which on no message may fire yet."""
         gate = (self.levels.hot_below_ms, -1)
-        for slot in self._closed.values():
-            if slot.bucket.level == 1 and not slot.is_read:
-                gate = min(gate, slot.gate)
+        for one in self._closed.get(1, []):
+            if not one.is_read:
+                gate = min(gate, one.gate)
         return gate
 
-    def closed(self, source: Source) -> ClosedSlot | None:
-        """Return a slot that is closed and not done; None for any other slot."""
-        return self._closed.get(source)
+    def source_of(self, level: int, due_ms: int) -> Source:
+        """Return the bucket that a record in a level's log belongs to."""
+        return Source(level, due_ms // self.levels.width_ms(level))
 
-    def unread(self, room_bytes: int, typical_bytes: int) -> Iterator[tuple[Source, int, int]]:
-        """Yield the slots to read, each with its first offset and its end.
+    def range_of(self, level: int, due_ms: int) -> ClosedRange | None:
+        """Return the closed range that a record in a level's log belongs to; None if its bucket is open, or done."""
+        for one in self._closed[level]:
+            if one.covers(due_ms):
+                return one
+        return None
+
+    def survey(self, level: int, offset: int, due_ms: int) -> None:
+        """Note a record in a level's log that was read: if its bucket is open, it is known from now on."""
+        if self.levels.is_open(level, due_ms):
+            self._logs[level].survey(due_ms // self.levels.width_ms(level), offset)
+
+    def meet(self, level: int, offset: int) -> bool:
+        """Note a record that the service has not filed; return whether it is to become a dead letter."""
+        return self._logs[level].strangers.meet(offset, self._journal_end)
+
+    def unread(self, room_bytes: int, typical_bytes: int) -> Iterator[ToRead]:
+        """Yield what is to be read.
 
         Args:
-            room_bytes: free memory. A slot of level 1 that probably holds more is read in passes.
+            room_bytes: free memory. A range of level 1 that probably holds more is read in passes.
             typical_bytes: the average size of a message.
         """
         room = room_bytes // typical_bytes
-        for source, slot in self._closed.items():
-            if slot.passes is not None:
-                if slot.passes.is_scanning:
-                    yield source, slot.ledger.low, slot.end
-            elif not slot.is_read:
-                room -= slot.unread if slot.is_begun and source.level == 1 else 0
-                is_found = source in self._recovering
-                # A recovery does not know how large messages are: any slot that it found may exceed the memory.
-                if source.level == 1 and not slot.is_begun and (is_found or slot.unread > room):
-                    # A slot that a recovery found may hold messages of an earlier turn, too.
-                    start_ms = slot.floor_ms if is_found else slot.bucket.start_ms
-                    some = max(min(room, slot.unread * SLACK), LEAST_OF_A_PASS)
-                    slot.passes = Passes(start_ms, some * typical_bytes)
+        for log in self._logs.values():
+            if unknown := log.unknown():
+                yield ToRead(log.level, None, unknown)
+        for one in self._ranges():
+            if one.passes is not None:
+                if one.passes.is_scanning:
+                    yield ToRead(one.span.level, one, one.left_to_read())
+            elif not one.is_read:
+                room -= one.unread if one.is_begun and one.span.level == 1 else 0
+                # A recovery does not know how large messages are: what it found may exceed the memory.
+                if one.span.level == 1 and not one.is_begun and (one is self._recovering or one.unread > room):
+                    some = max(min(room, one.unread * SLACK), LEAST_OF_A_PASS)
+                    one.passes = Passes(one.span.start_ms, some * typical_bytes)
                     room -= some
-                slot.is_begun = True
-                yield source, slot.ledger.position, slot.end
+                one.is_begun = True
+                yield ToRead(one.span.level, one, one.left_to_read())
 
     @property
     def reserved_bytes(self) -> int:
         """The memory that the current passes may still take."""
-        return sum(slot.passes.room_bytes for slot in self._closed.values() if slot.passes is not None)
+        return sum(one.passes.room_bytes for one in self._ranges() if one.passes is not None)
 
     def begin_pass(self, limit_bytes: int) -> None:
-        """Begin the next pass over the slot at the gate. Call this when all before the gate has fired or is parked."""
-        unread = [slot for slot in self._closed.values() if slot.bucket.level == 1 and not slot.is_read]
-        first = min(unread, key=lambda slot: slot.gate, default=None)
+        """Begin the next pass over the range at the gate. Call this when all before the gate has fired or is parked."""
+        unread = [one for one in self._closed.get(1, []) if not one.is_read]
+        first = min(unread, key=lambda one: one.gate, default=None)
         if first is not None and first.passes is not None and not first.passes.is_scanning:
             first.begin_pass(limit_bytes)
 
-    def window_ms(self, source: Source) -> tuple[int, int]:
-        """Return the time range of a closed slot: start and end."""
-        bucket = self._closed[source].bucket
-        return bucket.start_ms, self.levels.end_ms(bucket)
-
-    def reach(self, source: Source, position: int) -> list[HeldMessage]:
-        """Note the reader's position in a closed slot, and whether its end is reached.
+    def reach_end(self, read: ToRead) -> list[HeldMessage]:
+        """Note that something was read to its end.
 
         Returns:
-            The messages of a pass, if it ends at this position.
+            The messages of a pass, if there was one.
         """
-        slot = self._closed.get(source)
-        if slot is None:
+        if read.range is None:
+            self._logs[read.level].read_unknown(read.runs[-1][1])
             return []
-        messages = slot.reach(position)
-        if position >= slot.end:
-            self._recovering.discard(source)
-        self._advance(source)
+        messages = read.range.reach_end()
+        if read.range is self._recovering:
+            self._recovering = None  # if more passes are needed, what the first one brought must fire before them
+        self._advance(read.range)
         return messages
 
     # -- done offsets -----------------------------------------------------------------------------------------------
 
     def mark(self, source: Source, offsets: Sequence[int]) -> None:
         """Mark offsets as done, tentatively."""
-        self._closed[source].ledger.mark(offsets)
+        if source.bucket == STRANGE:
+            self._logs[source.level].strangers.mark(offsets)
+        else:
+            self._of(source).ledger.mark(offsets)
 
     def unmark(self, source: Source, offsets: Sequence[int]) -> None:
         """Remove marks: their transaction aborted."""
-        self._closed[source].ledger.unmark(offsets)
+        if source.bucket == STRANGE:
+            self._logs[source.level].strangers.unmark(offsets)
+        else:
+            self._of(source).ledger.unmark(offsets)
+
+    def _of(self, source: Source) -> ClosedRange:
+        found = self.range_of(source.level, self._start_ms(source))
+        assert found is not None, "a record is handled until its range is done"  # noqa: S101
+        return found
 
     def stay(self, source: Source, offset: int) -> None:
         """Note that a record is not moved down: it stays until it is done, and closing below does not wait for it."""
-        slot = self._closed.get(source)
-        if slot is not None and source.level > 1:
-            slot.staying.add(offset)
-            self._advance(source)
+        if source.level > 1 and source.bucket != STRANGE:
+            one = self._of(source)
+            one.staying.add(offset)
+            self._advance(one)
 
     def trim(self) -> None:
-        """Make the marks final, because they are committed; slots that are done are to be emptied."""
-        for source in list(self._closed):
-            self._closed[source].trim()
-            self._advance(source)
+        """Make the marks final, because they are committed."""
+        for ranges in self._closed.values():
+            for one in list(ranges):
+                one.ledger.trim()
+                self._advance(one)
 
-    def _advance(self, source: Source) -> None:
-        slot = self._closed[source]
-        if slot.is_read:
-            self._recovering.discard(source)
-        if slot.bucket in self.levels.draining and (slot.is_moved if source.level > 1 else slot.is_read):
-            self.levels.drained(slot.bucket)
-        if slot.is_done:
-            del self._closed[source]
-            self._open.done(source, slot.end)
-            self.done.add(source, slot.end)
+    def _advance(self, one: ClosedRange) -> None:
+        if not one.is_drained and (one.is_moved if one.span.level > 1 else one.is_read):
+            one.is_drained = True
+            self.levels.drained(*one.span)
+        if one.is_done and not one.is_retired:
+            one.retire()
+        ranges = self._closed[one.span.level]
+        while ranges and ranges[0].is_retired:
+            del ranges[0]
 
     # -- the checkpoint ---------------------------------------------------------------------------------------------
 
     @property
-    def pointer(self) -> int | None:
-        """The journal offset from which a recovery of the slots must read; None if it needs nothing of the journal."""
-        pointers = [slot.pointer for slot in self._closed.values()]
-        return min([*pointers, self._found_from] if self._found_open else pointers, default=None)
+    def pointer(self) -> int:
+        """The journal offset from which a recovery of the wheel must read; 0 if there is none."""
+        if not self._logs:
+            return 0
+        pointers = [one.pointer for one in self._ranges()]
+        pointers += [log.strangers.pointer for log in self._logs.values() if not log.strangers.is_empty]
+        return min([*pointers, self._found_from] if self._found_done else pointers, default=self._journal_end)
 
     def note_journal_end(self, end: int) -> None:
-        """Note an end of the journal that was requested earlier, for the pointers of slots closed now or later."""
+        """Note an end of the journal that was requested earlier, for the pointers of buckets that are closed later."""
         self._journal_end = max(self._journal_end, end)
-        for slot in self._closed.values():
-            slot.note_journal_end(self._journal_end)
 
-    def done_ranges(self) -> dict[Source, Iterable[Range]]:
-        """Return the offsets done above the low watermark, for each slot of which a recovery reads the journal."""
-        ranges: dict[Source, Iterable[Range]] = {
-            source: self._found_done[source].ranges() for source in self._found_open
-        }
-        for source, slot in self._closed.items():
-            ranges[source] = slot.done_ranges()
-        return ranges
+    def done_ranges(self) -> Iterator[tuple[Source, Iterable[Range]]]:
+        """Yield the offsets that are done, for each bucket of which a recovery reads the journal."""
+        for source, done in self._found_done.items():
+            yield source, done.ranges()
+        for log in self._logs.values():
+            if ranges := log.strangers.done_ranges():
+                yield Source(log.level, STRANGE), ranges
+        for one in self._ranges():
+            yield from one.done_ranges()
 
     def sum_up(self, journal_end: int) -> None:
         """Advance the pointers: `done_ranges` was written again, at or after this end of the journal."""
         self._found_from = max(self._found_from, journal_end)
-        for slot in self._closed.values():
-            slot.sum_up(journal_end)
+        for one in self._ranges():
+            one.pointer = max(one.pointer, journal_end)
+        for log in self._logs.values():
+            log.strangers.pointer = max(log.strangers.pointer, journal_end)
 
-    def entries(self) -> tuple[tuple[DrainingSlot, ...], tuple[EmptyingSlot, ...]]:
-        """Return the entries for a checkpoint."""
-        draining = tuple(
-            DrainingSlot(*source, slot.ledger.low, slot.end, slot.pointer, self._turns(source, slot))
-            for source, slot in self._closed.items()
+    @property
+    def done_ms(self) -> tuple[int, ...]:
+        """For each level the start of the first bucket that is not done."""
+        return tuple(
+            self._closed[level][0].span.start_ms if self._closed[level] else closed_ms
+            for level, closed_ms in enumerate(self.levels.closed_ms, 1)
         )
-        return draining, self.done.entries()
 
-    def _turns(self, source: Source, slot: ClosedSlot) -> int:
-        """Return how many turns ago the slot's range began, counted from the turn for which it was closed last.
+    @property
+    def low(self) -> tuple[int, ...]:
+        """For each level the first offset of its log that is not done."""
+        return tuple(
+            log.low(one.low for one in self._closed[level] if not one.is_retired) for level, log in self._logs.items()
+        )
 
-        Turns between the two may have been empty.
-        """
-        bucket = self.levels.last_turn(*source)
-        return (bucket.start_ms - slot.floor_ms) // self._ring_ms(bucket)
+    def noted(self) -> Callable[[], None]:
+        """Return a function to call when a checkpoint made now is committed."""
+        lows = self.low
 
-    def _ring_ms(self, bucket: Bucket) -> int:
-        return self.levels.slots * (self.levels.end_ms(bucket) - bucket.start_ms)
+        def confirm() -> None:
+            for log, low in zip(self._logs.values(), lows, strict=True):
+                log.note(low)
+
+        return confirm
+
+    @property
+    def is_unnoted(self) -> bool:
+        """Whether more is done than the committed checkpoint says."""
+        return any(low > log.noted for log, low in zip(self._logs.values(), self.low, strict=True))
+
+    def to_trim(self) -> dict[int, int]:
+        """Return the levels whose logs may be trimmed, and below which offset: the committed checkpoint says so."""
+        return {level: log.noted for level, log in self._logs.items() if log.noted > log.trimmed}
+
+    @property
+    def untrimmed(self) -> int:
+        """The number of offsets that may be trimmed and are not trimmed yet."""
+        return sum(log.noted - log.trimmed for log in self._logs.values())
+
+    def trimmed(self, level: int, below: int) -> None:
+        """Note that the log of a level was trimmed."""
+        log = self._logs[level]
+        log.trimmed = max(log.trimmed, below)

@@ -37,7 +37,7 @@ _LOOSE_BYTES = 8 * _COLUMNS
 """The memory of a place that is not packed."""
 _BLOCK_BYTES = 240
 """The memory of a block's objects, beside the packed bytes."""
-_SLOT_BITS = 16
+_BUCKET_BITS = 40
 
 
 class ParkedPlace(NamedTuple):
@@ -46,8 +46,8 @@ class ParkedPlace(NamedTuple):
     Attributes:
         due_ms: its due time.
         sequence: its offset in the intake.
-        source: the log to read it from again.
-        offset: its offset in that log.
+        source: the intake, or the bucket, to read it from again.
+        offset: its offset in the log of that level.
         size_bytes: its memory when it is held.
     """
 
@@ -162,13 +162,13 @@ class ParkedPlaces:
 
 
 def _row(message: HeldMessage) -> tuple[int, int, int, int, int]:
-    (level, slot), in_log = message.source, message.offset if message.source != INTAKE else 0
-    return message.due_ms, message.sequence, level << _SLOT_BITS | slot, in_log, message.size_bytes
+    (level, bucket), in_log = message.source, message.offset if message.source != INTAKE else 0
+    return message.due_ms, message.sequence, level << _BUCKET_BITS | bucket, in_log, message.size_bytes
 
 
 def _places(rows: Sequence[int]) -> Iterator[ParkedPlace]:
     due_ms, sequences, logs, offsets, sizes = [rows[at::_COLUMNS] for at in range(_COLUMNS)]
-    known = {log: Source(log >> _SLOT_BITS, log & (1 << _SLOT_BITS) - 1) for log in set(logs)}
+    known = {log: Source(log >> _BUCKET_BITS, log & (1 << _BUCKET_BITS) - 1) for log in set(logs)}
     in_log = [offset if log else sequence for log, offset, sequence in zip(logs, offsets, sequences, strict=True)]
     return map(ParkedPlace, due_ms, sequences, map(known.__getitem__, logs), in_log, sizes)
 

@@ -6,7 +6,7 @@ While too many messages wait to be filed, those that are due far in the future a
 from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel, HeldMessage
 from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.log_order import is_ahead
-from tarry.core.progress.source import INTAKE, Source
+from tarry.core.progress.source import INTAKE
 from tarry.core.request.reader import RequestReader
 from tarry.core.request.request import CancelRequest, Rejection, Request
 from tarry.core.request.translated import TranslatedMessage
@@ -249,7 +249,7 @@ class Arrivals:
     def read_again(
         self,
         wanted: WantedPlaces,
-        source: Source,
+        level: int,
         offset: int,
         timestamp_ms: int,
         key: bytes | None,
@@ -260,7 +260,7 @@ class Arrivals:
 
         Args:
             wanted: takes the message.
-            source: the log that the record was read from.
+            level: of the log that the record was read from; 0 for the intake.
             offset: the record's offset in that log.
             timestamp_ms: the record's timestamp.
             key: the record's key.
@@ -270,12 +270,13 @@ class Arrivals:
         Raises:
             ValueError: the record was accepted before, and is rejected now.
         """
-        due_ms = wanted.due_ms(source, offset)
-        if due_ms is None:
+        place = wanted.place(level, offset)
+        if place is None:
             return
-        if source != INTAKE:
-            wanted.put(read_filed(source, offset, key, value, headers))
+        if level:
+            wanted.put(read_filed(place.source, offset, key, value, headers))
             return
+        due_ms = place.due_ms
         # The due time is the known one, which a fixed delay may have raised. It is passed as now: no horizon applies.
         request = self._reader.read(self._partition, offset, timestamp_ms, headers, due_ms, is_null=value is None)
         if type(request) is not Request:

@@ -1,17 +1,22 @@
-"""Take in the records of closed buckets as they are read: each is placed again, in the hot window or one level lower.
+"""Take in the records of levels' logs as they are read.
+
+    its bucket is                 then
+    closed, and not done          the message is placed again, in the hot window or one level lower
+    open                          the survey of the log learns where it is
+    done                          nothing: a message that was delivered or moved, and is not deleted yet
+    none: it was not filed        it becomes a dead letter
 
 A bucket that is larger than the free memory is read in passes, from the start or as soon as it turns out to be too
-large. A record that the service has not filed becomes a dead letter. A record of an earlier turn, which a killed broker
-has brought back, counts as done.
+large.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel
 from tarry.core.progress.source import Source
-from tarry.core.wheel.closed_slot import ClosedSlot
-from tarry.core.wheel.filed import read_filed
-from tarry.core.wheel.overflow import LEAST_OF_A_PASS, OverflowWheel
+from tarry.core.wheel.closed_range import ClosedRange
+from tarry.core.wheel.filed import due_ms_of, read_filed
+from tarry.core.wheel.overflow import LEAST_OF_A_PASS, STRANGE, OverflowWheel, ToRead
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.memory import Memory
 from tarry.core.window.placing import Placing
@@ -20,11 +25,11 @@ from tarry.headers import ErrorCode, derived_id
 
 
 class DrainedRecords:
-    """Takes in the records of one partition's closed slots.
+    """Takes in the records of one partition's buckets.
 
     Args:
         place: the intake and the partition's number.
-        overflow: tracks how far the slots are read.
+        overflow: tracks how far the buckets are read.
         hot: takes the messages of a pass.
         placing: takes all other messages, and cancels.
         ready: takes dead letters.
@@ -50,8 +55,8 @@ class DrainedRecords:
         self._memory = memory
         self._room_bytes = 0
 
-    def unread(self, room_bytes: int, least_bytes: int = 0) -> Iterable[tuple[Source, int, int]]:
-        """Return the closed slots to read, each with its first offset and its end.
+    def unread(self, room_bytes: int, least_bytes: int = 0) -> list[ToRead]:
+        """Return what is to be read.
 
         Args:
             room_bytes: free memory, for all records that are read until the next call.
@@ -65,14 +70,40 @@ class DrainedRecords:
         return unread
 
     def accept(
-        self, source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, now_ms: int
+        self,
+        reading: Sequence[ToRead],
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        now_ms: int,
     ) -> None:
-        """Take in a record of a closed slot: it is held in memory, or waits to be filed to another slot."""
-        slot = self._overflow.closed(source)
-        if slot is None:
+        """Take in a record of a level's log.
+
+        Args:
+            reading: what is being read of that log, each from its first offset on: the record is for none of the rest,
+                of which earlier records may not have been read yet.
+            offset: the record's offset.
+            key: the record's key.
+            value: the record's value.
+            headers: the record's headers.
+            now_ms: wall time.
+        """
+        level = reading[0].level
+        try:
+            due_ms = due_ms_of(headers)
+        except ValueError as error:
+            if self._overflow.meet(level, offset):
+                self._reject(Source(level, STRANGE), offset, key, value, headers, str(error))
             return
-        is_new = slot.is_new(offset)
-        if not slot.read(offset):
+        one = next((of.range for of in reading if of.range is not None and of.range.covers(due_ms)), None)
+        if one is None:
+            if any(of.range is None for of in reading):
+                self._overflow.survey(level, offset, due_ms)
+            return
+        source = self._overflow.source_of(level, due_ms)
+        is_new = one.is_first_read(offset)
+        if not one.read(source, offset):
             return
         try:
             message = read_filed(source, offset, key, value, headers)
@@ -80,55 +111,51 @@ class DrainedRecords:
             if is_new:
                 self._reject(source, offset, key, value, headers, str(error))
             return
-        if slot.is_of_an_earlier_turn(message.due_ms):
-            slot.ledger.mark([offset])
-            return
-        self._place(slot, message, now_ms, is_new=is_new)
+        self._place(one, message, now_ms, is_new=is_new)
 
-    def _place(self, slot: ClosedSlot, message: FiledMessage, now_ms: int, *, is_new: bool) -> None:
+    def _place(self, one: ClosedRange, message: FiledMessage, now_ms: int, *, is_new: bool) -> None:
         is_hot = message.due_ms < self._placing.hot_below_ms and type(message) is not HeldCancel
-        if slot.passes is not None and is_hot and message.offset not in slot.placed:
+        if one.passes is not None and is_hot:
             if is_new:
                 self._memory.learn(message)
-            self._memory.held_bytes += slot.passes.offer(message)
+            self._memory.held_bytes += one.passes.offer(message)
             return
         if not is_new:
             return  # cancels are held from the first pass on, because their messages may come in any pass
         self._memory.count(message)
         self._placing.put(message, now_ms)
-        if slot.bucket.level > 1:
+        if one.span.level > 1:
             if is_hot:  # it stayed as a refused dead letter, and the buckets below were closed in the meantime
-                slot.staying.add(message.offset)
+                one.staying.add(message.offset)
             return
         if not is_hot:
-            slot.placed.add(message.offset)  # if it becomes hot before it is filed, it is held
             return
-        slot.whole.append(message)
+        one.whole.append(message)
         self._room_bytes -= message.size_bytes
         if self._room_bytes < 0:
-            self._switch_to_passes(slot)
+            self._switch_to_passes(one)
 
-    def _switch_to_passes(self, slot: ClosedSlot) -> None:
-        """Read a slot in passes, because memory has no room for the whole: offer what was read to the first pass."""
-        whole = slot.switch_to_passes()
-        assert slot.passes is not None, "switch_to_passes has just made them"  # noqa: S101
+    def _switch_to_passes(self, one: ClosedRange) -> None:
+        """Read a range in passes, because memory has no room for the whole: offer what was read to the first pass."""
+        whole = one.switch_to_passes()
+        assert one.passes is not None, "switch_to_passes has just made them"  # noqa: S101
         for message in whole:
             self._hot.take_back(message)
-            self._memory.held_bytes += slot.passes.offer(message) - message.size_bytes
+            self._memory.held_bytes += one.passes.offer(message) - message.size_bytes
 
-    def reach(self, source: Source, position: int, now_ms: int) -> None:
-        """Note the reader's position in a closed slot, which may be past markers and aborted records."""
-        for message in self._overflow.reach(source, position):
+    def reach_end(self, read: ToRead, now_ms: int) -> None:
+        """Note that something was read to its end, past markers and aborted records."""
+        for message in self._overflow.reach_end(read):
             self._hot.hold(message, now_ms)
 
     def _reject(
         self, source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, why: str
     ) -> None:
-        place = f"slot {source.slot} of level {source.level} of {self._topic}/{self._partition}, offset {offset}"
-        # The record has no offset in the intake, so its id and name are made from its offset in the bucket.
-        log, number = f"{self._topic}.wheel-{source.level}", self._partition * self._overflow.slots + source.slot
-        code, id_ = ErrorCode.UNREADABLE_HEADERS, derived_id(log, number, offset)
+        # The record has no offset in the intake, so its id and name are made from its offset in the log.
+        log = f"{self._topic}.wheel-{source.level}"
+        place = f"{log}/{self._partition}, offset {offset}"
+        code, id_ = ErrorCode.UNREADABLE_HEADERS, derived_id(log, self._partition, offset)
         dead = DeadMessage(offset, key, value, headers or [], code, f"{place}: {why}", id_, None, None, source, offset)
-        dead = dead._replace(unfiled_source=f"{log}/{number}/{offset}".encode())
+        dead = dead._replace(unfiled_source=f"{log}/{self._partition}/{offset}".encode())
         self._memory.held_bytes += dead.size_bytes
         self._ready.bury(dead)

@@ -22,7 +22,6 @@ from itertools import islice
 
 from tarry.core.batch import UNBOUNDED, Batch
 from tarry.core.message import HeldMessage, OrderKey
-from tarry.core.progress.source import Source
 from tarry.core.wheel.places import ParkedPlace, ParkedPlaces
 from tarry.core.window.memory import Memory
 
@@ -35,38 +34,38 @@ class WantedPlaces:
         places: the places of the messages, in order.
     """
 
-    __slots__ = ("_due_ms", "_found", "_order", "size_bytes", "spans", "topic")
+    __slots__ = ("_found", "_places", "size_bytes", "spans", "topic")
 
     def __init__(self, topic: str, places: Sequence[ParkedPlace]) -> None:
         self.topic = topic
         self.size_bytes = sum(place.size_bytes for place in places)
-        self._due_ms = {(place.source, place.offset): place.due_ms for place in places}
-        self._found: dict[tuple[Source, int], HeldMessage] = {}
-        self.spans: dict[Source, tuple[int, int]] = {}
-        """For each log the first offset to read, and the end."""
-        for source, offset in self._due_ms:
-            start, end = self.spans.get(source, (offset, 0))
-            self.spans[source] = min(start, offset), max(end, offset + 1)
+        self._places = {(place.source.level, place.offset): place for place in places}
+        self._found: dict[tuple[int, int], HeldMessage] = {}
+        self.spans: dict[int, tuple[int, int]] = {}
+        """For the log of each level, 0 for the intake, the first offset to read, and the end."""
+        for level, offset in self._places:
+            start, end = self.spans.get(level, (offset, 0))
+            self.spans[level] = min(start, offset), max(end, offset + 1)
 
     def __len__(self) -> int:
-        return len(self._due_ms)
+        return len(self._places)
 
-    def due_ms(self, source: Source, offset: int) -> int | None:
-        """Return the due time of the message at an offset; None if it is not wanted."""
-        return self._due_ms.get((source, offset))
+    def place(self, level: int, offset: int) -> ParkedPlace | None:
+        """Return the place of the message at an offset of a level's log; None if it is not wanted."""
+        return self._places.get((level, offset))
 
     def put(self, message: HeldMessage) -> None:
         """Add a message that was read again."""
-        self._found[message.source, message.offset] = message
+        self._found[message.source.level, message.offset] = message
 
     @property
     def is_complete(self) -> bool:
         """Whether all messages were read."""
-        return len(self._found) == len(self._due_ms)
+        return len(self._found) == len(self._places)
 
     def messages(self) -> list[HeldMessage]:
         """Return all messages in order. Requires `is_complete`."""
-        return [self._found[origin] for origin in self._due_ms]
+        return [self._found[place] for place in self._places]
 
 
 class Parked:

@@ -7,6 +7,7 @@ replay. But reading pauses while too many messages wait to be filed, so the repl
 """
 
 from collections.abc import Callable
+from operator import attrgetter, itemgetter
 
 from tarry.core.batch import UNBOUNDED, Filing, fitting
 from tarry.core.message import FiledMessage
@@ -17,18 +18,21 @@ from tarry.core.window.hot_window import HotWindow
 MOST_HELD_UP = 5_000
 """The most messages of a partition that are held up. If there would be more, all of them are filed."""
 
+_bucket = itemgetter(1)
+_sequence = attrgetter("sequence")
+
 
 class Placing:
     """Places the messages of one partition.
 
     Args:
         hot: takes messages that are due soon.
-        overflow: determines the slot for each other message.
+        overflow: determines the bucket for each other message.
         width_ms: the width of a bucket of level 1.
         is_held_up: whether the message at an offset of the intake must not be filed yet.
     """
 
-    __slots__ = ("_held_up", "_hot", "_is_held_up", "_overflow", "_waiting", "_width_ms", "hot_below_ms")
+    __slots__ = ("_held_up", "_hot", "_is_held_up", "_moving", "_overflow", "_waiting", "_width_ms", "hot_below_ms")
 
     def __init__(
         self, hot: HotWindow, overflow: OverflowWheel, width_ms: int, is_held_up: Callable[[int], bool]
@@ -37,16 +41,24 @@ class Placing:
         self._is_held_up = is_held_up
         self._overflow = overflow
         self._width_ms = width_ms
+        self._moving: list[FiledMessage] = []
+        """Messages of buckets, to be filed one level lower. They are filed first, because they are due soonest."""
         self._waiting: list[FiledMessage] = []
+        """Messages of the intake, in its order."""
         self._held_up: list[FiledMessage] = []
-        """Messages of the intake; they are before all messages of the intake in `_waiting`."""
+        """Messages of the intake before all of those."""
         self.hot_below_ms = overflow.levels.hot_below_ms
         """The end of the hot window: a message that is due before it is hot."""
 
     @property
     def to_file(self) -> int:
         """The number of messages that wait to be filed, including those that are held up."""
-        return len(self._waiting) + len(self._held_up)
+        return len(self._moving) + len(self._waiting) + len(self._held_up)
+
+    @property
+    def moving(self) -> int:
+        """The number of messages of buckets among them."""
+        return len(self._moving)
 
     @property
     def held_up(self) -> int:
@@ -57,11 +69,13 @@ class Placing:
         """Hold a message that is due soon; let any other wait to be filed."""
         if message.due_ms < self.hot_below_ms:
             self._hot.hold(message, now_ms)
-        else:
+        elif message.source == INTAKE:
             self._waiting.append(message)
+        else:
+            self._moving.append(message)
 
     def take_to_file(self, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED) -> Filing:
-        """Take messages to file, with the slot of each. Messages that have become hot are held instead.
+        """Take messages to file, with the bucket of each, sorted by it. Messages that are hot now are held instead.
 
         Args:
             limit: the most messages to take.
@@ -69,44 +83,44 @@ class Placing:
             limit_bytes: the most bytes to take; the first message is taken even if it is larger.
         """
         self._hold_up()
-        count = fitting([message.size_bytes for message in self._waiting[:limit]], limit_bytes)
-        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        first = [*self._moving[:limit], *self._waiting[: max(0, limit - len(self._moving))]]
+        taken = first[: fitting([message.size_bytes for message in first], limit_bytes)]
+        moved = min(len(taken), len(self._moving))
+        self._moving, self._waiting = self._moving[moved:], self._waiting[len(taken) - moved :]
         records: list[tuple[FiledMessage, Source]] = []
-        # All messages due within one width of level 1 go to the same slot: bucket bounds are multiples of that width.
-        width_ms, slots = self._width_ms, dict[int, Source]()
+        # All messages due within one width of level 1 go to the same bucket: bounds are multiples of that width.
+        width_ms, buckets = self._width_ms, dict[int, Source]()
         for message in taken:
             if message.due_ms < self.hot_below_ms:
                 self._hot.hold(message, now_ms)
                 continue
-            source = slots.get(message.due_ms // width_ms)
+            source = buckets.get(message.due_ms // width_ms)
             if source is None:
-                source = slots[message.due_ms // width_ms] = self._overflow.slot_for(message.due_ms)
-                self._overflow.fill(source)
+                source = buckets[message.due_ms // width_ms] = self._overflow.bucket_for(message.due_ms)
             records.append((message, source))
+        records.sort(key=_bucket)
         return Filing(records)
 
     def _hold_up(self) -> None:
         """Move messages that are held up out of the queue; move them back if they no longer are, or are too many."""
-        first = self._held_up[0] if self._held_up else next(filter(self._is_of_intake, self._waiting), None)
-        if first is not None and self._is_held_up(first.sequence):  # then all of the intake after it are, too
-            held_up = [*self._held_up, *filter(self._is_of_intake, self._waiting)]
-            if len(held_up) <= MOST_HELD_UP:
-                self._waiting = [message for message in self._waiting if not self._is_of_intake(message)]
-                self._held_up = held_up
-                return
-        self._waiting[:0], self._held_up = self._held_up, []
-
-    def _is_of_intake(self, message: FiledMessage) -> bool:
-        """Whether a message comes from the intake and has not become hot."""
-        return message.source == INTAKE and message.due_ms >= self.hot_below_ms
+        of_intake = [*self._held_up, *self._waiting]
+        # If the first one is held up, all after it are, too.
+        if of_intake and len(of_intake) <= MOST_HELD_UP and self._is_held_up(of_intake[0].sequence):
+            self._held_up, self._waiting = of_intake, []
+        else:
+            self._held_up, self._waiting = [], of_intake
 
     def put_back_filed(self, filing: Filing) -> None:
         """Let messages wait to be filed again: the transaction that filed them aborted."""
-        self._waiting[:0] = [message for message, _ in filing.records]
+        back = [message for message, _ in filing.records]
+        back.sort(key=_sequence)
+        self._moving[:0] = [message for message in back if message.source != INTAKE]
+        self._waiting[:0] = [message for message in back if message.source == INTAKE]
 
     def place_again(self, now_ms: int) -> None:
         """Place all waiting messages again: buckets were closed, and messages that are hot now must be held."""
         self.hot_below_ms = self._overflow.levels.hot_below_ms
-        waiting, self._waiting, self._held_up = [*self._held_up, *self._waiting], [], []
+        waiting = [*self._moving, *self._held_up, *self._waiting]
+        self._moving, self._held_up, self._waiting = [], [], []
         for message in waiting:
             self.put(message, now_ms)

@@ -13,7 +13,17 @@ _CANCEL, _TRANSLATED = 2, 4
 _DUE, _OFFSET, _PARTITION, _FLAGS, _ID, _TEXT = (2, 8), (10, 8), (18, 4), (22, 1), (23, 36), 59
 
 
-def filed(records: DataFrame, slots: int) -> DataFrame:
+def due_ms() -> Column:
+    """The due time of a record of a level's log; null if the service did not file it."""
+    return _number(_DUE, _packed())
+
+
+def _packed() -> Column:
+    last = f.try_element_at(f.col("headers"), f.lit(-1))
+    return f.when((last["key"] == FILED) & (f.length(last["value"]) >= _TEXT - 1), last["value"])
+
+
+def filed(records: DataFrame) -> DataFrame:
     """Filed messages, one row for each record. Records that the service did not file are left out.
 
     Columns: intake, level, `partition` and `offset` in the intake, key, value, headers as in the intake, is_cancel, id,
@@ -23,10 +33,7 @@ def filed(records: DataFrame, slots: int) -> DataFrame:
 
     Args:
         records: a table of records of topics `*.wheel-n` (`tarry.pipelines.topics`).
-        slots: the number of partitions of a level's topic for each partition of the intake.
     """
-    last = f.try_element_at(f.col("headers"), f.lit(-1))
-    packed = f.when(last["key"] == FILED, last["value"])
     version = f.conv(f.hex(f.substring("packed", 1, 1)), 16, 10).cast("int")
     unknown = f.raise_error(f.concat(f.lit("a record of a bucket has the unknown version "), version.cast("string")))
     flags = _number(_FLAGS).cast("int")
@@ -34,13 +41,13 @@ def filed(records: DataFrame, slots: int) -> DataFrame:
     is_translated = flags.bitwiseAND(_TRANSLATED) != 0
     target_partition = _number(_PARTITION)
     return (
-        records.withColumn("packed", packed)
-        .where(f.length("packed") >= _TEXT - 1)
+        records.withColumn("packed", _packed())
+        .where("packed is not null")
         .withColumn("is_cancel", f.when(version != _VERSION, unknown).otherwise(flags.bitwiseAND(_CANCEL) != 0))
         .select(
             f.regexp_extract("topic", r"^(.*)\.wheel-([0-9]+)\z", 1).alias("intake"),
             f.regexp_extract("topic", r"^(.*)\.wheel-([0-9]+)\z", 2).cast("int").alias("level"),
-            f.floor(f.col("partition") / slots).cast("int").alias("partition"),
+            "partition",
             _number(_OFFSET).alias("offset"),
             "key",
             "value",
@@ -57,6 +64,6 @@ def filed(records: DataFrame, slots: int) -> DataFrame:
     )
 
 
-def _number(field: tuple[int, int]) -> Column:
+def _number(field: tuple[int, int], packed: Column | None = None) -> Column:
     """A big-endian field of the packed header. Fields of eight bytes are signed."""
-    return f.conv(f.hex(f.substring("packed", *field)), 16, -10).cast("long")
+    return f.conv(f.hex(f.substring(f.col("packed") if packed is None else packed, *field)), 16, -10).cast("long")

@@ -8,25 +8,24 @@ message that it meets twice becomes one row. Finally it removes the messages tha
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from tarry.clock import SystemClock
 from tarry.core.request.intake_policy import IntakePolicy
-from tarry.core.wheel.levels import slots_of
 from tarry.errors import ConfigError, UsageError
 from tarry.kafka.backlog import Backlog
 from tarry.kafka.inspector import DoneSets, Inspector
-from tarry.kafka.partition_logs import slot_of
+from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.topics import RESULTS, wheel_topic
 from tarry.kafka.types import Place
 from tarry.pipelines import archive, streaming
-from tarry.pipelines.backlog.filed import filed
+from tarry.pipelines.backlog.filed import due_ms, filed
 from tarry.pipelines.columns import place
 from tarry.pipelines.requests import requests
 from tarry.pipelines.topics import TopicTables
@@ -70,23 +69,27 @@ def waiting(
     with closing(Inspector(topics.cluster, group, SystemClock())) as looking:
         backlogs = looking.survey(intake)
         done = looking.done(backlogs)
-    done_offsets = _done_offsets(topics.spark, backlogs, done).localCheckpoint()
+    is_done = _done_table(topics.spark, backlogs, done).localCheckpoint()
     on_progress(f"{intake}: reading the intake")
     begins = {backlog.place: backlog.low for backlog in backlogs}
     ends = topics.settled_ends([intake]) if settled else topics.ends([intake])
-    records = _records(topics, [intake], begins, ends, done_offsets)
+    records = _records(topics, intake, begins, ends, is_done, f.lit(0))
     asked = requests(records, policy).withColumns({"intake": f.lit(intake), "level": f.lit(0)})
     met = [asked.select(*COLUMNS, "is_cancel").localCheckpoint()]
-    geometries = {backlog.checkpoint.geometry for backlog in backlogs if backlog.checkpoint is not None}
+    # Not their stretches: a log without one may still hold done records, and get new ones before it is read.
+    checkpoints = {one.place[1]: one.checkpoint for one in backlogs if one.checkpoint is not None}
+    geometries = {checkpoint.geometry for checkpoint in checkpoints.values()}
     if len(geometries) > 1:
         raise UsageError(f"{intake}: its overflow wheel is changing; try again when all partitions are served")
     for geometry in geometries:
-        begins = _begins(backlogs)
         for level in range(geometry.levels, 0, -1):
             name = wheel_topic(intake, level)
             on_progress(f"{intake}: reading level {level}")
-            records = _records(topics, [name], begins, topics.settled_ends([name]), done_offsets)
-            met.append(filed(records, slots_of(geometry)).select(*COLUMNS, "is_cancel").localCheckpoint())
+            begins = {(name, partition): one.low[level - 1] for partition, one in checkpoints.items()}
+            from_ms = {partition: one.done_ms[level - 1] for partition, one in checkpoints.items()}
+            bucket = f.floor(due_ms() / geometry.width_of(level))
+            records = _records(topics, name, begins, topics.settled_ends([name]), is_done, bucket)
+            met.append(_not_before(filed(records), from_ms).select(*COLUMNS, "is_cancel").localCheckpoint())
     results = topics.read(results_from, topics.settled_ends([intake + RESULTS]), may_be_trimmed=True)
     return left(met, archive.results(results).localCheckpoint())
 
@@ -120,6 +123,17 @@ def left(met: Iterable[DataFrame], results: DataFrame) -> DataFrame:
         .where("first is null or offset = first")
         .select(*COLUMNS)
     )
+
+
+def _not_before(messages: DataFrame, from_ms: Mapping[int, int]) -> DataFrame:
+    """The messages of a level that may wait: those of earlier buckets are done, and not deleted yet.
+
+    Args:
+        messages: of one level.
+        from_ms: for each partition that has a checkpoint the start of the level's first bucket that is not done.
+    """
+    starts = f.create_map(*[f.lit(one) for pair in from_ms.items() for one in pair])
+    return messages.where(f.col("due_ms") >= f.coalesce(f.try_element_at(starts, "partition"), f.lit(0)))
 
 
 def refuse_bad(spark: SparkSession, where: str) -> None:
@@ -174,44 +188,52 @@ def matching_messages(messages: DataFrame, where: str) -> DataFrame:
         raise ConfigError(f"--where: {streaming.reason(error)}") from error
 
 
-def _begins(backlogs: Sequence[Backlog]) -> dict[Place, int]:
-    """For each slot that holds messages, an offset below which all are done."""
-    return {
-        slot_of(backlog.place, backlog.checkpoint.geometry, source): begin
-        for backlog in backlogs
-        if backlog.checkpoint is not None
-        for source, begin in backlog.begins().items()
-        if source in backlog.spans
-    }
-
-
 def _records(
-    topics: TopicTables, names: Sequence[str], begins: dict[Place, int], ends: dict[Place, int], done: DataFrame
+    topics: TopicTables,
+    name: str,
+    begins: dict[Place, int],
+    ends: dict[Place, int],
+    done: DataFrame,
+    bucket: Column,
 ) -> DataFrame:
-    starts = {at: max(start, begins.get(at, 0)) for at, start in topics.starts(names).items()}
-    records = topics.read(starts, ends, may_be_trimmed=True)
-    return records.join(done, ["topic", "partition", "offset"], "left_anti")
+    """The records of a topic that are not done: a record is done only if the journal names its bucket with its offset.
+
+    Args:
+        topics: the topics to read.
+        name: the topic.
+        begins: for each partition an offset below which all is done.
+        ends: for each partition where to stop.
+        done: from `_done_table`.
+        bucket: the number of a record's bucket; 0 for the intake.
+    """
+    starts = {at: max(start, begins.get(at, 0)) for at, start in topics.starts([name]).items()}
+    records = topics.read(starts, ends, may_be_trimmed=True).withColumn("bucket", bucket).alias("record")
+    is_done = (
+        (f.col("record.topic") == f.col("done.topic"))
+        & (f.col("record.partition") == f.col("done.partition"))
+        & (f.col("record.bucket") == f.col("done.bucket"))
+        & f.col("record.offset").between(f.col("done.first"), f.col("done.last"))
+    )
+    return records.join(done.alias("done"), is_done, "left_anti").drop("bucket")
 
 
-def _done_offsets(spark: SparkSession, backlogs: Sequence[Backlog], done: DoneSets) -> DataFrame:
-    """The offsets that are done above the low watermarks: topic, partition, offset."""
+def _done_table(spark: SparkSession, backlogs: Sequence[Backlog], done: DoneSets) -> DataFrame:
+    """The offsets that are done above the low watermarks, as ranges: topic, partition, bucket, first, last."""
     # As JSON text, which Spark parses itself: for Python rows it would start a Python process for each task.
     ranges = json.dumps(list(_done_ranges(backlogs, done)))
-    read = f.from_json(f.lit(ranges), "array<struct<topic: string, partition: int, first: long, last: long>>")
-    rows = spark.range(1).select(f.inline(read))
-    return rows.select("topic", "partition", f.explode(f.sequence("first", "last")).alias("offset"))
+    form = "array<struct<topic: string, partition: int, bucket: long, first: long, last: long>>"
+    return spark.range(1).select(f.inline(f.from_json(f.lit(ranges), form)))
 
 
 def _done_ranges(backlogs: Sequence[Backlog], done: DoneSets) -> Iterator[dict[str, str | int]]:
     for backlog in backlogs:
-        slots = backlog.begins()
+        levels = () if backlog.checkpoint is None else backlog.checkpoint.low
+        lows = dict(enumerate((backlog.low, *levels)))
         for source, offsets in done[backlog.place].items():
-            at, low = backlog.place, backlog.low
-            if source.level:
-                if backlog.checkpoint is None or source not in slots:
-                    continue
-                at, low = slot_of(at, backlog.checkpoint.geometry, source), slots[source]
+            if source.level not in lows:
+                continue
+            low, (topic, partition) = lows[source.level], level_log_of(backlog.place, source.level)
+            place: dict[str, str | int] = {"topic": topic, "partition": partition, "bucket": source.bucket}
             for first, end in offsets.ranges():
                 if end > low:
-                    topic, partition = at
-                    yield {"topic": topic, "partition": partition, "first": max(first, low), "last": end - 1}
+                    yield {**place, "first": max(first, low), "last": end - 1}

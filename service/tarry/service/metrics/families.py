@@ -75,14 +75,14 @@ PASSED_OVER: Final = Family(
 )
 IN_BUCKETS: Final = Family(
     "tarry_bucket_messages",
-    "Messages that wait in buckets of the overflow wheel; an upper bound, because transaction markers are counted too.",
+    "Messages that wait in buckets of the overflow wheel; for a minute after a take-over an upper bound.",
     "gauge",
     ("intake", "level"),
 )
-UNEMPTIED: Final = Family(
-    "tarry_unemptied_buckets",
-    "Done buckets of the partition whose records are not deleted yet; when these and the buckets that are being "
-    "drained are 80, the service closes no more buckets of the partition.",
+UNTRIMMED: Final = Family(
+    "tarry_untrimmed_records",
+    "Records in the logs of the partition's levels that may be deleted and are not deleted yet: the brokers are asked "
+    "once a second.",
     "gauge",
     ("intake", "partition"),
 )
@@ -189,7 +189,7 @@ FAMILIES: Final = (
     WAITING,
     PASSED_OVER,
     IN_BUCKETS,
-    UNEMPTIED,
+    UNTRIMMED,
     PARKED,
     LATENESS,
     TRANSACTION_SECONDS,

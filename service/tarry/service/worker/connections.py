@@ -121,7 +121,8 @@ def open_connections(plan: Plan, context: Context) -> Connections:
         Reader(cluster, context.warn, watch=StallWatch(offsets, context.clock)),
         Membership(cluster.clients, plan.member, list(plan.intakes), context.warn),
         Transactor(cluster, fire),
-        Transactor(cluster, file, compressed=True),
+        # It must know the offsets that its records get.
+        Transactor(cluster, file, compressed=True, properties={"delivery.report.only.error": False}),
         Transactor(cluster, park),
         Transactor(cluster, dead, compressed=True),
     )

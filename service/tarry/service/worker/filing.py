@@ -12,6 +12,8 @@ bucket.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -26,7 +28,7 @@ from tarry.core.wheel.filed import filed_headers
 from tarry.headers import ErrorCode
 from tarry.kafka.clients import Clients
 from tarry.kafka.errors import error_of
-from tarry.kafka.partition_logs import log_of
+from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.topics import JOURNAL, RESULTS
 from tarry.service.metrics.families import FILED
@@ -39,7 +41,6 @@ from tarry.service.worker.verdicts import Verdict, refusal_of
 
 if TYPE_CHECKING:
     from tarry.kafka.transaction import OnFailure
-    from tarry.kafka.types import Place
 
 FILE_EVERY_MS = 50
 """The least time from the start of one filing to the next: a message that waits longer than a minute is not urgent."""
@@ -59,11 +60,13 @@ class _Attempt(Attempt[Filing]):
         alone: whether each record goes in a batch of its own.
         refusal: why it must be aborted, because a record is refused permanently.
         verdicts: why records are refused, for those that are known, by partition and offset in the intake.
+        runs: where the records are in the logs of the levels.
     """
 
     alone: bool
     refusal: str = ""
     verdicts: dict[PartitionState, dict[int, Verdict]] = field(default_factory=dict)
+    runs: "list[_Run]" = field(default_factory=list)
 
     @property
     def is_refused(self) -> bool:
@@ -71,6 +74,33 @@ class _Attempt(Attempt[Filing]):
 
     def __len__(self) -> int:
         return sum(len(filing) for _, filing in self.batches)
+
+
+class _Run:
+    """The records of one bucket in a transaction, next to each other in the log of a level.
+
+    Args:
+        state: the partition.
+        source: the bucket.
+        count: how many records there are.
+    """
+
+    __slots__ = ("_count", "_first", "_last", "_source", "state")
+
+    def __init__(self, state: PartitionState, source: Source, count: int) -> None:
+        self.state = state
+        self._source = source
+        self._count = count
+        self._first = self._last = -1
+
+    def note(self, offset: int) -> None:
+        """Note the offset of the first record, or of the last one."""
+        self._first = offset if self._first < 0 else min(offset, self._first)
+        self._last = max(offset, self._last)
+
+    def told(self) -> tuple[Source, int, int, int]:
+        """Return the bucket, the first offset, one above the last one, and the number of records."""
+        return self._source, self._first, self._last + 1, self._count
 
 
 class Filer(SideTransactions[_Attempt]):
@@ -145,22 +175,24 @@ class Filer(SideTransactions[_Attempt]):
 
     def _write(self, attempt: _Attempt, state: PartitionState, batch: Filing) -> None:
         produce = self._transactor.produce
-        logs: dict[Source, tuple[Place, OnFailure]] = {}
-        for message, source in batch.records:
-            log = logs.get(source)
-            if log is None:
-                place = log_of(state, source)
-                log = logs[source] = place, partial(self._not_filed, attempt, place[0], None)
-            place, report = log
-            if attempt.alone:
-                report = partial(self._not_filed, attempt, place[0], (state, message))
-            try:
-                produce(*place, message.original_key, message.value, filed_headers(message), report)
-            except KafkaException as exception:
-                error = error_of(exception)
-                if refusal_of(error) is None:
-                    raise
-                report(error, None)
+        for source, records in groupby(batch.records, itemgetter(1)):
+            log, messages = level_log_of(state.place, source.level), [message for message, _ in records]
+            run = _Run(state, source, len(messages))
+            attempt.runs.append(run)
+            of_others: OnFailure = partial(self._not_filed, attempt, log[0], None)
+            last = len(messages) - 1
+            for at, message in enumerate(messages):
+                # The records of a run are next to each other, so the offsets of the first and the last one are enough.
+                report = of_others if 0 < at < last else partial(self._filed, attempt, log[0], None, run)
+                if attempt.alone:
+                    report = partial(self._filed, attempt, log[0], (state, message), run)
+                try:
+                    produce(*log, message.original_key, message.value, filed_headers(message), report)
+                except KafkaException as exception:
+                    error = error_of(exception)
+                    if refusal_of(error) is None:
+                        raise
+                    report(error, None)
         prefix, now_ms = source_prefix(*state.place), self._clock.now_ms()
         for message, _ in batch.records:
             if type(message) is HeldCancel and message.source == INTAKE:  # one result, not one at each level
@@ -168,6 +200,23 @@ class Filer(SideTransactions[_Attempt]):
                 produce(state.intake + RESULTS, state.partition, message.id, result, [], attempt.report_own)
         record = encode_done(batch.offsets)
         produce(state.intake + JOURNAL, state.partition, None, record, [], attempt.report_own)
+
+    def _filed(
+        self,
+        attempt: _Attempt,
+        topic: str,
+        alone: tuple[PartitionState, FiledMessage] | None,
+        run: "_Run",
+        error: KafkaError | None,
+        record: Any,
+    ) -> None:
+        """Take the delivery report of a record whose offset must be known: the first or the last one of a run."""
+        if error is not None:
+            self._not_filed(attempt, topic, alone, error, record)
+        elif (offset := record.offset()) is None or offset < 0:
+            attempt.failure = attempt.failure or f"{topic}: delivered, without an offset"
+        else:
+            run.note(offset)
 
     def _not_filed(
         self,
@@ -195,6 +244,7 @@ class Filer(SideTransactions[_Attempt]):
         self._clear(len(attempt))
         self._bound.grow(size_of(attempt.batches))
         for state, filing in attempt.batches:
+            filing.runs = [run.told() for run in attempt.runs if run.state is state]
             state.confirm_filed(filing)
             self._tally.count(FILED, len(filing), state.intake)
 

@@ -17,7 +17,7 @@ from tarry.service.metrics.families import (
     QUARANTINED,
     REFUSED_LETTERS,
     REPLAYING,
-    UNEMPTIED,
+    UNTRIMMED,
     WAITING,
     WITHOUT_LEADER,
 )
@@ -117,8 +117,8 @@ class HealthReporter:
             if state.letters.left:
                 refused = (REFUSED_LETTERS.name, place[0])
                 gauges[refused] = gauges.get(refused, 0) + state.letters.left
-            if state.overflow.slots:
-                gauges[UNEMPTIED.name, place[0], str(place[1])] = len(state.overflow.done)
+            if state.overflow.has_levels:
+                gauges[UNTRIMMED.name, place[0], str(place[1])] = state.overflow.untrimmed
             for target, messages in state.parked.by_target().items():
                 parked = (PARKED.name, place[0], target)
                 gauges[parked] = gauges.get(parked, 0) + messages

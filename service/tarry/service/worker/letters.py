@@ -21,7 +21,7 @@ from tarry.core.progress.source import Source
 from tarry.core.window.letters import Bundle
 from tarry.kafka.clients import Clients
 from tarry.kafka.errors import error_of
-from tarry.kafka.partition_logs import log_of
+from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
 from tarry.service.metrics.families import DEAD as DEAD_LETTERS
 from tarry.service.worker.batches import MOST_ALONE, Bound, rotated, size_of, take_batches
@@ -126,7 +126,7 @@ class LetterWriter(SideTransactions[_Attempt]):
             report = partial(self._not_written, attempt, state, letter)
             source = letter.named_from(prefix)
             if letter.is_stub:
-                topic, partition = log_of(state, letter.source)
+                topic, partition = level_log_of(state.place, letter.source.level)
                 headers = stub_headers(letter, source, f"{topic}/{partition}/{letter.offset}")
             else:
                 headers = dead_headers(letter)

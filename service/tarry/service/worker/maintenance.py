@@ -1,4 +1,4 @@
-"""Periodic work beside the messages: journal ends, copies of checkpoints, trimming, counts of messages in buckets.
+"""Periodic work beside the messages: journal ends, copies of checkpoints, trimming.
 
 The service asks the brokers without waiting; a later turn takes the answers.
 
@@ -11,24 +11,18 @@ The service asks the brokers without waiting; a later turn takes the answers.
   summary of the done offsets above it.
 - After each copy: trim the journal below the pointer that the copy names, and the intake below the low watermark as far
   as `keep` allows.
-- Every half minute: ask for the ends of the slots, to estimate how many messages wait in buckets.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tarry.clock import Clock
 from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError
 from tarry.kafka.offsets import Offsets, PendingAnswers
 from tarry.kafka.origins import AskedOrigins, verify
-from tarry.kafka.partition_logs import journal_of, log_of, place_of
+from tarry.kafka.partition_logs import journal_of, place_of
 from tarry.kafka.types import Place
 from tarry.service.worker.context import Context
-
-if TYPE_CHECKING:
-    from tarry.core.progress.source import Source
 
 ENDS_EVERY_MS = 1_000
 """How often the ends of the journals are asked for."""
@@ -38,10 +32,6 @@ COPY_EVERY_MS = 60_000
 
 RENEW_EVERY_MS = 24 * 3600 * 1000
 """How often the checkpoint of each partition is committed and copied again, because committed offsets expire."""
-
-
-COUNT_EVERY_MS = 30_000
-"""How often the messages in buckets are counted."""
 
 
 @dataclass(slots=True)
@@ -89,7 +79,6 @@ class Maintenance:
         self._origins: AskedOrigins | None = None
         self._ages: PendingAnswers | None = None
         self._trims: list[PendingAnswers] = []
-        self._bucket_counts = _BucketCounts(offsets, context.clock)
 
     def turn(self, states: Mapping[Place, PartitionState]) -> None:
         """Do the work that is due.
@@ -109,7 +98,6 @@ class Maintenance:
             self._note_ends(states)
         if self._origins is not None and self._origins.done:
             self._copy(states, now_ms)
-        self._bucket_counts.turn(states)
 
     def forget(self, places: Iterable[Place]) -> None:
         """Forget partitions that are no longer ours."""
@@ -186,45 +174,3 @@ class Maintenance:
             self._trims.remove(trim)
             for failure in trim.failures():
                 self._on_event("trim_failed", reason=failure)
-
-
-class _BucketCounts:
-    """Keeps the partitions' counts of messages in buckets up to date.
-
-    Args:
-        offsets: asks the brokers for offsets.
-        clock: monotonic time.
-    """
-
-    def __init__(self, offsets: Offsets, clock: Clock) -> None:
-        self._offsets = offsets
-        self._clock = clock
-        self._asked: PendingAnswers | None = None
-        self._logs: dict[Place, tuple[PartitionState, Source]] = {}
-        self._asked_ms = -COUNT_EVERY_MS
-
-    def turn(self, states: Mapping[Place, PartitionState]) -> None:
-        """Ask, or take the answers, without waiting."""
-        if self._asked is not None:
-            if self._asked.done:
-                self._note(states)
-            return
-        now_ms = self._clock.monotonic_ms()
-        if now_ms - self._asked_ms < COUNT_EVERY_MS:
-            return
-        self._asked_ms = now_ms
-        self._logs = {
-            log_of(state, source): (state, source) for state in states.values() for source in state.overflow.sources
-        }
-        if self._logs:
-            self._asked = self._offsets.ask_ends(list(self._logs))
-
-    def _note(self, states: Mapping[Place, PartitionState]) -> None:
-        asked, self._asked = self._asked, None
-        ends: dict[PartitionState, dict[Source, int]] = {}
-        for log, end in (asked.answers() if asked else {}).items():
-            state, source = self._logs[log]
-            if states.get(state.place) is state:
-                ends.setdefault(state, {})[source] = end
-        for state, of_slots in ends.items():
-            state.overflow.note_ends(of_slots)

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from tarry.core.partition import PartitionState
 from tarry.errors import LogError
-from tarry.kafka.partition_logs import log_of
+from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import headers_of
 from tarry.kafka.types import Place
 
 if TYPE_CHECKING:
-    from tarry.core.progress.source import Source
     from tarry.core.window.parked import WantedPlaces
 
 READ_MOST = 5_000
@@ -42,7 +41,7 @@ class Rereading:
         self._most_bytes = self._share_bytes
         self._reader: Reader | None = None
         self._passes: dict[PartitionState, WantedPlaces] = {}
-        self._logs: dict[Place, tuple[PartitionState, Source, int]] = {}
+        self._logs: dict[Place, tuple[PartitionState, int, int]] = {}
 
     def shed(self, states: Sequence[PartitionState]) -> None:
         """Drop parked messages from memory beyond their share, which is divided evenly among the partitions."""
@@ -65,10 +64,10 @@ class Rereading:
         if wanted is not None:
             if self._reader is None:
                 self._reader = self._new_reader()
-            logs = {log_of(state, source): (source, span) for source, span in wanted.spans.items()}
+            logs = {level_log_of(state.place, level): (level, span) for level, span in wanted.spans.items()}
             self._reader.open({log: start for log, (_, (start, _)) in logs.items()})
             self._passes[state] = wanted
-            self._logs.update({log: (state, source, end) for log, (source, (_, end)) in logs.items()})
+            self._logs.update({log: (state, level, end) for log, (level, (_, end)) in logs.items()})
 
     def turn(self) -> None:
         """Read on, without waiting.
@@ -84,12 +83,12 @@ class Rereading:
             log = (record.topic() or "", record.partition() or 0)
             if log not in self._logs:
                 continue
-            state, source, end = self._logs[log]
+            state, level, end = self._logs[log]
             wanted = self._passes[state]
             offset = record.offset() or 0
-            if wanted.due_ms(source, offset) is not None:
+            if wanted.place(level, offset) is not None:
                 stamp_ms, key, value, headers = record.timestamp()[1], record.key(), record.value(), headers_of(record)
-                state.arrivals.read_again(wanted, source, offset, stamp_ms, key, value, headers)
+                state.arrivals.read_again(wanted, level, offset, stamp_ms, key, value, headers)
             if wanted.is_complete:
                 self._end(state)
                 state.parked.restore(wanted)

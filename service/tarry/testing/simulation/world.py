@@ -20,7 +20,6 @@ from tarry.core.progress.journal import encode_done
 from tarry.core.progress.log_order import AHEAD_MS
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
-from tarry.core.wheel.levels import slots_of
 from tarry.errors import MembershipLostError
 from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, PARTITION, SOURCE, STUB, TARGET
 from tarry.kafka.adoption import Adoption
@@ -472,8 +471,8 @@ class World:
     def _left_behind(self) -> list[str]:
         """Return the records that are still in buckets although no message waits."""
         geometry = self.shape.geometry
-        slots = slots_of(geometry) * self.shape.partitions
-        places = [(wheel_topic(INTAKE, level), p) for level in range(1, geometry.levels + 1) for p in range(slots)]
+        numbers = range(self.shape.partitions)
+        places = [(wheel_topic(INTAKE, level), p) for level in range(1, geometry.levels + 1) for p in numbers]
         return [f"{topic}/{p}: {records}" for topic, p in places if (records := len(self.broker.records(topic, p)))]
 
     def unseen(self) -> list[Sent]:

@@ -1,0 +1,201 @@
+"""The log of one level: which of its open buckets hold records, and where; and up to which offset all of it is done.
+
+The log is the truth, and this index of it may be lost. The runs of what this process files are known from the delivery
+reports. What a take-over finds in the log is *surveyed* once: each record is read, and belongs to a bucket by its own
+due time. Until then no bucket of the level is closed.
+
+    low ............ surveyed ............ survey end .......... end
+    first offset that         not known yet             filed since, known
+    is not done
+
+Records that the service has not filed belong to no bucket. They become dead letters when they are met: in the survey,
+among the records of a bucket, or in a gap. After the records of each transaction there is one marker, so a larger *gap*
+between two transactions holds something else: records that were aborted, or strangers. Gaps are read as well.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tarry.core.progress.done_set import DoneSet
+from tarry.core.wheel.runs import Runs
+
+if TYPE_CHECKING:
+    from tarry.core.progress.journal import Range
+
+
+class Strangers:
+    """The records of a level's log that the service has not filed.
+
+    Args:
+        found_done: the offsets of those that a recovery found done.
+        pointer: the journal offset from which that recovery read.
+    """
+
+    __slots__ = ("_done", "_held", "pointer")
+
+    def __init__(self, found_done: DoneSet, pointer: int) -> None:
+        self._held: set[int] = set()
+        self._done = found_done
+        self.pointer = pointer
+        """An end of the journal from before any of them was done."""
+
+    @property
+    def first_held(self) -> int | None:
+        """The first offset that is not done; None if there is none."""
+        return min(self._held, default=None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether none must be remembered."""
+        return not self._held and not self._done.end
+
+    def meet(self, offset: int, journal_end: int) -> bool:
+        """Note that one was read; return whether it is to become a dead letter: it is not one yet, and not done."""
+        if offset in self._held or offset in self._done:
+            return False
+        if self.is_empty:
+            self.pointer = journal_end
+        self._held.add(offset)
+        return True
+
+    def mark(self, offsets: Iterable[int]) -> None:
+        """Mark some as done, tentatively."""
+        for offset in offsets:
+            self._held.discard(offset)
+            self._done.add([(offset, offset + 1)])
+
+    def unmark(self, offsets: Iterable[int]) -> None:
+        """Remove marks: their transaction aborted."""
+        gone = set(offsets)
+        self._held |= gone
+        kept = [offset for start, end in self._done.ranges() for offset in range(start, end) if offset not in gone]
+        self._done = DoneSet([(offset, offset + 1) for offset in kept], 0)
+
+    def forget(self, low: int) -> None:
+        """Forget those below an offset below which all of the log is done."""
+        if self._done.end and self._done.end <= low:
+            self._done = DoneSet((), 0)
+
+    def done_ranges(self) -> "list[Range]":
+        """Return the offsets of those that are done."""
+        return self._done.ranges()
+
+
+class LevelLog:
+    """What is known of one level's log.
+
+    Args:
+        level: the level.
+        start: the first offset that the log holds.
+        begin: the offset below which all is done.
+        end: the log's end when the take-over began.
+        strangers: the records that the service has not filed.
+    """
+
+    __slots__ = (
+        "_gaps",
+        "_noted",
+        "_runs",
+        "_surveyed",
+        "end",
+        "is_surveyed",
+        "level",
+        "strangers",
+        "survey_end",
+        "surveyed_to",
+        "trimmed",
+    )
+
+    def __init__(self, level: int, start: int, begin: int, end: int, strangers: Strangers) -> None:
+        self.level = level
+        self.end = max(begin, end)
+        """One above the last offset that is known."""
+        self.surveyed_to = begin
+        self.survey_end = self.end
+        self.is_surveyed = self.surveyed_to >= self.survey_end
+        """Whether all records are known that a take-over found; not before it was read to its end."""
+        self.strangers = strangers
+        self._runs: dict[int, Runs] = {}
+        self._surveyed: dict[int, Runs] = {}
+        """The runs that the survey has found so far: they are before all others."""
+        self._gaps: list[Range] = []
+        """Offsets between two transactions that were not read yet."""
+        self._noted = begin
+        self.trimmed = start
+        """The offset below which the broker has deleted all records, as far as known."""
+
+    # -- what is known ----------------------------------------------------------------------------------------------
+
+    def survey(self, bucket: int, offset: int) -> None:
+        """Note a record of an open bucket that was read."""
+        if self.surveyed_to <= offset < self.survey_end:
+            self.surveyed_to = offset + 1
+            self._surveyed.setdefault(bucket, Runs()).add(offset, offset + 1, 1)
+
+    def unknown(self) -> "list[Range]":
+        """Return the offsets that must be read to know all records of the log, ascending."""
+        # If all offsets are read, the last one is: what was found counts from then on.
+        survey = [] if self.is_surveyed else [(min(self.surveyed_to, self.survey_end - 1), self.survey_end)]
+        return survey + self._gaps
+
+    def read_unknown(self, upto: int) -> None:
+        """Note that what was unknown below an offset was read."""
+        self._gaps = [(first, end) for first, end in self._gaps if end > upto]
+        if not self.is_surveyed and upto >= self.survey_end:
+            self._end_survey()
+
+    def _end_survey(self) -> None:
+        self.surveyed_to, self.is_surveyed = self.survey_end, True
+        for bucket, runs in self._surveyed.items():
+            self._runs.setdefault(bucket, Runs()).put_before(runs)
+        self._surveyed = {}
+
+    def filed(self, bucket: int, first: int, end: int, count: int) -> None:
+        """Note a run that a committed transaction has written."""
+        self._runs.setdefault(bucket, Runs()).add(first, end, count)
+        if first > self.end + 1:
+            self._gaps.append((self.end, first))
+        self.end = max(self.end, end)
+
+    def holds_any(self, bucket: int) -> bool:
+        """Whether an open bucket holds records."""
+        return bucket in self._runs
+
+    def count_of(self, bucket: int) -> int:
+        """Return the number of records of an open bucket."""
+        return self._runs[bucket].count if bucket in self._runs else 0
+
+    @property
+    def count(self) -> int:
+        """The number of records of open buckets, and of offsets that are not surveyed."""
+        known = sum(runs.count for runs in self._runs.values())
+        return known + sum(runs.count for runs in self._surveyed.values()) + self.survey_end - self.surveyed_to
+
+    def close(self, bucket: int) -> Runs:
+        """Take the runs of a bucket that is closed now."""
+        return self._runs.pop(bucket)
+
+    # -- trimming ---------------------------------------------------------------------------------------------------
+
+    def low(self, closed: Iterable[int]) -> int:
+        """Return the first offset that is not done; the end that is known if there is none.
+
+        Args:
+            closed: the same of each range that is closed and not done.
+        """
+        firsts = [runs.first for runs in self._runs.values()]
+        firsts += [runs.first for runs in self._surveyed.values()]
+        firsts += [first for first, _ in self.unknown()]
+        if (held := self.strangers.first_held) is not None:
+            firsts.append(held)
+        return min([*firsts, *closed], default=self.end)
+
+    def note(self, low: int) -> None:
+        """Note that a checkpoint with this low watermark is committed."""
+        self._noted = max(self._noted, low)
+        self.strangers.forget(self._noted)
+
+    @property
+    def noted(self) -> int:
+        """The low watermark in the committed checkpoint: below it nobody reads, so records may be deleted."""
+        return self._noted

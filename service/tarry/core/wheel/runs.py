@@ -1,0 +1,59 @@
+"""Where the records of a bucket are in the log of its level: a few ranges of offsets, two numbers each.
+
+A filing transaction writes the records of a bucket next to each other, so a bucket is a *run* of offsets for each
+transaction. Runs close to each other are joined: reading over the records of other buckets between them is cheaper than
+to jump. So a run may hold foreign records, and markers.
+
+    records of the bucket at 0-299, 900-1199, 9000-9299      runs 0-1200, 9000-9300
+"""
+
+from array import array
+from collections.abc import Iterator
+
+from tarry.core.progress.journal import Range
+
+JOIN = 1_000
+"""The most foreign offsets between two runs that are joined: about what is read in the time that a jump takes."""
+
+
+class Runs:
+    """The runs of one bucket, ascending."""
+
+    __slots__ = ("_ends", "_firsts", "count")
+
+    def __init__(self) -> None:
+        self._firsts = array("q")
+        self._ends = array("q")
+        self.count = 0
+        """The number of records."""
+
+    def __iter__(self) -> Iterator[Range]:
+        return zip(self._firsts, self._ends, strict=True)
+
+    @property
+    def first(self) -> int:
+        """The first offset."""
+        return self._firsts[0]
+
+    @property
+    def end(self) -> int:
+        """One above the last offset."""
+        return self._ends[-1]
+
+    def add(self, first: int, end: int, count: int) -> None:
+        """Add a run behind all others."""
+        self.count += count
+        if self._ends and first - self._ends[-1] <= JOIN:
+            self._ends[-1] = max(end, self._ends[-1])
+        else:
+            self._firsts.append(first)
+            self._ends.append(end)
+
+    def put_before(self, others: "Runs") -> None:
+        """Put runs that are before all of these in front of them."""
+        if others.count:
+            mine, self._firsts, self._ends = list(self), others._firsts, others._ends  # noqa: SLF001
+            counted, self.count = self.count, others.count
+            for first, end in mine:
+                self.add(first, end, 0)
+            self.count += counted

@@ -1,0 +1,209 @@
+"""Reading the logs of levels: all that is to be read of a log is one plan, because a consumer has one position a log.
+
+    to read        bucket A 0-300, 9000-9300     bucket B 300-600, 9300-9400
+    plan           0-600, jump, 9000-9400
+
+What is added later joins the plan if all of it is ahead of the position; otherwise it waits for the next plan.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Message
+
+from tarry.core.partition import PartitionState
+from tarry.core.wheel.closed_range import ClosedRange
+from tarry.core.wheel.overflow import ToRead
+from tarry.core.wheel.runs import JOIN
+from tarry.kafka.partition_logs import level_log_of
+from tarry.kafka.reader import Reader
+from tarry.kafka.record_headers import headers_of
+from tarry.kafka.types import Place
+
+if TYPE_CHECKING:
+    from tarry.core.progress.journal import Range
+
+READ_MOST = 5_000
+
+AHEAD = 2_000
+"""The number of records of a level above the first that are moved at once, before the even pace begins."""
+
+
+class LevelReader:
+    """Reads the logs of levels.
+
+    Args:
+        new_reader: makes a consumer without a group.
+        is_paced: whether buckets are read at an even pace over their lead. So all records of a bucket are on the level
+            below before that level needs them, and ten minutes' messages never move within seconds.
+    """
+
+    def __init__(self, new_reader: Callable[[], Reader], *, is_paced: bool) -> None:
+        self._new_reader = new_reader
+        self._reader: Reader | None = None
+        self._is_paced = is_paced
+        self._logs: dict[Place, _LogPlan] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything is to be read."""
+        return bool(self._logs)
+
+    def open(self, state: PartitionState, to_read: ToRead) -> None:
+        """Read something of a partition's level to its end, unless that is planned already."""
+        log = level_log_of(state.place, to_read.level)
+        plan = self._logs.get(log)
+        if plan is None:
+            plan = self._logs[log] = _LogPlan(state)
+        plan.add(to_read)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether anything is behind its pace."""
+        return any(plan.is_due(now_ms) for plan in self._logs.values())
+
+    def read(self, now_ms: int) -> None:
+        """Read on, without waiting."""
+        if not self._logs:
+            return
+        if self._reader is None:
+            self._reader = self._new_reader()
+        for log, plan in self._logs.items():
+            if plan.position is None:
+                self._reader.open({log: plan.begin()})
+        records, reached = self._reader.read(READ_MOST, 0)
+        self._take(records, now_ms)
+        for log, position in reached.items():
+            if log in self._logs:
+                self._logs[log].pass_by(position, now_ms)
+        for log in [log for log, plan in self._logs.items() if plan.has_left]:
+            self._go_on(log)
+
+    def _take(self, records: Iterable[Message], now_ms: int) -> None:
+        for record in records:
+            plan = self._logs.get((record.topic() or "", record.partition() or 0))
+            if plan is None:
+                continue
+            offset = record.offset() or 0
+            if plan.wants(offset):
+                key, value, headers = record.key(), record.value(), headers_of(record)
+                plan.state.draining.accept(plan.present, offset, key, value, headers, now_ms)
+            plan.pass_by(offset + 1, now_ms)
+
+    def _go_on(self, log: Place) -> None:
+        """Jump to the next run of a log, begin its next plan, or end reading it."""
+        assert self._reader is not None, "it has just read"  # noqa: S101
+        plan = self._logs[log]
+        self._reader.shut([log])
+        if plan.is_empty:
+            del self._logs[log]
+        else:
+            self._reader.open({log: plan.begin()})
+
+    def forget(self, gone: set[Place]) -> None:
+        """Forget partitions that are no longer ours."""
+        shut = [log for log, plan in self._logs.items() if plan.state.place in gone]
+        opened = [log for log in shut if self._logs[log].position is not None]
+        for log in shut:
+            del self._logs[log]
+        if opened and self._reader is not None:
+            self._reader.shut(opened)
+
+    def close(self) -> None:
+        """Close the reader."""
+        if self._reader is not None:
+            self._reader.close()
+
+
+class _LogPlan:
+    """What is to be read of one log, and how far it is read.
+
+    Attributes:
+        state: the partition that the log belongs to.
+        level: the log's level.
+        position: the next offset to read; None before the first.
+        has_left: whether what is read next begins elsewhere.
+        present: what the present plan reads.
+    """
+
+    def __init__(self, state: PartitionState) -> None:
+        self.state = state
+        self.level = 0
+        self.position: int | None = None
+        self.has_left = False
+        self.present: list[ToRead] = []
+        self._later: list[ToRead] = []
+        self._runs: list[Range] = []
+        """The joined runs of the present plan from the position on, the last one first."""
+        self._read = self._total = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.present and not self._later
+
+    def add(self, to_read: ToRead) -> None:
+        self.level = to_read.level
+        if any(one.range is to_read.range for one in [*self.present, *self._later]):
+            return
+        position = self.position
+        if position is not None and not self.has_left and to_read.runs[0][0] >= position and self._runs:
+            self.present.append(to_read)
+            self._plan(position)
+        else:
+            self._later.append(to_read)
+
+    def begin(self) -> int:
+        """Begin at the first offset, or go on at the next run; return the offset."""
+        if not self._runs:
+            self.present, self._later = [*self.present, *self._later], []
+            self._plan(0)
+            self._read = 0
+        self.has_left = False
+        self.position = self._runs[-1][0]
+        return self.position
+
+    def _plan(self, position: int) -> None:
+        """Join the runs of all that is to be read."""
+        joined: list[Range] = []
+        for first, end in sorted(run for one in self.present for run in one.runs):
+            start = max(first, position)
+            if start >= end:
+                continue
+            if joined and start - joined[-1][1] <= JOIN:
+                joined[-1] = joined[-1][0], max(joined[-1][1], end)
+            else:
+                joined.append((start, end))
+        self._runs = joined[::-1]
+        self._total = self._read + sum(end - first for first, end in joined)
+
+    def wants(self, offset: int) -> bool:
+        """Whether a record is within a run: not of an earlier position, and not behind the run."""
+        return not self.has_left and bool(self._runs) and self._runs[-1][0] <= offset < self._runs[-1][1]
+
+    def pass_by(self, position: int, now_ms: int) -> None:
+        """Note that the reader has come to a position."""
+        if self.has_left or self.position is None or position <= self.position:
+            return
+        while self._runs and position >= self._runs[-1][1]:
+            first, end = self._runs.pop()
+            self._read += end - max(first, self.position)
+            self.position = end
+            ended = [one for one in self.present if one.runs[-1][1] <= end]
+            self.present = [one for one in self.present if one.runs[-1][1] > end]
+            for one in ended:
+                self.state.draining.reach_end(one, now_ms)
+        self.has_left = not self._runs or position < self._runs[-1][0]
+        if not self.has_left:
+            self._read += position - self.position
+            self.position = position
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether the plan is behind an even pace over the lead of what it reads."""
+        if self.position is None or self.has_left:
+            return True
+        spans = [one.range.span for one in self.present if isinstance(one.range, ClosedRange)]
+        if len(spans) < len(self.present):
+            return True
+        lead_ms = self.state.overflow.levels.lead_ms(self.level)
+        from_ms = min(span.start_ms for span in spans) - lead_ms
+        passed = max(0, now_ms - from_ms) / (lead_ms * 3 / 4)
+        return self._read <= self._total * passed + AHEAD

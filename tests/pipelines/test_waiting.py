@@ -1,0 +1,94 @@
+"""Which records of a level's log wait: by the level's low watermark, its done buckets, and the journal."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+from tarry.core.message import FiledMessage
+from tarry.core.progress.checkpoint import Checkpoint, Geometry
+from tarry.core.progress.journal import encode_done
+from tarry.core.progress.source import INTAKE, Source
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.wheel.filed import filed_headers
+from tarry.pipelines.backlog.waiting import waiting
+from tarry.pipelines.topics import TopicTables
+from tests.support.chaos import now_ms
+from tests.support.ignoring import ignore
+from tests.support.stage import Stage
+
+pytestmark = pytest.mark.broker
+
+GEOMETRY: Final = Geometry(20_000, 16, 2)
+FIRST: Final = now_ms() // 20_000 + 30
+"""The bucket of level 1, by number, in which the first message is due."""
+
+
+class FiledIntake:
+    """An intake of one partition that nobody serves; a test writes the logs of its levels, and its checkpoint."""
+
+    def __init__(self, stage: Stage, topics: TopicTables) -> None:
+        self._stage = stage
+        self._topics = topics
+        self._sequence = 0
+        stage.make_intake(geometry=GEOMETRY)
+
+    def file(self, level: int, *buckets: int) -> list[int]:
+        """Write a message to a level's log for each bucket of level 1; return their offsets in the intake."""
+        before = self._sequence
+        for bucket in buckets:
+            due_ms, id_ = bucket * 20_000 + 7, b"%036d" % self._sequence
+            message = FiledMessage(due_ms, self._sequence, b"k", b"v", None, True, self._stage.target, -1, id_)
+            headers: list[tuple[str, bytes | None]] = filed_headers(message)  # type: ignore[assignment]
+            self._stage.put(f"{self._stage.intake}.wheel-{level}", (0, b"k", b"v", headers))
+            self._sequence += 1
+        return list(range(before, self._sequence))
+
+    def journal(self, done: dict[Source, list[int]]) -> None:
+        self._stage.put(f"{self._stage.intake}.journal", (0, None, encode_done(done), None))
+
+    def commit(self, *, closed: int, done: int, low: Sequence[int]) -> None:
+        """Commit a checkpoint; the bounds of level 1 are given as the numbers of its buckets."""
+        above_ms = GEOMETRY.width_of(2) * (FIRST * 20_000 // GEOMETRY.width_of(2) + 3)
+        checkpoint = Checkpoint((), True, GEOMETRY, (closed * 20_000, above_ms), (done * 20_000, above_ms), tuple(low))
+        wanted = [TopicPartition(*self._stage.places[0], 0, checkpoint.encode())]
+        request = [ConsumerGroupTopicPartitions(self._stage.group, wanted)]
+        self._stage.admin.alter_consumer_group_offsets(request)[self._stage.group].result(20)
+
+    def waiting(self) -> list[tuple[int, int]]:
+        """Level, and offset in the intake."""
+        messages = waiting(self._topics, self._stage.group, IntakePolicy(self._stage.intake), on_progress=ignore)
+        return sorted((row.level, row.offset) for row in messages.select("level", "offset").collect())
+
+
+@pytest.fixture
+def intake(stage: Stage, topics: TopicTables) -> FiledIntake:
+    return FiledIntake(stage, topics)
+
+
+def test_a_range_of_done_offsets_speaks_only_of_the_bucket_that_it_names(intake: FiledIntake) -> None:
+    first, second = FIRST, FIRST + 1
+    intake.file(1, first, second, first, second, first)
+    # Each range covers the offset of a message of the other bucket, as when messages of both were filed by turns.
+    intake.journal({Source(1, first): [0, 1, 2], Source(1, second): [2, 3]})
+    # Nor do they speak of another level, or of the intake.
+    intake.journal({Source(2, first): [4], INTAKE: [1, 4]})
+    intake.commit(closed=FIRST + 2, done=FIRST, low=(0, 0))
+    assert intake.waiting() == [(1, 1), (1, 4)]
+
+
+def test_done_buckets_and_what_lies_below_the_low_watermark_are_left_out(intake: FiledIntake) -> None:
+    first, second = FIRST, FIRST + 1
+    intake.file(1, second, first, second, first, second)
+    # The first bucket is done, and so is the first record of the second one, which is not deleted yet.
+    intake.commit(closed=FIRST + 2, done=second, low=(1, 0))
+    assert intake.waiting() == [(1, 2), (1, 4)]
+
+
+def test_done_records_that_are_not_deleted_yet_do_not_wait_though_nothing_else_is_in_the_log(
+    intake: FiledIntake,
+) -> None:
+    intake.file(1, FIRST, FIRST + 5)
+    intake.commit(closed=FIRST, done=FIRST, low=(2, 0))
+    assert intake.waiting() == []
