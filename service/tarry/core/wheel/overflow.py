@@ -18,7 +18,9 @@ A committed record of a level's log waits if and only if
 All three are in the checkpoint, so a recovery needs nothing else: where the records are, it learns from the logs.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from tarry.core.message import HeldMessage, OrderKey
@@ -43,6 +45,9 @@ A recovery does not know how large the messages are. With this reserve, one pass
 
 STRANGE = 0
 """The bucket of records that the service has not filed."""
+
+
+_start_ms: Callable[[ClosedRange], int] = attrgetter("span.start_ms")
 
 
 class ToRead(NamedTuple):
@@ -81,6 +86,10 @@ class OverflowWheel:
             self._logs[level] = LevelLog(level, start, max(low, start), end, strangers)
         self._closed: dict[int, list[ClosedRange]] = {level: [] for level in self._logs}
         """For each level the closed ranges, by due time, from the first one on that is not done."""
+        self._reading: list[ClosedRange] = []
+        """Those that are not read, the order of their closing."""
+        self._marked: list[ClosedRange] = []
+        """Those of which offsets were marked as done since the last commit."""
         self._recovering: ClosedRange | None = None
         for level, log in self._logs.items():
             self._recover(log, checkpoint.done_ms[level - 1], checkpoint.closed_ms[level - 1])
@@ -99,10 +108,14 @@ class OverflowWheel:
         for source in found:
             del self._found_done[source]
         one = ClosedRange(span, [(log.surveyed_to, log.survey_end)], None, self._found_from, found)
-        self._closed[log.level].append(one)
-        self.levels.drain(*span)
+        self._add(one)
         if log.level == 1:
             self._recovering = one
+
+    def _add(self, one: ClosedRange) -> None:
+        self._closed[one.span.level].append(one)
+        self._reading.append(one)
+        self.levels.drain(*one.span)
 
     def _is_within(self, source: Source, span: Span) -> bool:
         return source.level == span.level and span.start_ms <= self._start_ms(source) < span.end_ms
@@ -123,7 +136,7 @@ class OverflowWheel:
     @property
     def can_be_left(self) -> bool:
         """Whether the reading of closed ranges may be interrupted here and continued later: not within a pass."""
-        return not any(one.passes is not None and one.passes.is_scanning for one in self._ranges())
+        return not any(one.passes is not None and one.passes.is_scanning for one in self._reading)
 
     @property
     def in_buckets(self) -> dict[int, int]:
@@ -167,12 +180,12 @@ class OverflowWheel:
     @property
     def _incoming(self) -> int:
         """The number of messages that closed ranges of level 1 will still bring into memory."""
-        return sum(max(0, one.unread) for one in self._closed.get(1, []) if one.passes is None)
+        return sum(max(0, one.unread) for one in self._reading if one.span.level == 1 and one.passes is None)
 
     @property
     def _is_behind_passes(self) -> bool:
         """Whether a range is larger than memory: closing another one would take the room of its passes."""
-        return any(one.passes is not None and one.passes.is_oversized for one in self._ranges())
+        return any(one.passes is not None and one.passes.is_oversized for one in self._reading)
 
     def close(self, room: int, now_ms: int) -> bool:
         """Close the buckets whose time has come. No message may be on its way to a bucket.
@@ -209,8 +222,7 @@ class OverflowWheel:
         pointer = self._journal_end if found is None else self._found_from
         runs = log.close(number)
         done = {} if found is None else {source: found}
-        self._closed[span.level].append(ClosedRange(span, list(runs), runs.count, pointer, done))
-        self.levels.drain(*span)
+        self._add(ClosedRange(span, list(runs), runs.count, pointer, done))
 
     # -- draining ---------------------------------------------------------------------------------------------------
 
@@ -218,8 +230,8 @@ class OverflowWheel:
     def gate(self) -> OrderKey:
         """The key, by due time and offset in the intake, from which on no message may fire yet."""
         gate = (self.levels.hot_below_ms, -1)
-        for one in self._closed.get(1, []):
-            if not one.is_read:
+        for one in self._reading:
+            if one.span.level == 1:
                 gate = min(gate, one.gate)
         return gate
 
@@ -229,10 +241,9 @@ class OverflowWheel:
 
     def range_of(self, level: int, due_ms: int) -> ClosedRange | None:
         """Return the closed range that a record in a level's log belongs to; None if its bucket is open, or done."""
-        for one in self._closed[level]:
-            if one.covers(due_ms):
-                return one
-        return None
+        ranges = self._closed[level]
+        at = bisect_right(ranges, due_ms, key=_start_ms) - 1
+        return ranges[at] if at >= 0 and ranges[at].covers(due_ms) else None
 
     def survey(self, level: int, offset: int, due_ms: int) -> None:
         """Note a record in a level's log that was read: if its bucket is open, it is known from now on."""
@@ -254,11 +265,11 @@ class OverflowWheel:
         for log in self._logs.values():
             if unknown := log.unknown():
                 yield ToRead(log.level, None, unknown)
-        for one in self._ranges():
+        for one in self._reading:
             if one.passes is not None:
                 if one.passes.is_scanning:
                     yield ToRead(one.span.level, one, one.left_to_read())
-            elif not one.is_read:
+            else:
                 room -= one.unread if one.is_begun and one.span.level == 1 else 0
                 # A recovery does not know how large messages are: what it found may exceed the memory.
                 if one.span.level == 1 and not one.is_begun and (one is self._recovering or one.unread > room):
@@ -271,11 +282,11 @@ class OverflowWheel:
     @property
     def reserved_bytes(self) -> int:
         """The memory that the current passes may still take."""
-        return sum(one.passes.room_bytes for one in self._ranges() if one.passes is not None)
+        return sum(one.passes.room_bytes for one in self._reading if one.passes is not None)
 
     def begin_pass(self, limit_bytes: int) -> None:
         """Begin the next pass over the range at the gate. Call this when all before the gate has fired or is parked."""
-        unread = [one for one in self._closed.get(1, []) if not one.is_read]
+        unread = [one for one in self._reading if one.span.level == 1]
         first = min(unread, key=lambda one: one.gate, default=None)
         if first is not None and first.passes is not None and not first.passes.is_scanning:
             first.begin_pass(limit_bytes)
@@ -302,7 +313,9 @@ class OverflowWheel:
         if source.bucket == STRANGE:
             self._logs[source.level].strangers.mark(offsets)
         else:
-            self._of(source).ledger.mark(offsets)
+            one = self._of(source)
+            one.ledger.mark(offsets)
+            self._marked.append(one)
 
     def unmark(self, source: Source, offsets: Sequence[int]) -> None:
         """Remove marks: their transaction aborted."""
@@ -325,12 +338,14 @@ class OverflowWheel:
 
     def trim(self) -> None:
         """Make the marks final, because they are committed."""
-        for ranges in self._closed.values():
-            for one in list(ranges):
-                one.ledger.trim()
-                self._advance(one)
+        marked, self._marked = self._marked, []
+        for one in marked:
+            one.ledger.trim()
+            self._advance(one)
 
     def _advance(self, one: ClosedRange) -> None:
+        if one.is_read and one in self._reading:
+            self._reading.remove(one)
         if not one.is_drained and (one.is_moved if one.span.level > 1 else one.is_read):
             one.is_drained = True
             self.levels.drained(*one.span)
