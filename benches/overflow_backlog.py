@@ -33,7 +33,7 @@ from tarry.kafka.topics import wheel_topic
 DAY_MS: Final = 86_400_000
 DUE_IN_MS: Final = (10 * DAY_MS, 29 * DAY_MS)
 SHAPE: Final = Shape("30d", {})
-LEVELS: Final = 5
+LEVELS: Final = 4
 FILED_PER_S: Final = 2_000  # far more than any run needs
 MIB: Final = 2**20
 

@@ -42,7 +42,6 @@ class Way:
 
     Args:
         levels: the number of levels that a message goes through.
-        size: how many buckets of one level make up one bucket of the next.
         shape: the shape of the wheel.
         ahead_ms: how far ahead a message must be due when it is read.
         grid_ms: the width of a bucket of the highest level on the path.
@@ -50,16 +49,10 @@ class Way:
     """
 
     levels: int
-    size: int
     shape: Shape
     ahead_ms: int
     grid_ms: int
     into_ms: int
-
-    @property
-    def slots(self) -> int:
-        """The number of partitions of a level for one partition of the intake."""
-        return 2 * self.size + 2
 
     def first_due_ms(self, messages: int) -> int:
         """Return the first due time for this number of messages, none of which is produced yet."""
@@ -75,19 +68,19 @@ def ways(messages: int) -> tuple[Way, Way]:
 
 
 def _one(width_s: int) -> Way:
-    """Level 1 reaches 21 widths ahead, and memory less than two."""
+    """The only level takes all that memory does not hold, which reaches less than two widths ahead."""
     overflow = {"from": f"{width_s}s", "width": f"{width_s}s", "size": 10}
-    return Way(1, 10, Shape(f"{19 * width_s}s", overflow), 2_000 * width_s + 4_000, 1_000 * width_s, 0)
+    return Way(1, Shape(f"{19 * width_s}s", overflow), 2_000 * width_s + 4_000, 1_000 * width_s, 0)
 
 
 def _three(width_s: int) -> Way:
-    """Buckets of 1, 3 and 9 widths: level 2 reaches up to 27 widths ahead, level 3 at least 57.
+    """Buckets of 1, 3 and 9 widths: level 2 reaches 13.5 widths ahead at most, and level 3 takes the rest.
 
-    While a bucket of level 3 is drained, level 1 reaches 7 widths into it at most: what is due after them goes to
-    level 2, and from there to level 1.
+    A bucket is closed half a width before its time, and level 2 reaches less far then than that bucket begins. So each
+    message goes to level 2, and from there to level 1 in the same way.
     """
     overflow = {"from": f"{width_s}s", "width": f"{width_s}s", "size": 3}
-    return Way(3, 3, Shape(f"{135 * width_s}s", overflow), 28_000 * width_s, 9_000 * width_s, 7_000 * width_s)
+    return Way(3, Shape(f"{54 * width_s}s", overflow), 16_000 * width_s, 9_000 * width_s, 7_000 * width_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +179,7 @@ def _pass(run: Run, way: Way, messages: int) -> Passage:
         first_due_ms = way.first_due_ms(messages)
         dues = (first_due_ms + number * WITHIN_MS // messages for number in range(messages))
         preload(run.bootstrap, topics, dues)
-        buckets = Progress(run.bootstrap, wheel_topic(topics.intake, way.levels), PARTITIONS * way.slots)
+        buckets = Progress(run.bootstrap, wheel_topic(topics.intake, way.levels), PARTITIONS)
         before = buckets.stable()
         with running("service", run.bootstrap, topics, run.directory, way.shape) as service:
             file_s = _time(service, buckets, before)

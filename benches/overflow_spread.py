@@ -20,8 +20,7 @@ from tarry.kafka.topics import wheel_topic
 SPREAD_MS: Final = 30 * 86_400_000 - 600_000
 """A little less than the longest delay: the messages are sent some minutes before the last one is read."""
 SHAPE: Final = Shape("30d", {})
-LEVELS: Final = 5
-SLOTS: Final = 22
+LEVELS: Final = 4
 SEED: Final = 30
 
 
@@ -89,7 +88,7 @@ def _file(run: Run, messages: int, seed: int) -> Filing:
             start_cpu_s = service.cpu_s()  # the time of a start, in which the service creates its topics
         preload(run.bootstrap, topics, (now_ms() + choose.randrange(SPREAD_MS) for _ in range(messages)))
         levels = [
-            Progress(run.bootstrap, wheel_topic(topics.intake, level), PARTITIONS * SLOTS)
+            Progress(run.bootstrap, wheel_topic(topics.intake, level), PARTITIONS)
             for level in range(1, LEVELS + 1)
         ]
         with running("service", run.bootstrap, topics, run.directory, SHAPE) as service:
