@@ -88,8 +88,7 @@ def _file(run: Run, messages: int, seed: int) -> Filing:
             start_cpu_s = service.cpu_s()  # the time of a start, in which the service creates its topics
         preload(run.bootstrap, topics, (now_ms() + choose.randrange(SPREAD_MS) for _ in range(messages)))
         levels = [
-            Progress(run.bootstrap, wheel_topic(topics.intake, level), PARTITIONS)
-            for level in range(1, LEVELS + 1)
+            Progress(run.bootstrap, wheel_topic(topics.intake, level), PARTITIONS) for level in range(1, LEVELS + 1)
         ]
         with running("service", run.bootstrap, topics, run.directory, SHAPE) as service:
             taken_over_ms, last_ms, last = service.taken_over_ms(), now_ms(), 0
