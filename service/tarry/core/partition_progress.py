@@ -33,13 +33,14 @@ class Progress:
         overflow: the progress of the buckets.
     """
 
-    __slots__ = ("_base", "_intake", "_is_noted", "_journal_end", "_overflow", "_summed_up_at")
+    __slots__ = ("_base", "_intake", "_journal_end", "_overflow", "_settled_lows", "_summed_up_at")
 
     def __init__(self, base: Checkpoint, intake: IntakeProgress, overflow: OverflowWheel) -> None:
         self._base = base
         self._intake = intake
         self._overflow = overflow
-        self._is_noted = overflow.noted()
+        self._settled_lows = overflow.low
+        """The low watermarks of the levels in the checkpoint of the last settlement."""
         self._journal_end = 0
         self._summed_up_at: int | None = None
         """The journal end from which a recovery reads after the last settlement, if that has a summary; else None."""
@@ -71,7 +72,6 @@ class Progress:
         self.mark(offsets)
         low = self._intake.low
         self._summed_up_at = None
-        self._is_noted = self._overflow.noted()
         return Settlement(low, self._checkpoint(low).encode(), encode_done(offsets))
 
     def rest(self, *, released: bool, sums_up: bool) -> Settlement:
@@ -85,7 +85,6 @@ class Progress:
         low = self._intake.low
         summary = self._summary() if sums_up else None
         self._summed_up_at = self._journal_end if summary is not None else None
-        self._is_noted = self._overflow.noted()
         text = replace(self._checkpoint(low), released=released).encode()
         return Settlement(low, text, encode_copy(low, text), summary or ())
 
@@ -95,7 +94,7 @@ class Progress:
 
     def confirm(self) -> None:
         """Note that the checkpoint of the last settlement is committed."""
-        self._is_noted()
+        self._overflow.note(self._settled_lows)
         if self._summed_up_at is not None:
             self._intake.sum_up(self._summed_up_at)
             self._overflow.sum_up(self._summed_up_at)
@@ -117,11 +116,12 @@ class Progress:
         pointer, wheel_pointer = self._intake.pointer_at(low), self._overflow.pointer
         if self._summed_up_at is not None:
             pointer, wheel_pointer = max(pointer, self._summed_up_at), max(wheel_pointer, self._summed_up_at)
+        self._settled_lows = self._overflow.low
         return replace(
             self._base,
             closed_ms=self._overflow.levels.closed_ms,
             done_ms=self._overflow.done_ms,
-            low=self._overflow.low,
+            low=self._settled_lows,
             wheel_pointer=wheel_pointer,
             pointer=pointer,
             due_below_ms=self._intake.due_below_ms(low),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tarry.core.progress.checkpoint import Checkpoint
-from tarry.core.wheel.levels import Bucket, Levels
+from tarry.core.wheel.levels import Bucket
 from tarry.kafka.types import Place
 
 
@@ -49,14 +49,6 @@ class Backlog:
     checkpoint: Checkpoint | None = None
     journal_end: int = 0
     spans: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-
-    @property
-    def levels(self) -> Levels | None:
-        """The levels of its overflow wheel; None if there is none, or no process has served the partition yet."""
-        checkpoint = self.checkpoint
-        if checkpoint is None or not checkpoint.closed_ms:
-            return None
-        return Levels(checkpoint.geometry, checkpoint.closed_ms)
 
     @property
     def journal_begin(self) -> int:

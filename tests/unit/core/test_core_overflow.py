@@ -206,9 +206,9 @@ def test_a_log_is_trimmed_below_what_a_committed_checkpoint_says() -> None:
     one = closed_and_read()
     assert (one.to_trim(), one.is_unnoted) == ({}, False)
     one.mark(Source(1, 4), [0])
-    confirm = one.noted()
+    lows = one.low
     assert (one.to_trim(), one.is_unnoted) == ({}, True)
-    confirm()
+    one.note(lows)
     assert (one.to_trim(), one.is_unnoted, one.untrimmed) == ({1: 1}, False, 1)
     one.trimmed(1, 1)
     assert (one.to_trim(), one.untrimmed) == ({}, 0)
@@ -293,7 +293,7 @@ def test_a_record_that_was_not_filed_is_met_once_and_keeps_the_log_until_it_is_d
     assert one.low[0] == 2
     one.mark(strange, [2])
     assert one.pointer == 50
-    one.noted()()
+    one.note(one.low)
     assert (dict(one.done_ranges()), one.meet(1, 9)) == ({}, True)
 
 

@@ -3,7 +3,7 @@
 The committed offset is the partition's low watermark. The metadata is the checkpoint, a text of at most 4,095
 characters. Every transaction that touches the partition commits it, so it is never older than the deliveries.
 
-Form, version 2: fields separated by `|`, list items by `,`, parts of an entry by `.`, numbers in hexadecimal:
+Form, version 2: fields separated by `|`, list items by `,`, numbers in hexadecimal:
 
     2|released|width,size,levels|closed,…|done,…|low,…|wheel's|pointer|due|id,id,…|cluster,intake,journal,level,…
 

@@ -210,7 +210,8 @@ class OverflowWheel:
                 if level == 1 and (self._is_behind_passes or (room < 0 and self.levels.is_draining(1))):
                     break
                 self._close(log, number, Span(level, start_ms, self.levels.end_ms(bucket)))
-            self._found_done.pop(Source(level, number), None)
+            else:
+                self._found_done.pop(Source(level, number), None)
             self.levels.close(bucket)
             some = True
         return some
@@ -403,15 +404,10 @@ class OverflowWheel:
             log.low(one.low for one in self._closed[level] if not one.is_retired) for level, log in self._logs.items()
         )
 
-    def noted(self) -> Callable[[], None]:
-        """Return a function to call when a checkpoint made now is committed."""
-        lows = self.low
-
-        def confirm() -> None:
-            for log, low in zip(self._logs.values(), lows, strict=True):
-                log.note(low)
-
-        return confirm
+    def note(self, lows: Sequence[int]) -> None:
+        """Note that a checkpoint with these low watermarks, one of each level, is committed."""
+        for log, low in zip(self._logs.values(), lows, strict=True):
+            log.note(low)
 
     @property
     def is_unnoted(self) -> bool:
