@@ -20,7 +20,7 @@ from tarry.handle import Handle
 from tests.support.brokers import wait_until
 from tests.support.processes import Serve, ServeConfig
 from tests.support.programs import tarry
-from tests.support.topics import read_topic
+from tests.support.topics import ends_of, read_topic
 
 SMALL = {"from": "2s", "width": "2s", "size": 4}
 """Four levels reach five minutes: buckets of 2, 8, 32 and 128 s."""
@@ -112,6 +112,17 @@ def test_waiting_messages_are_counted_listed_and_found_while_served_and_after_a_
     waiting = scene.exactly()
     assert waiting == 400 - len(read_topic(scene.bootstrap, scene.target))
     assert scene.objects("status", str(far.handle))[0]["state"] == "waiting"
+
+
+def test_nothing_waits_by_offsets_in_levels_that_are_idle(scene: ServedIntake) -> None:
+    scene.serve.start().wait_serving()
+    with DelayedProducer(scene.bootstrap, scene.config.intake) as producer:
+        for _ in range(4):
+            producer.send(scene.target, b"v", delay=timedelta(seconds=12))
+    level = f"{scene.config.intake}.wheel-2"
+    wait_until(lambda: any(ends_of(scene.bootstrap, level, committed=True).values()), "they are filed")
+    wait_until(lambda: len(read_topic(scene.bootstrap, scene.target)) == 4, "they are delivered")
+    wait_until(lambda: scene.run("pending") == (0, f"{scene.config.intake}: nothing waits\n", ""), "nothing waits")
 
 
 def _place(receipt: Receipt) -> tuple[str, int]:

@@ -1,5 +1,7 @@
 """Waiting messages, counted from offsets and a checkpoint."""
 
+from dataclasses import replace
+
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.wheel.levels import Bucket
 from tarry.kafka.backlog import Backlog, Stretch
@@ -30,6 +32,14 @@ def test_each_level_may_hold_what_its_log_holds_from_its_first_bucket_that_is_no
 def test_records_that_are_done_and_not_deleted_yet_do_not_count_as_waiting() -> None:
     found = backlog({1: (2, 20), 2: (0, 4)}, done_ms=(20, 40), low=(12, 4))
     assert list(found.stretches()) == [Stretch(1, 20, 12, 20)]
+
+
+def test_the_marker_at_the_end_of_a_levels_log_is_no_message_unless_a_transaction_is_open_there() -> None:
+    lows = backlog({1: (2, 20), 2: (0, 5)}, done_ms=(20, 40), low=(12, 4))
+    assert [one.at_most for one in lows.stretches()] == [8, 1]
+    assert [one.at_most for one in replace(lows, settled={1, 2}).stretches()] == [7, 0]
+    nothing = replace(lows, spans={1: (12, 12)}, settled={1, 2})
+    assert [one.at_most for one in nothing.stretches(empty_too=True)] == [0, 0]
 
 
 def test_the_journal_is_read_from_the_lower_pointer() -> None:

@@ -106,6 +106,12 @@ def test_at_most_has_a_row_for_memory_and_one_for_each_level_over_all_partitions
     assert rows[1].fields == {"at_most": 7, "level": 1, "from": "2026-01-01T00:00:00.000Z", "from_ms": NOW_MS}
 
 
+def test_a_level_that_holds_only_the_last_marker_has_no_row() -> None:
+    checkpoint = Checkpoint((), True, Geometry(1_000, 3, 2), (NOW_MS, NOW_MS), (NOW_MS, NOW_MS), (8, 3))
+    idle = Backlog(("in", 0), 3, 3, checkpoint, 0, {1: (0, 9), 2: (0, 6)}, {1, 2})
+    assert [(row.size, row.fields["level"]) for row in at_most([idle])] == [(2, 2)]
+
+
 def waiting(due_ms: int | None, kind: EntryKind = "message", level: int = 0) -> Waiting:
     return Waiting(("in", 0), Source(level, 0) if level else INTAKE, kind, due_ms, ID, b"k", "orders")
 

@@ -43,7 +43,9 @@ def at_most(backlogs: Iterable[Backlog]) -> Iterator[PendingRow]:
     for backlog in backlogs:
         in_memory += max(backlog.end - backlog.low, 0)
         for stretch in backlog.stretches():
-            counts[stretch.level] += stretch.end - stretch.begin
+            if not stretch.at_most:
+                continue
+            counts[stretch.level] += stretch.at_most
             from_ms[stretch.level] = min(stretch.from_ms, from_ms.get(stretch.level, stretch.from_ms))
     if in_memory:
         yield PendingRow(in_memory, "in memory, or not read yet", {"at_most": in_memory, "level": 0})

@@ -3,9 +3,15 @@
 The waiting messages of a log lie between its low watermark and its end. Transaction markers lie there too, and messages
 that are done already. So the number of offsets is an upper bound, and computing it costs the same for ten million
 messages as for ten.
+
+The low watermark of a level's log goes as far as the last record that the service has filed. So the marker behind that
+one stays above it while the level is idle, and must not count:
+
+    filed  filed  marker
+                  low, once both are done
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,12 +28,23 @@ class Stretch(NamedTuple):
         from_ms: no message in it is due before this time.
         begin: the offset below which all is done.
         end: the end of the log.
+        is_settled: whether no transaction was open there.
     """
 
     level: int
     from_ms: int
     begin: int
     end: int
+    is_settled: bool = False
+
+    @property
+    def at_most(self) -> int:
+        """The most messages in it: the last offset of a log without an open transaction is a marker.
+
+        Only transactions of the service write messages there. A record of somebody else may stand at the end without
+        a marker; it is no message, and does not count then.
+        """
+        return max(self.end - self.begin - self.is_settled, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +58,7 @@ class Backlog:
         checkpoint: the group's; None if it has none.
         journal_end: the end of the journal.
         spans: for each level the first offset that its log holds, and its end.
+        settled: the levels in whose logs no transaction was open at that end.
     """
 
     place: Place
@@ -49,6 +67,7 @@ class Backlog:
     checkpoint: Checkpoint | None = None
     journal_end: int = 0
     spans: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    settled: Collection[int] = ()
 
     @property
     def journal_begin(self) -> int:
@@ -68,7 +87,7 @@ class Backlog:
         for level, (low, done_ms) in enumerate(zip(self.checkpoint.low, self.checkpoint.done_ms, strict=True), 1):
             start, end = self.spans.get(level, (0, 0))
             if empty_too or max(start, low) < end:
-                yield Stretch(level, done_ms, max(start, low), end)
+                yield Stretch(level, done_ms, max(start, low), end, level in self.settled)
 
     def buckets_of(self, due_ms: int) -> list[Bucket]:
         """Return the buckets in which a message may lie on its way down, one of each level, the highest level first."""

@@ -49,7 +49,7 @@ class Waiting(NamedTuple):
 
     Attributes:
         place: the partition of the intake.
-        source: the intake, or the bucket, that it lies in.
+        source: the intake, or the bucket, that it lies in; the journal names it with that when it is done.
         kind: a message, a cancel, or a record that becomes a dead letter once the service reads it.
         due_ms: None if it has no readable due time.
         id: 36 characters.
@@ -121,6 +121,7 @@ class Inspector:
         asked = [journal_of(place) for place in checkpoints]
         journals = self._offsets.ends(asked, committed=False) if asked else {}
         spans = spans_of(self._offsets, {place: found.geometry for place, found in checkpoints.items()})
+        settled = self._settled(spans)
         starts = self._offsets.starts(places)
         ends = self._offsets.ends(places, committed=True)
         return [
@@ -131,9 +132,21 @@ class Inspector:
                 checkpoints.get(place),
                 journals.get(journal_of(place), 0),
                 spans.get(place, {}),
+                settled.get(place, ()),
             )
             for place in places
         ]
+
+    def _settled(self, spans: Mapping[Place, Mapping[int, tuple[int, int]]]) -> dict[Place, frozenset[int]]:
+        """Return for each partition the levels in whose logs no transaction was open at the end of the span."""
+        logs = [level_log_of(place, level) for place, levels in spans.items() for level in levels]
+        # The last stable offset is below the records of an open transaction. If that has ended meanwhile, the offset is
+        # above the end now.
+        stable = self._offsets.ends(logs, committed=True) if logs else {}
+        return {
+            place: frozenset(level for level, (_, end) in levels.items() if stable[level_log_of(place, level)] == end)
+            for place, levels in spans.items()
+        }
 
     def served(self, places: Iterable[Place]) -> list[str]:
         """Return the intakes for which the group has committed a checkpoint, sorted by name.
@@ -237,19 +250,23 @@ class Inspector:
         place, level, offset, headers = backlog.place, stretch.level, record.offset() or 0, headers_of(record)
         assert backlog.checkpoint is not None  # noqa: S101 - it has levels
         width_ms = backlog.checkpoint.geometry.width_of(level)
+        # As `DrainedRecords` does: only a record without a due time is of no bucket.
         try:
             due_ms = due_ms_of(headers)
-            source = Source(level, due_ms // width_ms)
-            if due_ms < stretch.from_ms or offset in done.get(source, _NOTHING):
-                return
-            if only is not None and source.bucket != only.start_ms // width_ms:
-                return
-            found = read_filed(source, offset, record.key(), record.value(), headers)
-        except ValueError:  # not the service's: it becomes a dead letter, with an id derived from this place
+        except ValueError:
             source = Source(level, STRANGE)
             if only is None and offset not in done.get(source, _NOTHING):
-                id_ = derived_id(*level_log_of(place, level), offset).decode()
-                yield Waiting(place, source, "dead", None, id_, record.key(), None)
+                yield _unreadable(place, source, None, record)
+            return
+        source = Source(level, due_ms // width_ms)
+        if due_ms < stretch.from_ms or offset in done.get(source, _NOTHING):
+            return
+        if only is not None and source.bucket != only.start_ms // width_ms:
+            return
+        try:
+            found = read_filed(source, offset, record.key(), record.value(), headers)
+        except ValueError:
+            yield _unreadable(place, source, due_ms, record)
             return
         kind: EntryKind = "cancel" if isinstance(found, HeldCancel) else "message"
         target = found.target or None
@@ -302,6 +319,12 @@ class Inspector:
                 self._on_progress(read - told, 0)
                 told = read
         self._on_progress(max(more - told, 0), 0)
+
+
+def _unreadable(place: Place, source: Source, due_ms: int | None, record: Message) -> Waiting:
+    """Return a record of a level's log that becomes a dead letter, with an id derived from its place in that log."""
+    id_ = derived_id(*level_log_of(place, source.level), record.offset() or 0)
+    return Waiting(place, source, "dead", due_ms, id_.decode(), record.key(), None)
 
 
 def _result_of(record: Message) -> dict[str, Any] | None:

@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tarry.cli.check.upkeep import left_behind
+from tarry.cli.pending_rows import at_most
+from tarry.core.message import FiledMessage
 from tarry.core.progress.checkpoint import Geometry
-from tarry.core.progress.source import INTAKE
+from tarry.core.progress.source import INTAKE, Source
 from tarry.core.request.dialects import DIALECTS
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
+from tarry.core.wheel.filed import FILED, filed_headers
+from tarry.core.wheel.levels import Bucket
+from tarry.core.wheel.overflow import STRANGE
 from tarry.errors import UsageError
 from tarry.handle import Handle
 from tarry.headers import derived_id
@@ -26,6 +32,8 @@ from tarry.service.worker.plan import IntakePlan
 from tarry.testing import FakeBroker, ManualClock, Step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tarry.kafka.types import Place
 
 GEOMETRY = Geometry(1_000, 3, 3)
@@ -48,8 +56,8 @@ class InspectedIntake:
         make_or_check(TopicAdmin(admin), "in", 2, 1, GEOMETRY, fixed_delay=False, before_intake=give)
         self.broker.make_topic("out", 1)
         self._offsets = Offsets(admin, "group", cluster)
-        looking = Cluster("fake", {}, self.broker.clients("inspector", self._meanwhile))
-        self.inspector = Inspector(looking, "group", self.clock, self._progress)
+        self.looking = Cluster("fake", {}, self.broker.clients("inspector", self._meanwhile))
+        self.inspector = Inspector(self.looking, "group", self.clock, self._progress)
         self.turns_meanwhile = 0
         """How often the worker turns at each request of the inspector."""
         self._worker: Worker | None = None
@@ -74,6 +82,12 @@ class InspectedIntake:
                 return
         raise AssertionError("it never comes to rest")
 
+    def stop(self) -> None:
+        """Let the worker end; the next one takes over."""
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = None
+
     def waiting(self, policy: IntakePolicy = POLICY) -> list[Waiting]:
         backlogs = self.inspector.survey("in")
         done = self.inspector.done(backlogs)
@@ -81,9 +95,7 @@ class InspectedIntake:
         return [*self.inspector.in_intake(backlogs, requests, done), *self.inspector.in_levels(backlogs, done)]
 
     def at_most(self) -> int:
-        backlogs = self.inspector.survey("in")
-        in_buckets = sum(one.end - one.begin for backlog in backlogs for one in backlog.stretches())
-        return in_buckets + sum(backlog.end - backlog.low for backlog in backlogs)
+        return sum(row.size for row in at_most(self.inspector.survey("in")))
 
     def find(self, handle: Handle) -> Whereabouts:
         return find(self.inspector, handle, POLICY)
@@ -278,6 +290,106 @@ def test_a_record_in_a_bucket_that_the_service_has_not_filed_hides_nothing_of_wh
     found = scene.waiting()
     assert [one.kind for one in found].count("dead") == 2
     assert {one.id for one in found if one.kind == "message"} == {handle.id for handle in handles}
+
+
+# -- counting by offsets ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lag_ms", [(0, 0), (0, 40)])
+def test_nothing_waits_by_offsets_once_all_is_delivered(lag_ms: tuple[int, int]) -> None:
+    scene = InspectedIntake(marker_lag_ms=lag_ms)
+    for number in range(20):
+        scene.send(number * 1_000, number % 2)
+    scene.serve(500)
+    assert {row.fields["level"] for row in at_most(scene.inspector.survey("in"))} >= {1, 2, 3}
+    scene.serve(40_000)
+    assert len(scene.delivered()) == 20
+    assert list(at_most(scene.inspector.survey("in"))) == []
+
+
+def test_an_intake_that_was_removed_when_all_was_delivered_holds_none() -> None:
+    scene = InspectedIntake()
+    scene.send(12_000)
+    scene.serve(500)
+    there = {"in": 2, "in.results": 2, "in.journal": 2, "in.dead": 2, "out": 1}
+    [line] = left_behind(scene.looking, "group", ["other"], there)
+    assert line.endswith("; waiting messages: at most 1, which are not delivered")
+    scene.serve(30_000)
+    scene.stop()
+    [line] = left_behind(scene.looking, "group", ["other"], there)
+    assert line.endswith("; waiting messages: none")
+
+
+def test_a_message_whose_transaction_is_still_open_in_the_log_counts() -> None:
+    scene = InspectedIntake()
+    scene.serve(500)
+    producer = scene.broker.clients("writer").producer({"bootstrap.servers": "fake", "transactional.id": "writer"})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce(wheel_topic("in", 2), b"v", b"k", 0)
+    producer.flush(10)
+    assert [(row.size, row.fields["level"]) for row in at_most(scene.inspector.survey("in"))] == [(1, 2)]
+    producer.commit_transaction(10)
+    assert [(row.size, row.fields["level"]) for row in at_most(scene.inspector.survey("in"))] == [(1, 2)]
+
+
+# -- records that cannot be read --------------------------------------------------------------------------------------
+
+
+def packed(due_ms: int) -> bytes:
+    """The header of a filed message."""
+    message = FiledMessage(due_ms, 7, b"k", b"v", [], False, "out", -1, b"8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21")
+    name, value = filed_headers(message)[-1]
+    assert (name, type(value)) == (FILED, bytes)
+    return value  # type: ignore[return-value]
+
+
+def with_flags(header: bytes, flags: int) -> bytes:
+    return header[:21] + bytes([flags]) + header[22:]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "is_stranger"),
+    [
+        (lambda header: header[:40], True),
+        (lambda header: b"\x02" + header[1:], True),
+        (lambda header: header + b"\xff", False),
+        (lambda header: with_flags(header, 4), False),
+        (lambda header: with_flags(header + b" unheard-of 1 in", 4), False),
+    ],
+    ids=["truncated", "a later version", "a target that is not UTF-8", "no dialect", "an unknown dialect"],
+)
+def test_a_record_that_cannot_be_read_is_of_the_bucket_under_which_the_service_buries_it(
+    spoil: "Callable[[bytes], bytes]", is_stranger: bool
+) -> None:
+    scene = InspectedIntake()
+    handle = scene.send(5_000)
+    scene.serve(100)
+    scene.stop()
+    [message] = scene.waiting()
+    level, number = message.source
+    log, width_ms = wheel_topic("in", level), GEOMETRY.width_of(level)
+    offset = scene.broker.append(log, b"bad", b"v", [(FILED, spoil(packed(handle.due_ms)))], 0)
+    source, due_ms = (Source(level, STRANGE), None) if is_stranger else (message.source, handle.due_ms)
+
+    [found] = [one for one in scene.waiting() if one.kind == "dead"]
+    assert (found.source, found.due_ms, found.key, found.target) == (source, due_ms, b"bad", None)
+    assert found.id == derived_id(log, 0, offset).decode()
+    backlogs = scene.inspector.survey("in")
+    bucket = Bucket(level, number * width_ms)
+    listed = list(scene.inspector.in_levels(backlogs, scene.inspector.done(backlogs), bucket))
+    assert [one.id for one in listed] == ([handle.id] if is_stranger else [handle.id, found.id])
+    other = bucket._replace(start_ms=bucket.start_ms + width_ms)
+    assert list(scene.inspector.in_levels(backlogs, scene.inspector.done(backlogs), other)) == []
+
+    while not scene.broker.records("in.dead"):
+        scene.serve(10)
+    [backlog] = scene.inspector.survey("in", 0)
+    done = scene.inspector.done([backlog])[backlog.place]
+    assert [one for one in done if one.level == level and offset in done[one]] == [source]
+    assert ids(scene.waiting()) == [handle.id]
+    [result] = scene.inspector.results(("in", 0), found.id)
+    assert result["outcome"] == "dead"
 
 
 @pytest.mark.parametrize(("dialect", "kind"), [("etf1", "dead"), ("karafka", "message")])
