@@ -360,7 +360,7 @@ class Partition(RuleBasedStateMachine):
         self.store.commit(self.state.rest(sums_up=sums_up and self.attempt is None))
         self.state.confirm_rest()
         if trims:
-            self.store.trim(self.state.pointer)
+            self.store.trim(self.state.reads_from)
 
     @rule()
     def release_to_the_next_owner(self) -> None:

@@ -12,7 +12,7 @@ from itertools import groupby
 from random import Random
 from typing import TYPE_CHECKING
 
-from tarry.core.batch import Batch, Settlement
+from tarry.core.batch import Batch, FiledRun, Settlement
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.journal import encode_copy, encode_done
@@ -69,6 +69,11 @@ class Plan:
     @property
     def is_over(self) -> bool:
         return not self.present and not self._later
+
+    @property
+    def needs_from(self) -> int:
+        """The offset below which nothing will be read."""
+        return min([*self._offsets[:1], *(one.runs[0][0] for one in self._later)], default=1 << 62)
 
     def add(self, to_read: ToRead) -> None:
         if all(one.range is not to_read.range for one in [*self.present, *self._later]):
@@ -326,7 +331,7 @@ class Owner:
                 self.filed_to[level] += len(of_level) * commit
                 for source, run in groupby(enumerate(of_level, first), lambda one: one[1][0]):
                     offsets = [offset for offset, _ in run]
-                    filing.runs.append((source, offsets[0], offsets[-1] + 1, len(offsets)))
+                    filing.runs.append(FiledRun(source, offsets[0], offsets[-1] + 1, len(offsets)))
             if commit:
                 self.store.commit_without_offset(encode_done(filing.offsets))
             else:
@@ -342,6 +347,8 @@ class Owner:
         """Delete done records that the last committed checkpoint does not need."""
         below = {} if self.cannot_trim else self.state.overflow.to_trim()
         for level, at in below.items():
+            if level in self.open and self.open[level].needs_from < at:
+                continue
             self.levels[level].trim(at, self.now_ms)
             self.perhaps_crash()
             self.state.overflow.trimmed(level, at)
@@ -354,7 +361,7 @@ class Owner:
         if not self.state.overflow.is_unnoted and self.choose.random() > 0.02:
             return False
         if self.commit_checkpoint() and self.choose.random() < 0.5:
-            self.store.trim(self.state.pointer)
+            self.store.trim(self.state.reads_from)
         return True
 
     def look_at_memory(self) -> None:

@@ -111,6 +111,22 @@ class Batch:
         return offsets
 
 
+class FiledRun(NamedTuple):
+    """Records of a bucket that one transaction wrote next to each other.
+
+    Attributes:
+        source: the bucket.
+        first: the offset of the first record.
+        end: one above the offset of the last one.
+        records: how many there are.
+    """
+
+    source: Source
+    first: int
+    end: int
+    records: int
+
+
 class Filing:
     """The messages of one partition that one transaction files.
 
@@ -127,8 +143,8 @@ class Filing:
             offsets.setdefault(message.source, []).append(message.offset)
         self.offsets: Offsets = offsets
         """The offsets that the transaction completes, by source."""
-        self.runs: list[tuple[Source, int, int, int]] = []
-        """Where the transaction wrote them: a bucket, the first offset, one above the last one, and how many."""
+        self.runs: list[FiledRun] = []
+        """Where the transaction wrote them, in the order of writing."""
 
     def __len__(self) -> int:
         return len(self.records)

@@ -287,8 +287,7 @@ class PartitionState:
 
     def confirm_filed(self, filing: Filing) -> None:
         """Note that the transaction that filed these messages committed."""
-        for run in filing.runs:
-            self.overflow.filed(*run)
+        self.overflow.filed(filing.runs)
         self._progress.mark(filing.offsets)
         self._progress.trim()
         self._memory.held_bytes -= sum(message.size_bytes for message, _ in filing.records)
@@ -343,9 +342,9 @@ class PartitionState:
         return self._progress.origin
 
     @property
-    def pointer(self) -> int:
-        """The journal offset from which a recovery would read."""
-        return self._progress.pointer
+    def reads_from(self) -> int:
+        """The journal offset from which a recovery reads with the committed checkpoint; nobody needs what is below."""
+        return self._progress.reads_from
 
     def note_journal_end(self, end: int) -> None:
         """Note an end of the journal that was requested earlier; the journal pointers advance with it."""

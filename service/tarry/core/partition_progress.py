@@ -33,14 +33,16 @@ class Progress:
         overflow: the progress of the buckets.
     """
 
-    __slots__ = ("_base", "_intake", "_journal_end", "_overflow", "_settled_lows", "_summed_up_at")
+    __slots__ = ("_base", "_intake", "_journal_end", "_overflow", "_settled", "_summed_up_at", "reads_from")
 
     def __init__(self, base: Checkpoint, intake: IntakeProgress, overflow: OverflowWheel) -> None:
         self._base = base
         self._intake = intake
         self._overflow = overflow
-        self._settled_lows = overflow.low
-        """The low watermarks of the levels in the checkpoint of the last settlement."""
+        self._settled = base
+        """The checkpoint of the last settlement."""
+        self.reads_from = base.reads_from
+        """The journal offset from which a recovery reads with the committed checkpoint."""
         self._journal_end = 0
         self._summed_up_at: int | None = None
         """The journal end from which a recovery reads after the last settlement, if that has a summary; else None."""
@@ -94,7 +96,8 @@ class Progress:
 
     def confirm(self) -> None:
         """Note that the checkpoint of the last settlement is committed."""
-        self._overflow.note(self._settled_lows)
+        self._overflow.note(self._settled.low)
+        self.reads_from = self._settled.reads_from
         if self._summed_up_at is not None:
             self._intake.sum_up(self._summed_up_at)
             self._overflow.sum_up(self._summed_up_at)
@@ -116,16 +119,16 @@ class Progress:
         pointer, wheel_pointer = self._intake.pointer_at(low), self._overflow.pointer
         if self._summed_up_at is not None:
             pointer, wheel_pointer = max(pointer, self._summed_up_at), max(wheel_pointer, self._summed_up_at)
-        self._settled_lows = self._overflow.low
-        return replace(
+        self._settled = replace(
             self._base,
             closed_ms=self._overflow.levels.closed_ms,
             done_ms=self._overflow.done_ms,
-            low=self._settled_lows,
+            low=self._overflow.low,
             wheel_pointer=wheel_pointer,
             pointer=pointer,
             due_below_ms=self._intake.due_below_ms(low),
         )
+        return self._settled
 
     def mark(self, offsets: Offsets) -> None:
         """Mark offsets as done, tentatively."""

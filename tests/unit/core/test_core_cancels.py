@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tarry.core.batch import Batch
+from tarry.core.batch import Batch, FiledRun
 from tarry.core.message import FiledMessage, HeldCancel
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
@@ -71,7 +71,7 @@ class Owner:
 
     def close(self) -> None:
         """File the records, and close the bucket."""
-        self.state.overflow.filed(SOURCE, 0, len(self.bucket), len(self.bucket))
+        self.state.overflow.filed([FiledRun(SOURCE, 0, len(self.bucket), len(self.bucket))])
         assert self.state.close_buckets(10**6, START_MS)
 
     def open(self, room_bytes: int = 10**6) -> None:

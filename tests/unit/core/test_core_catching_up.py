@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tarry.core.batch import Batch
+from tarry.core.batch import Batch, FiledRun
 from tarry.core.message import FiledMessage, Headers, HeldCancel
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
@@ -83,7 +83,7 @@ class Owner:
     def fill(self, start_ms: int, messages: Iterable[Filed]) -> None:
         first = len(self.log)
         self.log += messages
-        self.state.overflow.filed(bucket_of(start_ms), first, len(self.log), len(self.log) - first)
+        self.state.overflow.filed([FiledRun(bucket_of(start_ms), first, len(self.log), len(self.log) - first)])
 
     def turn(self, now_ms: int) -> None:
         """Close what is to be closed, and read what is to be read."""

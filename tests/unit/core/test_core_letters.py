@@ -1,6 +1,6 @@
 """Dead letters that go apart, and what fits in no form."""
 
-from tarry.core.batch import Batch
+from tarry.core.batch import Batch, FiledRun
 from tarry.core.message import STUB_KEY_BYTES, DeadMessage, Headers, HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
@@ -173,7 +173,7 @@ def with_a_large_letter_above(headers: Headers, source: Source) -> PartitionStat
     """Move all records of a bucket of level 2 down, but the log also has a large one that cannot be read."""
     checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), (4_000, 8_000))
     state = over_levels(Recovered(0, checkpoint, DoneSet((), 0), 0), 7_000)
-    state.overflow.filed(ABOVE, 0, 2, 2)
+    state.overflow.filed([FiledRun(ABOVE, 0, 2, 2)])
     assert state.close_buckets(EVERYTHING, 7_000)
     [to_read] = state.draining.unread(EVERYTHING)
     assert (to_read.level, to_read.runs) == (2, [(0, 2)])
@@ -181,7 +181,7 @@ def with_a_large_letter_above(headers: Headers, source: Source) -> PartitionStat
     state.draining.accept([to_read], 1, b"k", b"v", filed(9_000), 7_000)
     state.draining.reach_end(to_read, 7_000)
     filing = state.placing.take_to_file(100, 7_000)
-    filing.runs.append((Source(1, 9), 0, 1, 1))
+    filing.runs.append(FiledRun(Source(1, 9), 0, 1, 1))
     state.confirm_filed(filing)
     refuse(state, 0, source=source)
     return state

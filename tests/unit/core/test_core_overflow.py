@@ -2,6 +2,7 @@
 
 import pytest
 
+from tarry.core.batch import FiledRun
 from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode_checkpoint
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.recovered import Buckets
@@ -25,6 +26,11 @@ def wheel(
 ) -> OverflowWheel:
     checkpoint = Checkpoint(("w",), False, WIDE, closed_ms, done_ms or closed_ms, low, wheel_pointer=3)
     return OverflowWheel(checkpoint, Buckets(spans or {}, done or {}, 50))
+
+
+def file(one: OverflowWheel, *runs: FiledRun) -> None:
+    """Note the runs of one transaction."""
+    one.filed(runs)
 
 
 def read(one: OverflowWheel, level: int, records: dict[int, int]) -> None:
@@ -60,7 +66,7 @@ def test_runs_are_joined_where_reading_over_is_cheaper_than_to_jump() -> None:
     runs.add(0, 300, 300)
     runs.add(300 + JOIN, 1_400, 100)
     runs.add(1_400 + JOIN + 1, 2_500, 99)
-    assert (list(runs), runs.count, runs.first, runs.end) == ([(0, 1_400), (2_401, 2_500)], 499, 0, 2_500)
+    assert (list(runs), runs.count, runs.first) == ([(0, 1_400), (2_401, 2_500)], 499, 0)
 
 
 def test_runs_that_a_survey_found_come_before_those_that_were_filed_meanwhile() -> None:
@@ -86,9 +92,9 @@ def test_a_message_has_the_bucket_of_its_due_time_and_a_hot_one_has_none() -> No
 
 def test_a_bucket_is_closed_with_the_runs_that_were_filed_and_without_asking_for_its_end() -> None:
     one = wheel()
-    one.filed(Source(1, 4), 0, 3, 3)
-    one.filed(Source(1, 5), 3, 5, 2)
-    one.filed(Source(1, 4), 6, 8, 2)
+    file(one, FiledRun(Source(1, 4), 0, 3, 3))
+    file(one, FiledRun(Source(1, 5), 3, 5, 2))
+    file(one, FiledRun(Source(1, 4), 6, 8, 2))
     assert one.close(LOTS, 3_500)
     [to_read] = one.unread(LOTS, 1)
     assert (to_read.level, to_read.runs) == (1, [(0, 8)])
@@ -119,20 +125,43 @@ def test_no_bucket_of_a_level_is_closed_before_its_log_is_known() -> None:
 
 def test_a_gap_of_more_than_a_marker_between_two_transactions_is_read() -> None:
     one = wheel()
-    one.filed(Source(1, 4), 0, 3, 3)
-    one.filed(Source(1, 4), 4, 6, 2)
+    file(one, FiledRun(Source(1, 4), 0, 3, 3))
+    file(one, FiledRun(Source(1, 4), 4, 6, 2))
     assert list(one.unread(LOTS, 1)) == []
-    one.filed(Source(1, 5), 9, 10, 1)
+    file(one, FiledRun(Source(1, 5), 9, 10, 1))
     assert list(one.unread(LOTS, 1)) == [ToRead(1, None, [(6, 9)])]
     assert one.close(LOTS, 3_500), "the log is known all the same"
     read(one, 1, dict.fromkeys(range(6), 4_100))
     assert list(one.unread(LOTS, 1)) == []
 
 
+def test_the_lower_levels_are_closed_while_a_higher_one_is_not_known_yet() -> None:
+    one = wheel({2: (0, 9)}, closed_ms=(4_000, 16_000))
+    assert one.close(LOTS, 15_600)
+    assert one.levels.closed_ms == (16_000, 16_000), "up to where level 2 is closed, and not beyond"
+    read(one, 2, {0: 16_500})
+    assert one.close(LOTS, 15_600)
+    assert one.levels.closed_ms == (16_000, 20_000)
+
+
+def test_one_record_between_two_runs_is_read_where_no_marker_can_be() -> None:
+    one = wheel({1: (0, 0)})
+    file(one, FiledRun(Source(1, 4), 1, 3, 2), FiledRun(Source(1, 5), 4, 6, 2))
+    assert list(one.unread(LOTS, 1)) == [ToRead(1, None, [(0, 1), (3, 4)])]
+    file(one, FiledRun(Source(1, 4), 7, 8, 1))
+    assert list(one.unread(LOTS, 1)) == [ToRead(1, None, [(0, 1), (3, 4)])], "a marker is at 6"
+
+
+def test_a_filed_record_in_a_gap_is_none_that_the_index_knows() -> None:
+    one = wheel({1: (0, 2)})
+    file(one, FiledRun(Source(1, 4), 5, 6, 1))
+    assert [one.survey(1, offset, 4_100) for offset in range(6)] == [True, True, False, False, False, True]
+
+
 def test_memory_has_room_for_one_bucket_after_the_other() -> None:
     one = wheel()
     for number in (4, 5):
-        one.filed(Source(1, number), number * 100 - 400, number * 100 - 300, 100)
+        file(one, FiledRun(Source(1, number), number * 100 - 400, number * 100 - 300, 100))
     assert one.close(50, 10_000)
     assert one.levels.closed_ms[0] == 5_000, "one is closed however large it is"
     [to_read] = one.unread(50, 1)
@@ -142,7 +171,7 @@ def test_memory_has_room_for_one_bucket_after_the_other() -> None:
 
 def test_the_gate_is_where_what_is_not_read_begins() -> None:
     one = wheel()
-    one.filed(Source(1, 4), 0, 2, 2)
+    file(one, FiledRun(Source(1, 4), 0, 2, 2))
     one.close(LOTS, 3_500)
     assert one.gate == (4_000, -1)
     read(one, 1, {0: 4_100, 1: 4_200})
@@ -151,8 +180,8 @@ def test_the_gate_is_where_what_is_not_read_begins() -> None:
 
 def test_below_a_bucket_that_is_being_moved_nothing_is_closed() -> None:
     one = wheel(closed_ms=(8_000, 8_000))
-    one.filed(Source(2, 2), 0, 2, 2)
-    one.filed(Source(1, 8), 0, 1, 1)
+    file(one, FiledRun(Source(2, 2), 0, 2, 2))
+    file(one, FiledRun(Source(1, 8), 0, 1, 1))
     assert one.close(LOTS, 7_600)
     assert one.levels.closed_ms == (8_000, 12_000)
     read(one, 2, {0: 8_100, 1: 9_100})
@@ -170,7 +199,7 @@ def closed_and_read() -> OverflowWheel:
     """Buckets 4 and 5 of level 1, one record after the other in turn; the log ends at 6."""
     one = wheel()
     for offset in range(6):
-        one.filed(Source(1, 4 + offset % 2), offset, offset + 1, 1)
+        file(one, FiledRun(Source(1, 4 + offset % 2), offset, offset + 1, 1))
     one.note_journal_end(60)
     one.close(LOTS, 4_500)
     read(one, 1, {offset: 4_000 + offset % 2 * 1_000 for offset in range(6)})
@@ -217,7 +246,7 @@ def test_a_log_is_trimmed_below_what_a_committed_checkpoint_says() -> None:
 def test_what_an_open_bucket_holds_keeps_the_log_and_so_does_what_is_not_known_yet() -> None:
     one = wheel({1: (7, 20)}, low=(9, 0))
     assert one.low[0] == 9
-    one.filed(Source(1, 6), 20, 21, 1)
+    file(one, FiledRun(Source(1, 6), 20, 21, 1))
     read(one, 1, {12: 5_500})
     assert one.low[0] == 12
     one.close(LOTS, 4_600)
@@ -251,6 +280,34 @@ def test_what_a_take_over_finds_closed_is_one_range_and_only_what_the_journal_na
     assert not one.is_recovering
     assert one.pointer == 3, "where this recovery began to read"
     assert one.in_buckets[1] == 1
+
+
+def test_what_is_done_is_told_between_the_first_and_the_last_record_of_each_bucket() -> None:
+    one = wheel({1: (0, 100)}, closed_ms=(8_000, 8_000), done_ms=(4_000, 8_000))
+    # Four buckets one behind the other in the log, and of the first and the last each second record is done.
+    records = {offset: 4_000 + offset // 25 * 1_000 for offset in range(100)}
+    read(one, 1, records)
+    one.mark(Source(1, 4), range(1, 25, 2))
+    one.mark(Source(1, 5), range(25, 50))
+    one.mark(Source(1, 7), range(76, 100, 2))
+    told = {source: list(ranges) for source, ranges in one.done_ranges()}
+    assert told == {
+        Source(1, 4): [(offset, offset + 1) for offset in range(1, 25, 2)],
+        Source(1, 5): [(25, 50)],
+        Source(1, 7): [(offset, offset + 1) for offset in range(76, 100, 2)],
+    }
+    one.mark(Source(1, 4), range(0, 25, 2))
+    one.mark(Source(1, 7), range(75, 100, 2))
+    told = {source: list(ranges) for source, ranges in one.done_ranges()}
+    assert told == {Source(1, 4): [(0, 25)], Source(1, 5): [(25, 50)], Source(1, 7): [(75, 100)]}
+
+
+def test_what_a_recovery_found_done_of_a_range_without_records_does_not_keep_the_journal() -> None:
+    done = {Source(1, 4): DoneSet([(3, 10)], 0)}
+    one = wheel({1: (10, 10)}, done, closed_ms=(6_000, 8_000), done_ms=(4_000, 8_000), low=(10, 0))
+    assert (one.pointer, one.is_recovering, list(one.done_ranges())) == (50, False, [])
+    ahead = wheel({1: (10, 20)}, {Source(1, 6): DoneSet([(3, 10)], 0)}, low=(10, 0))
+    assert ahead.pointer == 50, "what it names is deleted"
 
 
 def test_a_bucket_that_an_old_copy_calls_open_may_have_been_drained_in_part() -> None:

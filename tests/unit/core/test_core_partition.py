@@ -211,9 +211,9 @@ def test_the_pointer_follows_what_was_noted_when_the_watermark_passes() -> None:
     send(state, 0, 0)
     state.note_journal_end(30)
     send(state, 1, 5_000)
-    assert state.pointer == 0
+    assert state.reads_from == 0
     fire(state, NOW_MS)
-    assert (state.low, state.pointer) == (1, 30)
+    assert (state.low, state.reads_from) == (1, 30)
     assert decode_checkpoint(state.rest().metadata).pointer == 30
 
 

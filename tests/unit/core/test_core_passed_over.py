@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tarry.core import partition
+from tarry.core.batch import FiledRun
 from tarry.core.message import FiledMessage, Headers
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
@@ -225,7 +226,7 @@ def test_a_bucket_larger_than_memory_is_not_read_on_while_what_was_passed_over_h
         while filing := state.placing.take_to_file(many, now_ms):
             for message, source in filing.records:
                 log = logs[source.level]
-                filing.runs.append((source, len(log), len(log) + 1, 1))
+                filing.runs.append(FiledRun(source, len(log), len(log) + 1, 1))
                 log.append(message)
             state.confirm_filed(filing)
 

@@ -6,8 +6,8 @@ from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.journal import DoneEntry, decode_entry
 from tarry.core.progress.recovered import Buckets, Recovered
-from tarry.core.progress.source import INTAKE
-from tarry.core.wheel.overflow import OverflowWheel
+from tarry.core.progress.source import INTAKE, Source
+from tarry.core.wheel.overflow import STRANGE, OverflowWheel
 
 
 def progress_of(records: int) -> tuple[Progress, IntakeProgress]:
@@ -59,3 +59,23 @@ def test_a_summary_that_is_too_large_is_not_written() -> None:
     assert decode_checkpoint(settled.metadata).pointer == 3
     progress.confirm()
     assert progress.pointer == 3
+
+
+def test_the_journal_is_needed_from_the_committed_pointer_on_and_not_from_the_present_one() -> None:
+    checkpoint = Checkpoint(
+        ("w",), False, Geometry(1_000, 4, 1), (4_000,), (4_000,), (0,), wheel_pointer=3, pointer=700
+    )
+    overflow = OverflowWheel(checkpoint, Buckets({1: (0, 4)}, {}, 500))
+    intake = IntakeProgress(Recovered(0, checkpoint, DoneSet((), 0), 0), keeps_order=False)
+    progress = Progress(checkpoint, intake, overflow)
+    assert overflow.meet(1, 2)
+    [survey] = overflow.unread(1, 1)
+    overflow.reach_end(survey)
+    progress.note_journal_end(900)
+    settled = progress.settle({Source(1, STRANGE): [2]})
+    progress.confirm()
+    assert decode_checkpoint(settled.metadata).reads_from == progress.reads_from == 500
+    assert progress.pointer == 700, "the committed low watermark has passed the stranger: it is forgotten"
+    progress.rest(released=False, sums_up=False)
+    progress.confirm()
+    assert progress.reads_from == 700

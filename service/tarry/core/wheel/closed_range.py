@@ -46,13 +46,13 @@ class ClosedRange:
     """
 
     __slots__ = (
-        "_ranges",
-        "_sources",
+        "_met",
         "count",
         "end",
         "found_done",
         "is_begun",
         "is_drained",
+        "is_retired",
         "ledger",
         "passes",
         "pointer",
@@ -90,10 +90,10 @@ class ClosedRange:
         """Offsets above level 1 that will not be moved down: a refused dead letter, or a message that is hot."""
         self.whole: list[HeldMessage] = []
         """The range's messages in the hot window, while the range is read whole."""
-        self._sources: set[Source] = set(found_done)
-        """The buckets of which records were met."""
-        self._ranges: list[Range] | None = None
-        """What is done, once all is: the ledger is not needed any more."""
+        self._met: dict[Source, Range] = {}
+        """For each bucket of which records were met, the offsets from the first one to the last one."""
+        self.is_retired = False
+        """Whether all is done, and only that is remembered."""
 
     def covers(self, due_ms: int) -> bool:
         """Whether a record that is due at a time belongs to the range."""
@@ -154,7 +154,7 @@ class ClosedRange:
         if offset < ledger.position:
             return self.passes is not None and not ledger.is_done(offset)
         self.read_count += 1
-        self._sources.add(source)
+        self._met[source] = self._met.get(source, (offset, offset))[0], offset + 1
         if offset in self.found_done.get(source, _NOTHING):
             ledger.reach(offset + 1)
             return False
@@ -199,25 +199,27 @@ class ClosedRange:
         """The first offset that is not done; the end if all are."""
         return self.ledger.low
 
-    @property
-    def is_retired(self) -> bool:
-        """Whether all is done, and only that is remembered."""
-        return self._ranges is not None
-
     def retire(self) -> None:
         """Forget what is not needed once all is done: only what is done must still be told."""
-        self._ranges = [(self.runs[0][0], self.end)]
+        self.is_retired = True
         self.ledger = Ledger(self.end)
         self.staying.clear()
+        self.found_done = {}
 
     def done_ranges(self) -> Iterator[tuple[Source, Iterable[Range]]]:
         """Yield for each bucket the offsets that are done: ascending ranges, with foreign offsets between."""
-        for source in self._sources:
-            if self._ranges is not None:
-                yield source, self._ranges
-                continue
-            done = DoneSet([(self.runs[0][0], self.ledger.low), *self.ledger.ranges()], 0)
+        begin, position = self.runs[0][0], self.ledger.position
+        read = [(begin, self.ledger.low), *self.ledger.ranges()]
+        for source in dict.fromkeys([*self._met, *self.found_done]):
+            # A summary names what is done for each bucket, so it names nothing outside of the bucket's own records.
+            first, last = self._met.get(source, (begin, begin))
+            done = DoneSet(clipped(read, first, last), 0)
             if source in self.found_done:
-                position = self.ledger.position
-                done.add([(max(start, position), end) for start, end in self.found_done[source].ranges()])
-            yield source, done.ranges()
+                done.add(clipped(self.found_done[source].ranges(), position, self.end))
+            if ranges := done.ranges():
+                yield source, ranges
+
+
+def clipped(ranges: Iterable[Range], first: int, end: int) -> Iterator[Range]:
+    """Yield the parts of ranges that are between two offsets."""
+    return ((max(one[0], first), min(one[1], end)) for one in ranges if one[0] < end and one[1] > first)

@@ -9,8 +9,9 @@ due time. Until then no bucket of the level is closed.
     is not done
 
 Records that the service has not filed belong to no bucket. They become dead letters when they are met: in the survey,
-among the records of a bucket, or in a gap. After the records of each transaction there is one marker, so a larger *gap*
-between two transactions holds something else: records that were aborted, or strangers. Gaps are read as well.
+among the records of a bucket, or in a gap. The records of a transaction stand next to each other, and one marker comes
+after them. So any other *gap* between two runs holds something else: records that were aborted, or strangers. Gaps are
+read as well.
 """
 
 from collections.abc import Iterable
@@ -94,6 +95,7 @@ class LevelLog:
 
     __slots__ = (
         "_gaps",
+        "_marker",
         "_noted",
         "_runs",
         "_surveyed",
@@ -120,6 +122,8 @@ class LevelLog:
         """The runs that the survey has found so far: they are before all others."""
         self._gaps: list[Range] = []
         """Offsets between two transactions that were not read yet."""
+        self._marker = 0
+        """How many offsets behind the end hold no record: 1 for the marker of a transaction of ours, or 0."""
         self._noted = begin
         self.trimmed = start
         """The offset below which the broker has deleted all records, as far as known."""
@@ -153,9 +157,17 @@ class LevelLog:
     def filed(self, bucket: int, first: int, end: int, count: int) -> None:
         """Note a run that a committed transaction has written."""
         self._runs.setdefault(bucket, Runs()).add(first, end, count)
-        if first > self.end + 1:
+        if first > self.end + self._marker:
             self._gaps.append((self.end, first))
-        self.end = max(self.end, end)
+        self.end, self._marker = end, 0
+
+    def end_transaction(self) -> None:
+        """Note that the transaction of the last runs is committed: a marker comes after its records."""
+        self._marker = 1
+
+    def is_in_gap(self, offset: int) -> bool:
+        """Whether a record at an offset is none that the service has filed."""
+        return any(first <= offset < end for first, end in self._gaps)
 
     def holds_any(self, bucket: int) -> bool:
         """Whether an open bucket holds records."""

@@ -25,7 +25,7 @@ its own level are being drained. No message due at or after the start of a bucke
 this is the *gate*.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from tarry.core.progress.checkpoint import Geometry
@@ -111,11 +111,16 @@ class Levels:
         width = self._widths[level - 1]
         return Bucket(level, due_ms // width * width)
 
-    def next_to_close(self, now_ms: int) -> Bucket | None:
-        """Return a bucket that is to be closed now and may be; None if there is none. Higher levels come first."""
+    def next_to_close(self, now_ms: int, unknown: Collection[int] = ()) -> Bucket | None:
+        """Return a bucket that is to be closed now and may be; None if there is none. Higher levels come first.
+
+        Args:
+            now_ms: wall time.
+            unknown: levels of which no bucket may be closed, because it is not known which records their logs hold.
+        """
         for level in range(len(self._widths), 0, -1):
             bucket = Bucket(level, self._closed[level - 1])
-            if now_ms + self.lead_ms(level) >= bucket.start_ms and self._may_close(bucket):
+            if level not in unknown and now_ms + self.lead_ms(level) >= bucket.start_ms and self._may_close(bucket):
                 return bucket
         return None
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from tarry.core.batch import FiledRun
 from tarry.core.message import HeldMessage, OrderKey
 from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.done_set import DoneSet
@@ -78,12 +79,18 @@ class OverflowWheel:
         """The journal offset from which the recovery read."""
         self._journal_end = buckets.journal_end
         self.levels = Levels(checkpoint.geometry, checkpoint.closed_ms)
-        self._found_done = {source: done for source, done in buckets.done.items() if self._may_wait(checkpoint, source)}
+        begins = {level: max(low, buckets.spans.get(level, (0, 0))[0]) for level, low in enumerate(checkpoint.low, 1)}
+        self._found_done = {
+            source: done
+            for source, done in buckets.done.items()
+            if done.end > begins.get(source.level, done.end) and self._may_wait(checkpoint, source)
+        }
+        """For each bucket that may hold records, and of which none is known yet, the offsets that are done."""
         self._logs: dict[int, LevelLog] = {}
-        for level, low in enumerate(checkpoint.low, 1):
+        for level, begin in begins.items():
             start, end = buckets.spans.get(level, (0, 0))
             strangers = Strangers(self._found_done.pop(Source(level, STRANGE), DoneSet((), 0)), self._found_from)
-            self._logs[level] = LevelLog(level, start, max(low, start), end, strangers)
+            self._logs[level] = LevelLog(level, start, begin, end, strangers)
         self._closed: dict[int, list[ClosedRange]] = {level: [] for level in self._logs}
         """For each level the closed ranges, by due time, from the first one on that is not done."""
         self._reading: list[ClosedRange] = []
@@ -95,18 +102,16 @@ class OverflowWheel:
             self._recover(log, checkpoint.done_ms[level - 1], checkpoint.closed_ms[level - 1])
 
     def _may_wait(self, checkpoint: Checkpoint, source: Source) -> bool:
-        if source.level > self._geometry.levels or source.bucket == STRANGE:
-            return source.level <= self._geometry.levels
-        return self._start_ms(source) >= checkpoint.done_ms[source.level - 1]
+        return source.bucket == STRANGE or self._start_ms(source) >= checkpoint.done_ms[source.level - 1]
 
     def _recover(self, log: LevelLog, done_ms: int, closed_ms: int) -> None:
         """Restore what a checkpoint lists as closed and not done, as one range."""
-        if done_ms >= closed_ms or log.is_surveyed:
-            return
         span = Span(log.level, done_ms, closed_ms)
         found = {one: done for one, done in self._found_done.items() if self._is_within(one, span)}
         for source in found:
             del self._found_done[source]
+        if done_ms >= closed_ms or log.is_surveyed:
+            return
         one = ClosedRange(span, [(log.surveyed_to, log.survey_end)], None, self._found_from, found)
         self._add(one)
         if log.level == 1:
@@ -164,16 +169,18 @@ class OverflowWheel:
             raise ValueError(f"a message due at {due_ms} is hot and has no bucket")
         return Source(bucket.level, bucket.start_ms // self.levels.width_ms(bucket.level))
 
-    def filed(self, source: Source, first: int, end: int, count: int) -> None:
-        """Note a run of records that a committed transaction has written to an open bucket.
+    def filed(self, runs: Iterable[FiledRun]) -> None:
+        """Note the records that a committed transaction has written to open buckets.
 
         Args:
-            source: the bucket.
-            first: the offset of the first record.
-            end: one above the offset of the last one.
-            count: how many there are.
+            runs: where they are, in the order of writing.
         """
-        self._logs[source.level].filed(source.bucket, first, end, count)
+        levels = set()
+        for source, first, end, count in runs:
+            self._logs[source.level].filed(source.bucket, first, end, count)
+            levels.add(source.level)
+        for level in levels:
+            self._logs[level].end_transaction()
 
     # -- closing ----------------------------------------------------------------------------------------------------
 
@@ -200,11 +207,10 @@ class OverflowWheel:
         """
         some = False
         room -= self._incoming
-        while (bucket := self.levels.next_to_close(now_ms)) is not None:
+        unknown = [level for level, log in self._logs.items() if not log.is_surveyed]
+        while (bucket := self.levels.next_to_close(now_ms, unknown)) is not None:
             level, start_ms = bucket
             log, number = self._logs[level], start_ms // self.levels.width_ms(level)
-            if not log.is_surveyed:
-                break
             if log.holds_any(number):
                 room -= log.count_of(number) if level == 1 else 0
                 if level == 1 and (self._is_behind_passes or (room < 0 and self.levels.is_draining(1))):
@@ -246,10 +252,18 @@ class OverflowWheel:
         at = bisect_right(ranges, due_ms, key=_start_ms) - 1
         return ranges[at] if at >= 0 and ranges[at].covers(due_ms) else None
 
-    def survey(self, level: int, offset: int, due_ms: int) -> None:
-        """Note a record in a level's log that was read: if its bucket is open, it is known from now on."""
+    def survey(self, level: int, offset: int, due_ms: int) -> bool:
+        """Note a record in a level's log that was read: if its bucket is open, it is known from now on.
+
+        Returns:
+            Whether the log is as this index of it says: it has no record of the service where there should be none.
+        """
+        log = self._logs[level]
+        if log.is_in_gap(offset):
+            return False
         if self.levels.is_open(level, due_ms):
-            self._logs[level].survey(due_ms // self.levels.width_ms(level), offset)
+            log.survey(due_ms // self.levels.width_ms(level), offset)
+        return True
 
     def meet(self, level: int, offset: int) -> bool:
         """Note a record that the service has not filed; return whether it is to become a dead letter."""

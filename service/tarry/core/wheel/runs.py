@@ -35,11 +35,6 @@ class Runs:
         """The first offset."""
         return self._firsts[0]
 
-    @property
-    def end(self) -> int:
-        """One above the last offset."""
-        return self._ends[-1]
-
     def add(self, first: int, end: int, count: int) -> None:
         """Add a run behind all others."""
         self.count += count

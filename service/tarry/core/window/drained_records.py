@@ -6,6 +6,8 @@
     done                          nothing: a message that was delivered or moved, and is not deleted yet
     none: it was not filed        it becomes a dead letter
 
+A filed record where none should be is an error: it would not be delivered before the next take-over.
+
 A bucket that is larger than the free memory is read in passes, from the start or as soon as it turns out to be too
 large.
 """
@@ -21,6 +23,7 @@ from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.memory import Memory
 from tarry.core.window.placing import Placing
 from tarry.core.window.ready import Ready
+from tarry.errors import LogError
 from tarry.headers import ErrorCode, derived_id
 
 
@@ -88,6 +91,10 @@ class DrainedRecords:
             value: the record's value.
             headers: the record's headers.
             now_ms: wall time.
+
+        Raises:
+            LogError: the service has filed the record, and this process does not know of it. The brokers named too low
+                an end of the log when the partition was taken over, so it must be taken over again.
         """
         level = reading[0].level
         try:
@@ -98,8 +105,11 @@ class DrainedRecords:
             return
         one = next((of.range for of in reading if of.range is not None and of.range.covers(due_ms)), None)
         if one is None:
-            if any(of.range is None for of in reading):
-                self._overflow.survey(level, offset, due_ms)
+            surveys = any(of.range is None for of in reading)
+            if surveys and not self._overflow.survey(level, offset, due_ms):
+                log = f"{self._topic}.wheel-{level}/{self._partition}"
+                text = f"{log} has a message at offset {offset} that this process does not know of"
+                raise LogError(text, (self._topic, self._partition))
             return
         source = self._overflow.source_of(level, due_ms)
         is_new = one.is_first_read(offset)

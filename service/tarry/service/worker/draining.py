@@ -68,7 +68,7 @@ class Draining:
         self._hot = LevelReader(new_reader, is_paced=False)
         self._cold = LevelReader(new_reader, is_paced=True)
         self._uncommitted: list[PartitionState] = []
-        self._trimming = Trimming(offsets, context)
+        self._trimming = Trimming(offsets, self._needs_from, context)
 
     @property
     def held_up(self) -> list[PartitionState]:
@@ -117,6 +117,11 @@ class Draining:
         moving = sum(state.placing.moving for state in states)
         if not is_full and moving <= self._most_to_file and self._cold.is_due(now_ms):
             self._cold.read(now_ms)
+
+    def _needs_from(self, log: Place) -> int | None:
+        """Return the offset of a level's log below which nothing will be read; None if nothing of it is to be read."""
+        needs = [reader.needs_from(log) for reader in (self._hot, self._cold)]
+        return next((at for at in needs if at is not None), None)
 
     def forget(self, places: Iterable[Place]) -> None:
         """Forget partitions that are no longer ours."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tarry.core.batch import Filing
+from tarry.core.batch import FiledRun, Filing
 from tarry.core.delivery import filed_cancel_result, source_prefix
 from tarry.core.message import FiledMessage, HeldCancel
 from tarry.core.partition import PartitionState
@@ -98,9 +98,9 @@ class _Run:
         self._first = offset if self._first < 0 else min(offset, self._first)
         self._last = max(offset, self._last)
 
-    def told(self) -> tuple[Source, int, int, int]:
-        """Return the bucket, the first offset, one above the last one, and the number of records."""
-        return self._source, self._first, self._last + 1, self._count
+    def told(self) -> FiledRun:
+        """Return where the records are."""
+        return FiledRun(self._source, self._first, self._last + 1, self._count)
 
 
 class Filer(SideTransactions[_Attempt]):

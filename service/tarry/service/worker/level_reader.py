@@ -57,6 +57,13 @@ class LevelReader:
             plan = self._logs[log] = _LogPlan(state)
         plan.add(to_read)
 
+    def needs_from(self, log: Place) -> int | None:
+        """Return the offset of a log below which nothing will be read; None if nothing of the log is to be read.
+
+        What is below it may be done and committed, but a reader that has not passed it yet asks the broker for it.
+        """
+        return self._logs[log].needs_from if log in self._logs else None
+
     def is_due(self, now_ms: int) -> bool:
         """Return whether anything is behind its pace."""
         return any(plan.is_due(now_ms) for plan in self._logs.values())
@@ -84,6 +91,7 @@ class LevelReader:
             if plan is None:
                 continue
             offset = record.offset() or 0
+            plan.pass_by(offset, now_ms)
             if plan.wants(offset):
                 key, value, headers = record.key(), record.value(), headers_of(record)
                 plan.state.draining.accept(plan.present, offset, key, value, headers, now_ms)
@@ -135,6 +143,16 @@ class _LogPlan:
         self._runs: list[Range] = []
         """The joined runs of the present plan from the position on, the last one first."""
         self._read = self._total = 0
+
+    @property
+    def needs_from(self) -> int:
+        """The offset below which nothing will be read."""
+        begins = [one.runs[0][0] for one in self._later]
+        if self.position is None:
+            begins += [one.runs[0][0] for one in self.present]
+        elif self.present:
+            begins.append(self.position)
+        return min(begins, default=self.position or 0)
 
     @property
     def is_empty(self) -> bool:

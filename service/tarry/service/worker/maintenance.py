@@ -154,7 +154,7 @@ class Maintenance:
             return
         for state in due:
             self._kept[state.place] = _Kept(now_ms, state.low)
-        self._trims.append(self._offsets.trim({journal_of(s.place): s.pointer for s in due if s.pointer > 0}))
+        self._trims.append(self._offsets.trim({journal_of(s.place): s.reads_from for s in due if s.reads_from > 0}))
         wall_ms = self._clock.now_ms()
         if self._ages is None:
             self._ages = self._offsets.ask_since({s.place: max(0, wall_ms - self._keep_ms[s.intake]) for s in due})

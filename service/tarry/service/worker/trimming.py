@@ -4,10 +4,11 @@ If the brokers refuse that, mostly because the right to DELETE is missing, the l
 else goes on. The service keeps trying, and keeps reporting the failure.
 
 A log is trimmed only below an offset that a committed checkpoint names: a process that takes over reads from there on,
-and the broker does not check group membership for a deletion.
+and the broker does not check group membership for a deletion. Nor is it trimmed above the position of our own reader,
+which may stand in front of records that are done: it would get an error instead of the records behind them.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tarry.core.partition import PartitionState
 from tarry.kafka.offsets import Offsets, PendingAnswers
@@ -30,11 +31,13 @@ class Trimming:
 
     Args:
         offsets: asks the brokers to delete records.
+        needs_from: returns the offset of a log below which this process reads nothing; None: it reads nothing of it.
         context: monotonic time and the log.
     """
 
-    def __init__(self, offsets: Offsets, context: Context) -> None:
+    def __init__(self, offsets: Offsets, needs_from: Callable[[Place], int | None], context: Context) -> None:
         self._offsets = offsets
+        self._needs_from = needs_from
         self._clock = context.clock
         self._on_event = context.on_event
         self._asked: PendingAnswers | None = None
@@ -60,7 +63,10 @@ class Trimming:
         self._next_ms = now_ms + EVERY_MS
         for state in states:
             for level, below in state.overflow.to_trim().items():
-                self._below[level_log_of(state.place, level)] = state, level, below
+                log = level_log_of(state.place, level)
+                needs_from = self._needs_from(log)
+                if needs_from is None or needs_from >= below:
+                    self._below[log] = state, level, below
         if self._below:
             self._asked = self._offsets.trim({log: below for log, (_, _, below) in self._below.items()})
         return [state for state in states if state.overflow.is_unnoted]
