@@ -58,11 +58,11 @@ def _refusal(kafka: Kafka, intake: str) -> str:
 def test_all_topics_of_an_intake_are_made_and_the_intake_last(kafka: Kafka) -> None:
     intake = kafka.name("in")
     made = _make(kafka, intake)
-    others = [".results", ".journal", ".dead", ".wheel-1", ".wheel-2"]
+    others = [".results", ".journal", ".dead", ".parked", ".wheel-1", ".wheel-2"]
     assert sorted(made[:-1]) == sorted(intake + suffix for suffix in others)
     assert made[-1] == intake
     checked = {one.topic.name.removeprefix(intake): one for one in _checked(kafka, intake)}
-    assert [one.faults for one in checked.values()] == [[]] * 6
+    assert [one.faults for one in checked.values()] == [[]] * 7
     assert checked[".wheel-2"].topic.partitions == PARTITIONS
 
 
@@ -74,7 +74,7 @@ def test_topics_that_are_as_they_must_be_are_left_as_they_are(kafka: Kafka) -> N
 
 def test_levels_are_added_to_an_existing_intake(kafka: Kafka) -> None:
     intake = kafka.name("in")
-    assert len(_make(kafka, intake, Geometry(20_000, 2, 0))) == 4
+    assert len(_make(kafka, intake, Geometry(20_000, 2, 0))) == 5
     assert _make(kafka, intake) == [wheel_topic(intake, 1), wheel_topic(intake, 2)]
 
 

@@ -22,7 +22,7 @@ import pytest
 
 from tarry.config import Config
 from tarry.devbroker import EmbeddedBroker
-from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, wheel_topic
+from tarry.kafka.topics import DEAD, JOURNAL, PARKED, RESULTS, wheel_topic
 from tarry.testing.judge import LEAST_JUDGED, Report
 from tests.e2e.conftest import PARTITIONS, Lab, laboratory, verdict
 from tests.support.buckets import SMALL_WHEEL, wait_empty
@@ -105,7 +105,10 @@ def test_nothing_is_lost_twice_early_or_out_of_order_whatever_happens(
                 if number == 1:
                     make_internal_topics(lab.bootstrap, lab.targets[0].topic)
                     further.start()
-                apart = choose.choice((RESULTS, JOURNAL, DEAD, wheel_topic("", 1))), choose.randrange(PARTITIONS)
+                apart = (
+                    choose.choice((RESULTS, JOURNAL, DEAD, PARKED, wheel_topic("", 1))),
+                    choose.randrange(PARTITIONS),
+                )
                 make_intake(lab.bootstrap, settings_of(tmp_path), apart)
                 tell(f"  {apart[0]}/{apart[1]} lies on the second broker alone")
                 classic = settings["group_protocol"] == "classic"

@@ -20,7 +20,7 @@ from tests.support.processes import Serve, ServeConfig
 from tests.support.programs import tarry
 from tests.support.topics import read_topic
 
-SUFFIXES = ("", ".results", ".journal", ".dead")
+SUFFIXES = ("", ".results", ".journal", ".dead", ".parked")
 WHEELS = (".wheel-1", ".wheel-2")
 """The levels of an intake with a delay of up to an hour, by default."""
 
@@ -59,7 +59,7 @@ def test_before_the_first_start_all_would_be_made_and_after_it_all_is_as_it_must
     assert before[1].startswith(f"ok    broker {bootstrap}: answers (1 broker, cluster ")
     assert before[2] == "ok    broker 1: offset.metadata.max.bytes=4096"
     partitions = dict.fromkeys((*SUFFIXES, *WHEELS), 2)
-    assert before[3:9] == [
+    assert before[3:10] == [
         f"ok    topic {config.intake}{suffix}: does not exist; `tarry serve` would create it "
         f"({count} partitions, replication 1)"
         for suffix, count in partitions.items()
@@ -69,7 +69,7 @@ def test_before_the_first_start_all_would_be_made_and_after_it_all_is_as_it_must
         "ok    ACLs: the brokers have no authorizer: every user has all rights",
     )
     would_create = f"{status} does not exist; `tarry serve` would create it (1 partition, replication 1)"
-    assert before[9:] == [would_create, open_to_all]
+    assert before[10:] == [would_create, open_to_all]
 
     serve = Serve(config, tmp_path)
     try:
@@ -79,12 +79,12 @@ def test_before_the_first_start_all_would_be_made_and_after_it_all_is_as_it_must
         serve.close()
     code, after = check(tmp_path, config.toml())
     assert code == 0
-    assert after[3:9] == [
+    assert after[3:10] == [
         f"ok    topic {config.intake}{suffix}: {count} partitions, as it must be"
         for suffix, count in partitions.items()
     ]
     assert after[:3] == before[:3]
-    assert after[9:] == [f"{status} 1 partition, as it must be", open_to_all]
+    assert after[10:] == [f"{status} 1 partition, as it must be", open_to_all]
 
 
 def test_another_shape_of_the_overflow_wheel_fails_while_a_bucket_holds_a_message(
@@ -150,6 +150,7 @@ def test_each_fault_of_a_topic_is_a_line_of_its_own(
         f"{name}.journal: has retention.ms=604800000; it must be -1",
         f"{name}.journal: has max.message.bytes=1048588; it must be at least 1114124",
         f"{name}.dead: does not exist, and cannot be created: replication = 9, but the cluster has 1 broker",
+        f"{name}.parked: does not exist, and cannot be created: replication = 9, but the cluster has 1 broker",
         f"{target}: does not exist; messages of {name} would go to {name}.dead as unknown-target",
     }
     assert {text.split(" (kafka-configs")[0] for text in failed} == expected
@@ -218,6 +219,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
     allow(ResourceType.TOPIC, "checked.results", AclOperation.WRITE)
     allow(ResourceType.TOPIC, "checked.journal", AclOperation.WRITE, AclOperation.DELETE)
     allow(ResourceType.TOPIC, "checked.dead", AclOperation.DESCRIBE)
+    allow(ResourceType.TOPIC, "checked.parked", AclOperation.READ, AclOperation.WRITE)
     allow(ResourceType.TOPIC, "checked.wheel-1", AclOperation.READ, AclOperation.WRITE)
     allow(ResourceType.TOPIC, "checked.status", AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
 
@@ -229,6 +231,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
         "ok    ACLs of topic checked.results: DESCRIBE_CONFIGS, WRITE",
         "FAIL  ACLs of topic checked.journal: READ needed, but not granted",
         "FAIL  ACLs of topic checked.dead: WRITE needed, but not granted",
+        "note  ACLs of topic checked.parked: without DELETE the service cannot delete done records",
         "FAIL  ACLs of topic checked.wheel-1: DELETE needed, but not granted",
         "note  ACLs of topic checked.status: without WRITE clients cannot ask what the intake accepts",
         "note  ACLs of topic orders: it does not exist, or is hidden from this user; creating it needs CREATE",
@@ -238,6 +241,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
     allow(ResourceType.TOPIC, "checked", AclOperation.DELETE)
     allow(ResourceType.TOPIC, "checked.journal", AclOperation.READ)
     allow(ResourceType.TOPIC, "checked.dead", AclOperation.WRITE)
+    allow(ResourceType.TOPIC, "checked.parked", AclOperation.DELETE)
     allow(ResourceType.TOPIC, "checked.wheel-1", AclOperation.DELETE)
     allow(ResourceType.TOPIC, "checked.status", AclOperation.WRITE)
     allow(ResourceType.GROUP, "tarry", AclOperation.READ)

@@ -13,6 +13,7 @@ from collections import Counter
 import pytest
 
 from tarry.core.progress.checkpoint import LIMIT
+from tarry.core.progress.source import PARKED
 from tarry.headers import Outcome
 from tests.support.months import Months
 from tests.support.owner import GEOMETRY
@@ -51,7 +52,7 @@ def test_months_keep_all_promises() -> None:
         lives, copies = lives + months.lives, copies + months.copies_used
         turned += months.turned_to_passes
     # Or they would have seen nothing.
-    assert set(filed) == set(range(1, GEOMETRY.levels + 1))
+    assert set(filed) == {*range(1, GEOMETRY.levels + 1), PARKED}
     assert set(outcomes) == {Outcome.FIRED, Outcome.CANCELLED, Outcome.CANCEL_TOO_LATE, Outcome.DEAD}
     assert (lives > 100, copies > 20, turned > 3) == (True, True, True)
 

@@ -1,7 +1,7 @@
 """One partition against a list of what was sent: crashes at every step, aborts, clock steps, lost offsets.
 
-Sometimes the target is away: its messages are tried in transactions of their own, and where there are many of them only
-their places are kept, and they are read again.
+Sometimes the target is away: its messages are tried in transactions of their own, and where there are many of them they
+are filed to the parked log, and read from there again.
 
 The log, the group's offset and the journal are lists here, written at commits alone, as Kafka's transactions write
 them. A recovery knows nothing but these. Whatever the course of events: each message leaves once, never early, in the
@@ -15,24 +15,26 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tarry.core.batch import Batch
+from tarry.core.batch import Batch, FiledRun
 from tarry.core.message import Headers, HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode_checkpoint
 from tarry.core.progress.journal import encode_copy, encode_done
 from tarry.core.progress.log_order import is_ahead
-from tarry.core.progress.source import INTAKE
+from tarry.core.progress.source import PARKED
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
-from tarry.core.window.parked import WantedPlaces
+from tarry.core.wheel.filed import filed_headers
+from tarry.core.window.parked import WantedMessages
 from tarry.headers import DELAY_MS, DELIVER_AT, ID, TARGET
 from tarry.timer import TimingWheel
-from tests.support.durable import Store, recover
+from tests.support.durable import Filed, LevelLog, Store, recover
 
 NAME = "orders.delayed"
 TO = "orders"
 START_MS = 1_700_000_000_000
 GEOMETRY = Geometry(20_000, 10, 0)
+FATES = ("commit", "commit", "abort", "crash after", "crash before")
 
 
 @dataclass(slots=True)
@@ -47,6 +49,8 @@ class Sent:
     accepted_at: int | None = None
     """The step in which an owner read it before it was due."""
     left: bool = False
+    is_parked: bool = False
+    """Whether it is in the parked log, and done in the intake."""
 
 
 class Partition(RuleBasedStateMachine):
@@ -60,9 +64,8 @@ class Partition(RuleBasedStateMachine):
     """The batch of a parked transaction that is open."""
     attempted: tuple[int, int]
     """The time and the step in which it was taken, and sent."""
-    wanted: WantedPlaces | None
-    """The places that are being read again; `reread_from` has the offset to continue from."""
-    reread_from: int
+    wanted: WantedMessages | None
+    """What is being read of the parked log."""
     cursor: int
     """The next offset that the reader gets."""
 
@@ -85,12 +88,15 @@ class Partition(RuleBasedStateMachine):
         self.last_due_ms = 0
         self.lowest = first
         self.away: set[str] = set()
+        self.was_set_back = False
+        """Whether the clock was set back while messages were parked."""
         birth = Checkpoint(writer=(), released=True, geometry=GEOMETRY, pointer=journalled)
         self.store = Store(
             journal=[(journalled, encode_copy(first, birth.encode()))],
             journal_start=journalled,
             journal_end=journalled + 1,
         )
+        self.parked_log = LevelLog(first, first)
         self.take_over()
 
     # -- the intake ----------------------------------------------------------------------------------------------------
@@ -170,6 +176,8 @@ class Partition(RuleBasedStateMachine):
     @rule(by_ms=st.sampled_from((1, 40, 900, 1_000, 1_001, 5_000)))
     def set_the_clock_back(self, by_ms: int) -> None:
         self.now_ms -= by_ms
+        # Those that are parked were due by another clock: they may be delivered before messages that come now.
+        self.was_set_back = self.was_set_back or bool(self.state.parked)
 
     @rule()
     def collect(self) -> None:
@@ -207,8 +215,7 @@ class Partition(RuleBasedStateMachine):
                 self.store.abort()
             self.state.put_back(batch)
             assert self.state.low == low
-            # What was parked meanwhile stays parked, of some of it the place alone.
-            assert self.state.held_bytes <= held_bytes if self.away else self.state.held_bytes == held_bytes
+            assert self.state.held_bytes == held_bytes
             assert decode_checkpoint(self.state.rest().metadata).due_below_ms == due_below_ms
 
     @rule(limit=st.integers(1, 4) | st.just(50))
@@ -245,9 +252,9 @@ class Partition(RuleBasedStateMachine):
         assert not (self.state.replaying and batch.due)
         retired = {message.sequence for message in batch.retired}
         for dead in batch.dead:
-            self.leave_once(dead.offset)
-            assert (self.log[dead.offset].due_ms is None) is (dead.offset not in retired)
-            assert dead.headers == self.log[dead.offset].headers
+            self.leave_once(dead.sequence)
+            assert (self.log[dead.sequence].due_ms is None) is (dead.sequence not in retired)
+            assert dead.headers == self.log[dead.sequence].headers
         for message in batch.due:
             self.leave_once(message.sequence)
             self.check_due(message, sent_ms)
@@ -264,7 +271,7 @@ class Partition(RuleBasedStateMachine):
 
     def check_order(self, message: HeldMessage) -> None:
         accepted_at = self.log[message.sequence].accepted_at
-        if accepted_at is not None:
+        if accepted_at is not None and not self.was_set_back:
             ahead = [(due_ms, offset) for due_ms, offset, step in self.left if step > accepted_at]
             assert max(ahead, default=(0, 0)) < (message.due_ms, message.sequence), "out of order"
 
@@ -284,7 +291,7 @@ class Partition(RuleBasedStateMachine):
                 batch.give_up({m.sequence: ("too-large", "") for m in batch.due[::give_up]})
             self.step += 1
             self.attempt, self.attempted = batch, (self.now_ms, self.step)
-        elif not len(self.state.parked):
+        elif not self.state.parked:
             self.away.clear()
 
     @precondition(lambda self: self.attempt is not None)
@@ -304,44 +311,74 @@ class Partition(RuleBasedStateMachine):
         else:
             self.take_over()
 
-    @rule(limit_bytes=st.sampled_from((0, 600, 2_000)))
-    def shed_what_is_parked(self, limit_bytes: int) -> None:
-        before = (self.state.held, len(self.state.parked), self.state.held_bytes)
-        self.state.parked.shed(limit_bytes)
-        assert (self.state.held, len(self.state.parked)) == before[:2]
-        assert self.state.held_bytes <= before[2]
+    @rule(limit_bytes=st.sampled_from((0, 600, 2_000, 1 << 40)), fate=st.sampled_from(FATES))
+    def file_what_is_parked(self, limit_bytes: int, fate: str) -> None:
+        """File what exceeds a share of memory, or was parked for long, to the parked log."""
+        self.state.parked.limit_bytes = limit_bytes
+        if not self.state.has_to_file(self.now_ms):
+            return
+        low = self.state.low
+        filing = self.state.take_to_file(3, self.now_ms)
+        assert filing
+        assert all(source.level == PARKED for _, source in filing.records)
+        journal = self.state.journal_of(filing)
+        is_committed = fate not in ("abort", "crash before")
+        filed = [
+            Filed(message.original_key, message.value, filed_headers(message))  # type: ignore[arg-type]
+            for message, _ in filing.records
+        ]
+        first = self.parked_log.write(filed, commit=is_committed)
+        if not is_committed:
+            self.store.abort()
+        else:
+            self.store.commit_without_offset(*journal)
+            for offset, (message, source) in enumerate(filing.records, first):
+                filing.runs.append(FiledRun(source, offset, offset + 1, 1))
+                self.log[message.sequence].is_parked = True
+        if fate == "commit":
+            self.state.confirm_filed(filing)
+        elif fate == "abort":
+            self.state.put_back_filed(filing, {})
+            assert self.state.low == low
+        else:
+            self.take_over()
 
     @rule(delays_ms=st.permutations((5, 20, 20, 300)), limit_bytes=st.sampled_from((0, 1_200)))
-    def let_some_be_parked_and_shed(self, delays_ms: Sequence[int], limit_bytes: int) -> None:
+    def let_some_be_parked_and_filed(self, delays_ms: Sequence[int], limit_bytes: int) -> None:
         """Prepare the state that most courses need here."""
         self.let_some_become_due(delays_ms, 400, notes=False)
         self.send_the_target_away()
         self.fire(limit=50, give_up=0)
-        self.shed_what_is_parked(limit_bytes)
+        self.file_what_is_parked(limit_bytes, "commit")
 
     @precondition(lambda self: self.wanted is None)
     @rule(limit_bytes=st.sampled_from((0, 1_200, 10_000)))
-    def want_what_was_shed(self, limit_bytes: int) -> None:
+    def want_what_was_filed(self, limit_bytes: int) -> None:
         self.wanted = self.state.parked.wanted(TO, limit_bytes)
-        if self.wanted is not None:
-            self.reread_from, self.reread_end = self.wanted.spans[INTAKE.level]
+        assert self.wanted is None or self.wanted.start >= self.parked_log.start, "deleted before it was read"
 
     @precondition(lambda self: self.wanted is not None)
     @rule(most=st.integers(1, 20))
-    def read_on_what_was_shed(self, most: int) -> None:
+    def read_on_what_was_filed(self, most: int) -> None:
         assert self.wanted is not None
-        at_hand = [offset for offset in self.log if self.reread_from <= offset < self.reread_end][:most]
-        for offset in at_hand:
-            sent = self.log[offset]
-            self.state.arrivals.read_again(
-                self.wanted, INTAKE.level, offset, sent.timestamp_ms, sent.key, b"v", sent.headers
-            )
-            self.reread_from = offset + 1
+        for _ in range(most):
+            if self.wanted.is_complete:
+                break
+            offset = self.wanted.position
+            if filed := self.parked_log.records.get(offset):
+                self.wanted.accept(offset, filed.key, filed.value, filed.headers)
+            else:
+                self.wanted.reach(offset + 1)
         if self.wanted.is_complete:
-            self.state.parked.restore(self.wanted)
+            assert self.state.parked.restore(self.wanted) == 0, "it is not there any more"
             self.wanted = None
-        else:
-            assert at_hand, "it is not there any more"
+
+    @rule()
+    def trim_the_parked_log(self) -> None:
+        below = self.state.to_trim().get(PARKED)
+        if below is not None and (self.wanted is None or self.wanted.position >= below):
+            self.parked_log.trim(below, self.now_ms)
+            self.state.trimmed(PARKED, below)
 
     # -- the checkpoint ------------------------------------------------------------------------------------------------
 
@@ -383,9 +420,9 @@ class Partition(RuleBasedStateMachine):
 
     def take_over(self) -> None:
         self.incarnation += 1
-        recovered = recover(self.store, {}, self.log_end, f"w-{self.incarnation}")
+        recovered = recover(self.store, {PARKED: self.parked_log}, self.log_end, f"w-{self.incarnation}")
         low, done = recovered.low, recovered.done
-        left = {offset for offset, sent in self.log.items() if sent.left and offset >= low}
+        left = {offset for offset, sent in self.log.items() if (sent.left or sent.is_parked) and offset >= low}
         # What is no record, a marker, counts as done in a summary.
         assert {offset for offset in self.log if offset >= low and offset in done} == left
         self.state = PartitionState(
@@ -408,17 +445,19 @@ class Partition(RuleBasedStateMachine):
     def what_is_below_the_committed_watermark_has_left(self) -> None:
         assert self.store.offset is not None
         low = self.store.offset[0]
-        assert all(sent.left for offset, sent in self.log.items() if offset < low)
+        assert all(sent.left or sent.is_parked for offset, sent in self.log.items() if offset < low)
         assert low >= self.lowest
         self.lowest = low
 
     @invariant()
     def the_watermark_is_the_first_that_is_held(self) -> None:
-        read = [offset for offset in self.log if offset < self.state.position]
-        held = [offset for offset in read if not self.log[offset].left]
-        assert self.state.low == min(held, default=self.state.position)
-        assert self.state.held == len(held) - (0 if self.attempt is None else len(self.attempt))
-        assert (self.state.held_bytes > 0) is bool(held)
+        known = [offset for offset, sent in self.log.items() if offset < self.state.position or sent.is_parked]
+        waiting = [offset for offset in known if not self.log[offset].left]
+        of_intake = [offset for offset in waiting if not self.log[offset].is_parked]
+        assert self.state.low == min(of_intake, default=self.state.position)
+        in_log = self.state.parked.log.unread(TO)
+        assert self.state.held == len(waiting) - in_log - (0 if self.attempt is None else len(self.attempt))
+        assert (self.state.held_bytes > 0) is (len(waiting) > in_log)
 
     @invariant()
     def the_gate_is_closed_until_the_replay_is_through(self) -> None:
@@ -436,15 +475,15 @@ class Partition(RuleBasedStateMachine):
         self.read_to_the_end()
         if self.attempt is not None:
             self.end_the_try("commit")
-        while self.state.collect(self.now_ms) or len(self.state.parked):
+        while self.state.collect(self.now_ms) or self.state.parked:
             self.fire(limit=7, give_up=0)
             self.try_the_target(limit=7, give_up=0)
             if self.attempt is not None:
                 self.end_the_try("commit")
             if self.wanted is None:
-                self.want_what_was_shed(limit_bytes=10_000)
+                self.want_what_was_filed(limit_bytes=10_000)
             else:
-                self.read_on_what_was_shed(most=len(self.log))
+                self.read_on_what_was_filed(most=len(self.log))
         assert all(sent.left for sent in self.log.values()), "lost"
         assert (self.state.held, self.state.held_bytes) == (0, 0)
         assert self.state.low == self.log_end

@@ -1,6 +1,7 @@
 """Which records of a level's log wait: by the level's low watermark, its done buckets, and the journal."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -8,8 +9,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from tarry.core.message import FiledMessage
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
-from tarry.core.progress.journal import encode_done
-from tarry.core.progress.source import INTAKE, Source
+from tarry.core.progress.journal import ParkedEntry, ParkedRow, encode_done, encode_parked
+from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.wheel.filed import filed_headers
 from tarry.pipelines.backlog.waiting import waiting
@@ -45,13 +46,27 @@ class FiledIntake:
             self._sequence += 1
         return list(range(before, self._sequence))
 
+    def park(self, *targets: str) -> list[int]:
+        """Write a message to the parked log for each target; return their offsets in the intake."""
+        before = self._sequence
+        for target in targets:
+            message = FiledMessage(7, self._sequence, b"k", b"v", None, True, target, -1, b"%036d" % self._sequence)
+            headers: list[tuple[str, bytes | None]] = filed_headers(message)  # type: ignore[assignment]
+            self._stage.put(f"{self._stage.intake}.parked", (0, b"k", b"v", headers))
+            self._sequence += 1
+        return list(range(before, self._sequence))
+
+    def journal_parked(self, *rows: ParkedRow) -> None:
+        self._stage.put(f"{self._stage.intake}.journal", (0, None, encode_parked(ParkedEntry(list(rows))), None))
+
     def journal(self, done: dict[Source, list[int]]) -> None:
         self._stage.put(f"{self._stage.intake}.journal", (0, None, encode_done(done), None))
 
-    def commit(self, *, closed: int, done: int, low: Sequence[int]) -> None:
+    def commit(self, *, closed: int, done: int, low: Sequence[int], parked_pointer: int | None = None) -> None:
         """Commit a checkpoint; the bounds of level 1 are given as the numbers of its buckets."""
         above_ms = GEOMETRY.width_of(2) * (FIRST * 20_000 // GEOMETRY.width_of(2) + 3)
         checkpoint = Checkpoint((), True, GEOMETRY, (closed * 20_000, above_ms), (done * 20_000, above_ms), tuple(low))
+        checkpoint = replace(checkpoint, parked_pointer=parked_pointer)
         wanted = [TopicPartition(*self._stage.places[0], 0, checkpoint.encode())]
         request = [ConsumerGroupTopicPartitions(self._stage.group, wanted)]
         self._stage.admin.alter_consumer_group_offsets(request)[self._stage.group].result(20)
@@ -92,3 +107,16 @@ def test_done_records_that_are_not_deleted_yet_do_not_wait_though_nothing_else_i
     intake.file(1, FIRST, FIRST + 5)
     intake.commit(closed=FIRST, done=FIRST, low=(2, 0))
     assert intake.waiting() == []
+
+
+def test_parked_messages_wait_until_they_are_done_and_are_found_in_no_other_log(intake: FiledIntake) -> None:
+    in_bucket = intake.file(1, FIRST)
+    parked = intake.park("a", "b", "a", "b")
+    intake.journal({INTAKE: [], Source(1, FIRST): [0]})
+    intake.journal_parked(ParkedRow(1, 0, 2, "a"), ParkedRow(2, 0, 2, "b"))
+    intake.journal({Source(PARKED, 1): [0]})
+    # It is done, and not in the journal's last parked record any more: messages of it were parked and delivered before.
+    intake.park("gone")
+    intake.commit(closed=FIRST + 1, done=FIRST, low=(0, 0), parked_pointer=0)
+    assert intake.waiting() == [(-1, one) for one in parked[1:]]
+    assert in_bucket == [0]

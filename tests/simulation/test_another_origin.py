@@ -8,6 +8,7 @@ import pytest
 from tarry.kafka import takeover
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.refusals import SURE_AFTER_MS
+from tarry.kafka.topics import JOURNAL, PARKED
 from tarry.kafka.types import Place
 from tarry.service.worker.maintenance import COPY_EVERY_MS
 from tarry.testing.simulation import RunOutcome, Shape, World
@@ -89,6 +90,37 @@ def test_recreated_topics_beside_an_intake_are_named_and_its_messages_are_delive
     assert "`tarry serve --adopt`" in line
     world.adopt()
     verify_all_arrives(world, f"{suffixes} recreated")
+
+
+def parked(seed: int) -> World:
+    """Return a world whose service has ended, with messages in the parked log."""
+    world = World(seed, replace(SHAPE, park_after_ms=300))
+    world.start()
+    assert world.run_until(lambda: serving(world), 30_000)
+    world.take_away("bills")
+    world.send(60, longest_ms=300)
+    world.run(4_000)
+    for process in world.processes:
+        process.stop()
+    assert any(world.broker.records(INTAKE + PARKED, partition) for partition in range(SHAPE.partitions))
+    return world
+
+
+def test_parked_messages_survive_the_recreation_of_the_journal_that_told_of_them(seed: int) -> None:
+    world = parked(seed)
+    world.make_anew(JOURNAL)
+    refusal(world)
+    world.adopt()
+    world.bring_back("bills")
+    verify_all_arrives(world, "the journal recreated")
+
+
+def test_a_recreated_parked_log_is_not_taken_for_an_empty_one(seed: int) -> None:
+    world = parked(seed)
+    world.make_anew(PARKED)
+    line = refusal(world)
+    assert line.startswith(f"{INTAKE}{PARKED}/")
+    assert "records are lost" in line
 
 
 def test_an_intake_whose_topics_are_all_new_begins_like_any_new_one(seed: int) -> None:

@@ -5,6 +5,7 @@ A test runs each course with the unchanged service, and `planting` runs it with 
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Final
 
 from tarry.core.progress.checkpoint import Geometry, decode_checkpoint
@@ -107,13 +108,14 @@ def crash_in_a_wide_bucket(seed: int) -> World:
     return world
 
 
-def away_for_minutes(seed: int) -> World:
+def away_for_minutes(seed: int, park_after_ms: int = 600_000) -> World:
     """A target is away for minutes, so that a bucket is not done while later ones are; then a crash.
 
     What is parked keeps the logs of the levels from being trimmed, and the journal is summed up meanwhile: so only
     summaries say what is done of the later buckets.
     """
-    world = serve(seed, Shape(geometry=SMALL_LEVELS, partitions=1, processes=1))
+    shape = Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, park_after_ms=park_after_ms)
+    world = serve(seed, shape)
     [process] = world.processes
     world.take_away("bills")
     for _ in range(24):
@@ -123,6 +125,42 @@ def away_for_minutes(seed: int) -> World:
         world.run(2_400)
     world.crash(process)
     world.run(15_000)
+    world.bring_back("bills")
+    return world
+
+
+def away_for_long(seed: int) -> World:
+    """A target is away for minutes, comes back for moments only, and its messages go to the parked log; crashes.
+
+    So some transactions that deliver parked messages are aborted, and some take-overs find messages in the parked log
+    that no other log has.
+    """
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, most=5, park_after_ms=300))
+    [process] = world.processes
+    for _ in range(8):
+        world.take_away("bills")
+        for _ in range(3):
+            world.send(world.random.randint(1, 6), longest_ms=world.random.choice((100, 1_500)))
+            world.run(world.random.choice((50, 400)))
+        deed = world.random.choice(("moment", "moment", "back", "crash", "none"))
+        if deed in {"back", "moment"}:
+            world.bring_back("bills")
+            world.run(2_000 if deed == "back" else world.random.randint(300, 1_300))
+        elif deed == "crash" and process.worker is not None:
+            # The pointers of the last checkpoint are as near to the journal's end as they may be.
+            for _ in range(3):
+                world.run(1_500)
+                world.send(2, longest_ms=50)
+            world.run(300)
+            world.crash(process)
+            world.run(3_000)
+        if deed == "moment" and world.random.random() < 0.5:
+            world.take_away("bills")
+            world.crash(process)
+            world.run(3_000)
+        world.run(world.random.choice((200, 1_500)))
+    world.crash(process)
+    world.run(8_000)
     world.bring_back("bills")
     return world
 
@@ -152,6 +190,8 @@ def far_before_near(seed: int) -> World:
 COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "ahead-at-the-edge": ahead_at_the_edge,
     "away-for-minutes": away_for_minutes,
+    "parked-for-minutes": partial(away_for_minutes, park_after_ms=300),
+    "away-for-long": away_for_long,
     "cancel-in-passes": cancel_in_passes,
     "crash-in-a-wide-bucket": crash_in_a_wide_bucket,
     "far-before-near": far_before_near,

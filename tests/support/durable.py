@@ -14,6 +14,7 @@ from tarry.core.progress.journal import Copy, decode_entry
 from tarry.core.progress.origin import UNKNOWN
 from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.recovery import Kept, Recovery, is_later
+from tarry.core.progress.source import PARKED
 
 NOTED_AFTER_MS = 60_000
 
@@ -35,10 +36,12 @@ class Store:
             self.journal_end += 1
         self.commit_without_offset(settled.journal)
 
-    def commit_without_offset(self, record: bytes) -> None:
+    def commit_without_offset(self, *records: bytes) -> None:
         """Commit a transaction of parked or filed messages, which has no offset of the intake."""
-        self.journal.append((self.journal_end, record))
-        self.journal_end += 2  # the record, and the marker of its transaction
+        for record in records:
+            self.journal.append((self.journal_end, record))
+            self.journal_end += 1
+        self.journal_end += 1  # the marker of the transaction
 
     def abort(self) -> None:
         """Abort a transaction."""
@@ -134,8 +137,16 @@ class LevelLog:
 
 
 def recover(store: Store, levels: Mapping[int, LevelLog], replay_end: int, writer: str) -> Recovered:
-    """Build the state that a take-over finds."""
+    """Build the state that a take-over finds.
+
+    Args:
+        store: offsets and journal.
+        levels: the logs of the levels; `PARKED` is the parked log.
+        replay_end: the end of the intake.
+        writer: the transactional id of the new owner.
+    """
     recovery = store.begin(writer)
     store.read_into(recovery)
     spans = {level: (log.start, log.end) for level, log in levels.items()}
+    assert PARKED not in levels or recovery.parked.reached <= levels[PARKED].end, "the parked log lost its end"
     return recovery.recovered(replay_end, spans, store.journal_end, UNKNOWN)

@@ -8,6 +8,7 @@ from random import Random
 
 from tarry.core.progress.checkpoint import decode_checkpoint
 from tarry.core.wheel.filed import due_ms_of
+from tarry.core.window.parked import PARK_AFTER_MS
 from tests.support.owner import DAY_MS, GEOMETRY, LONGEST_MS, Owner
 
 TARGETS = ("orders", "bills")
@@ -55,11 +56,12 @@ class Months(Owner):
         """Jump to the next event; return whether there is one."""
         times = [self.state.next_due_ms(), *self.plan[:1]]
         closed_ms = decode_checkpoint(self.store.offset[1]).closed_ms if self.store.offset else ()
-        for level, of_level in self.levels.items():
-            width_ms = GEOMETRY.width_of(level)
+        for level in range(1, GEOMETRY.levels + 1):
+            of_level, width_ms = self.levels[level], GEOMETRY.width_of(level)
             dues = {due_ms_of(one.headers) for one in of_level.records.values()}
             starts = {due_ms // width_ms * width_ms for due_ms in dues if due_ms >= closed_ms[level - 1]}
             times += [start_ms - width_ms for start_ms in starts]
+        times += [self.now_ms + PARK_AFTER_MS] if self.away and self.state.parked else []
         ahead = [at_ms for at_ms in times if at_ms is not None and at_ms > self.now_ms]
         if not self.plan and not self.judge.waiting() and not any(log.left for log in self.levels.values()):
             return False

@@ -16,6 +16,7 @@ from tarry.core.batch import Batch, FiledRun, Settlement
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.journal import encode_copy, encode_done
+from tarry.core.progress.source import PARKED, Source
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.filed import due_ms_of, filed_headers
@@ -29,7 +30,6 @@ from tests.support.outcomes import Judge, Sent, is_refused
 
 if TYPE_CHECKING:
     from tarry.core.message import Headers
-    from tarry.core.progress.source import Source
 
 NAME = "orders.delayed"
 DAY_MS = 86_400_000
@@ -134,7 +134,8 @@ class Owner:
         closed_ms = first_closed_ms(geometry, self.now_ms)
         birth = Checkpoint(writer=(), released=True, geometry=geometry, closed_ms=closed_ms)
         self.store = Store(journal=[(0, encode_copy(self.first, birth.encode()))], journal_end=1)
-        self.levels = {level: LevelLog(self.first, self.first) for level in range(1, geometry.levels + 1)}
+        self.levels = {level: LevelLog(self.first, self.first) for level in (*range(1, geometry.levels + 1), PARKED)}
+        """The logs of the levels, and the parked log."""
         self.take_over()
 
     # -- what is sent -------------------------------------------------------------------------------------------------
@@ -282,22 +283,21 @@ class Owner:
         return True
 
     def retry(self) -> bool:
-        """Deliver parked messages of a target that is back, and read messages again of which only places are kept."""
+        """Deliver parked messages of a target that is back, and read those that are in the parked log."""
         state = self.state
-        state.parked.shed(BUDGET_BYTES // 4)
-        self.apart = self.away | set(state.parked.by_target())
+        state.parked.limit_bytes = BUDGET_BYTES // 4
+        self.apart = self.away | set(state.parked.targets)
         back = sorted(self.apart - self.away)
         for topic in back:
-            if (wanted := state.parked.wanted(topic, BUDGET_BYTES // 4)) is not None:
-                for level, (start, end) in wanted.spans.items():
-                    for offset in range(start, end):
-                        if not level and (sent := self.intake.get(offset)):
-                            stamp_ms, value = sent.timestamp_ms, value_of(sent)
-                            state.arrivals.read_again(wanted, level, offset, stamp_ms, b"k", value, sent.headers)
-                        elif level and (filed := self.levels[level].records.get(offset)):
-                            state.arrivals.read_again(wanted, level, offset, 0, filed.key, filed.value, filed.headers)
-                assert wanted.is_complete, "what is parked is not in the logs any more"
-                state.parked.restore(wanted)
+            if (wanted := state.parked.wanted(topic, BUDGET_BYTES // 8)) is not None:
+                log = self.levels[PARKED]
+                assert wanted.start >= log.start, "deleted before it was read"
+                while not wanted.is_complete:
+                    if filed := log.records.get(offset := wanted.position):
+                        wanted.accept(offset, filed.key, filed.value, filed.headers)
+                    else:
+                        wanted.reach(offset + 1)
+                assert state.parked.restore(wanted) == 0, "what is parked is not in the log"
             batch = state.parked.take(topic, 9, self.now_ms)
             if not len(batch):
                 continue
@@ -309,9 +309,7 @@ class Owner:
         return bool(back)
 
     def file(self) -> bool:
-        if self.is_uncommitted:
-            return False
-        filing = self.state.placing.take_to_file(self.choose.choice((5, 40)), self.now_ms)
+        filing = self.state.take_to_file(self.choose.choice((5, 40)), self.now_ms, only_parked=self.is_uncommitted)
         if not filing:
             return False
         refused = {message.sequence: ("too-large", "") for message, _ in filing.records if is_refused(message.sequence)}
@@ -325,6 +323,8 @@ class Owner:
             filed = Filed(message.original_key, message.value, headers)
             records.setdefault(source.level, []).append((source, filed))
 
+        journal = self.state.journal_of(filing)
+
         def write(*, commit: bool) -> None:
             for level, of_level in records.items():
                 first = self.levels[level].write([filed for _, filed in of_level], commit=commit)
@@ -333,7 +333,7 @@ class Owner:
                     offsets = [offset for offset, _ in run]
                     filing.runs.append(FiledRun(source, offsets[0], offsets[-1] + 1, len(offsets)))
             if commit:
-                self.store.commit_without_offset(encode_done(filing.offsets))
+                self.store.commit_without_offset(*journal)
             else:
                 self.store.abort()
 
@@ -345,13 +345,13 @@ class Owner:
 
     def trim(self) -> bool:
         """Delete done records that the last committed checkpoint does not need."""
-        below = {} if self.cannot_trim else self.state.overflow.to_trim()
+        below = {} if self.cannot_trim else self.state.to_trim()
         for level, at in below.items():
             if level in self.open and self.open[level].needs_from < at:
                 continue
             self.levels[level].trim(at, self.now_ms)
             self.perhaps_crash()
-            self.state.overflow.trimmed(level, at)
+            self.state.trimmed(level, at)
         return bool(below)
 
     def tidy(self) -> bool:

@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tarry.core.progress.checkpoint import decode_checkpoint
-from tarry.core.progress.journal import Copy, decode_entry
+from tarry.core.progress.journal import Copy, DoneEntry, decode_entry
 from tarry.kafka.clients import Properties
 from tarry.kafka.topics import JOURNAL
 from tests.support.fate import Fate
@@ -106,7 +106,7 @@ class PhasedProducer(Producer):
             closed = {(partition, level, closed_ms) for level, (done_ms, closed_ms) in levels if done_ms < closed_ms}
             self._closes |= not closed <= self._closed
             self._closed |= closed
-        else:
+        elif isinstance(record, DoneEntry):
             self._open |= {f"level-{level}" if level else self._doing for level, _ in record.ranges}
 
 

@@ -36,9 +36,9 @@ from tarry.service.worker.connections import GroupProducer, open_connections
 from tarry.service.worker.context import Context
 from tarry.service.worker.firing import Firing
 from tarry.service.worker.letters import LetterWriter
+from tarry.service.worker.parked_reading import ParkedReading
 from tarry.service.worker.parking import Parking
 from tarry.service.worker.plan import IntakePlan
-from tarry.service.worker.rereading import Rereading
 from tarry.service.worker.takeovers import TakenOver, TakeOvers
 from tarry.service.worker.targets import Targets
 from tarry.timer import TimingWheel
@@ -306,12 +306,14 @@ class Process:
         cluster = self.stage.cluster
         ask = partial(TopicAdmin(self.stage.admin).targets, timeout_s=5)
         targets = Targets(ask, ask)
-        rereading = Rereading(lambda: Reader(cluster, lambda text: self.events("warning", text=text)), 1 << 30)
+        reading = ParkedReading(
+            lambda: Reader(cluster, lambda text: self.events("warning", text=text)), 1 << 30, 30_000, self.events
+        )
         clients, apart = cluster.clients, Transactor(cluster, f"{self.transactor.transactional_id}-dead")
         context = Context(clock, self.events)
         letters = LetterWriter(GroupProducer(apart, self.membership), clients, context)
         ours = GroupProducer(self.transactor, self.membership)
-        parking = Parking(ours, clients, targets, letters, rereading, at_most, context)
+        parking = Parking(ours, clients, targets, letters, reading, at_most, context)
         return Firing(ours, targets, parking, letters, at_most, 0, context)
 
     def open_a_firing_transaction(self, value: bytes) -> None:

@@ -4,7 +4,9 @@ import pytest
 
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.done_set import DoneSet
-from tarry.core.progress.source import INTAKE, Source
+from tarry.core.progress.journal import DoneEntry, ParkedEntry, ParkedRow
+from tarry.core.progress.recovery import Recovery
+from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.refusals import SURE_AFTER_MS, Shortfalls, intake_cut, journal_cut, shortfall
 from tarry.testing import ManualClock
@@ -18,10 +20,18 @@ LINE = "in/3 ends at 9, and in/3 was done up to 10: records are lost"
 
 
 def said(
-    checkpoint: Checkpoint, *, low: int = 0, done: DoneSet = NOTHING, of_bucket: DoneSet = NOTHING, level: int = 9
+    checkpoint: Checkpoint,
+    *,
+    low: int = 0,
+    done: DoneSet = NOTHING,
+    of_bucket: DoneSet = NOTHING,
+    level: int = 9,
+    parked: int = 0,
 ) -> str:
-    found = shortfall(PLACE, low, checkpoint, {INTAKE: done, BUCKET: of_bucket}, 9, {1: (0, level)})
-    return found or ""
+    recovery = Recovery(low, checkpoint, ())
+    recovery.take(DoneEntry({INTAKE: done.ranges(), BUCKET: of_bucket.ranges()}))
+    recovery.take(ParkedEntry([ParkedRow(1, 3, parked, "out")] if parked else []))
+    return shortfall(PLACE, recovery, 9, {1: (0, level), PARKED: (0, 5)}) or ""
 
 
 def test_a_log_that_ends_at_its_done_offsets_is_accepted() -> None:
@@ -32,6 +42,11 @@ def test_a_log_that_ends_at_its_done_offsets_is_accepted() -> None:
 def test_a_watermark_or_a_done_offset_beyond_the_intakes_end_is_refused() -> None:
     assert said(PLAIN, low=10).startswith(LINE)
     assert said(PLAIN, low=4, done=DoneSet([(8, 10)], 4)).startswith(LINE)
+
+
+def test_a_parked_log_that_ends_before_what_is_parked_there_is_refused() -> None:
+    assert said(PLAIN, parked=2) == ""
+    assert said(PLAIN, parked=3).startswith("in.parked/3 ends at 5, and in/3 was done up to 6")
 
 
 def test_a_level_that_ends_before_what_the_checkpoint_says_is_refused() -> None:

@@ -11,9 +11,10 @@ from tarry.kafka.intake_topics import (
     topics_of,
 )
 from tarry.kafka.settings import BATCH_BYTES
-from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, Found, Topic, wheel_topic
+from tarry.kafka.topics import DEAD, JOURNAL, PARKED, RESULTS, Found, Topic, wheel_topic
 
 MAX_BYTES = 2_000_000
+BESIDE = ["in" + suffix for suffix in (RESULTS, JOURNAL, DEAD, PARKED)]
 WHEEL_1, WHEEL_2 = wheel_topic("in", 1), wheel_topic("in", 2)
 
 
@@ -28,29 +29,37 @@ def as_made(topic: Topic, **changes: str) -> Found:
 
 
 def test_the_intake_comes_last_behind_all_that_belongs_to_it() -> None:
-    assert list(topics()) == ["in" + RESULTS, "in" + JOURNAL, "in" + DEAD, "in.wheel-1", "in.wheel-2", "in"]
+    assert list(topics()) == [
+        "in" + RESULTS,
+        "in" + JOURNAL,
+        "in" + DEAD,
+        "in" + PARKED,
+        "in.wheel-1",
+        "in.wheel-2",
+        "in",
+    ]
     assert {topic.replication for topic in topics().values()} == {3}
 
 
 def test_without_an_overflow_wheel_there_are_no_topics_for_it() -> None:
-    assert list(topics(levels=0)) == ["in" + RESULTS, "in" + JOURNAL, "in" + DEAD, "in"]
+    assert list(topics(levels=0)) == [*BESIDE, "in"]
 
 
 def test_each_partition_of_the_intake_has_one_beside_it_in_each_topic_and_in_each_level() -> None:
     for levels in (0, 2, 4):
         made = topics(levels=levels)
-        assert len(made) == 4 + levels
+        assert len(made) == 5 + levels
         assert {topic.partitions for topic in made.values()} == {4}
 
 
-@pytest.mark.parametrize("name", ["in", "in" + JOURNAL, "in" + DEAD, WHEEL_1, WHEEL_2])
+@pytest.mark.parametrize("name", ["in", "in" + JOURNAL, "in" + DEAD, "in" + PARKED, WHEEL_1, WHEEL_2])
 def test_topics_that_a_recovery_or_an_operator_needs_have_no_retention(name: str) -> None:
     config = topics()[name].config
     assert (config["cleanup.policy"], config["retention.ms"], config["retention.bytes"]) == ("delete", "-1", "-1")
 
 
 def test_a_record_of_the_largest_size_fits_the_topics_beside_with_headers_added() -> None:
-    for name in ("in" + JOURNAL, "in" + DEAD, WHEEL_1, WHEEL_2):
+    for name in ("in" + JOURNAL, "in" + DEAD, "in" + PARKED, WHEEL_1, WHEEL_2):
         assert topics()[name].extra["max.message.bytes"] == str(MAX_BYTES + HEADROOM_BYTES)
     assert HEADROOM_BYTES == 65_536
 

@@ -19,6 +19,7 @@ from tarry.cli.cancel import cancel
 from tarry.cli.check import check
 from tarry.cli.demo import demo
 from tarry.cli.help import help_of
+from tarry.cli.parked import parked
 from tarry.cli.pending import pending
 from tarry.cli.redrive import redrive
 from tarry.cli.send import send
@@ -72,7 +73,7 @@ def common(
     context.obj = Common(debug, log_level)
 
 
-for command in (broker, serve, send, status, cancel, pending, redrive, topics, check, demo):
+for command in (broker, serve, send, status, cancel, pending, parked, redrive, topics, check, demo):
     app.command(command.__name__, help=help_of(command))(command)
 app.add_typer(spark)
 

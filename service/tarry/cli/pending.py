@@ -46,8 +46,8 @@ def pending(
     """Count the messages that wait, by due time.
 
     Without options, the command counts offsets. This is fast at any backlog, and gives an upper bound. It prints one
-    row for the messages that are in memory or not read yet, and one row for each level of the overflow wheel in which
-    messages may wait.
+    row for the messages that are in memory or not read yet, one row for each level of the overflow wheel in which
+    messages may wait, and one row for the parked log, whose messages wait for targets that are away.
 
     With --exact, it reads all waiting messages and counts them by the time until they are due. With --bucket, it lists
     the messages in the buckets of one time, level by level: due time, id, target, key.
@@ -91,22 +91,26 @@ def _say_unserved(topic: str, group: str, backlogs: Sequence[Backlog]) -> None:
 
 def _all(inspector: Inspector, settings: Config, backlogs: Sequence[Backlog]) -> Iterator[Waiting]:
     requests = RequestReader(policy(settings, backlogs[0].place[0]))
-    done = inspector.done(backlogs)
-    yield from inspector.in_intake(backlogs, requests, done)
-    yield from inspector.in_levels(backlogs, done)
+    states = inspector.journals(backlogs)
+    yield from inspector.in_intake(backlogs, requests, states)
+    yield from inspector.in_levels(backlogs, states)
+    yield from inspector.in_parked(backlogs, states)
 
 
 def _of_time(inspector: Inspector, settings: Config, backlogs: Sequence[Backlog], at_ms: int) -> Iterator[Waiting]:
-    """Return the messages in the buckets that cover a time, and those in memory that are due in the same width."""
+    """Return the messages in the buckets that cover a time, and those in memory or parked that are due in its width."""
     requests = RequestReader(policy(settings, backlogs[0].place[0]))
-    done = inspector.done(backlogs)
+    states = inspector.journals(backlogs)
     width_ms = settings.overflow.width_ms
-    for found in inspector.in_intake(backlogs, requests, done):
+    for found in inspector.in_intake(backlogs, requests, states):
         if found.due_ms is not None and found.due_ms // width_ms == at_ms // width_ms:
             yield found
     for backlog in backlogs:
         for bucket in reversed(backlog.buckets_of(at_ms)):
-            yield from inspector.in_levels([backlog], done, bucket)
+            yield from inspector.in_levels([backlog], states, bucket)
+    for found in inspector.in_parked(backlogs, states):
+        if found.due_ms is not None and found.due_ms // width_ms == at_ms // width_ms:
+            yield found
 
 
 def _table(topic: str, bound: str, rows: Sequence[PendingRow], *, as_json: bool) -> None:

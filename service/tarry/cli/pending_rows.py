@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tarry.cli.inspect import instants
+from tarry.core.progress.source import PARKED, Source
 from tarry.handle import Handle
 from tarry.kafka.backlog import Backlog
 from tarry.kafka.inspector import EntryKind, Waiting
@@ -15,6 +16,15 @@ STEPS_MS = (10 * _S, _M, 10 * _M, _H, 6 * _H, _D, 7 * _D, 30 * _D)
 """The upper bounds of the rows of an exact count, in milliseconds from now."""
 
 _OTHERS: tuple[tuple[EntryKind, str], ...] = (("cancel", "cancels"), ("dead", "to be dead letters"))
+
+
+PARKED_LEVEL = -1
+"""The level of the parked log, as commands print it."""
+
+
+def level_shown(source: Source) -> int:
+    """Return the level of a source as commands print it: 0 for the intake, `PARKED_LEVEL` for the parked log."""
+    return PARKED_LEVEL if source.level == PARKED else source.level
 
 
 class PendingRow(NamedTuple):
@@ -35,13 +45,15 @@ def at_most(backlogs: Iterable[Backlog]) -> Iterator[PendingRow]:
     """Count by offsets, which gives an upper bound.
 
     Returns:
-        A row for the records that are in memory or not read yet, then a row for each level that may hold messages.
+        A row for the records that are in memory or not read yet, then a row for each level that may hold messages, and
+        a row for the parked log.
     """
-    in_memory = 0
+    in_memory = parked = 0
     counts: Counter[int] = Counter()
     from_ms: dict[int, int] = {}
     for backlog in backlogs:
         in_memory += max(backlog.end - backlog.low, 0)
+        parked += backlog.parked_at_most
         for stretch in backlog.stretches():
             if not stretch.at_most:
                 continue
@@ -52,6 +64,10 @@ def at_most(backlogs: Iterable[Backlog]) -> Iterator[PendingRow]:
     for level, count in sorted(counts.items()):
         fields = {"at_most": count, "level": level, **instants(**{"from": from_ms[level]})}
         yield PendingRow(count, f"level {level}, due from {format_instant(from_ms[level])} on", fields)
+    if parked:
+        yield PendingRow(
+            parked, "parked: overdue, because their targets are away", {"at_most": parked, "level": PARKED_LEVEL}
+        )
 
 
 def by_due_time(waiting: Iterable[Waiting], now_ms: int) -> Iterator[PendingRow]:
@@ -103,7 +119,7 @@ def listed(found: Waiting) -> tuple[str, dict[str, Any]]:
         "key": key,
         "target": found.target,
         **instants(due=due_ms),
-        "level": found.source.level,
+        "level": level_shown(found.source),
     }
     due = "no due time" if due_ms is None else format_instant(due_ms)
     target = found.target if found.kind == "message" else f"({found.kind})"

@@ -7,7 +7,9 @@ import typer
 
 from tarry.cli.inspect import configured, instants, open_inspector, policy
 from tarry.cli.options import ConfigOption, HandleIntakeOption, JsonOption, ServersOption, refuse_other_intakes
+from tarry.cli.pending_rows import level_shown
 from tarry.clock import SystemClock
+from tarry.core.progress.source import PARKED
 from tarry.handle import Handle
 from tarry.headers import Outcome
 from tarry.kafka.whereabouts import Whereabouts, find
@@ -27,7 +29,8 @@ def status(
     """Show where a message is: waiting, fired, cancelled and so on.
 
     The states are waiting, fired, cancelled, dead, duplicate and unknown. For a waiting message, the command prints its
-    bucket of the overflow wheel, or that it is in memory; when it is due; and whether a cancel for it is pending.
+    bucket of the overflow wheel, or that it is in memory or parked; when it is due; and whether a cancel for it is
+    pending.
 
     The command searches the results and the waiting messages. This takes longer if the levels hold millions of
     messages. Results are kept for 7 days; a message with an older result is unknown.
@@ -57,7 +60,7 @@ def _fields(handle: Handle, found: Whereabouts) -> dict[str, Any]:
     """Return the JSON object."""
     fields = {"handle": str(handle), "state": _state(found), **instants(due=handle.due_ms)}
     if found.waits_in is not None:
-        fields["level"] = found.waits_in.level
+        fields["level"] = level_shown(found.waits_in)
         if found.bucket is not None:
             fields |= instants(bucket_from=found.bucket[0].start_ms, bucket_until=found.bucket[1])
     if found.result is not None:
@@ -83,6 +86,8 @@ def _text(handle: Handle, found: Whereabouts, now_ms: int) -> str:
 
 
 def _place(found: Whereabouts) -> str:
+    if found.waits_in is not None and found.waits_in.level == PARKED:
+        return "parked, because its target is away"
     if found.bucket is None:
         if not found.is_served:
             return "`tarry serve` has not served its partition yet"

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from tarry.core.message import BY_DUE, DeadMessage, FiledMessage, HeldMessage
-from tarry.core.progress.source import INTAKE, Offsets, Source
+from tarry.core.message import BY_DUE, DeadMessage, HeldMessage
+from tarry.core.progress.source import INTAKE, PARKED, Offsets, Source
 from tarry.headers import Outcome
 
 UNBOUNDED = 1 << 62
@@ -112,10 +112,10 @@ class Batch:
 
 
 class FiledRun(NamedTuple):
-    """Records of a bucket that one transaction wrote next to each other.
+    """Records of a bucket, or of a target in the parked log, that one transaction wrote next to each other.
 
     Attributes:
-        source: the bucket.
+        source: the bucket or target.
         first: the offset of the first record.
         end: one above the offset of the last one.
         records: how many there are.
@@ -131,12 +131,13 @@ class Filing:
     """The messages of one partition that one transaction files.
 
     Args:
-        records: pairs of a message and the bucket that it goes to, those of a bucket next to each other.
+        records: pairs of a message and the bucket that it goes to, or its target in the parked log; those of a bucket
+            or target next to each other.
     """
 
     __slots__ = ("offsets", "records", "runs")
 
-    def __init__(self, records: list[tuple[FiledMessage, Source]]) -> None:
+    def __init__(self, records: list[tuple[HeldMessage, Source]]) -> None:
         self.records = records
         offsets: dict[Source, list[int]] = {}
         for message, _ in records:
@@ -148,6 +149,11 @@ class Filing:
 
     def __len__(self) -> int:
         return len(self.records)
+
+    @property
+    def parked(self) -> list[HeldMessage]:
+        """The messages that go to the parked log."""
+        return [message for message, source in self.records if source.level == PARKED]
 
     @property
     def size_bytes(self) -> int:

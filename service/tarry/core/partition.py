@@ -22,18 +22,21 @@ are switched off, so a reference cycle would not be freed. A message goes
 
     arrivals, draining -> placing -> hot window -> ready -> a batch, or parked
 
-and `progress` tracks how far the intake and the overflow wheel are done.
+and `progress` tracks how far the intake, the overflow wheel and the parked log are done.
 """
 
+from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from operator import attrgetter
 
 from tarry.core.batch import UNBOUNDED, Batch, Filing, Settlement
-from tarry.core.message import DeadMessage, FiledMessage, HeldCancel
+from tarry.core.message import DeadMessage, FiledMessage, HeldCancel, HeldMessage
 from tarry.core.partition_progress import Progress
 from tarry.core.progress.intake import IntakeProgress
+from tarry.core.progress.journal import encode_done, encode_parked
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.recovered import Recovered
+from tarry.core.progress.source import PARKED
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.overflow import OverflowWheel
 from tarry.core.window.arrivals import Arrivals
@@ -42,6 +45,7 @@ from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.letters import LARGE_BYTES, Bundle, Letters
 from tarry.core.window.memory import Memory
 from tarry.core.window.parked import Parked
+from tarry.core.window.parked_log import ParkedLog
 from tarry.core.window.passed_over import NEVER_MS, PassedOver
 from tarry.core.window.placing import Placing
 from tarry.core.window.ready import Ready
@@ -107,8 +111,14 @@ class PartitionState:
         placing = self.placing = Placing(hot, overflow, width_ms, intake_log.holds_up)
         self.arrivals = Arrivals(self.place, reader, intake_log, hot, placing, passed_over, ready, memory)
         self.draining = DrainedRecords(self.place, overflow, hot, placing, ready, memory)
-        self.parked = Parked(memory, self._hot.let_go)
-        self._progress = Progress(recovered.checkpoint, intake_log, overflow)
+        parked_log = self._parked_log = ParkedLog(
+            recovered.parked,
+            recovered.buckets.spans.get(PARKED, (0, 0)),
+            recovered.checkpoint.reads_from,
+            recovered.buckets.journal_end,
+        )
+        self.parked = Parked(memory, self._hot.let_go, parked_log)
+        self._progress = Progress(recovered.checkpoint, intake_log, overflow, parked_log)
         geometry = recovered.checkpoint.geometry
         self._far_ms = geometry.width_of(2) if geometry.levels > 1 and not keeps_order else None
         """A message that is due later than this from now may be passed over; None: no message may."""
@@ -213,7 +223,7 @@ class PartitionState:
         Args:
             limit: the most messages to take.
             now_ms: wall time; a message that is no longer due because the clock stepped back is not taken.
-            away: targets whose messages are parked instead, after those that are parked already.
+            away: targets whose messages are parked instead; so are those of targets that have parked messages.
             limit_bytes: the most bytes to take; the first message is taken even if it is larger.
         """
         return self._ready.take(limit, limit_bytes, now_ms, away, self.parked)
@@ -270,6 +280,7 @@ class PartitionState:
 
         The batch is marked as done only now, because other transactions committed in the meantime.
         """
+        self.parked.end_try()
         self._progress.mark(batch.offsets())
         self._complete(batch)
 
@@ -283,11 +294,45 @@ class PartitionState:
         done_bytes += sum(record.size_bytes for resolution in batch.resolutions for record in resolution.records)
         self._memory.held_bytes -= done_bytes
 
-    # -- the overflow wheel -----------------------------------------------------------------------------------------
+    # -- filing -----------------------------------------------------------------------------------------------------
+
+    def has_to_file(self, now_ms: int, *, only_parked: bool = False) -> bool:
+        """Whether messages wait to be filed now: to a bucket, or to the parked log."""
+        return (self.placing.to_file > 0 and not only_parked) or self.parked.has_to_file(now_ms)
+
+    def take_to_file(
+        self, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED, *, only_parked: bool = False
+    ) -> Filing:
+        """Take messages to file, with the bucket of each, or its target in the parked log.
+
+        Args:
+            limit: the most messages to take.
+            now_ms: wall time.
+            limit_bytes: the most bytes to take; the first message is taken even if it is larger.
+            only_parked: whether to file nothing to buckets.
+        """
+        filing = Filing([]) if only_parked else self.placing.take_to_file(limit, now_ms, limit_bytes)
+        room_bytes = limit_bytes - filing.size_bytes
+        if not filing or room_bytes > 0:
+            filing = Filing([*filing.records, *self.parked.take_to_file(limit - len(filing), now_ms, room_bytes)])
+        return filing
+
+    def journal_of(self, filing: Filing) -> list[bytes]:
+        """Return the journal's records of a transaction that files messages."""
+        records = [encode_done(filing.offsets)]
+        if counts := Counter(source for _, source in filing.records if source.level == PARKED):
+            records.append(encode_parked(self._parked_log.entry(counts)))
+        return records
 
     def confirm_filed(self, filing: Filing) -> None:
         """Note that the transaction that filed these messages committed."""
-        self.overflow.filed(filing.runs)
+        self.overflow.filed(run for run in filing.runs if run.source.level != PARKED)
+        if parked := filing.parked:
+            for run in filing.runs:
+                if run.source.level == PARKED:
+                    self._parked_log.filed(run)
+            self._parked_log.end_filing()
+            self.parked.filed(parked)
         self._progress.mark(filing.offsets)
         self._progress.trim()
         self._memory.held_bytes -= sum(message.size_bytes for message, _ in filing.records)
@@ -297,26 +342,30 @@ class PartitionState:
 
         Args:
             filing: what was taken.
-            refused: error code and detail, by offset in the intake, of messages that the level's topic refuses. These
+            refused: error code and detail, by offset in the intake, of messages that the topic refuses. These
                 become dead letters.
         """
-        kept = []
-        for record in filing.records:
-            message = record[0]
+        if parked := filing.parked:
+            self._parked_log.end_filing()
+            self.parked.put_back_filed(parked, refused)
+        kept: list[FiledMessage] = []
+        for message, source in filing.records:
             if message.sequence in refused:
                 dead = self._dead_of(message, *refused[message.sequence])
                 self._memory.held_bytes += dead.size_bytes - message.size_bytes
                 self._ready.bury(dead)
-            else:
-                kept.append(record)
-        self.placing.put_back_filed(Filing(kept))
+            elif source.level != PARKED and isinstance(message, FiledMessage):
+                kept.append(message)
+        self.placing.put_back_filed(kept)
 
-    def _dead_of(self, message: FiledMessage, code: str, detail: str) -> DeadMessage:
+    def _dead_of(self, message: HeldMessage, code: str, detail: str) -> DeadMessage:
         dead = DeadMessage.of(message, code, detail)
         if type(message) is not HeldCancel:
             return dead
         # A cancel has the id and the due time of its message; its dead letter must not look like that message's.
         return dead._replace(id=derived_id(*self.place, message.sequence), due_ms=None, target=None)
+
+    # -- the overflow wheel -----------------------------------------------------------------------------------------
 
     def close_buckets(self, room_bytes: int, now_ms: int) -> bool:
         """Close the buckets whose time has come. No transaction may be filing messages of the partition meanwhile.
@@ -333,6 +382,22 @@ class PartitionState:
             return False
         self.placing.place_again(now_ms)
         return True
+
+    # -- trimming ---------------------------------------------------------------------------------------------------
+
+    def to_trim(self) -> dict[int, int]:
+        """Return the levels whose logs may be trimmed, and below which offset; `PARKED` is the parked log."""
+        below, low = self.overflow.to_trim(), self._parked_log.low
+        if low > self._parked_log.trimmed:
+            below[PARKED] = low
+        return below
+
+    def trimmed(self, level: int, below: int) -> None:
+        """Note that a log was trimmed."""
+        if level == PARKED:
+            self._parked_log.trimmed = max(self._parked_log.trimmed, below)
+        else:
+            self.overflow.trimmed(level, below)
 
     # -- the checkpoint ---------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""How far a partition is done, in the intake and in its buckets, and what a commit writes about it.
+"""How far a partition is done, in the intake, in its buckets and in its parked log, and what a commit writes about it.
 
 mark      mark the offsets that a transaction completes as done, tentatively
 settle    mark them, and return the low watermark, the checkpoint and the journal record to commit
@@ -12,10 +12,11 @@ from itertools import chain
 from tarry.core.batch import Settlement
 from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.intake import IntakeProgress
-from tarry.core.progress.journal import encode_copy, encode_done, encode_ranges
+from tarry.core.progress.journal import encode_copy, encode_done, encode_parked, encode_ranges
 from tarry.core.progress.origin import Origin
-from tarry.core.progress.source import INTAKE, Offsets
+from tarry.core.progress.source import INTAKE, PARKED, Offsets
 from tarry.core.wheel.overflow import OverflowWheel
+from tarry.core.window.parked_log import ParkedLog
 
 RANGES_A_RECORD = 10_000
 """The most ranges in one record of a summary."""
@@ -31,14 +32,16 @@ class Progress:
         base: the checkpoint of the take-over.
         intake: the progress of the intake.
         overflow: the progress of the buckets.
+        parked: the progress of the parked log.
     """
 
-    __slots__ = ("_base", "_intake", "_journal_end", "_overflow", "_settled", "_summed_up_at", "reads_from")
+    __slots__ = ("_base", "_intake", "_journal_end", "_overflow", "_parked", "_settled", "_summed_up_at", "reads_from")
 
-    def __init__(self, base: Checkpoint, intake: IntakeProgress, overflow: OverflowWheel) -> None:
+    def __init__(self, base: Checkpoint, intake: IntakeProgress, overflow: OverflowWheel, parked: ParkedLog) -> None:
         self._base = base
         self._intake = intake
         self._overflow = overflow
+        self._parked = parked
         self._settled = base
         """The checkpoint of the last settlement."""
         self.reads_from = base.reads_from
@@ -59,15 +62,20 @@ class Progress:
 
     @property
     def pointer(self) -> int:
-        """The journal offset from which a recovery would read, for the intake and the buckets."""
-        own = self._intake.pointer_at(self._intake.low)
-        return min(own, self._overflow.pointer) if self._overflow.has_levels else own
+        """The journal offset from which a recovery would read, for the intake, the buckets and the parked log."""
+        pointers = [self._intake.pointer_at(self._intake.low)]
+        if self._overflow.has_levels:
+            pointers.append(self._overflow.pointer)
+        if (parked := self._parked.pointer) is not None:
+            pointers.append(parked)
+        return min(pointers)
 
     def note_journal_end(self, end: int) -> None:
         """Note an end of the journal that was requested earlier, for the journal pointers."""
         self._journal_end = max(self._journal_end, end)
         self._intake.note_journal_end(end)
         self._overflow.note_journal_end(end)
+        self._parked.note_journal_end(end)
 
     def settle(self, offsets: Offsets) -> Settlement:
         """Mark the offsets that a transaction completes, and return what it must commit."""
@@ -101,14 +109,18 @@ class Progress:
         if self._summed_up_at is not None:
             self._intake.sum_up(self._summed_up_at)
             self._overflow.sum_up(self._summed_up_at)
+            self._parked.sum_up(self._summed_up_at)
             self._summed_up_at = None
 
     def _summary(self) -> tuple[bytes, ...] | None:
         """Return the records of a summary, empty if nothing is done above the watermarks; None if it is too large."""
-        ranges = chain([(INTAKE, self._intake.ledger.ranges())], self._overflow.done_ranges())
+        ranges = chain(
+            [(INTAKE, self._intake.ledger.ranges())], self._overflow.done_ranges(), self._parked.done_ranges()
+        )
+        parked = map(encode_parked, self._parked.summary())
         records: list[bytes] = []
         size = 0
-        for record in encode_ranges(ranges, RANGES_A_RECORD):
+        for record in chain(parked, encode_ranges(ranges, RANGES_A_RECORD)):
             size += len(record)
             if size > MOST_BYTES:
                 return None
@@ -117,8 +129,10 @@ class Progress:
 
     def _checkpoint(self, low: int) -> Checkpoint:
         pointer, wheel_pointer = self._intake.pointer_at(low), self._overflow.pointer
+        parked_pointer = self._parked.pointer
         if self._summed_up_at is not None:
             pointer, wheel_pointer = max(pointer, self._summed_up_at), max(wheel_pointer, self._summed_up_at)
+            parked_pointer = None if parked_pointer is None else max(parked_pointer, self._summed_up_at)
         self._settled = replace(
             self._base,
             closed_ms=self._overflow.levels.closed_ms,
@@ -126,6 +140,7 @@ class Progress:
             low=self._overflow.low,
             wheel_pointer=wheel_pointer,
             pointer=pointer,
+            parked_pointer=parked_pointer,
             due_below_ms=self._intake.due_below_ms(low),
         )
         return self._settled
@@ -135,6 +150,8 @@ class Progress:
         for source, of in offsets.items():
             if source == INTAKE:
                 self._intake.ledger.mark(of)
+            elif source.level == PARKED:
+                self._parked.mark(source, of)
             else:
                 self._overflow.mark(source, of)
 
@@ -143,6 +160,8 @@ class Progress:
         for source, of in offsets.items():
             if source == INTAKE:
                 self._intake.ledger.unmark(of)
+            elif source.level == PARKED:
+                self._parked.unmark(source, of)
             else:
                 self._overflow.unmark(source, of)
 
@@ -150,3 +169,4 @@ class Progress:
         """Make all marks final, because they are committed."""
         self._intake.trim()
         self._overflow.trim()
+        self._parked.trim()

@@ -8,6 +8,7 @@ topics of the levels are still those that they were filed to:
                                    levels are done
     no checkpoint of this cluster  all buckets begin again, as in a new intake
     in any case                    the journal's records so far do not count any more: the pointers move to its end
+    the parked log                 all that it holds waits again, and a new record of the journal says so
 
 So no message is lost that a log still holds, and a message that is delivered again has the same id.
 """
@@ -19,10 +20,11 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 
 from tarry.clock import Clock
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
+from tarry.core.progress.journal import ParkedRow
 from tarry.core.progress.recovery import Kept
 from tarry.core.wheel.levels import first_closed_ms
 from tarry.errors import UsageError
-from tarry.kafka.copies import write_copies
+from tarry.kafka.copies import write_copies, write_parked
 from tarry.kafka.errors import error_of
 from tarry.kafka.patience import patiently
 from tarry.kafka.refusals import SURE_AFTER_MS
@@ -73,8 +75,13 @@ class Adoption:
             UsageError: the group's offsets or the journal cannot be written.
         """
         refused = self._refused(intake, partitions, geometry)
-        adopted = {one.place: (one.start, self._adopted(one, geometry)) for one in refused}
-        # The group's offset first: a take-over ignores a copy while the committed checkpoint can be read.
+        parked = {one.place: self._parked(one) for one in refused}
+        adopted = {
+            one.place: (one.start, self._adopted(one, geometry, has_parked=bool(parked[one.place]))) for one in refused
+        }
+        # First of all, because the pointers of the new checkpoints are before it: without it, nothing would be parked.
+        write_parked(self._cluster, parked)
+        # The group's offset next: a take-over ignores a copy while the committed checkpoint can be read.
         self._commit({one.place: adopted[one.place] for one in refused if one.is_committed})
         write_copies(self._cluster, adopted)
         for one in refused:
@@ -92,16 +99,35 @@ class Adoption:
             found = look()
         return [one for one in found if one.refusal is not None and (not one.may_pass or one.place in in_doubt)]
 
-    def _adopted(self, standing: Standing, geometry: Geometry) -> Checkpoint:
+    def _parked(self, standing: Standing) -> list[ParkedRow]:
+        """Return what the parked log of a partition holds, done or not, for each target."""
+        rows: dict[str, ParkedRow] = {}
+        for offset, target in self._standings.parked(standing.place):
+            row = rows.get(target) or ParkedRow(len(rows) + 1, offset, 0, target)
+            rows[target] = row._replace(messages=row.messages + 1)
+        return list(rows.values())
+
+    def _adopted(self, standing: Standing, geometry: Geometry, *, has_parked: bool) -> Checkpoint:
         last, end = standing.last, standing.journal_end
+        parked = end if has_parked else None
         if last is None:
             closed_ms = first_closed_ms(geometry, self._clock.now_ms())
-            return Checkpoint((), True, geometry, closed_ms, wheel_pointer=end, pointer=end, origin=standing.origin)
+            return Checkpoint(
+                (),
+                True,
+                geometry,
+                closed_ms,
+                wheel_pointer=end,
+                pointer=end,
+                parked_pointer=parked,
+                origin=standing.origin,
+            )
         return replace(
             last,  # the take-over fences its writer, and judges the shape of its overflow wheel
             low=tuple(min(low, _end(standing, level)) for level, low in enumerate(last.low, 1)),
             wheel_pointer=end,
             pointer=end,
+            parked_pointer=parked,
             due_below_ms=None,
             origin=standing.origin,
         )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tarry.core.progress.checkpoint import Checkpoint
+from tarry.core.progress.source import PARKED
 from tarry.core.wheel.levels import Bucket
 from tarry.kafka.types import Place
 
@@ -57,8 +58,9 @@ class Backlog:
         end: the end of the intake.
         checkpoint: the group's; None if it has none.
         journal_end: the end of the journal.
-        spans: for each level the first offset that its log holds, and its end.
+        spans: for each level the first offset that its log holds, and its end; `PARKED` is the parked log.
         settled: the levels in whose logs no transaction was open at that end.
+        parked_from: an end of the parked log from before `journal_end`: that journal may not know what is behind it.
     """
 
     place: Place
@@ -68,6 +70,7 @@ class Backlog:
     journal_end: int = 0
     spans: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     settled: Collection[int] = ()
+    parked_from: int = 0
 
     @property
     def journal_begin(self) -> int:
@@ -88,6 +91,12 @@ class Backlog:
             start, end = self.spans.get(level, (0, 0))
             if empty_too or max(start, low) < end:
                 yield Stretch(level, done_ms, max(start, low), end, level in self.settled)
+
+    @property
+    def parked_at_most(self) -> int:
+        """The most messages in the parked log; it is trimmed below the first one that waits."""
+        start, end = self.spans.get(PARKED, (0, 0))
+        return max(end - start - (PARKED in self.settled), 0)
 
     def buckets_of(self, due_ms: int) -> list[Bucket]:
         """Return the buckets in which a message may lie on its way down, one of each level, the highest level first."""

@@ -1,13 +1,13 @@
-"""Writing a copy of a checkpoint into a journal while no process serves the partition.
+"""Writing a copy of a checkpoint, or what is parked, into a journal while no process serves the partition.
 
 The owner of a partition writes copies in its transactions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaError
 
-from tarry.core.progress.journal import encode_copy
+from tarry.core.progress.journal import ParkedRow, encode_copy, encode_parked, whole
 from tarry.core.progress.recovery import Kept
 from tarry.errors import UsageError
 from tarry.kafka.partition_logs import journal_of
@@ -24,7 +24,20 @@ def write_copies(cluster: Cluster, copies: Mapping[Place, Kept]) -> None:
     Raises:
         UsageError: a journal cannot be written.
     """
-    if not copies:
+    _write(cluster, {place: [encode_copy(low, found.encode())] for place, (low, found) in copies.items()})
+
+
+def write_parked(cluster: Cluster, parked: Mapping[Place, Sequence[ParkedRow]]) -> None:
+    """Write what the parked logs hold into the journal of each partition: nothing else is parked from then on.
+
+    Raises:
+        UsageError: a journal cannot be written.
+    """
+    _write(cluster, {place: list(map(encode_parked, whole(rows))) for place, rows in parked.items()})
+
+
+def _write(cluster: Cluster, records: Mapping[Place, Sequence[bytes]]) -> None:
+    if not records:
         return
     failures: list[str] = []
 
@@ -33,12 +46,12 @@ def write_copies(cluster: Cluster, copies: Mapping[Place, Kept]) -> None:
             failures.append(error.str())
 
     producer = cluster.clients.producer(cluster.client(enable_idempotence=True, acks="all"))
-    for place, (low, checkpoint) in copies.items():
+    for place, of_place in records.items():
         topic, partition = journal_of(place)
-        value = encode_copy(low, checkpoint.encode())
-        producer.produce(topic, value=value, partition=partition, on_delivery=report)
+        for value in of_place:
+            producer.produce(topic, value=value, partition=partition, on_delivery=report)
     left = producer.flush(FLUSH_TIMEOUT_S)
     producer.close()
     if failures or left:
         reason = failures[0] if failures else "no answer"
-        raise UsageError(f"could not write checkpoints of {next(iter(copies))[0]} into its journal: {reason}")
+        raise UsageError(f"could not write checkpoints of {next(iter(records))[0]} into its journal: {reason}")

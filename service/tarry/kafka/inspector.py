@@ -1,7 +1,8 @@
 """Reading an intake's logs while the service runs, without joining a group or writing anything.
 
 Meanwhile messages may move on, or be deleted because they are done; then the reader goes on after them. Messages move
-from the intake down the levels and out to the results, each in one transaction with a journal record. So a reader that
+from the intake down the levels, perhaps to the parked log, and out to the results, each in one transaction with a
+journal record. So a reader that
 reads the journal first, then the logs in this order, each to the end that it has when its turn comes, meets every
 message at least once. A reader that asks for all ends at one time, the journal's first, meets each about once.
 """
@@ -16,11 +17,12 @@ from tarry.clock import Clock
 from tarry.core.message import HeldCancel
 from tarry.core.progress.checkpoint import CheckpointError, decode_checkpoint, is_checkpoint
 from tarry.core.progress.done_set import DoneSet, add_done
-from tarry.core.progress.journal import DoneEntry, decode_entry
-from tarry.core.progress.source import INTAKE, Source
+from tarry.core.progress.journal import Copy, DoneEntry, Entry, decode_entry
+from tarry.core.progress.parked_records import ParkedRecords
+from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.core.request.reader import RequestReader
 from tarry.core.request.request import CancelRequest, Rejection
-from tarry.core.wheel.filed import due_ms_of, read_filed
+from tarry.core.wheel.filed import due_ms_of, read_filed, target_of
 from tarry.core.wheel.levels import Bucket
 from tarry.core.wheel.overflow import STRANGE
 from tarry.errors import RetriableError, UsageError
@@ -40,8 +42,37 @@ PACE = 1_000
 """The number of records between two reports of progress."""
 
 EntryKind = Literal["message", "cancel", "dead"]
-DoneSets = Mapping[Place, Mapping[Source, DoneSet]]
 _NOTHING = DoneSet((), 0)
+
+
+class JournalState:
+    """What the journal of a partition says.
+
+    Attributes:
+        done: the offsets that are done above the low watermarks.
+        parked: what is in the parked log.
+    """
+
+    __slots__ = ("done", "parked")
+
+    def __init__(self) -> None:
+        self.done: dict[Source, DoneSet] = {}
+        self.parked = ParkedRecords()
+
+    def take(self, entry: Entry) -> None:
+        """Take a record of the journal."""
+        if isinstance(entry, Copy):
+            return
+        self.parked.take(entry)
+        if isinstance(entry, DoneEntry):
+            add_done(self.done, {source: one for source, one in entry.ranges.items() if source.level != PARKED})
+
+    def is_done(self, source: Source, offset: int) -> bool:
+        """Whether the record at an offset of the intake, or of a bucket, is done."""
+        return offset in self.done.get(source, _NOTHING)
+
+
+States = Mapping[Place, JournalState]
 
 
 class Waiting(NamedTuple):
@@ -66,6 +97,22 @@ class Waiting(NamedTuple):
     key: bytes | None
     target: str | None
     sequence: int = 0
+
+
+class ParkedMessages(NamedTuple):
+    """The messages of one target in the parked log of one partition.
+
+    Attributes:
+        place: the partition of the intake.
+        target: the target.
+        messages: how many they are.
+        since_ms: the due time of the first one; None if it was delivered meanwhile.
+    """
+
+    place: Place
+    target: str
+    messages: int
+    since_ms: int | None
 
 
 class Inspector:
@@ -118,6 +165,8 @@ class Inspector:
             except CheckpointError as error:
                 raise UsageError(f"{place[0]}/{place[1]}: {error}") from error
         # The journal first: a message that moves in between is counted in both places, rather than in none.
+        parked = [level_log_of(place, PARKED) for place in checkpoints]
+        parked_from = self._offsets.ends(parked, committed=False) if parked else {}
         asked = [journal_of(place) for place in checkpoints]
         journals = self._offsets.ends(asked, committed=False) if asked else {}
         spans = spans_of(self._offsets, {place: found.geometry for place, found in checkpoints.items()})
@@ -133,6 +182,7 @@ class Inspector:
                 journals.get(journal_of(place), 0),
                 spans.get(place, {}),
                 settled.get(place, ()),
+                parked_from.get(level_log_of(place, PARKED), 0),
             )
             for place in places
         ]
@@ -167,30 +217,28 @@ class Inspector:
 
     # -- waiting messages ---------------------------------------------------------------------------------------------
 
-    def done(self, backlogs: Sequence[Backlog]) -> dict[Place, dict[Source, DoneSet]]:
-        """Read the journals; return the offsets that are done above the low watermarks."""
+    def journals(self, backlogs: Sequence[Backlog]) -> dict[Place, JournalState]:
+        """Read the journals."""
         of_journal = {journal_of(backlog.place): backlog for backlog in backlogs if backlog.checkpoint is not None}
-        done: dict[Place, dict[Source, DoneSet]] = {backlog.place: {} for backlog in backlogs}
+        states = {backlog.place: JournalState() for backlog in backlogs}
         starts = {journal: backlog.journal_begin for journal, backlog in of_journal.items()}
         ends = {journal: backlog.journal_end for journal, backlog in of_journal.items()}
         for journal, record in self._read(starts, ends):
             try:
-                found = decode_entry(record.value())
+                states[of_journal[journal].place].take(decode_entry(record.value()))
             except ValueError as error:
                 raise UsageError(f"{journal[0]}/{journal[1]} at offset {record.offset()}: {error}") from error
-            if isinstance(found, DoneEntry):
-                add_done(done[of_journal[journal].place], found.ranges)
-        return done
+        return states
 
     def in_intake(
-        self, backlogs: Sequence[Backlog], requests: RequestReader, done: DoneSets, *, to_now: bool = False
+        self, backlogs: Sequence[Backlog], requests: RequestReader, states: States, *, to_now: bool = False
     ) -> Iterator[Waiting]:
         """Read the waiting messages of the intake itself: those in memory, and those that the service has not read yet.
 
         Args:
             backlogs: the partitions.
             requests: reads the intake's records as the service does.
-            done: from `done`.
+            states: from `journals`.
             to_now: read up to the present ends, not those of the survey, and past open transactions.
         """
         starts = {backlog.place: backlog.low for backlog in backlogs}
@@ -199,7 +247,7 @@ class Inspector:
             ends = self._offsets.ends(starts, committed=False)
         for place, record in self._read(starts, ends):
             offset = record.offset() or 0
-            if offset < ends[place] and offset not in done[place].get(INTAKE, _NOTHING):
+            if offset < ends[place] and not states[place].is_done(INTAKE, offset):
                 yield self._requested(place, record, requests)
 
     def _requested(self, place: Place, record: Message, requests: RequestReader) -> Waiting:
@@ -218,13 +266,13 @@ class Inspector:
         return Waiting(place, INTAKE, kind, found.due_ms, found.id.decode(), record.key(), target, offset)
 
     def in_levels(
-        self, backlogs: Sequence[Backlog], done: DoneSets, only: Bucket | None = None, *, to_now: bool = False
+        self, backlogs: Sequence[Backlog], states: States, only: Bucket | None = None, *, to_now: bool = False
     ) -> Iterator[Waiting]:
         """Read the waiting messages in the logs of the overflow wheel, the highest level first.
 
         Args:
             backlogs: the partitions.
-            done: from `done`.
+            states: from `journals`.
             only: only messages of this bucket; None: all.
             to_now: read up to the present ends, not those of the survey.
         """
@@ -241,10 +289,10 @@ class Inspector:
             for log, record in self._read(starts, ends):
                 backlog, one = of_level[log]
                 if (record.offset() or 0) < ends[log]:
-                    yield from self._filed(backlog, one, record, done[backlog.place], only)
+                    yield from self._filed(backlog, one, record, states[backlog.place], only)
 
     def _filed(
-        self, backlog: Backlog, stretch: Stretch, record: Message, done: Mapping[Source, DoneSet], only: Bucket | None
+        self, backlog: Backlog, stretch: Stretch, record: Message, state: JournalState, only: Bucket | None
     ) -> Iterator[Waiting]:
         """Yield a record of a level's log if it waits."""
         place, level, offset, headers = backlog.place, stretch.level, record.offset() or 0, headers_of(record)
@@ -255,11 +303,11 @@ class Inspector:
             due_ms = due_ms_of(headers)
         except ValueError:
             source = Source(level, STRANGE)
-            if only is None and offset not in done.get(source, _NOTHING):
+            if only is None and not state.is_done(source, offset):
                 yield _unreadable(place, source, None, record)
             return
         source = Source(level, due_ms // width_ms)
-        if due_ms < stretch.from_ms or offset in done.get(source, _NOTHING):
+        if due_ms < stretch.from_ms or state.is_done(source, offset):
             return
         if only is not None and source.bucket != only.start_ms // width_ms:
             return
@@ -271,6 +319,50 @@ class Inspector:
         kind: EntryKind = "cancel" if isinstance(found, HeldCancel) else "message"
         target = found.target or None
         yield Waiting(place, source, kind, found.due_ms, found.id.decode(), found.key, target, found.sequence)
+
+    def in_parked(self, backlogs: Sequence[Backlog], states: States, *, to_now: bool = False) -> Iterator[Waiting]:
+        """Read the waiting messages in the parked logs. Call this last: messages do not move on from there.
+
+        Args:
+            backlogs: the partitions.
+            states: from `journals`.
+            to_now: read up to the present ends, not those of the survey.
+        """
+        of_log = {level_log_of(one.place, PARKED): one for one in backlogs if PARKED in one.spans}
+        starts = {log: one.spans[PARKED][0] for log, one in of_log.items()}
+        ends = {log: one.spans[PARKED][1] for log, one in of_log.items()}
+        if to_now and of_log:
+            ends = self._offsets.ends(starts, committed=False)
+        for log, record in self._read(starts, ends):
+            offset, backlog, headers = record.offset() or 0, of_log[log], headers_of(record)
+            if offset >= ends[log] or (target := target_of(headers)) is None:
+                continue
+            state = states[backlog.place]
+            if state.parked.holds(target, offset) or offset >= backlog.parked_from:
+                source = Source(PARKED, 0)
+                found = read_filed(source, offset, record.key(), record.value(), headers)
+                place = backlog.place
+                yield Waiting(
+                    place, source, "message", found.due_ms, found.id.decode(), found.key, target, found.sequence
+                )
+
+    def parked(self, backlogs: Sequence[Backlog]) -> Iterator[ParkedMessages]:
+        """Return which targets have messages in the parked logs: from the journals, without reading all messages."""
+        for backlog in backlogs:
+            found = self.journals([backlog])[backlog.place].parked
+            since_ms: dict[str, int] = {}
+            targets = {one.row.target: one.row for one in found.found.values()}
+            log = level_log_of(backlog.place, PARKED)
+            start, end = backlog.spans.get(PARKED, (0, 0))
+            first = max(start, min((row.first for row in targets.values()), default=end))
+            for _, record in read_to_ends(self._reader, {log: first}, {log: end}) if first < end else ():
+                offset, target = record.offset() or 0, target_of(headers_of(record))
+                if target is not None and target not in since_ms and found.holds(target, offset):
+                    since_ms[target] = due_ms_of(headers_of(record))
+                    if len(since_ms) == len(targets):
+                        break
+            for target, row in targets.items():
+                yield ParkedMessages(backlog.place, target, row.messages, since_ms.get(target))
 
     # -- results ------------------------------------------------------------------------------------------------------
 

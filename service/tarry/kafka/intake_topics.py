@@ -1,7 +1,8 @@
 """The topics of an intake: missing ones are created, existing ones are checked.
 
-`I` takes the messages that producers send. `I.results`, `I.journal` and `I.dead`, and the levels of its overflow wheel,
-`I.wheel-1` to `I.wheel-n`, have the same number of partitions, so that all records of partition p are in partitions p.
+`I` takes the messages that producers send. `I.results`, `I.journal`, `I.dead` and `I.parked`, and the levels of its
+overflow wheel, `I.wheel-1` to `I.wheel-n`, have the same number of partitions, so that all records of partition p are
+in partitions p.
 
 `I.status` is one compacted topic for all partitions. No delivery depends on it: clients read there what the intake
 accepts.
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from tarry.core.progress.checkpoint import Geometry
 from tarry.errors import UsageError
 from tarry.kafka.settings import BATCH_BYTES
-from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, STATUS, Found, Topic, TopicAdmin, wheel_topic
+from tarry.kafka.topics import DEAD, JOURNAL, PARKED, RESULTS, STATUS, Found, Topic, TopicAdmin, wheel_topic
 
 HEADROOM_BYTES = 64 * 1024
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
@@ -58,14 +59,14 @@ def topics_of(
     room = {"max.message.bytes": str(least)}
     stamp = {"message.timestamp.type": "LogAppendTime"} if fixed_delay else {}
     results = {"retention.ms": str(RESULTS_RETENTION_MS), **room}
+    # A delay counts from the timestamp of the intake's record, so that timestamp stays with the message.
+    filed = {**_KEPT, "message.timestamp.type": "CreateTime"}, {**room, "compression.type": "producer"}
     levels = [
         Topic(
             wheel_topic(intake, level),
             partitions,
             replication,
-            # A delay counts from the timestamp of the intake's record, so that timestamp stays with the message.
-            {**_KEPT, "message.timestamp.type": "CreateTime"},
-            {**room, "compression.type": "producer"},
+            *filed,
             least,
             f": it was made by an earlier version of tarry, or for another number of partitions of {intake}: "
             "set that back, or take an intake of another name",
@@ -76,6 +77,7 @@ def topics_of(
         Topic(intake + RESULTS, partitions, replication, {"cleanup.policy": "delete"}, results, BATCH_BYTES),
         Topic(intake + JOURNAL, partitions, replication, _KEPT, room, least),
         Topic(intake + DEAD, partitions, replication, _KEPT, room, least),
+        Topic(intake + PARKED, partitions, replication, *filed, least),
         *levels,
         # Set explicitly, not left to the brokers' default: the other topics must hold all messages that this one takes.
         Topic(intake, partitions, replication, {**_KEPT, **stamp}, {"max.message.bytes": str(max_bytes)}),
@@ -195,7 +197,7 @@ def compare_topics(
     admin: TopicAdmin, intake: str, partitions: int, replication: int, geometry: Geometry, *, fixed_delay: bool
 ) -> list[Checked]:
     """Compare the topics of an intake with their required configuration, the intake last."""
-    beside = (intake + suffix for suffix in (RESULTS, JOURNAL, DEAD))
+    beside = (intake + suffix for suffix in (RESULTS, JOURNAL, DEAD, PARKED))
     found = admin.find([intake, *beside, *_wheel_topics(intake, geometry)])
     wanted = topics_of(
         intake,

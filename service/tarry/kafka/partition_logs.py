@@ -1,7 +1,7 @@
 """The logs of an intake's partition: their names, where they begin and end, and reading them to their ends.
 
-Beside its log in the intake, a partition has its journal and a log in each level of the overflow wheel. A take-over
-reads them, and so does the inspector.
+Beside its log in the intake, a partition has its journal, a log in each level of the overflow wheel, and its parked
+log. A take-over reads them, and so does the inspector.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from confluent_kafka import Message
 
 from tarry.core.progress.checkpoint import Geometry
+from tarry.core.progress.source import PARKED as PARKED_LEVEL
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.reader import Reader
-from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, wheel_topic
+from tarry.kafka.topics import DEAD, JOURNAL, PARKED, RESULTS, wheel_topic
 from tarry.kafka.types import OffsetMetadata, Place
 
 READ_MOST = 1_000
@@ -34,7 +35,12 @@ def place_of(journal: Place) -> Place:
 
 
 def level_log_of(place: Place, level: int) -> Place:
-    """Return the log of a level of a partition's overflow wheel; of level 0 the partition of the intake itself."""
+    """Return the log of a level of a partition's overflow wheel; of level 0 the partition of the intake itself.
+
+    The level `PARKED_LEVEL` is the parked log.
+    """
+    if level == PARKED_LEVEL:
+        return place[0] + PARKED, place[1]
     return (wheel_topic(place[0], level), place[1]) if level else place
 
 
@@ -46,18 +52,18 @@ def levels_of(geometry: Geometry) -> range:
 def logs_of(place: Place, geometry: Geometry) -> Iterator[Place]:
     """Return all logs of a partition, the intake's own first."""
     yield place
-    for suffix in (RESULTS, JOURNAL, DEAD):
+    for suffix in (RESULTS, JOURNAL, DEAD, PARKED):
         yield place[0] + suffix, place[1]
     for level in levels_of(geometry):
         yield level_log_of(place, level)
 
 
 def spans_of(offsets: Offsets, geometries: Mapping[Place, Geometry]) -> dict[Place, dict[int, tuple[int, int]]]:
-    """Return for each level of each partition the first offset that its log holds, and its end."""
+    """Return the first offset and the end of each level's log, and of the parked log, for each partition."""
     logs = {
         level_log_of(place, level): (place, level)
         for place, geometry in geometries.items()
-        for level in levels_of(geometry)
+        for level in (*levels_of(geometry), PARKED_LEVEL)
     }
     spans: dict[Place, dict[int, tuple[int, int]]] = {place: {} for place in geometries}
     if logs:

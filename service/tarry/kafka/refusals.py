@@ -8,12 +8,11 @@ delivered. A start with `--adopt` goes on with the records that there are (`adop
 from collections.abc import Iterable, Mapping
 
 from tarry.clock import Clock
-from tarry.core.progress.checkpoint import Checkpoint
-from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.origin import Origin
-from tarry.core.progress.source import INTAKE, Source
+from tarry.core.progress.recovery import Recovery
+from tarry.core.progress.source import INTAKE, PARKED
 from tarry.errors import RetriableError, UsageError
-from tarry.kafka.topics import wheel_topic
+from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.types import Place
 
 SURE_AFTER_MS = 10_000
@@ -56,32 +55,25 @@ def intake_cut(place: Place, start: int, low: int) -> str | None:
     )
 
 
-def shortfall(
-    place: Place,
-    low: int,
-    checkpoint: Checkpoint,
-    done: Mapping[Source, DoneSet],
-    end: int,
-    spans: Mapping[int, tuple[int, int]],
-) -> str | None:
-    """Return the error line for a partition whose done offsets reach beyond the ends of its logs, or None.
+def shortfall(place: Place, found: Recovery, end: int, spans: Mapping[int, tuple[int, int]]) -> str | None:
+    """Return the error line for a partition whose done or parked offsets reach beyond the ends of its logs, or None.
 
     Args:
         place: the partition.
-        low: its low watermark.
-        checkpoint: the checkpoint committed with it.
-        done: the done offsets from the journal, by source.
+        found: its checkpoint, and what the journal says.
         end: the end of the intake.
-        spans: for each level the first offset that its log holds, and its end.
+        spans: for each level the first offset that its log holds, and its end; `PARKED` is the parked log.
     """
-    reached = dict(enumerate(checkpoint.low, 1))
-    for source, found in done.items():
-        reached[source.level] = max(found.end, reached.get(source.level, 0))
-    if (intake := max(low, reached.pop(INTAKE.level, 0))) > end:
+    reached = dict(enumerate(found.checkpoint.low, 1))
+    for source, done in found.done.items():
+        reached[source.level] = max(done.end, reached.get(source.level, 0))
+    reached[PARKED] = found.parked.reached
+    if (intake := max(found.low, reached.pop(INTAKE.level, 0))) > end:
         return _ends_too_soon(place, f"{place[0]}/{place[1]}", end, intake)
     for level, at in sorted(reached.items()):
         if level in spans and at > spans[level][1]:
-            return _ends_too_soon(place, f"{wheel_topic(place[0], level)}/{place[1]}", spans[level][1], at)
+            log = level_log_of(place, level)
+            return _ends_too_soon(place, f"{log[0]}/{log[1]}", spans[level][1], at)
     return None
 
 

@@ -9,7 +9,7 @@ from confluent_kafka.admin._acl import AclOperation
 
 from tarry.errors import FatalError, RetriableError, UsageError
 from tarry.kafka.errors import error_of, group_errors, translate_group
-from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, STATUS, wheel_topic
+from tarry.kafka.topics import DEAD, JOURNAL, PARKED, RESULTS, STATUS, wheel_topic
 
 DENIED: Final = frozenset(
     {
@@ -56,7 +56,7 @@ def rights_on(intake: str, levels: int) -> dict[str, Rights]:
         intake + JOURNAL: Rights(frozenset({READ, WRITE, _DESCRIBE_CONFIGS}), delete),
         intake + DEAD: Rights(frozenset({WRITE, _DESCRIBE_CONFIGS})),
         intake + STATUS: Rights(frozenset(), frozenset({WRITE, _DESCRIBE_CONFIGS})),
-        # DELETE is a must: a bucket that is not emptied keeps its entry in the checkpoint, whose room is limited.
+        intake + PARKED: Rights(frozenset({READ, WRITE, _DESCRIBE_CONFIGS}), delete),
         **{
             wheel_topic(intake, level): Rights(frozenset({READ, WRITE, DELETE, _DESCRIBE_CONFIGS}))
             for level in range(1, levels + 1)

@@ -8,12 +8,15 @@ from typing import NamedTuple
 
 from tarry.clock import Clock
 from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode_checkpoint
-from tarry.core.progress.journal import Copy, DoneEntry, decode_entry
+from tarry.core.progress.journal import Copy, Entry, decode_entry
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.recovery import Kept, Recovery, is_later
+from tarry.core.progress.source import PARKED
+from tarry.core.wheel.filed import target_of
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
 from tarry.kafka.partition_logs import journal_of, level_log_of, levels_of, read_to_ends
+from tarry.kafka.record_headers import headers_of
 from tarry.kafka.refusals import another_origin, intake_cut, journal_cut, nothing_known, shortfall
 from tarry.kafka.settings import Cluster
 from tarry.kafka.trim_tolerant_reader import TrimTolerantReader
@@ -34,7 +37,8 @@ class Standing(NamedTuple):
         origin: the present ids.
         start: the first offset that the intake holds.
         journal_end: the end of the journal.
-        spans: for each existing level of `last`, the first offset that its log holds, and its end.
+        spans: for each existing level of `last`, the first offset that its log holds, and its end; `PARKED` is the
+            parked log.
     """
 
     place: Place
@@ -162,9 +166,9 @@ class Standings:
                 recovery.take(record)
         except ValueError as error:
             return f"{journal_of(place)[0]}/{place[1]}: {error}"
-        return shortfall(place, low, checkpoint, recovery.done, logs.intake[1], spans)
+        return shortfall(place, recovery, logs.intake[1], spans)
 
-    def _records(self, place: Place, begin: int, end: int) -> Iterator[DoneEntry | Copy]:
+    def _records(self, place: Place, begin: int, end: int) -> Iterator[Entry]:
         """Read a partition's journal.
 
         Raises:
@@ -175,8 +179,20 @@ class Standings:
             for _, record in read_to_ends(self._reader, {journal: begin}, {journal: end}):
                 yield decode_entry(record.value())
 
+    def parked(self, place: Place) -> Iterator[tuple[int, str]]:
+        """Read the parked log of a partition; yield the offset and the target of each message."""
+        log = level_log_of(place, PARKED)
+        if not self._offsets.existing([log]):
+            return
+        starts, ends = self._offsets.starts([log]), self._offsets.ends([log], committed=False)
+        if starts[log] < ends[log]:
+            for _, record in read_to_ends(self._reader, starts, ends):
+                offset, target = record.offset() or 0, target_of(headers_of(record))
+                if target is not None and offset < ends[log]:
+                    yield offset, target
+
     def _spans(self, place: Place, geometry: Geometry) -> dict[int, tuple[int, int]]:
-        logs = {level_log_of(place, level): level for level in levels_of(geometry)}
+        logs = {level_log_of(place, level): level for level in (*levels_of(geometry), PARKED)}
         there = self._offsets.existing(logs)
         if not there:
             return {}

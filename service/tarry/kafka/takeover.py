@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tarry.clock import Clock
 from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode_checkpoint
-from tarry.core.progress.journal import Copy, DoneEntry, decode_entry
+from tarry.core.progress.journal import Copy, Entry, decode_entry
 from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.recovery import Kept, Recovery, is_later
 from tarry.core.wheel.levels import first_closed_ms
@@ -164,10 +164,7 @@ class TakeOver:
         ends = self._offsets.ends(places, committed=True)
         spans = spans_of(self._offsets, {place: self._identity.geometry[place[0]] for place in places})
         self._shortfalls.check(
-            {
-                place: shortfall(place, one.low, one.checkpoint, one.done, ends[place], spans[place])
-                for place, one in recoveries.items()
-            }
+            {place: shortfall(place, one, ends[place], spans[place]) for place, one in recoveries.items()}
         )
         return {
             place: one.recovered(ends[place], spans[place], journal_ends[journal_of(place)], self._now[place[0]])
@@ -265,7 +262,7 @@ class TakeOver:
         starts = self._offsets.starts([journal_of(place) for place in places])
         found: dict[Place, Kept] = {}
 
-        def take(place: Place, record: DoneEntry | Copy) -> None:
+        def take(place: Place, record: Entry) -> None:
             if isinstance(record, Copy):
                 copy = record.low, self._copied(place, record)
                 if is_later(copy, found.get(place)):
@@ -288,7 +285,7 @@ class TakeOver:
         return journal_ends
 
     def _read(
-        self, starts: Mapping[Place, int], take: Callable[[Place, DoneEntry | Copy], None], *, committed: bool
+        self, starts: Mapping[Place, int], take: Callable[[Place, Entry], None], *, committed: bool
     ) -> ByParts[None]:
         """Read journals, each from an offset to its present end: the last stable offset, or the high watermark."""
         begin = self._readable({journal_of(place): at for place, at in starts.items()}, committed=committed)
@@ -311,7 +308,7 @@ class TakeOver:
         self._shortfalls.check(too_short)
         return {journal: at for journal, at in begin.items() if at < ends[journal]}
 
-    def _decoded(self, journal: Place, offset: int, value: bytes | None) -> DoneEntry | Copy:
+    def _decoded(self, journal: Place, offset: int, value: bytes | None) -> Entry:
         try:
             return decode_entry(value)
         except ValueError as error:

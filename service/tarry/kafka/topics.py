@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.errors import error_of, group_errors, translate_group
 
-RESULTS, JOURNAL, DEAD, STATUS, WHEEL = ".results", ".journal", ".dead", ".status", ".wheel-"
+RESULTS, JOURNAL, DEAD, STATUS, PARKED, WHEEL = ".results", ".journal", ".dead", ".status", ".parked", ".wheel-"
 """The suffixes of the names of an intake's topics; a level's number follows the last one."""
 
 REQUEST_TIMEOUT_S = 30.0

@@ -1,7 +1,7 @@
 """Finding a message by its handle: it waits, or it has a result, or it is unknown.
 
     1. results from its due time on      quick to read, and most messages in the past were delivered
-    2. the journal, the intake, the buckets that its due time can be in, from the highest level down
+    2. the journal, the intake, the buckets that its due time can be in, from the highest level down, the parked log
     3. results from its due time on, once more: it may have been delivered meanwhile
     4. older results                     cancelled, dead, or a duplicate, before it was due
 
@@ -19,7 +19,7 @@ from tarry.core.wheel.levels import Bucket
 from tarry.handle import Handle
 from tarry.headers import Outcome
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.inspector import DoneSets, Inspector, Waiting
+from tarry.kafka.inspector import Inspector, States, Waiting
 
 _RANK = (Outcome.FIRED, Outcome.DEAD, Outcome.CANCELLED, Outcome.DUPLICATE)
 """If there are several results, the first of these counts: a cancelled message may have been sent again."""
@@ -31,8 +31,8 @@ class Whereabouts:
 
     Attributes:
         result: its result record, as the service wrote it.
-        waits_in: the intake, or the bucket, in which it waits.
-        bucket: the bucket in which it waits, and the end of the bucket's time; None in the intake itself.
+        waits_in: the intake, the bucket, or the parked log, in which it waits.
+        bucket: the bucket in which it waits, and the end of the bucket's time; None elsewhere.
         cancel_waits: whether a cancel of it waits that has not met it yet.
         is_served: whether the service has ever taken its partition over.
         will_be_dead: whether it becomes a dead letter once the service reads it.
@@ -101,10 +101,10 @@ class _Search:
 
     def waiting(self, backlog: Backlog, whereabouts: Whereabouts) -> None:
         """Look through the logs in which it may wait."""
-        done = self._inspector.done([backlog])
+        states = self._inspector.journals([backlog])
         met: dict[int, tuple[Waiting, tuple[Bucket, int] | None]] = {}
         newest_cancel = -1
-        for found, bucket in self._matching(backlog, done):
+        for found, bucket in self._matching(backlog, states):
             if found.kind == "cancel":
                 newest_cancel = max(newest_cancel, found.sequence)
             else:
@@ -117,9 +117,9 @@ class _Search:
             message, whereabouts.bucket = (left or met)[min(left or met)]
             whereabouts.waits_in, whereabouts.will_be_dead = message.source, message.kind == "dead"
 
-    def _matching(self, backlog: Backlog, done: DoneSets) -> Iterator[tuple[Waiting, tuple[Bucket, int] | None]]:
+    def _matching(self, backlog: Backlog, states: States) -> Iterator[tuple[Waiting, tuple[Bucket, int] | None]]:
         """Yield records with this handle in the logs in which it may wait, each with its bucket and that one's end."""
-        for found in self._inspector.in_intake([backlog], self._requests, done, to_now=True):
+        for found in self._inspector.in_intake([backlog], self._requests, states, to_now=True):
             if self._matches(found):
                 yield found, None
         if backlog.checkpoint is None:
@@ -127,11 +127,14 @@ class _Search:
         # With a fixed delay a message may be due later than its handle says, and in any bucket of a level.
         buckets: Sequence[Bucket | None] = [None] if self._any_due else backlog.buckets_of(self._handle.due_ms)
         for bucket in buckets:
-            for found in self._inspector.in_levels([backlog], done, bucket, to_now=True):
+            for found in self._inspector.in_levels([backlog], states, bucket, to_now=True):
                 if self._matches(found):
                     level, number = found.source
                     width_ms = backlog.checkpoint.geometry.width_of(level)
                     yield found, (Bucket(level, number * width_ms), (number + 1) * width_ms)
+        for found in self._inspector.in_parked([backlog], states, to_now=True):
+            if self._matches(found):
+                yield found, None
 
     def _matches(self, found: Waiting) -> bool:
         return found.id == self._handle.id and self._has_due_time(found.due_ms)

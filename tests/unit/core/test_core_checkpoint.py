@@ -159,11 +159,21 @@ def test_a_newer_version_is_refused_by_name() -> None:
 
 
 def test_a_field_that_a_later_version_adds_behind_is_passed_over() -> None:
-    known = replace(PLAIN, origin=ORIGIN)
+    known = replace(PLAIN, origin=ORIGIN, parked_pointer=7)
     assert decode_checkpoint(known.encode() + "|something|new") == known
 
 
-def test_the_origin_is_the_last_field() -> None:
+@pytest.mark.parametrize("origin", [ORIGIN, Origin()])
+def test_the_pointer_of_the_parked_log_is_there_only_if_something_is_parked(origin: Origin) -> None:
+    known = replace(PLAIN, origin=origin, pointer=30, wheel_pointer=20)
+    parked = replace(known, parked_pointer=10)
+    assert decode_checkpoint(parked.encode()) == parked
+    assert decode_checkpoint(known.encode()).parked_pointer is None
+    assert parked.encode().startswith(known.encode())
+    assert (known.reads_from, parked.reads_from) == (min(30, 20) if PLAIN.geometry.levels else 30, 10)
+
+
+def test_the_origin_is_the_last_field_while_nothing_is_parked() -> None:
     text = replace(PLAIN, origin=ORIGIN).encode()
     assert text == PLAIN.encode() + "|" + ",".join([ORIGIN.cluster, ORIGIN.intake, ORIGIN.journal, *ORIGIN.levels])
     assert decode_checkpoint(text).origin == ORIGIN

@@ -21,6 +21,8 @@ from tarry.core.request.reader import RequestReader
 from tarry.core.window.matching import DONE_BYTES
 from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, TARGET, derived_id
 from tarry.timer import TimingWheel
+from tests.support.durable import LevelLog
+from tests.support.parked import file_parked
 
 NOW_MS = 1_700_000_000_000
 BORN = Checkpoint(writer=("w",), released=False, geometry=Geometry(20_000, 10, 0))
@@ -658,24 +660,27 @@ def park(state: PartitionState, offset: int, size: int) -> None:
     assert not len(state.take(1, NOW_MS, {"orders"}))
 
 
-def test_a_message_that_is_parked_by_its_place_alone_takes_no_memory_but_that_it_is_known() -> None:
-    state = taken_over()
+def test_a_message_in_the_parked_log_takes_no_memory_but_that_it_is_known() -> None:
+    state, log = taken_over(), LevelLog()
+    state.parked.limit_bytes = 0
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    for offset in range(20):
+    for offset in range(21):
         park(state, offset, 100_000)
-    state.parked.shed(0)
-    park(state, 20, 100_000)
+        file_parked(state, log, NOW_MS)
+        log.records.clear()
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert after - before < 100_000
-    assert 0 < state.memory_bytes - state.held_bytes == 21 * DONE_BYTES
+    assert (state.held_bytes, state.memory_bytes) == (0, 21 * DONE_BYTES)
+    assert state.parked.by_target() == {"orders": 21}
 
 
-def test_one_like_a_message_that_is_parked_by_its_place_is_a_duplicate() -> None:
+def test_one_like_a_message_in_the_parked_log_is_a_duplicate() -> None:
     state = taken_over()
     park(state, 0, 10)
-    state.parked.shed(0)
+    state.parked.limit_bytes = 0
+    file_parked(state, LevelLog(), NOW_MS)
     headers: Headers = [(TARGET, b"others"), (DELIVER_AT, b"%d" % NOW_MS), (ID, b"00000000-0000-4000-8000-%012d" % 0)]
     state.arrivals.accept(1, NOW_MS, None, b"v", headers, NOW_MS)
     assert outcomes(fire(state, NOW_MS)) == [("duplicate", 1, None)]

@@ -6,7 +6,7 @@ import pytest
 
 from tarry.core import partition
 from tarry.core.batch import FiledRun
-from tarry.core.message import FiledMessage, Headers
+from tarry.core.message import Headers, HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.done_set import DoneSet
@@ -220,7 +220,7 @@ def test_a_bucket_larger_than_memory_is_not_read_on_while_what_was_passed_over_h
     for offset in range(1, many + 1):
         headers = [*delay(FAR_MS + 5_000)[:2], (ID, b"00000000-0000-4000-8000-%012d" % offset)]
         state.arrivals.accept(offset, NOW_MS, b"k", b"." * size, headers, NOW_MS)
-    logs: dict[int, list[FiledMessage]] = {1: [], 2: []}
+    logs: dict[int, list[HeldMessage]] = {1: [], 2: []}
 
     def file_all(now_ms: int) -> None:
         while filing := state.placing.take_to_file(many, now_ms):

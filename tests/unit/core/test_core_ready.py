@@ -11,6 +11,7 @@ from tarry.core.progress.source import INTAKE
 from tarry.core.window.letters import LARGE_BYTES, Letters
 from tarry.core.window.memory import Memory
 from tarry.core.window.parked import Parked
+from tarry.core.window.parked_log import ParkedLog
 from tarry.core.window.ready import Ready
 from tarry.headers import Outcome
 
@@ -40,7 +41,7 @@ class Shelf:
     def __init__(self, due: Sequence[int] = (), letters: Sequence[int] = (), resolved: Sequence[int] = ()) -> None:
         memory = Memory()
         self.letters = Letters(memory, lambda _source, _offset: None)
-        self.parked = Parked(memory, lambda _messages: None)
+        self.parked = Parked(memory, lambda _messages: None, ParkedLog({}, (0, 0), 0, 0))
         self.ready = Ready(self.letters)
         self.ready.due = deque(map(message, due))
         for offset in letters:

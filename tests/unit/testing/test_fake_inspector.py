@@ -90,9 +90,13 @@ class InspectedIntake:
 
     def waiting(self, policy: IntakePolicy = POLICY) -> list[Waiting]:
         backlogs = self.inspector.survey("in")
-        done = self.inspector.done(backlogs)
+        states = self.inspector.journals(backlogs)
         requests = RequestReader(policy)
-        return [*self.inspector.in_intake(backlogs, requests, done), *self.inspector.in_levels(backlogs, done)]
+        return [
+            *self.inspector.in_intake(backlogs, requests, states),
+            *self.inspector.in_levels(backlogs, states),
+            *self.inspector.in_parked(backlogs, states),
+        ]
 
     def at_most(self) -> int:
         return sum(row.size for row in at_most(self.inspector.survey("in")))
@@ -244,9 +248,9 @@ def test_buckets_that_are_emptied_while_they_are_read_do_no_harm() -> None:
         scene.send(12_000)
     scene.serve(1_000)
     backlogs = scene.inspector.survey("in")
-    done = scene.inspector.done(backlogs)
+    states = scene.inspector.journals(backlogs)
     scene.serve(14_000)
-    assert list(scene.inspector.in_levels(backlogs, done)) == []
+    assert list(scene.inspector.in_levels(backlogs, states)) == []
     assert scene.waiting() == []
 
 
@@ -254,11 +258,11 @@ def test_a_message_that_moves_to_a_level_that_was_empty_is_met() -> None:
     scene = InspectedIntake()
     scene.serve(1_000)
     backlogs = scene.inspector.survey("in", 0)
-    done = scene.inspector.done(backlogs)
+    states = scene.inspector.journals(backlogs)
     handle = scene.send(12_000)
     scene.serve(1_000)
-    assert ids(list(scene.inspector.in_levels(backlogs, done))) == []
-    assert ids(list(scene.inspector.in_levels(backlogs, done, to_now=True))) == [handle.id]
+    assert ids(list(scene.inspector.in_levels(backlogs, states))) == []
+    assert ids(list(scene.inspector.in_levels(backlogs, states, to_now=True))) == [handle.id]
 
 
 def test_a_message_that_moves_on_while_it_is_looked_for_is_found() -> None:
@@ -377,15 +381,15 @@ def test_a_record_that_cannot_be_read_is_of_the_bucket_under_which_the_service_b
     assert found.id == derived_id(log, 0, offset).decode()
     backlogs = scene.inspector.survey("in")
     bucket = Bucket(level, number * width_ms)
-    listed = list(scene.inspector.in_levels(backlogs, scene.inspector.done(backlogs), bucket))
+    listed = list(scene.inspector.in_levels(backlogs, scene.inspector.journals(backlogs), bucket))
     assert [one.id for one in listed] == ([handle.id] if is_stranger else [handle.id, found.id])
     other = bucket._replace(start_ms=bucket.start_ms + width_ms)
-    assert list(scene.inspector.in_levels(backlogs, scene.inspector.done(backlogs), other)) == []
+    assert list(scene.inspector.in_levels(backlogs, scene.inspector.journals(backlogs), other)) == []
 
     while not scene.broker.records("in.dead"):
         scene.serve(10)
     [backlog] = scene.inspector.survey("in", 0)
-    done = scene.inspector.done([backlog])[backlog.place]
+    done = scene.inspector.journals([backlog])[backlog.place].done
     assert [one for one in done if one.level == level and offset in done[one]] == [source]
     assert ids(scene.waiting()) == [handle.id]
     [result] = scene.inspector.results(("in", 0), found.id)

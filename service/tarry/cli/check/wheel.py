@@ -38,4 +38,4 @@ def refusals(settings: Config, cluster: Cluster, intake: Intake) -> Iterator[str
 
 
 def _holds_any(inspector: Inspector, backlog: Backlog) -> bool:
-    return any(True for _ in inspector.in_levels([backlog], inspector.done([backlog])))
+    return any(True for _ in inspector.in_levels([backlog], inspector.journals([backlog])))

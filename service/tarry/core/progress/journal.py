@@ -1,18 +1,24 @@
-"""The records of `<intake>.journal`: offsets done above the low watermarks, and copies of the checkpoint.
+"""The records of `<intake>.journal`: what is done above the low watermarks, what is parked, copies of checkpoints.
 
 A firing or filing transaction writes one *done* record for each partition that it touches. A recovery reads these and
 not the results, because they are smaller and contain offsets. About once a minute, and when a partition is released, a
 *copy* of the checkpoint is written, in case the group's committed offsets are lost.
 
 While a message waits for its target, the low watermark does not move, and a recovery would need more and more of the
-journal. So from time to time a *summary* is written: done records that repeat all offsets done above the watermarks.
-The records before it are then not needed any more.
+journal. So from time to time a *summary* is written: parked and done records that repeat all that is parked, and all
+offsets done above the watermarks. The records before it are then not needed any more.
 
-Form: no key; one byte for the kind (`D` or `C`), one byte for the version, then
+A transaction that files messages to the parked log also writes a *parked* record, which names their targets. So a
+recovery knows which targets have messages there, and need not read that log.
+
+Form: no key; one byte for the kind (`D`, `P` or `C`), one byte for the version, then
 
 - `D`: for each source `level, bucket, first offset, n`, then n numbers, alternating between run and gap: how many
   offsets are done, how many after them are not done, and so on. All numbers are varints. Level 0 is the intake, with
   bucket 0 (`Source`). An offset counts as done only for the bucket that is named with it.
+- `P`: `+`, or `=` if nothing that was parked before this record counts any more; then for each target
+  `number first messages name`, separated by commas: the number that stands for it in done records, an offset of the
+  parked log below which it has no such message, how many messages, and the name. Numbers are decimal.
 - `C`: the low watermark in decimal, a space, the checkpoint's text.
 
     offsets 5, 6, 7, 10 of the intake  ->  D 1 | 0 0 5 3 | 3 2 1
@@ -21,10 +27,11 @@ Form: no key; one byte for the kind (`D` or `C`), one byte for the version, then
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
+from typing import NamedTuple
 
 from tarry.core.progress.source import Offsets, Source
 
-_DONE, _COPY, _VERSION = b"D", b"C", 1
+_DONE, _PARKED, _COPY, _VERSION = b"D", b"P", b"C", 1
 
 
 Range = tuple[int, int]
@@ -38,12 +45,45 @@ class DoneEntry:
     ranges: dict[Source, list[Range]]
 
 
+class ParkedRow(NamedTuple):
+    """Messages of one target in the parked log.
+
+    Attributes:
+        number: stands for the target in the sources of done records.
+        first: an offset below which there is none of them.
+        messages: how many they are.
+        target: the target's name.
+    """
+
+    number: int
+    first: int
+    messages: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedEntry:
+    """A parked record: messages that one transaction filed to the parked log, or that a summary found there.
+
+    Attributes:
+        rows: a row for each target.
+        is_whole: whether nothing that was parked before this record counts any more.
+    """
+
+    rows: list[ParkedRow]
+    is_whole: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Copy:
     """A copy record: a checkpoint's text, and the low watermark that was committed with it."""
 
     low: int
     checkpoint: str
+
+
+Entry = DoneEntry | ParkedEntry | Copy
+"""A record of the journal."""
 
 
 def encode_done(done: Offsets) -> bytes:
@@ -80,24 +120,53 @@ def encode_ranges(done: Iterable[tuple[Source, Iterable[Range]]], most: int) -> 
             yield b"".join((_DONE, bytes((_VERSION,)), head, pack_varints(numbers)))
 
 
+ROWS_A_RECORD = 1_000
+"""The most targets in one parked record of a summary."""
+
+
+def whole(rows: Sequence[ParkedRow]) -> Iterator[ParkedEntry]:
+    """Yield parked records that say all that is in the parked log; at least one."""
+    for at in range(0, max(len(rows), 1), ROWS_A_RECORD):
+        yield ParkedEntry(list(rows[at : at + ROWS_A_RECORD]), is_whole=at == 0)
+
+
+def encode_parked(entry: ParkedEntry) -> bytes:
+    """Encode a parked record."""
+    rows = ",".join(" ".join(map(str, row)) for row in entry.rows)
+    return b"%b%c%b%b" % (_PARKED, _VERSION, b"=" if entry.is_whole else b"+", rows.encode())
+
+
+def _decode_parked(text: str) -> ParkedEntry:
+    rows = []
+    for row in text[1:].split(",") if len(text) > 1 else ():
+        number, first, messages, target = row.split(" ")
+        rows.append(ParkedRow(int(number), int(first), int(messages), target))
+    return ParkedEntry(rows, {"=": True, "+": False}[text[:1]])
+
+
 def encode_copy(low: int, checkpoint: str) -> bytes:
     """Encode a copy of a checkpoint."""
     return b"%b%c%d %b" % (_COPY, _VERSION, low, checkpoint.encode())
 
 
-def decode_entry(record: bytes | None) -> DoneEntry | Copy:
+def decode_entry(record: bytes | None) -> "Entry":
     """Decode a record of the journal.
 
     Raises:
         ValueError: it is not a journal record, or is of a later version.
     """
-    if not record or len(record) < 2 or record[:1] not in (_DONE, _COPY):
+    if not record or len(record) < 2 or record[:1] not in (_DONE, _PARKED, _COPY):
         raise ValueError("not a journal record")
     if record[1] != _VERSION:
         raise ValueError(f"a journal record of version {record[1]}; this version of tarry reads version {_VERSION}")
     if record[:1] == _COPY:
         low, _, checkpoint = record[2:].decode().partition(" ")
         return Copy(int(low), checkpoint)
+    if record[:1] == _PARKED:
+        try:
+            return _decode_parked(record[2:].decode())
+        except KeyError as error:
+            raise ValueError("not a parked record") from error
     numbers = unpack_varints(record[2:])
     ranges: dict[Source, list[Range]] = {}
     at = 0

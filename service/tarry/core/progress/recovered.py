@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.parked_records import FoundParked
 from tarry.core.progress.source import Source
 
 
@@ -13,7 +14,7 @@ class Buckets:
     """The buckets of a partition as a take-over found them.
 
     Attributes:
-        spans: for each level the first offset that its log holds, and its end.
+        spans: for each level the first offset that its log holds, and its end; `PARKED` is the parked log.
         done: for each bucket the offsets that the journal says are done.
         journal_end: the journal's end when the take-over began.
     """
@@ -33,6 +34,7 @@ class Recovered:
         done: the offsets above `low` that the journal says are done.
         replay_end: the intake's end when the take-over began.
         buckets: what was found about the overflow wheel.
+        parked: what the journal says of the parked log: the targets that have messages there, by number.
         is_uncopied: whether the journal may have no copy with the checkpoint's full origin. Then a copy must be written
             before anything else.
     """
@@ -42,4 +44,5 @@ class Recovered:
     done: DoneSet
     replay_end: int
     buckets: Buckets = field(default_factory=Buckets)
+    parked: Mapping[int, FoundParked] = field(default_factory=dict)
     is_uncopied: bool = False

@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.done_set import DoneSet, add_done
-from tarry.core.progress.journal import Copy, DoneEntry
+from tarry.core.progress.journal import Copy, DoneEntry, Entry
 from tarry.core.progress.origin import Origin
+from tarry.core.progress.parked_records import ParkedRecords
 from tarry.core.progress.recovered import Buckets, Recovered
-from tarry.core.progress.source import INTAKE, Source
+from tarry.core.progress.source import INTAKE, PARKED, Source
 
 Kept = tuple[int, Checkpoint]
 """A low watermark, and the checkpoint that goes with it."""
@@ -43,13 +44,15 @@ class Recovery:
     Attributes:
         low: the low watermark.
         checkpoint: the same checkpoint in the name of that process, to be committed before it touches the partition.
+        parked: what the journal says of the parked log.
     """
 
-    __slots__ = ("_done", "checkpoint", "low")
+    __slots__ = ("_done", "checkpoint", "low", "parked")
 
     def __init__(self, low: int, checkpoint: Checkpoint, writer: tuple[str, ...]) -> None:
         self.low = low
         self.checkpoint = replace(checkpoint, writer=writer, released=False)
+        self.parked = ParkedRecords()
         self._done = {INTAKE: DoneSet((), low)}
 
     @property
@@ -57,10 +60,13 @@ class Recovery:
         """The offsets that the journal says are done, by source: of the intake those above `low`, of a bucket all."""
         return self._done
 
-    def take(self, record: DoneEntry | Copy) -> None:
-        """Take a record of the journal; those from `checkpoint.reads_from` on are needed, in any order."""
+    def take(self, record: Entry) -> None:
+        """Take a record of the journal; those from `checkpoint.reads_from` on are needed, in order."""
+        if isinstance(record, Copy):
+            return
+        self.parked.take(record)
         if isinstance(record, DoneEntry):
-            add_done(self._done, record.ranges)
+            add_done(self._done, {source: one for source, one in record.ranges.items() if source.level != PARKED})
 
     def recovered(
         self, replay_end: int, spans: Mapping[int, tuple[int, int]], journal_end: int, origin: Origin
@@ -81,5 +87,6 @@ class Recovery:
             self._done[INTAKE],
             replay_end,
             Buckets(spans, of_buckets, journal_end),
+            self.parked.found,
             not self.checkpoint.origin.knows_all_of(origin),
         )

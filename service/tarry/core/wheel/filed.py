@@ -48,6 +48,18 @@ def due_ms_of(headers: Headers | None) -> int:
     return int(_START.unpack_from(_packed(headers or []))[1])
 
 
+def target_of(headers: Headers | None) -> str | None:
+    """Return the target of a record that the service has filed; None if it has not.
+
+    Raises:
+        ValueError: a later version of tarry has filed the record.
+    """
+    if not headers or headers[-1][0] != FILED:
+        return None
+    # In a dialect, more follows after a space.
+    return _packed(headers)[_FORM.size :].decode().partition(" ")[0]
+
+
 def _packed(headers: Headers) -> bytes:
     if not headers or headers[-1][0] != FILED:
         raise ValueError("a record that the service has not filed")

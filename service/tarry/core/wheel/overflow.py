@@ -29,7 +29,7 @@ from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.journal import Range
 from tarry.core.progress.recovered import Buckets
-from tarry.core.progress.source import Source
+from tarry.core.progress.source import PARKED, Source
 from tarry.core.wheel.closed_range import ClosedRange, Span
 from tarry.core.wheel.level_log import LevelLog, Strangers
 from tarry.core.wheel.levels import Levels
@@ -346,7 +346,7 @@ class OverflowWheel:
 
     def stay(self, source: Source, offset: int) -> None:
         """Note that a record is not moved down: it stays until it is done, and closing below does not wait for it."""
-        if source.level > 1 and source.bucket != STRANGE:
+        if 1 < source.level < PARKED and source.bucket != STRANGE:
             one = self._of(source)
             one.staying.add(offset)
             self._advance(one)

@@ -10,10 +10,8 @@ from tarry.core.progress.source import INTAKE
 from tarry.core.request.reader import RequestReader
 from tarry.core.request.request import CancelRequest, Rejection, Request
 from tarry.core.request.translated import TranslatedMessage
-from tarry.core.wheel.filed import read_filed
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.memory import Memory
-from tarry.core.window.parked import WantedPlaces
 from tarry.core.window.passed_over import NEVER_MS, PassedOver
 from tarry.core.window.placing import Placing
 from tarry.core.window.ready import Ready
@@ -245,47 +243,6 @@ class Arrivals:
     def reach(self, position: int) -> None:
         """Note the reader's position: offsets below it that were not taken in are transaction markers."""
         self._intake.reach(position)
-
-    def read_again(
-        self,
-        wanted: WantedPlaces,
-        level: int,
-        offset: int,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers | None,
-    ) -> None:
-        """Take in a parked record again, of the intake or of a bucket, if it is wanted.
-
-        Args:
-            wanted: takes the message.
-            level: of the log that the record was read from; 0 for the intake.
-            offset: the record's offset in that log.
-            timestamp_ms: the record's timestamp.
-            key: the record's key.
-            value: the record's value.
-            headers: the record's headers.
-
-        Raises:
-            ValueError: the record was accepted before, and is rejected now.
-        """
-        place = wanted.place(level, offset)
-        if place is None:
-            return
-        if level:
-            wanted.put(read_filed(place.source, offset, key, value, headers))
-            return
-        due_ms = place.due_ms
-        # The due time is the known one, which a fixed delay may have raised. It is passed as now: no horizon applies.
-        request = self._reader.read(self._partition, offset, timestamp_ms, headers, due_ms, is_null=value is None)
-        if type(request) is not Request:
-            raise ValueError(_changed(offset, request))
-        _, target, target_partition, message_id, carries, dialect = request
-        if dialect is not None:
-            wanted.put(TranslatedMessage(dialect, request, offset, key, value, headers, timestamp_ms, self._topic))
-            return
-        wanted.put(HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id))
 
 
 def _cancel(

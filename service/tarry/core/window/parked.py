@@ -1,110 +1,140 @@
-"""Parked messages, which are due and wait for their target: held whole, or, beyond a share of memory, as places only.
+"""Parked messages, which are due and wait for their target: first in memory, and if that takes long, in the parked log.
 
-Each target has a queue in the order of (due time, offset in the intake). The first messages of a queue are whole. From
-some message on, the queue keeps only places: due time, log, offset and size. A message that is parked after a place is
-kept as a place, too. When the whole messages have been delivered, the next places are read again from the intake or
-from buckets, and become the whole messages:
+Each target has a queue in the order of delivery. What was parked for `PARK_AFTER_MS`, or does not fit its share of
+memory, is filed to the parked log (`parked_log`), the head of the queue first. What is parked later waits in memory
+behind it. When the target is back, the log is read a part at a time:
 
-    park     5 6 7 8                      whole 5 6 7 8
-    shed     no room for more than two    whole 5 6       places 7 8
-    park     9                            whole 5 6       places 7 8 9
-    take     5 6                          whole           places 7 8 9
-    wanted   room for two                 7 8 are to be read again
-    restore  7 8                          whole 7 8       places 9
+    park     5 6 7 8                      first -       in the log -       rest 5 6 7 8
+    file     5 6                          first -       in the log 5 6     rest 7 8
+    restore  5                            first 5       in the log 6       rest 7 8
+    take     5                            first -       in the log 6       rest 7 8
 
-Cost: a few bytes per place (`places`). Parking and taking are O(1); a message that is shed and restored is packed once
-and unpacked once.
+While a transaction tries to deliver messages of a target, none of it are filed: if it aborted, they would come back
+behind those. And while some are filed, none that are parked behind them are delivered.
 """
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
-from itertools import islice
 
 from tarry.core.batch import UNBOUNDED, Batch
-from tarry.core.message import HeldMessage, OrderKey
-from tarry.core.wheel.places import ParkedPlace, ParkedPlaces
+from tarry.core.message import FiledMessage, Headers, HeldMessage, OrderKey
+from tarry.core.progress.source import PARKED, Source
+from tarry.core.wheel.filed import read_filed, target_of
 from tarry.core.window.memory import Memory
+from tarry.core.window.parked_log import ParkedLog, TargetLog
+
+PARK_AFTER_MS = 30_000
+"""A parked message stays in memory for this long after its due time, if there is room."""
+
+FILINGS = 3
+"""Messages that were parked for that long are filed this many times in the same time."""
 
 
-class WantedPlaces:
-    """The next places of one target, to be read again, and the messages read so far.
+class WantedMessages:
+    """The next messages of one target to be read from the parked log, and those that were read so far.
 
     Args:
-        topic: the target.
-        places: the places of the messages, in order.
+        log: the messages of the target.
+        start: the first offset to read.
+        end: one above the last one.
+        limit_bytes: the most memory; the first message may take more.
     """
 
-    __slots__ = ("_found", "_places", "size_bytes", "spans", "topic")
+    __slots__ = ("_limit_bytes", "_log", "end", "messages", "position", "size_bytes", "start")
 
-    def __init__(self, topic: str, places: Sequence[ParkedPlace]) -> None:
-        self.topic = topic
-        self.size_bytes = sum(place.size_bytes for place in places)
-        self._places = {(place.source.level, place.offset): place for place in places}
-        self._found: dict[tuple[int, int], HeldMessage] = {}
-        self.spans: dict[int, tuple[int, int]] = {}
-        """For the log of each level, 0 for the intake, the first offset to read, and the end."""
-        for level, offset in self._places:
-            start, end = self.spans.get(level, (offset, 0))
-            self.spans[level] = min(start, offset), max(end, offset + 1)
+    def __init__(self, log: TargetLog, start: int, end: int, limit_bytes: int) -> None:
+        self._log = log
+        self._limit_bytes = limit_bytes
+        self.start = self.position = start
+        self.end = end
+        self.messages: list[FiledMessage] = []
+        self.size_bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._places)
+    @property
+    def topic(self) -> str:
+        """The target."""
+        return self._log.target
 
-    def place(self, level: int, offset: int) -> ParkedPlace | None:
-        """Return the place of the message at an offset of a level's log; None if it is not wanted."""
-        return self._places.get((level, offset))
-
-    def put(self, message: HeldMessage) -> None:
-        """Add a message that was read again."""
-        self._found[message.source.level, message.offset] = message
+    def is_of(self, log: TargetLog) -> bool:
+        """Whether these are the next messages of a target."""
+        return self._log is log and self.start == log.position
 
     @property
     def is_complete(self) -> bool:
-        """Whether all messages were read."""
-        return len(self._found) == len(self._places)
+        """Whether all were read, or as many as memory has room for."""
+        return self.position >= self.end or (bool(self.messages) and self.size_bytes >= self._limit_bytes)
 
-    def messages(self) -> list[HeldMessage]:
-        """Return all messages in order. Requires `is_complete`."""
-        return [self._found[place] for place in self._places]
+    def accept(self, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
+        """Take in a record of the parked log; skip one of another target, or one that is done.
+
+        Raises:
+            ValueError: a later version of tarry has filed the record.
+        """
+        if not self.position <= offset < self.end:
+            return
+        self.position = offset + 1
+        if target_of(headers) == self._log.target and self._log.is_wanted(offset):
+            message = read_filed(self._log.source, offset, key, value, headers)
+            self.messages.append(message)
+            self.size_bytes += message.size_bytes
+
+    def reach(self, position: int) -> None:
+        """Note the reader's position: offsets below it that were not taken in hold nothing."""
+        self.position = min(max(position, self.position), self.end)
 
 
 class Parked:
     """The parked messages of one partition.
 
     Args:
-        memory: the partition's memory; a message takes less once only its place is kept.
-        let_go: called with messages of which only the places are kept from now on.
+        memory: the partition's memory.
+        let_go: called with messages that are not held any more, because they are in the parked log.
+        log: the parked log.
     """
 
-    def __init__(self, memory: Memory, let_go: Callable[[Iterable[HeldMessage]], None]) -> None:
+    __slots__ = ("_filed_ms", "_let_go", "_memory", "_queues", "limit_bytes", "log", "park_after_ms")
+
+    def __init__(self, memory: Memory, let_go: Callable[[Iterable[HeldMessage]], None], log: ParkedLog) -> None:
         self._memory = memory
         self._let_go = let_go
-        self._queues: dict[str, _ParkedQueue] = {}
+        self.log = log
+        self.limit_bytes = UNBOUNDED
+        """The share of memory: more than this is filed at once."""
+        self.park_after_ms = PARK_AFTER_MS
+        """How long after its due time a message stays in memory, if there is room."""
+        self._filed_ms = 0
+        """When messages that were parked for long were last filed."""
+        self._queues: dict[str, _Queue] = {one.target: _Queue() for one in log}
 
     def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
+        """The number of messages in memory."""
+        return sum(len(queue.first) + len(queue.rest) for queue in self._queues.values())
+
+    def __bool__(self) -> bool:
+        """Whether a target has parked messages, in memory or in the log."""
+        return bool(self._queues)
 
     def __contains__(self, topic: str) -> bool:
+        """Whether a target has parked messages, in memory or in the log."""
         return topic in self._queues
 
-    def by_target(self) -> dict[str, int]:
-        """Return the number of parked messages for each target that has any."""
-        return {topic: len(queue) for topic, queue in self._queues.items()}
-
     @property
-    def whole_bytes(self) -> int:
-        """The memory of the whole messages."""
-        return sum(queue.whole_bytes for queue in self._queues.values())
+    def targets(self) -> Iterable[str]:
+        """The targets that have parked messages."""
+        return self._queues
+
+    def by_target(self) -> dict[str, int]:
+        """Return the number of parked messages, in memory and in the log, for each target that has any."""
+        return {
+            topic: len(queue.first) + len(queue.rest) + self.log.unread(topic) for topic, queue in self._queues.items()
+        }
 
     def park(self, message: HeldMessage) -> None:
-        """Park a message after all others of its target; after a step back of the clock, in due order.
-
-        If only the place of the last message is kept, only the place of this one is kept.
-        """
+        """Park a message after all others of its target; after a step back of the clock, in due order."""
         queue = self._queues.get(message.target)
         if queue is None:
-            queue = self._queues[message.target] = _ParkedQueue(self._let_go)
-        self._memory.held_bytes -= queue.put(message)
+            queue = self._queues[message.target] = _Queue()
+        queue.put(message)
 
     def park_from(self, batch: Batch, topics: Container[str]) -> None:
         """Move a batch's messages for some targets to the end of these targets' queues."""
@@ -116,22 +146,12 @@ class Parked:
                 due.append(message)
         batch.due = due
 
-    def park_again(self, topic: str, batch: Batch) -> None:
-        """Put a batch back at the head of its target's queue: its transaction aborted."""
-        batch.reinstate()
-        back = batch.due
-        if not back:
-            return
-        queue = self._queues.setdefault(topic, _ParkedQueue(self._let_go))
-        if (first := queue.first) is not None and first < _key_of(back[-1]):
-            # The clock stepped back, and messages with earlier due times were parked meanwhile.
-            self._memory.held_bytes -= sum(map(queue.put, back))
-            return
-        queue.whole.extendleft(reversed(back))
-        queue.whole_bytes += sum(message.size_bytes for message in back)
+    # -- delivering ---------------------------------------------------------------------------------------------------
 
     def take(self, topic: str, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED) -> Batch:
-        """Take whole messages of a target, in order; an empty batch if only places are left (see `wanted`).
+        """Take messages of a target, in order; an empty batch if the next ones are in the log (see `wanted`).
+
+        They are tried until `park_again` or `end_try`.
 
         Args:
             topic: the target.
@@ -141,124 +161,227 @@ class Parked:
         """
         taken: list[HeldMessage] = []
         queue = self._queues.get(topic)
-        while queue is not None and queue.whole and len(taken) < limit and queue.whole[0].due_ms <= now_ms:
-            size = queue.whole[0].size_bytes
-            limit_bytes -= size
-            if limit_bytes < 0 and taken:
+        if queue is None:
+            return Batch()
+        has_more = queue.is_filed or self.log.unread(topic) > 0
+        while len(taken) < limit and (messages := queue.next_ones(has_more=has_more)):
+            message = messages[0]
+            limit_bytes -= message.size_bytes
+            if message.due_ms > now_ms or (limit_bytes < 0 and taken):
                 break
-            taken.append(queue.whole.popleft())
-            queue.whole_bytes -= size
+            taken.append(messages.popleft())
+            queue.size_bytes -= message.size_bytes
+        queue.is_tried = bool(taken)
         self._tidy(topic)
         return Batch(taken)
 
-    def shed(self, limit_bytes: int) -> None:
-        """Hold whole messages of at most `limit_bytes`; keep only the places of the others."""
-        while (excess := self.whole_bytes - limit_bytes) > 0:
-            largest = max(self._queues.values(), key=lambda queue: queue.whole_bytes)
-            self._memory.held_bytes -= largest.shed(excess)
+    def park_again(self, topic: str, batch: Batch) -> None:
+        """Put a batch back at the head of its target's queue: its transaction aborted."""
+        batch.reinstate()
+        queue = self._queues[topic]
+        queue.is_tried = False
+        queue.put_back(batch.due)
+        self._tidy(topic)
 
-    def wanted(self, topic: str, limit_bytes: int) -> WantedPlaces | None:
-        """Return the places to read again for a target: as many as fit into `limit_bytes`, at least one.
+    def end_try(self) -> None:
+        """Note that the transaction with messages from `take` is over; there is one at a time."""
+        for topic in [topic for topic, queue in self._queues.items() if queue.is_tried]:
+            self._queues[topic].is_tried = False
+            self._tidy(topic)
+
+    def wanted(self, topic: str, limit_bytes: int) -> WantedMessages | None:
+        """Return what to read from the log for a target: as much as fits into `limit_bytes`, at least one message.
 
         Returns:
-            None if the target still has whole messages, or has no places.
+            None if the target still has messages that come first, or none in the log.
         """
-        queue = self._queues.get(topic)
-        if queue is None or queue.whole or not queue.places:
+        queue, log = self._queues.get(topic), self.log.of(topic)
+        if queue is None or queue.first or queue.is_tried or log is None or (run := log.next_run()) is None:
             return None
-        return WantedPlaces(topic, queue.places.upto(limit_bytes))
+        return WantedMessages(log, *run, limit_bytes)
 
-    def restore(self, wanted: WantedPlaces) -> None:
-        """Replace places by the messages that were read again, all that were wanted.
+    def leave(self, topic: str) -> None:
+        """Drop the messages of a target that were read from the log: it is still away, and they are there."""
+        queue, log = self._queues.get(topic), self.log.of(topic)
+        if queue is None or log is None or not queue.first or queue.is_tried:
+            return
+        size = sum(message.size_bytes for message in queue.first)
+        log.leave([message.offset for message in queue.first])
+        queue.first.clear()
+        queue.size_bytes -= size
+        self._memory.held_bytes -= size
 
-        Does nothing if these places are no longer the next ones.
+    def restore(self, wanted: WantedMessages) -> int:
+        """Take in messages that were read from the log. Does nothing if they are no longer the next ones.
+
+        Returns:
+            How many messages the log should hold, and does not: it was read to its end. Negative if it holds more.
         """
-        queue = self._queues.get(wanted.topic)
-        messages = wanted.messages()
-        if queue is None:
-            return
-        next_ones = [place.sequence for place in islice(queue.places, len(messages))]
-        if next_ones != [message.sequence for message in messages]:
-            return
-        before = queue.places.size_bytes
-        queue.places.drop(len(messages))
-        queue.whole.extend(messages)
-        size = sum(message.size_bytes for message in messages)
-        queue.whole_bytes += size
-        self._memory.held_bytes += size + queue.places.size_bytes - before
+        queue, log = self._queues.get(wanted.topic), self.log.of(wanted.topic)
+        if queue is None or log is None or not wanted.is_of(log):
+            return 0
+        for message in wanted.messages:
+            log.read(message.offset)
+        log.reach(wanted.position)
+        queue.first.extend(wanted.messages)
+        queue.size_bytes += wanted.size_bytes
+        self._memory.held_bytes += wanted.size_bytes
+        missing = log.unread if log.next_run() is None else 0
+        self.log.tidy(log)
+        self._tidy(wanted.topic)
+        return missing
+
+    # -- filing -------------------------------------------------------------------------------------------------------
+
+    def has_to_file(self, now_ms: int) -> bool:
+        """Whether messages are to be filed to the log now."""
+        if not self._queues:
+            return False
+        is_excess = self._excess_bytes > 0
+        if not is_excess and not self._is_time(now_ms):
+            return False
+        return any(
+            (is_excess or queue.is_due_by(now_ms - self.park_after_ms)) and queue.may_be_filed
+            for topic, queue in self._queues.items()
+        )
+
+    def _is_time(self, now_ms: int) -> bool:
+        return not self._filed_ms <= now_ms < self._filed_ms + self.park_after_ms // FILINGS
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of all messages."""
+        return sum(queue.size_bytes for queue in self._queues.values())
+
+    @property
+    def _excess_bytes(self) -> int:
+        return self.size_bytes - self.limit_bytes
+
+    def take_to_file(self, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED) -> list[tuple[HeldMessage, Source]]:
+        """Take messages to file to the log, with the source of each target, those of a target next to each other.
+
+        Args:
+            limit: the most messages to take.
+            now_ms: wall time.
+            limit_bytes: the most bytes to take; the first message is taken even if it is larger.
+        """
+        taken: list[tuple[HeldMessage, Source]] = []
+        excess_bytes, is_time, is_all = self._excess_bytes, self._is_time(now_ms), True
+        queues = sorted(self._queues.items(), key=lambda one: one[1].size_bytes, reverse=True)
+        for topic, queue in queues if limit > 0 else ():
+            source: Source | None = None
+            if not queue.may_be_filed:
+                continue
+            while queue.rest and (excess_bytes > 0 or (is_time and queue.is_due_by(now_ms - self.park_after_ms))):
+                size = queue.rest[0].size_bytes
+                if taken and (len(taken) >= limit or size > limit_bytes):
+                    is_all = False
+                    break
+                source = source or self.log.source_of(topic)
+                queue.is_filed = True
+                taken.append((queue.rest.popleft(), source))
+                queue.size_bytes -= size
+                excess_bytes -= size
+                limit_bytes -= size
+        if taken and is_time and is_all:
+            self._filed_ms = now_ms
+        return taken
+
+    def filed(self, messages: Sequence[HeldMessage]) -> None:
+        """Note that messages from `take_to_file` are in the log. Call this after `log.filed`."""
+        self._let_go(messages)
+        for topic in {message.target for message in messages}:
+            self._queues[topic].is_filed = False
+
+    def put_back_filed(self, messages: Iterable[HeldMessage], refused: Container[int]) -> None:
+        """Put messages back that were to be filed, in order: the transaction aborted.
+
+        Args:
+            messages: from `take_to_file`.
+            refused: the offsets in the intake of those that the parked log's topic refuses: they become dead letters.
+        """
+        self._filed_ms = 0
+        back: dict[str, list[HeldMessage]] = {}
+        for message in messages:
+            of_topic = back.setdefault(message.target, [])
+            if message.sequence not in refused:
+                of_topic.append(message)
+        for topic, of_topic in back.items():
+            queue = self._queues[topic]
+            queue.is_filed = False
+            queue.put_back(of_topic)
+            self._tidy(topic)
 
     def _tidy(self, topic: str) -> None:
         queue = self._queues.get(topic)
-        if queue is not None and not len(queue):
+        if queue is not None and queue.is_empty and not self.log.unread(topic):
             del self._queues[topic]
 
 
-class _ParkedQueue:
-    """The parked messages of one target: whole messages, and after them the places of others.
+class _Queue:
+    """The parked messages of one target that are in memory."""
 
-    Args:
-        let_go: called with messages of which only the places are kept from now on.
-    """
+    __slots__ = ("first", "is_filed", "is_tried", "rest", "size_bytes")
 
-    __slots__ = ("_let_go", "places", "whole", "whole_bytes")
-
-    def __init__(self, let_go: Callable[[Iterable[HeldMessage]], None]) -> None:
-        self._let_go = let_go
-        self.whole: deque[HeldMessage] = deque()
-        self.whole_bytes = 0
-        self.places = ParkedPlaces()
-
-    def __len__(self) -> int:
-        return len(self.whole) + len(self.places)
+    def __init__(self) -> None:
+        self.first: deque[HeldMessage] = deque()
+        """The messages that were read from the log."""
+        self.rest: deque[HeldMessage] = deque()
+        """The messages behind those in the log."""
+        self.size_bytes = 0
+        self.is_tried = False
+        """Whether a transaction tries to deliver some messages."""
+        self.is_filed = False
+        """Whether a transaction files some messages."""
 
     @property
-    def first(self) -> OrderKey | None:
-        """Due time and sequence of the next message; None if the queue is empty."""
-        if self.whole:
-            return _key_of(self.whole[0])
-        return self.places.first
+    def is_empty(self) -> bool:
+        return not (self.first or self.rest or self.is_tried or self.is_filed)
 
-    def put(self, message: HeldMessage) -> int:
-        """Insert a message in due order: at the end, except after the clock stepped back.
-
-        Returns:
-            The number of bytes that this frees: more than 0 if only the place is kept.
-        """
-        first = self.places.first
-        if first is not None and (not self.whole or first <= _key_of(message)):
-            before = self.places.size_bytes
-            self.places.put(message)
-            self._let_go((message,))
-            return message.size_bytes + before - self.places.size_bytes
-        at = len(self.whole)
-        while at and _key_of(self.whole[at - 1]) > _key_of(message):
-            at -= 1
-        self.whole.insert(at, message)
-        self.whole_bytes += message.size_bytes
-        return 0
-
-    def shed(self, at_least_bytes: int) -> int:
-        """Keep only the places of the last whole messages, to free memory.
+    def next_ones(self, *, has_more: bool) -> deque[HeldMessage]:
+        """Return those of the messages in memory whose first one is the next to deliver; empty if it is not in memory.
 
         Args:
-            at_least_bytes: the size of the messages to replace, at least, if there are that many.
-
-        Returns:
-            The number of bytes that this frees, less the memory of the places.
+            has_more: whether the log has messages that are not in memory.
         """
-        gone: list[HeldMessage] = []
-        before, freed = self.places.size_bytes, 0
-        while self.whole and freed < at_least_bytes:
-            message = self.whole.pop()
-            gone.append(message)
-            self.whole_bytes -= message.size_bytes
-            freed += message.size_bytes
-        gone.reverse()
-        self.places.put_first(gone)
-        self._let_go(gone)
-        return freed + before - self.places.size_bytes
+        first, rest = self.first, self.rest
+        if not first:
+            return first if has_more else rest
+        # A message that came late may be due before those in the log.
+        return rest if rest and _key_of(rest[0]) < _key_of(first[0]) else first
+
+    @property
+    def may_be_filed(self) -> bool:
+        """Whether messages may be filed now."""
+        return bool(self.rest) and not (self.is_tried or self.is_filed)
+
+    def is_due_by(self, at_ms: int) -> bool:
+        """Whether the next message was due at or before a time."""
+        return bool(self.rest) and self.rest[0].due_ms <= at_ms
+
+    def put(self, message: HeldMessage) -> None:
+        """Park a message behind all others; after the clock stepped back, in due order."""
+        rest, at = self.rest, len(self.rest)
+        while at and _key_of(rest[at - 1]) > _key_of(message):
+            at -= 1
+        rest.insert(at, message)
+        self.size_bytes += message.size_bytes
+
+    def put_back(self, messages: list[HeldMessage]) -> None:
+        """Put messages back at the head, in order."""
+        of_log = [message for message in messages if message.source.level == PARKED]
+        others = [message for message in messages if message.source.level != PARKED]
+        self.first.extendleft(reversed(of_log))
+        self.size_bytes += sum(message.size_bytes for message in of_log)
+        if self.rest and others and _key_of(self.rest[0]) < _key_of(others[-1]):
+            # The clock stepped back, and messages with earlier due times were parked meanwhile.
+            for message in others:
+                self.put(message)
+        else:
+            self.rest.extendleft(reversed(others))
+            self.size_bytes += sum(message.size_bytes for message in others)
 
 
 def _key_of(message: HeldMessage) -> OrderKey:
-    """Return the key by which the queue is ordered."""
+    """Return the key by which the messages in memory are ordered."""
     return message.due_ms, message.sequence

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import attrgetter, itemgetter
 
 from tarry.core.batch import UNBOUNDED, Filing, fitting
-from tarry.core.message import FiledMessage
+from tarry.core.message import FiledMessage, HeldMessage
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.wheel.overflow import OverflowWheel
 from tarry.core.window.hot_window import HotWindow
@@ -87,7 +87,7 @@ class Placing:
         taken = first[: fitting([message.size_bytes for message in first], limit_bytes)]
         moved = min(len(taken), len(self._moving))
         self._moving, self._waiting = self._moving[moved:], self._waiting[len(taken) - moved :]
-        records: list[tuple[FiledMessage, Source]] = []
+        records: list[tuple[HeldMessage, Source]] = []
         # All messages due within one width of level 1 go to the same bucket: bounds are multiples of that width.
         width_ms, buckets = self._width_ms, dict[int, Source]()
         for message in taken:
@@ -110,10 +110,9 @@ class Placing:
         else:
             self._held_up, self._waiting = [], of_intake
 
-    def put_back_filed(self, filing: Filing) -> None:
+    def put_back_filed(self, back: list[FiledMessage]) -> None:
         """Let messages wait to be filed again: the transaction that filed them aborted."""
-        back = [message for message, _ in filing.records]
-        back.sort(key=_sequence)
+        back = sorted(back, key=_sequence)
         self._moving[:0] = [message for message in back if message.source != INTAKE]
         self._waiting[:0] = [message for message in back if message.source == INTAKE]
 

@@ -49,7 +49,7 @@ class Ready:
             limit: the most messages to take.
             limit_bytes: the most bytes to take; the first message is taken even if it is larger.
             now_ms: wall time; a message that is no longer due because the clock stepped back is not taken.
-            away: targets whose messages are parked instead.
+            away: targets whose messages are parked instead; so are those of targets that have parked messages.
             parked: takes those messages.
         """
         batch = Batch()
@@ -57,10 +57,10 @@ class Ready:
             self._take_undelivered(batch, limit, limit_bytes)
             limit_bytes -= batch.size_bytes
         room = limit - len(batch)
-        ready, due = self.due, batch.due
+        ready, due, parks = self.due, batch.due, bool(away) or bool(parked)
         while room > 0 and ready and ready[0].due_ms <= now_ms:
             message = ready[0]
-            if away and message.target in away:
+            if parks and (message.target in away or message.target in parked):
                 ready.popleft()
                 parked.park(message)
                 continue

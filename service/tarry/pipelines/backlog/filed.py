@@ -13,6 +13,16 @@ _CANCEL, _TRANSLATED = 2, 4
 _DUE, _OFFSET, _PARTITION, _FLAGS, _ID, _TEXT = (2, 8), (10, 8), (18, 4), (22, 1), (23, 36), 59
 
 
+PARKED_LEVEL: Final = -1
+"""The level of the parked log in tables."""
+
+
+def target() -> Column:
+    """The target of a record that the service filed; null if it did not."""
+    # In a dialect, more follows after a space.
+    return f.split_part(f.substr(_packed(), f.lit(_TEXT)).cast("string"), f.lit(" "), f.lit(1))
+
+
 def due_ms() -> Column:
     """The due time of a record of a level's log; null if the service did not file it."""
     return _number(_DUE, _packed())
@@ -26,13 +36,13 @@ def _packed() -> Column:
 def filed(records: DataFrame) -> DataFrame:
     """Filed messages, one row for each record. Records that the service did not file are left out.
 
-    Columns: intake, level, `partition` and `offset` in the intake, key, value, headers as in the intake, is_cancel, id,
-    due_ms, target (null for cancels), target_partition (null if the key decides).
+    Columns: intake, level (-1: the parked log), `partition` and `offset` in the intake, key, value, headers as in the
+    intake, is_cancel, id, due_ms, target (null for cancels), target_partition (null if the key decides).
 
     A record with an unknown version fails the job when Spark reads it.
 
     Args:
-        records: a table of records of topics `*.wheel-n` (`tarry.pipelines.topics`).
+        records: a table of records of topics `*.wheel-n` or `*.parked` (`tarry.pipelines.topics`).
     """
     version = f.conv(f.hex(f.substring("packed", 1, 1)), 16, 10).cast("int")
     unknown = f.raise_error(f.concat(f.lit("a record of a bucket has the unknown version "), version.cast("string")))
@@ -45,8 +55,10 @@ def filed(records: DataFrame) -> DataFrame:
         .where("packed is not null")
         .withColumn("is_cancel", f.when(version != _VERSION, unknown).otherwise(flags.bitwiseAND(_CANCEL) != 0))
         .select(
-            f.regexp_extract("topic", r"^(.*)\.wheel-([0-9]+)\z", 1).alias("intake"),
-            f.regexp_extract("topic", r"^(.*)\.wheel-([0-9]+)\z", 2).cast("int").alias("level"),
+            f.regexp_extract("topic", r"^(.*)\.(?:wheel-[0-9]+|parked)\z", 1).alias("intake"),
+            f.when(f.endswith("topic", f.lit(".parked")), PARKED_LEVEL)
+            .otherwise(f.regexp_extract("topic", r"^(.*)\.wheel-([0-9]+)\z", 2).try_cast("int"))
+            .alias("level"),
             "partition",
             _number(_OFFSET).alias("offset"),
             "key",

@@ -1,10 +1,11 @@
-"""The waiting messages of an intake as a table: those in the intake, in memory, and in buckets of the overflow wheel.
+"""The waiting messages of an intake as a table: in the intake, in memory, in buckets of the overflow wheel, or parked.
 
-Messages move from the intake down the levels and out to the results. Each move is one transaction with a record of the
-journal. The job therefore reads the journal first, and leaves out the offsets that are done. Then it reads the logs in
-the order in which messages move, each log to its end at that moment. It stores each log's records before it reads the
-next log, because the service deletes moved messages from their old place. In this way the job misses no message. A
-message that it meets twice becomes one row. Finally it removes the messages that have ended since, by their results.
+Messages move from the intake down the levels, perhaps to the parked log, and out to the results. Each move is one
+transaction with a record of the journal. The job therefore reads the journal first, and leaves out the offsets that are
+done. Then it reads the logs in the order in which messages move, each log to its end at that moment. It stores each
+log's records before it reads the next log, because the service deletes moved messages from their old place. In this
+way the job misses no message. A message that it meets twice becomes one row. Finally it removes the messages that have
+ended since, by their results.
 """
 
 import json
@@ -20,18 +21,21 @@ from tarry.clock import SystemClock
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.errors import ConfigError, UsageError
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.inspector import DoneSets, Inspector
+from tarry.kafka.inspector import Inspector, States
 from tarry.kafka.partition_logs import level_log_of
-from tarry.kafka.topics import RESULTS, wheel_topic
+from tarry.kafka.topics import PARKED, RESULTS, wheel_topic
 from tarry.kafka.types import Place
 from tarry.pipelines import archive, streaming
-from tarry.pipelines.backlog.filed import due_ms, filed
+from tarry.pipelines.backlog.filed import due_ms, filed, target
 from tarry.pipelines.columns import place
 from tarry.pipelines.requests import requests
 from tarry.pipelines.topics import TopicTables
 
 COLUMNS: Final = ("intake", "partition", "offset", "level", "id", "target", "due_ms", "key", "value", "headers")
-"""The columns of a table of waiting messages: place in the intake, level (0: the intake), and the message."""
+"""The columns of a table of waiting messages: place in the intake, level, and the message.
+
+The level is 0 in the intake, and -1 in the parked log.
+"""
 
 _TYPES: Final = (
     "intake string, partition int, offset long, level int, id string, target string, due_ms long, key binary, "
@@ -68,8 +72,8 @@ def waiting(
     results_from = topics.ends([intake + RESULTS])
     with closing(Inspector(topics.cluster, group, SystemClock())) as looking:
         backlogs = looking.survey(intake)
-        done = looking.done(backlogs)
-    is_done = _done_table(topics.spark, backlogs, done).localCheckpoint()
+        states = looking.journals(backlogs)
+    is_done = _done_table(topics.spark, backlogs, states).localCheckpoint()
     on_progress(f"{intake}: reading the intake")
     begins = {backlog.place: backlog.low for backlog in backlogs}
     ends = topics.settled_ends([intake]) if settled else topics.ends([intake])
@@ -90,6 +94,9 @@ def waiting(
             bucket = f.floor(due_ms() / geometry.width_of(level))
             records = _records(topics, name, begins, topics.settled_ends([name]), is_done, bucket)
             met.append(_not_before(filed(records), from_ms).select(*COLUMNS, "is_cancel").localCheckpoint())
+    if checkpoints:
+        on_progress(f"{intake}: reading the parked log")
+        met.append(_parked(topics, intake, backlogs, states).select(*COLUMNS, "is_cancel").localCheckpoint())
     results = topics.read(results_from, topics.settled_ends([intake + RESULTS]), may_be_trimmed=True)
     return left(met, archive.results(results).localCheckpoint())
 
@@ -104,7 +111,7 @@ def left(met: Iterable[DataFrame], results: DataFrame) -> DataFrame:
     union, *more = met
     for one in more:
         union = union.unionByName(one)
-    # The newest place of a message counts: the lowest level, and a level before the intake.
+    # The newest place of a message counts: the parked log, the lowest level, and a level before the intake.
     newest = Window.partitionBy("partition", "offset").orderBy(f.col("level") == 0, "level")
     messages = union.where(~f.col("is_cancel")).withColumn("turn", f.row_number().over(newest)).where("turn = 1")
     ended = results.where(f.col("outcome").isin(*archive.ENDS)).select("source").distinct()
@@ -123,6 +130,30 @@ def left(met: Iterable[DataFrame], results: DataFrame) -> DataFrame:
         .where("first is null or offset = first")
         .select(*COLUMNS)
     )
+
+
+def _parked(topics: TopicTables, intake: str, backlogs: Sequence[Backlog], states: States) -> DataFrame:
+    """The messages in the parked log of an intake that are not done."""
+    name = intake + PARKED
+    ends, starts = topics.settled_ends([name]), topics.starts([name])
+    records = topics.read(starts, ends, may_be_trimmed=True)
+    # As JSON text, as in `_done_table`.
+    rows = [
+        {"at": backlog.place[1], "to": one.row.target, "first": one.row.first, "done": one.done.ranges()}
+        for backlog in backlogs
+        for one in states[backlog.place].parked.found.values()
+    ]
+    form = "array<struct<at: int, to: string, first: long, done: array<array<long>>>>"
+    known = topics.spark.range(1).select(f.inline(f.from_json(f.lit(json.dumps(rows)), form)))
+    since = {backlog.place[1]: backlog.parked_from for backlog in backlogs}
+    unknown_from = f.create_map(*[f.lit(one) for pair in since.items() for one in pair])
+    is_of = (f.col("partition") == f.col("at")) & (f.col("target_name") == f.col("to"))
+    is_done = f.exists("done", lambda one: f.col("offset").between(one[0], one[1] - 1))
+    # What was parked after the journal was read is not in `known`.
+    waits = ((f.col("offset") >= f.col("first")) & ~is_done) | (
+        f.col("offset") >= f.coalesce(f.try_element_at(unknown_from, "partition"), f.lit(0))
+    )
+    return filed(records.withColumn("target_name", target()).join(f.broadcast(known), is_of, "left").where(waits))
 
 
 def _not_before(messages: DataFrame, from_ms: Mapping[int, int]) -> DataFrame:
@@ -217,19 +248,19 @@ def _records(
     return records.join(done.alias("done"), is_done, "left_anti").drop("bucket")
 
 
-def _done_table(spark: SparkSession, backlogs: Sequence[Backlog], done: DoneSets) -> DataFrame:
+def _done_table(spark: SparkSession, backlogs: Sequence[Backlog], states: States) -> DataFrame:
     """The offsets that are done above the low watermarks, as ranges: topic, partition, bucket, first, last."""
     # As JSON text, which Spark parses itself: for Python rows it would start a Python process for each task.
-    ranges = json.dumps(list(_done_ranges(backlogs, done)))
+    ranges = json.dumps(list(_done_ranges(backlogs, states)))
     form = "array<struct<topic: string, partition: int, bucket: long, first: long, last: long>>"
     return spark.range(1).select(f.inline(f.from_json(f.lit(ranges), form)))
 
 
-def _done_ranges(backlogs: Sequence[Backlog], done: DoneSets) -> Iterator[dict[str, str | int]]:
+def _done_ranges(backlogs: Sequence[Backlog], states: States) -> Iterator[dict[str, str | int]]:
     for backlog in backlogs:
         levels = () if backlog.checkpoint is None else backlog.checkpoint.low
         lows = dict(enumerate((backlog.low, *levels)))
-        for source, offsets in done[backlog.place].items():
+        for source, offsets in states[backlog.place].done.items():
             if source.level not in lows:
                 continue
             low, (topic, partition) = lows[source.level], level_log_of(backlog.place, source.level)

@@ -1,8 +1,8 @@
 """The ids that an intake knows: those of waiting messages, and those of ended messages as long as results are kept.
 
-A message moves from the intake to a bucket, down from bucket to bucket, and to the results. The topics are read in the
-same order, each to its end before the end of the next one is requested. So a message that left a topic before that
-topic was read is found in a later one.
+A message moves from the intake to a bucket, down from bucket to bucket, perhaps to the parked log, and to the results.
+The topics are read in the same order, each to its end before the end of the next one is requested. So a message that
+left a topic before that topic was read is found in a later one.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tarry.headers import CANCEL, ID
-from tarry.kafka.topics import RESULTS, WHEEL
+from tarry.kafka.topics import PARKED, RESULTS, WHEEL
 from tarry.pipelines import archive
 from tarry.pipelines.columns import has_header, text_header
 from tarry.pipelines.topics import TopicTables
@@ -54,7 +54,7 @@ def known_ids(
         RetriableError: a transaction stays open on a topic.
     """
     kept = []
-    for topic in (intake, *_buckets(topics, intake), intake + RESULTS):
+    for topic in (intake, *_buckets(topics, intake), intake + PARKED, intake + RESULTS):
         records = topics.read_all([topic], may_be_trimmed=True)
         ids = of_results(records) if topic == intake + RESULTS else of_messages(records)
         ids = ids.persist(StorageLevel.DISK_ONLY)

@@ -89,8 +89,13 @@ class Draining:
             LogError: a bucket no longer holds the records that must be read.
         """
         with_levels = [state for state in states.values() if state.overflow.has_levels]
-        if not with_levels:
-            return
+        if with_levels:
+            self._drain(with_levels)
+        # All: each partition has a parked log.
+        for state in self._trimming.turn(list(states.values())):
+            self._commit_later(state)
+
+    def _drain(self, with_levels: Sequence[PartitionState]) -> None:
         self._close(with_levels)
         room_bytes = self._room_bytes(with_levels)
         least_bytes = int(self._budget_bytes * LEAST_SHARE) // len(with_levels)
@@ -103,8 +108,6 @@ class Draining:
             # Perhaps a new owner has emptied the bucket, and we do not know yet that we lost it: then this raises.
             self._membership.commit(proof_of(state.place for state in with_levels))
             raise
-        for state in self._trimming.turn(with_levels):
-            self._commit_later(state)
 
     def _read(self, states: Sequence[PartitionState], now_ms: int) -> None:
         # Filing does not depend on this reading, so this may wait for filing. It may go beyond what the intakes bring:

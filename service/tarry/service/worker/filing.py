@@ -1,9 +1,11 @@
 """Filing: messages that are due beyond the hot window go to buckets of the overflow wheel, in side transactions.
 
+Messages that have waited long for their target go to the parked log, in the same transactions.
+
 A broker refuses a batch as a whole, and does not name the record that it refuses. So after a refusal the records of the
 transaction are sent again, each in a batch of its own. A record that is refused then becomes a dead letter of the next
-firing transaction. If a level cannot be written to at present (no leader, too few in-sync replicas, no right to write),
-the service waits for it, and no message becomes a dead letter for that.
+firing transaction; a parked message stays in memory. If a log cannot be written to at present (no leader, too few
+in-sync replicas, no right to write), the service waits for it, and no message becomes a dead letter for that.
 
 A bucket is closed only between two filings of its partition. So its end is certain, and nothing is filed to a closed
 bucket.
@@ -20,9 +22,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tarry.core.batch import FiledRun, Filing
 from tarry.core.delivery import filed_cancel_result, source_prefix
-from tarry.core.message import FiledMessage, HeldCancel
+from tarry.core.message import HeldCancel, HeldMessage
 from tarry.core.partition import PartitionState
-from tarry.core.progress.journal import encode_done
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.wheel.filed import filed_headers
 from tarry.headers import ErrorCode
@@ -77,11 +78,11 @@ class _Attempt(Attempt[Filing]):
 
 
 class _Run:
-    """The records of one bucket in a transaction, next to each other in the log of a level.
+    """The records of one bucket, or of one parked target, in a transaction: next to each other in their log.
 
     Args:
         state: the partition.
-        source: the bucket.
+        source: the bucket, or the target in the parked log.
         count: how many records there are.
     """
 
@@ -121,6 +122,7 @@ class Filer(SideTransactions[_Attempt]):
         self._bound = Bound()
         self._next_ms = 0
         self._turns = 0
+        self._held_up: Sequence[PartitionState] = ()
 
     def is_filing(self, state: PartitionState) -> bool:
         """Whether the open transaction files messages of this partition."""
@@ -131,7 +133,7 @@ class Filer(SideTransactions[_Attempt]):
 
         Args:
             states: all partitions.
-            held_up: the partitions whose messages must not be filed now.
+            held_up: the partitions of which nothing must be filed to buckets now.
 
         Raises:
             RetriableError: no producer can be built for now.
@@ -141,8 +143,12 @@ class Filer(SideTransactions[_Attempt]):
             self._look(self._attempt)
             return
         now_ms = self._clock.monotonic_ms()
-        waiting = [state for state in states if state.placing.to_file and state not in held_up]
-        if waiting and now_ms >= self._next_ms and self._producer.is_ready():
+        if now_ms < self._next_ms or not self._producer.is_ready():
+            return
+        wall_ms = self._clock.now_ms()
+        self._held_up = held_up
+        waiting = [state for state in states if state.has_to_file(wall_ms, only_parked=state in held_up)]
+        if waiting:
             self._next_ms = now_ms + FILE_EVERY_MS
             if self._producer.fits():
                 self._take(waiting)
@@ -168,7 +174,7 @@ class Filer(SideTransactions[_Attempt]):
             rotated(states, self._turns),
             most,
             self._bound.bytes,
-            lambda state, room, size: state.placing.take_to_file(room, now_ms, size),
+            lambda state, room, size: state.take_to_file(room, now_ms, size, only_parked=state in self._held_up),
         )
         if filings:
             self._begin(_Attempt(batches=filings, alone=alone))
@@ -198,14 +204,14 @@ class Filer(SideTransactions[_Attempt]):
             if type(message) is HeldCancel and message.source == INTAKE:  # one result, not one at each level
                 result = filed_cancel_result(message, prefix, now_ms)
                 produce(state.intake + RESULTS, state.partition, message.id, result, [], attempt.report_own)
-        record = encode_done(batch.offsets)
-        produce(state.intake + JOURNAL, state.partition, None, record, [], attempt.report_own)
+        for record in state.journal_of(batch):
+            produce(state.intake + JOURNAL, state.partition, None, record, [], attempt.report_own)
 
     def _filed(
         self,
         attempt: _Attempt,
         topic: str,
-        alone: tuple[PartitionState, FiledMessage] | None,
+        alone: tuple[PartitionState, HeldMessage] | None,
         run: "_Run",
         error: KafkaError | None,
         record: Any,
@@ -222,7 +228,7 @@ class Filer(SideTransactions[_Attempt]):
         self,
         attempt: _Attempt,
         topic: str,
-        alone: tuple[PartitionState, FiledMessage] | None,
+        alone: tuple[PartitionState, HeldMessage] | None,
         error: KafkaError | None,
         _record: Any,
     ) -> None:

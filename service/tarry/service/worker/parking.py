@@ -6,7 +6,8 @@
 - *Narrow*: the target's limit on a batch is below the batch size of the firing producer.
 
 Messages are parked in the order in which they become due, and tried in transactions of one target each. When no
-message of the target is parked any more, its messages fire like all others.
+message of the target is parked any more, its messages fire like all others. What is parked for long is filed to the
+parked log (`filing`), and read from there again.
 
 If a batch was refused as a whole, it is not known which record was refused. Then the next try sends each record in a
 batch of its own.
@@ -22,8 +23,9 @@ from tarry.core.batch import Batch
 from tarry.core.message import HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.core.progress.journal import encode_done
-from tarry.errors import RetriableError
+from tarry.errors import LogError, RetriableError
 from tarry.kafka.clients import Clients
+from tarry.kafka.partition_logs import proof_of
 from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.topics import DEAD
 from tarry.kafka.types import Place
@@ -33,7 +35,7 @@ from tarry.service.worker.connections import GroupProducer
 from tarry.service.worker.context import Context
 from tarry.service.worker.counting import count_delivered
 from tarry.service.worker.letters import LetterWriter
-from tarry.service.worker.rereading import Rereading
+from tarry.service.worker.parked_reading import ParkedReading
 from tarry.service.worker.side_producer import ALONE_BYTES
 from tarry.service.worker.side_transactions import Attempt, SideTransactions
 from tarry.service.worker.targets import KEPT_MS, Targets
@@ -103,7 +105,7 @@ class Parking(SideTransactions[_Attempt]):
         clients: waits for brokers in the background.
         targets: the metadata and settings of the target topics.
         letters: takes dead letters that have transactions of their own.
-        rereading: keeps parked messages within their share of memory.
+        reading: reads parked messages again from the parked log.
         most: the most messages in one transaction.
         context: time, the log and the metrics.
     """
@@ -114,13 +116,13 @@ class Parking(SideTransactions[_Attempt]):
         clients: Clients,
         targets: Targets,
         letters: LetterWriter,
-        rereading: Rereading,
+        reading: ParkedReading,
         most: int,
         context: Context,
     ) -> None:
         super().__init__(producer, clients, context)
         self._targets = targets
-        self._rereading = rereading
+        self._reading = reading
         self._most = most
         self._letters = letters
         self._composer = Composer(producer.transactor, letters.take, self._blame, self._fail)
@@ -154,14 +156,27 @@ class Parking(SideTransactions[_Attempt]):
 
         Raises:
             FatalError: a transaction's fate is unknown: drop the states and take over again.
-            UsageError: a parked message that must be read again is not in its log any more.
+            LogError: a parked message that must be read again is not in the parked log any more.
         """
-        self._rereading.turn()
+        self._reading.share(states)
+        try:
+            self._reading.turn()
+        except LogError:
+            # Perhaps a new owner has trimmed the log, and we do not know yet that we lost it: then this raises.
+            self._membership.commit(proof_of(state.place for state in states))
+            raise
+        self._learn(states)
         if self._attempt is not None:
             self._look(self._attempt)
         elif self._apart and self._producer.is_ready():
             self._try(states)
-        self._rereading.shed(states)
+
+    def _learn(self, states: Sequence[PartitionState]) -> None:
+        """Set apart the targets that have parked messages since before a take-over."""
+        for state in states:
+            for topic in state.parked.targets:
+                if topic not in self._apart:
+                    self.send_away([topic], "messages for it are parked")
 
     def stop(self) -> None:
         """Abort the open attempt, so that its partitions can be given up; its messages are parked again.
@@ -169,13 +184,13 @@ class Parking(SideTransactions[_Attempt]):
         Raises:
             FatalError: the producer is lost.
         """
-        self._rereading.stop()
+        self._reading.stop()
         self._verdicts.clear()
         super().stop()
 
     def forget(self) -> None:
         """Forget the open attempt, because the states and the producer were dropped. Targets stay set apart."""
-        self._rereading.stop()
+        self._reading.stop()
         super().forget()
         self._verdicts.clear()
 
@@ -202,6 +217,7 @@ class Parking(SideTransactions[_Attempt]):
             if topic in obstacles:
                 # All such targets are due at the same moment, so that one request asks about all of them.
                 self._apart[topic].try_at_ms = (now_ms // LOOK_MS + 1) * LOOK_MS
+                self._leave(topic, states)
             elif self._take(topic, states, missing, now_ms):
                 return
 
@@ -238,7 +254,7 @@ class Parking(SideTransactions[_Attempt]):
                 return False
             self._begin(attempt)
         for state in states:
-            self._rereading.want(state, topic)
+            self._reading.want(state, topic)
         return bool(batches)
 
     def _write(self, _attempt: _Attempt, state: PartitionState, batch: Batch) -> None:
@@ -286,10 +302,16 @@ class Parking(SideTransactions[_Attempt]):
             apart.try_at_ms = self._clock.monotonic_ms()
         else:
             self._try_later(attempt.topic, reason)
+            self._leave(attempt.topic, [state for state, _ in attempt.batches])
         self._producer.renew()
 
     def _return(self, attempt: _Attempt, state: PartitionState, batch: Batch) -> None:
         state.parked.park_again(attempt.topic, batch)
+
+    def _leave(self, topic: str, states: Sequence[PartitionState]) -> None:
+        """Free the memory of messages that were read for a target that is still away: others need it."""
+        for state in states:
+            state.parked.leave(topic)
 
     def _try_later(self, topic: str, reason: str) -> None:
         apart = self._apart[topic]

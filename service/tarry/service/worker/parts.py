@@ -13,11 +13,11 @@ from tarry.service.worker.filing import Filer
 from tarry.service.worker.firing import Firing
 from tarry.service.worker.letters import LetterWriter
 from tarry.service.worker.maintenance import Maintenance
+from tarry.service.worker.parked_reading import ParkedReading
 from tarry.service.worker.parking import Parking
 from tarry.service.worker.plan import Plan
 from tarry.service.worker.publishing import Publishing
 from tarry.service.worker.reading import Reading
-from tarry.service.worker.rereading import Rereading
 from tarry.service.worker.second_reading import SecondReading
 from tarry.service.worker.steady_clock import SteadyClock
 from tarry.service.worker.targets import Targets
@@ -84,8 +84,8 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
         compresses=plan.cluster.compresses,
     )
     letters = LetterWriter(producer(connections.letters), clients, context)
-    rereading = Rereading(new_reader, budget_bytes)
-    parking = Parking(producer(connections.parking), clients, targets, letters, rereading, plan.most, context)
+    reading_parked = ParkedReading(new_reader, budget_bytes, plan.park_after_ms, context.on_event)
+    parking = Parking(producer(connections.parking), clients, targets, letters, reading_parked, plan.most, context)
     firing = Firing(producer(connections.firing), targets, parking, letters, plan.most, plan.interval_ms, context)
     filer = Filer(producer(connections.filing), clients, plan.most, context)
     draining = Draining(

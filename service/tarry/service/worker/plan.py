@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.request.reader import RequestReader
+from tarry.core.window.parked import PARK_AFTER_MS
 from tarry.kafka.settings import Cluster
 
 
@@ -48,6 +49,8 @@ class Plan:
         most_to_file: when more messages than this wait to be filed, those that are due far in the future are passed
             over; when several times as many wait, intakes and buckets are not read.
         sum_up_after: how many journal records a take-over may have to read before a summary is written.
+        park_after_ms: how long a message that waits for its target stays in memory, before it is filed to the parked
+            log.
     """
 
     cluster: Cluster
@@ -62,3 +65,4 @@ class Plan:
     most: int
     most_to_file: int = 10_000
     sum_up_after: int = 10_000
+    park_after_ms: int = PARK_AFTER_MS

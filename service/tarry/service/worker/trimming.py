@@ -1,4 +1,4 @@
-"""Deleting done records from the logs of levels, once a second and without waiting.
+"""Deleting done records from the logs of levels and the parked log, once a second and without waiting.
 
 If the brokers refuse that, mostly because the right to DELETE is missing, the logs keep their records and everything
 else goes on. The service keeps trying, and keeps reporting the failure.
@@ -62,7 +62,7 @@ class Trimming:
             return []
         self._next_ms = now_ms + EVERY_MS
         for state in states:
-            for level, below in state.overflow.to_trim().items():
+            for level, below in state.to_trim().items():
                 log = level_log_of(state.place, level)
                 needs_from = self._needs_from(log)
                 if needs_from is None or needs_from >= below:
@@ -83,7 +83,7 @@ class Trimming:
         for log in trimmed:
             if log in self._below:
                 state, level, below = self._below[log]
-                state.overflow.trimmed(level, below)
+                state.trimmed(level, below)
         self._below.clear()
         now_ms = self._clock.monotonic_ms()
         if failed:

@@ -65,6 +65,7 @@ class Role:
         most_to_file: how many messages may wait to be filed before others are passed over.
         memory_budget_bytes: the memory for messages.
         max_poll_ms: the maximum poll interval.
+        park_after_ms: how long a message stays in memory before it is filed to the parked log.
     """
 
     broker: FakeBroker
@@ -77,6 +78,7 @@ class Role:
     most_to_file: int
     memory_budget_bytes: int
     max_poll_ms: int
+    park_after_ms: int
 
 
 @dataclass(slots=True)
@@ -146,6 +148,7 @@ class Process:
             most=role.most,
             most_to_file=role.most_to_file,
             sum_up_after=10,
+            park_after_ms=role.park_after_ms,
         )
         brokers_ms = role.clock.now_ms() - role.clock.monotonic_ms()
         self.worker = Worker(plan, self.clock, lambda: False, self._say, self.tally, self._note, brokers_ms=brokers_ms)

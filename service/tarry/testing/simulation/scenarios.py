@@ -204,6 +204,9 @@ def _shape_by_chance(choose: random.Random, seed: int) -> Shape:
         delay_ms = choose.choice((300, 1_500, 3_000, 6_000))
         # Each message may be filed three times: with ten messages per transaction, the backlog would only grow.
         shape = replace(shape, fixed_delay_ms=delay_ms, cancels=0.0, again=0.0, most=max(50, shape.most))
+    if seed % 3 != 1:
+        # Most targets that are away are so for less than 30 s.
+        shape = replace(shape, park_after_ms=300)
     if seed % 13 == 0 and marker_lag_ms[1] < 500 and shape.fixed_delay_ms is None and not shape.journal_fetch_ms:
         # So few that some messages for higher levels are passed over, and read again.
         shape = replace(shape, geometry=SMALL_LEVELS, most_to_file=1 + seed % 5)

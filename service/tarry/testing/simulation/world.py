@@ -20,6 +20,7 @@ from tarry.core.progress.journal import encode_done
 from tarry.core.progress.log_order import AHEAD_MS
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
+from tarry.core.window.parked import PARK_AFTER_MS
 from tarry.errors import MembershipLostError
 from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, PARTITION, SOURCE, STUB, TARGET
 from tarry.kafka.adoption import Adoption
@@ -27,7 +28,7 @@ from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check, make_or_check_status
 from tarry.kafka.partition_logs import logs_of
 from tarry.kafka.settings import MAX_POLL_INTERVAL_MS, TRANSACTION_TIMEOUT_MS, Cluster
-from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, TopicAdmin, wheel_topic
+from tarry.kafka.topics import DEAD, JOURNAL, PARKED, RESULTS, TopicAdmin, wheel_topic
 from tarry.kafka.types import Place
 from tarry.service.worker.aside import TRY_EVERY_MS
 from tarry.service.worker.plan import IntakePlan
@@ -103,6 +104,7 @@ class Shape:
             with due time and target.
         journal_fetch_ms: how long a fetch of a journal takes that returns records, for long take-overs.
         max_poll_ms: the maximum poll interval.
+        park_after_ms: how long a message stays in memory before it is filed to the parked log.
     """
 
     protocol: Literal["classic", "consumer"] = "classic"
@@ -126,6 +128,7 @@ class Shape:
     fixed_delay_ms: int | None = None
     journal_fetch_ms: int = 0
     max_poll_ms: int = MAX_POLL_INTERVAL_MS
+    park_after_ms: int = PARK_AFTER_MS
 
 
 def nothing(_process: Process, _step: Step) -> None:
@@ -236,6 +239,7 @@ class World:
             shape.most_to_file,
             shape.memory_budget_bytes,
             shape.max_poll_ms,
+            shape.park_after_ms,
         )
         self._process = partial(Process, role, disturb=self._step, on_event=self._note)
         self.processes = [self._new(f"p{number}") for number in range(shape.processes)]
@@ -469,10 +473,11 @@ class World:
                 self.restart(process, 0)
 
     def _left_behind(self) -> list[str]:
-        """Return the records that are still in buckets although no message waits."""
+        """Return the records that are still in buckets or in the parked log although no message waits."""
         geometry = self.shape.geometry
         numbers = range(self.shape.partitions)
-        places = [(wheel_topic(INTAKE, level), p) for level in range(1, geometry.levels + 1) for p in numbers]
+        topics = [INTAKE + PARKED, *(wheel_topic(INTAKE, level) for level in range(1, geometry.levels + 1))]
+        places = [(topic, p) for topic in topics for p in numbers]
         return [f"{topic}/{p}: {records}" for topic, p in places if (records := len(self.broker.records(topic, p)))]
 
     def unseen(self) -> list[Sent]:

@@ -1,0 +1,80 @@
+"""What the journal says of the parked log: which targets have messages there, and where (`core.window.parked_log`).
+
+Parked records add messages, done records take them away. A number stands for the target in the sources of done records.
+"""
+
+from collections.abc import Mapping
+
+from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.journal import DoneEntry, ParkedEntry, ParkedRow
+from tarry.core.progress.source import PARKED
+
+
+class FoundParked:
+    """What the journal says of one target in the parked log.
+
+    Attributes:
+        row: number, first offset and name; `messages` is what is left.
+        done: the offsets that are done.
+    """
+
+    __slots__ = ("done", "row")
+
+    def __init__(self, row: ParkedRow) -> None:
+        self.row = row
+        self.done = DoneSet((), 0)
+
+    @property
+    def reached(self) -> int:
+        """An offset that the log must have reached."""
+        return max(self.row.first + self.row.messages, self.done.end)
+
+
+class ParkedRecords:
+    """What the journal says of the parked log. Its records are taken in the order of the journal."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: dict[int, FoundParked] = {}
+
+    def take(self, entry: DoneEntry | ParkedEntry) -> None:
+        """Take a record."""
+        if isinstance(entry, ParkedEntry):
+            if entry.is_whole:
+                self._found.clear()
+            for row in entry.rows:
+                self._add(row)
+            return
+        for (level, number), ranges in entry.ranges.items():
+            if level == PARKED and (one := self._found.get(number)) is not None:
+                # Offsets below `first` are of messages that were done before any of these was filed.
+                done = [(max(first, one.row.first), end) for first, end in ranges if end > one.row.first]
+                one.done.add(done)
+                one.row = one.row._replace(messages=one.row.messages - sum(end - first for first, end in done))
+                if one.row.messages <= 0:
+                    del self._found[number]
+
+    def _add(self, row: ParkedRow) -> None:
+        one = self._found.get(row.number)
+        if one is None or one.row.target != row.target:
+            self._found[row.number] = FoundParked(row)
+        else:
+            one.row = one.row._replace(messages=one.row.messages + row.messages)
+
+    @property
+    def found(self) -> Mapping[int, FoundParked]:
+        """The targets that have messages there, by number."""
+        return self._found
+
+    def holds(self, target: str, offset: int) -> bool:
+        """Whether a message of a target waits at an offset of the log."""
+        return any(
+            one.row.target == target and offset >= one.row.first and offset not in one.done
+            for one in self._found.values()
+        )
+
+    @property
+    def reached(self) -> int:
+        """An offset that the log must have reached; 0 if nothing is there."""
+        return max((one.reached for one in self._found.values()), default=0)

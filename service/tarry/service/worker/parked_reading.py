@@ -1,0 +1,120 @@
+"""Reading parked messages again from the parked log, when their target is back.
+
+A separate reader reads the log of a partition, for one target of it at a time: a little in every turn of the loop,
+without waiting.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tarry.core.partition import PartitionState
+from tarry.core.progress.source import PARKED
+from tarry.errors import LogError
+from tarry.kafka.partition_logs import level_log_of
+from tarry.kafka.reader import Reader
+from tarry.kafka.record_headers import headers_of
+from tarry.kafka.types import Place
+
+if TYPE_CHECKING:
+    from tarry.core.window.parked import WantedMessages
+
+READ_MOST = 5_000
+
+SHARE = 8
+"""Parked messages take one part in `SHARE` of the memory for held messages; messages being read again as much."""
+
+MOST_PASSES = 4
+"""How many partitions are read again at a time."""
+
+
+class ParkedReading:
+    """Reads parked messages again.
+
+    Args:
+        new_reader: makes a consumer without a group.
+        budget_bytes: the memory for all held messages.
+        park_after_ms: how long a message stays in memory before it is filed to the parked log.
+        on_event: takes an event's name and fields, for the log.
+    """
+
+    def __init__(
+        self, new_reader: Callable[[], Reader], budget_bytes: int, park_after_ms: int, on_event: Callable[..., None]
+    ) -> None:
+        self._on_event = on_event
+        self._park_after_ms = park_after_ms
+        self._new_reader = new_reader
+        self._share_bytes = budget_bytes // SHARE
+        self._most_bytes = self._share_bytes
+        self._reader: Reader | None = None
+        self._passes: dict[Place, tuple[PartitionState, WantedMessages]] = {}
+        """What is read of each parked log."""
+
+    def share(self, states: Sequence[PartitionState]) -> None:
+        """Divide the share of memory evenly among the partitions; what exceeds it is filed to the parked log."""
+        self._most_bytes = self._share_bytes // len(states)
+        for state in states:
+            state.parked.limit_bytes = self._most_bytes
+            state.parked.park_after_ms = self._park_after_ms
+
+    def want(self, state: PartitionState, topic: str) -> None:
+        """Begin to read the next messages for a target of a partition, if they are in the parked log.
+
+        Nothing happens while the partition is being read already, or too many others are.
+
+        Raises:
+            RetriableError: refused for now; ask again.
+        """
+        log = level_log_of(state.place, PARKED)
+        room_bytes = self._share_bytes - sum(wanted.size_bytes for _, wanted in self._passes.values())
+        if log in self._passes or len(self._passes) >= MOST_PASSES or (self._passes and room_bytes <= 0):
+            return
+        room_bytes = min(self._most_bytes - state.parked.size_bytes, room_bytes)
+        wanted = state.parked.wanted(topic, max(1, room_bytes))  # at least one message
+        if wanted is not None:
+            if self._reader is None:
+                self._reader = self._new_reader()
+            self._reader.open({log: wanted.start})
+            self._passes[log] = state, wanted
+
+    def turn(self) -> None:
+        """Read on, without waiting.
+
+        Raises:
+            RetriableError: refused for now; go on.
+            LogError: a log no longer holds the offset to read next, or a later version of tarry has written there.
+        """
+        if self._reader is None or not self._passes:
+            return
+        records, reached = self._reader.read(READ_MOST, 0)
+        for record in records:
+            log = (record.topic() or "", record.partition() or 0)
+            if log in self._passes:
+                state, wanted = self._passes[log]
+                if wanted.is_complete:
+                    continue
+                try:
+                    wanted.accept(record.offset() or 0, record.key(), record.value(), headers_of(record))
+                except ValueError as error:
+                    raise LogError(f"{log[0]}/{log[1]} at offset {record.offset()}: {error}", state.place) from error
+        for log, position in reached.items():
+            if log in self._passes and not self._passes[log][1].is_complete:
+                self._passes[log][1].reach(position)
+        for log in [log for log, (_, wanted) in self._passes.items() if wanted.is_complete]:
+            self._end(log)
+
+    def _end(self, log: Place) -> None:
+        state, wanted = self._passes.pop(log)
+        if self._reader is not None:
+            self._reader.shut([log])
+        if (missing := state.parked.restore(wanted)) > 0:
+            # They cannot be delivered any more, and a take-over would find the same: so all others go on.
+            self._on_event(
+                "parked_messages_missing", topic=log[0], partition=log[1], target=wanted.topic, messages=missing
+            )
+
+    def stop(self) -> None:
+        """Stop all reading: the partitions are given up, or all of them are taken over again."""
+        self._passes.clear()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()

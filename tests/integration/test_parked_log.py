@@ -1,0 +1,104 @@
+"""A target that is away for long pins nothing: its messages go to the parked log, which a take-over need not read."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.cimpl import NewTopic
+
+from tarry.client import DelayedProducer, Receipt
+from tarry.devbroker import EmbeddedBroker
+from tests.support.brokers import wait_until
+from tests.support.processes import Serve, ServeConfig
+from tests.support.programs import tarry
+from tests.support.rights import AUTHORIZER, allow, deny
+from tests.support.topics import ends_of, read_topic
+
+MESSAGES = 4_000
+VALUE_BYTES = 4_000
+"""With 16 MiB of memory, most of the messages exceed the share of parked messages."""
+
+
+class Outage:
+    """An intake of two partitions, a service with little memory, and a target that is away."""
+
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        self.bootstrap, self.directory = bootstrap, directory
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        for future in self.admin.create_topics([NewTopic("away", 1, 1), NewTopic("there", 1, 1)]).values():
+            future.result(timeout=30)
+        deny(self.admin, "away", AclOperation.WRITE)
+        self.config = ServeConfig(bootstrap, "intake", partitions=2, service={"memory_budget": "16MiB"})
+        self.serve = Serve(self.config, directory)
+        self.receipts: list[Receipt] = []
+
+    def send(self, target: str, many: int) -> None:
+        with DelayedProducer(self.bootstrap, "intake") as producer:
+            for _ in range(many):
+                number = len(self.receipts)
+                value = (b"%d " % number).ljust(VALUE_BYTES, b".")
+                self.receipts.append(
+                    producer.send(target, value, b"k%d" % (number % 2), delay=timedelta(milliseconds=500))
+                )
+
+    def values(self, target: str, *keys: bytes) -> list[int]:
+        found = [one for one in read_topic(self.bootstrap, target) if not keys or one.key() in keys]
+        return [int((one.value() or b"").partition(b" ")[0]) for one in found]
+
+    def lag(self) -> int:
+        """How many offsets of the intake are not done, by the group's committed offsets."""
+        ends = ends_of(self.bootstrap, "intake", committed=True)
+        wanted = [TopicPartition("intake", partition) for partition in ends]
+        asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.config.group, wanted)])
+        committed = asked[self.config.group].result(timeout=30).topic_partitions or []
+        return sum(ends[one.partition] - max(one.offset, 0) for one in committed)
+
+    def run(self, *arguments: str) -> list[dict[str, Any]]:
+        code, out, err = tarry(*arguments, "--json", "--config", str(self.directory / "serve.toml"), cwd=self.directory)
+        assert (code, err) == (0, "")
+        return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.fixture
+def outage(start_embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> Iterator[Outage]:
+    outage = Outage(start_embedded_broker(properties=AUTHORIZER).bootstrap_servers, tmp_path)
+    try:
+        yield outage
+    finally:
+        outage.serve.close()
+
+
+def test_what_waits_for_a_target_holds_up_nothing_else_and_arrives_in_order_after_a_kill(outage: Outage) -> None:
+    outage.serve.start().wait_serving()
+    outage.send("away", MESSAGES)
+    wait_until(lambda: sum(row["messages"] for row in outage.run("parked")) > MESSAGES // 2, "most are filed", 60)
+    first = outage.receipts[0].handle
+    assert [row["target"] for row in outage.run("parked")] == ["away"]
+    assert outage.run("parked")[0]["since_ms"] == min(one.handle.due_ms for one in outage.receipts)
+    [found] = outage.run("status", str(first))
+    assert (found["state"], found["level"]) == ("waiting", -1)
+
+    outage.serve.kill()
+    parked = outage.run("parked")[0]["messages"]
+    assert sum(row["count"] for row in outage.run("pending", "--exact")) == MESSAGES
+    assert {row["level"]: row["at_most"] for row in outage.run("pending")}[-1] >= parked
+    outage.serve.start().wait_serving()
+    outage.send("there", 20)
+    wait_until(lambda: len(outage.values("there")) == 20, "another target gets its messages")
+
+    wait_until(lambda: outage.run("parked")[0]["messages"] == MESSAGES, "those of the last 30 s as well", 90)
+    outage.send("there", 20)  # each transaction commits the low watermarks
+    wait_until(lambda: outage.lag() <= 4, "the intake waits for none of them")
+    allow(outage.admin, "away", AclOperation.WRITE)
+    wait_until(lambda: len(outage.values("away")) >= MESSAGES, "the target is back, and they arrive", 90)
+    for key in (b"k0", b"k1"):
+        assert outage.values("away", key) == list(range(int(key[1:]), MESSAGES, 2))
+    wait_until(lambda: outage.run("parked") == [], "nothing is parked any more")
+    wait_until(lambda: read_topic(outage.bootstrap, "intake.parked") == [], "the parked log is trimmed")
+    assert outage.serve.stop() == 0

@@ -1,0 +1,416 @@
+"""Parked messages: filed to the parked log head first, read again in order, and known to a take-over by the journal."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from tarry.core.batch import Batch, FiledRun, Filing
+from tarry.core.message import FiledMessage, HeldMessage
+from tarry.core.progress.journal import (
+    DoneEntry,
+    Entry,
+    ParkedEntry,
+    ParkedRow,
+    decode_entry,
+    encode_done,
+    encode_parked,
+    encode_ranges,
+    whole,
+)
+from tarry.core.progress.parked_records import ParkedRecords
+from tarry.core.progress.source import INTAKE, PARKED, Source
+from tarry.core.wheel.filed import filed_headers
+from tarry.core.window.memory import Memory
+from tarry.core.window.parked import FILINGS, PARK_AFTER_MS, Parked
+from tarry.core.window.parked_log import ParkedLog
+
+NOW_MS = 1_700_000_000_000
+LATER_MS = NOW_MS + PARK_AFTER_MS
+SIZE = 1_000
+
+
+def message(offset: int, target: str = "out", due_ms: int | None = None) -> FiledMessage:
+    due = NOW_MS + offset if due_ms is None else due_ms
+    made = FiledMessage(due, offset, b"k", bytes(400), None, False, target, -1, b"%036d" % offset)
+    made.source, made.offset = INTAKE, offset
+    return made
+
+
+class Shelf:
+    """Parked messages over a log in memory, and the journal that tells of it."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, HeldMessage] = {}
+        self.end = 0
+        self.journal: list[Entry] = []
+        self.let_go: list[int] = []
+        self.take_over()
+
+    def take_over(self) -> None:
+        found = ParkedRecords()
+        for entry in self.journal:
+            assert isinstance(entry, DoneEntry | ParkedEntry)
+            found.take(entry)
+        self.log = ParkedLog(found.found, (0, self.end), 0, len(self.journal))
+        self.memory = Memory()
+        self.parked = Parked(self.memory, lambda gone: self.let_go.extend(one.sequence for one in gone), self.log)
+
+    def park(self, *offsets: int, target: str = "out") -> None:
+        for offset in offsets:
+            self.parked.park(message(offset, target))
+
+    def take_to_file(self, now_ms: int = LATER_MS, limit: int = 100, limit_bytes: int = 1 << 40) -> Filing:
+        filing = Filing(self.parked.take_to_file(limit, now_ms, limit_bytes))
+        if filing:
+            self.pending = encode_parked(self.log.entry(Counter(source for _, source in filing.records)))
+        return filing
+
+    def commit(self, filing: Filing) -> None:
+        for one, source in filing.records:
+            self.records[self.end] = one
+            self.log.filed(FiledRun(source, self.end, self.end + 1, 1))
+            self.end += 1
+        self.end += 1
+        self.log.end_filing()
+        self.parked.filed(filing.parked)
+        self.journal.append(decode_entry(self.pending))
+
+    def file(self, now_ms: int = LATER_MS, limit: int = 100) -> list[int]:
+        filing = self.take_to_file(now_ms, limit)
+        if filing:
+            self.commit(filing)
+        return [one.sequence for one, _ in filing.records]
+
+    def read(self, target: str = "out", limit_bytes: int = 1 << 40) -> list[int]:
+        wanted = self.parked.wanted(target, limit_bytes)
+        if wanted is None:
+            return []
+        while not wanted.is_complete:
+            if (one := self.records.get(wanted.position)) is None:
+                wanted.reach(wanted.position + 1)
+            else:
+                headers = filed_headers(one)
+                wanted.accept(wanted.position, one.key, one.value, headers)  # type: ignore[arg-type]  # all are bytes
+        assert self.parked.restore(wanted) == 0
+        return [one.sequence for one in wanted.messages]
+
+    def deliver(self, target: str = "out", limit: int = 100, now_ms: int = LATER_MS) -> list[int]:
+        batch = self.parked.take(target, limit, now_ms)
+        self.done(batch)
+        self.parked.end_try()
+        return sequences(batch.due)
+
+    def done(self, batch: Batch) -> None:
+        offsets = {source: of for source, of in batch.offsets().items() if source.level == PARKED}
+        for source, of in offsets.items():
+            self.log.mark(source, of)
+        self.log.trim()
+        self.journal.append(decode_entry(encode_done(offsets)))
+
+    def deliver_all(self, target: str = "out") -> list[int]:
+        found: list[int] = []
+        while target in self.parked:
+            self.read(target)
+            found += self.deliver(target, limit=2)
+        return found
+
+    def sum_up(self) -> None:
+        self.log.sum_up(0)
+        records = [*map(encode_parked, self.log.summary()), *encode_ranges(self.log.done_ranges(), 10)]
+        self.journal += map(decode_entry, records)
+
+
+def sequences(messages: Iterable[HeldMessage]) -> list[int]:
+    return [one.sequence for one in messages]
+
+
+# -- filing -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_is_filed_once_it_was_parked_for_long_and_not_more_often_than_that_needs() -> None:
+    shelf = Shelf()
+    shelf.park(0, 1, 5_000)
+    assert not shelf.parked.has_to_file(LATER_MS - 1)
+    assert shelf.parked.has_to_file(LATER_MS)
+    assert shelf.file(LATER_MS + 1) == [0, 1]
+    later_ms = LATER_MS + 1 + PARK_AFTER_MS // FILINGS
+    assert not shelf.parked.has_to_file(later_ms - 1)
+    assert shelf.file(later_ms) == [5_000]
+    assert (shelf.let_go, len(shelf.parked), shelf.parked.by_target()) == ([0, 1, 5_000], 0, {"out": 3})
+
+
+def test_what_exceeds_its_share_of_memory_is_filed_at_once_the_largest_queue_first() -> None:
+    shelf = Shelf()
+    shelf.park(0, target="small")
+    shelf.park(1, 2, 3)
+    size = message(0).size_bytes
+    shelf.parked.limit_bytes = 2 * size
+    assert shelf.file(NOW_MS) == [1, 2]
+    assert not shelf.parked.has_to_file(NOW_MS)
+
+
+def test_a_filing_is_bounded_in_messages_and_bytes_and_the_next_one_goes_on_at_once() -> None:
+    shelf = Shelf()
+    shelf.park(*range(6))
+    assert shelf.file(LATER_MS + 10, limit=2) == [0, 1]
+    filing = shelf.take_to_file(LATER_MS + 10, limit_bytes=1)
+    assert sequences(filing.parked) == [2]
+    shelf.commit(filing)
+    assert shelf.file(LATER_MS + 10) == [3, 4, 5]
+
+
+def test_nothing_is_filed_while_a_transaction_tries_to_deliver_some() -> None:
+    shelf = Shelf()
+    shelf.park(0, 1, 2)
+    tried = shelf.parked.take("out", 1, LATER_MS + 10)
+    assert not shelf.parked.has_to_file(LATER_MS + 10)
+    assert not shelf.take_to_file(LATER_MS + 10)
+    shelf.parked.park_again("out", tried)
+    assert shelf.file(LATER_MS + 10) == [0, 1, 2]
+
+
+def test_nothing_is_delivered_that_stands_behind_what_is_being_filed() -> None:
+    shelf = Shelf()
+    shelf.park(0, 1, 20_000)
+    filing = shelf.take_to_file(LATER_MS + 10)
+    assert sequences(filing.parked) == [0, 1]
+    assert shelf.deliver() == []
+    assert "out" in shelf.parked
+    shelf.log.end_filing()
+    shelf.parked.put_back_filed(filing.parked, ())
+    assert shelf.deliver(now_ms=NOW_MS + 50_000) == [0, 1, 20_000]
+
+
+def test_a_message_that_the_log_refuses_is_not_put_back_and_all_others_are_filed() -> None:
+    shelf = Shelf()
+    shelf.park(0, 1, 2)
+    filing = shelf.take_to_file(LATER_MS + 10)
+    shelf.log.end_filing()
+    shelf.parked.put_back_filed(filing.parked, {1})
+    assert shelf.file(LATER_MS + 10) == [0, 2]
+    assert shelf.deliver_all() == [0, 2]
+    assert not shelf.parked
+
+
+def test_a_message_that_came_late_holds_up_no_filing() -> None:
+    shelf = Shelf()
+    shelf.park(10, 20)
+    shelf.file(LATER_MS + 50)
+    shelf.parked.park(message(30, due_ms=NOW_MS - 5))
+    shelf.park(40, 50)
+    assert shelf.file(LATER_MS + 100_000) == [30, 40, 50]
+    assert sorted(shelf.deliver_all()) == [10, 20, 30, 40, 50]
+
+
+# -- order ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_in_the_log_comes_before_what_was_parked_since() -> None:
+    shelf = Shelf()
+    shelf.park(0, 1, 2, 3)
+    shelf.file(LATER_MS + 10, limit=3)
+    shelf.park(4)
+    assert shelf.deliver() == [], "it must be read first"
+    assert shelf.read(limit_bytes=SIZE) == [0, 1]
+    assert shelf.read() == [], "what was read comes first"
+    assert shelf.deliver() == [0, 1]
+    assert shelf.deliver_all() == [2, 3, 4]
+    assert not shelf.parked
+    assert shelf.log.low == shelf.end - 1, "all but the last marker may be trimmed"
+
+
+def test_a_batch_that_is_put_back_is_the_next_one_again() -> None:
+    shelf = Shelf()
+    shelf.park(0, 1, 2, 3)
+    shelf.file(LATER_MS + 10, limit=2)
+    shelf.read()
+    tried = shelf.parked.take("out", 3, LATER_MS)
+    assert sequences(tried.due) == [0, 1, 2], "of the log, and of memory"
+    tried.give_up({1: ("too-large", "")})
+    shelf.parked.park_again("out", tried)
+    assert shelf.deliver_all() == [0, 1, 2, 3]
+
+
+def test_a_message_in_memory_is_delivered_before_those_in_the_log_that_are_due_later() -> None:
+    shelf = Shelf()
+    shelf.park(10, 20, 30)
+    shelf.file(LATER_MS + 50)
+    shelf.parked.park(message(40, due_ms=NOW_MS + 15))
+    shelf.parked.park(message(41, due_ms=NOW_MS + 35))
+    assert shelf.deliver_all() == [10, 40, 20, 30, 41]
+
+
+def test_what_was_read_is_dropped_if_the_target_is_still_away_and_read_again_later() -> None:
+    shelf = Shelf()
+    shelf.park(0, 1, 2, 3, 4)
+    shelf.file(LATER_MS + 10, limit=4)
+    for limit_bytes in (SIZE, 1 << 40):
+        shelf.read(limit_bytes=limit_bytes)
+        tried = shelf.parked.take("out", 1, LATER_MS)
+        shelf.parked.leave("out")
+        assert len(shelf.parked) > 1, "not while some are tried"
+        shelf.parked.park_again("out", tried)
+        shelf.parked.leave("out")
+        assert (len(shelf.parked), shelf.memory.held_bytes, shelf.parked.by_target()) == (1, 0, {"out": 5})
+    assert shelf.deliver_all() == [0, 1, 2, 3, 4]
+
+
+def test_a_dead_letter_of_a_message_that_was_read_is_not_read_again_with_the_others() -> None:
+    shelf = Shelf()
+    shelf.park(0, 1, 2)
+    shelf.file(LATER_MS + 10)
+    shelf.read()
+    tried = shelf.parked.take("out", 3, LATER_MS)
+    letter = tried.due.pop(1)
+    shelf.parked.park_again("out", tried)
+    shelf.parked.leave("out")
+    assert shelf.read() == [0, 2]
+    shelf.done(Batch([letter]))
+    assert shelf.deliver_all() == [0, 2]
+    assert not shelf.parked
+
+
+def test_nothing_is_taken_that_is_not_due_any_more() -> None:
+    shelf = Shelf()
+    shelf.park(0, 100)
+    shelf.file(LATER_MS + 100)
+    shelf.read()
+    assert shelf.deliver(now_ms=NOW_MS + 99) == [0]
+    assert shelf.deliver(now_ms=NOW_MS + 100) == [100]
+
+
+# -- take-overs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sums_up", [False, True])
+def test_a_take_over_knows_from_the_journal_what_waits_and_reads_only_that(sums_up: bool) -> None:
+    shelf = Shelf()
+    shelf.park(0, 1, 2, 3)
+    shelf.park(4, 5, target="other")
+    shelf.file(LATER_MS + 10)
+    shelf.read()
+    assert shelf.deliver(limit=2) == [0, 1]
+    if sums_up:
+        shelf.sum_up()
+        shelf.journal = shelf.journal[-1:]
+    shelf.take_over()
+    assert shelf.parked.by_target() == {"out": 2, "other": 2}
+    assert shelf.deliver_all("other") == [4, 5]
+    assert shelf.deliver_all() == [2, 3]
+    shelf.take_over()
+    assert not shelf.parked
+
+
+def test_what_is_done_behind_the_first_that_is_not_stays_done_through_summaries() -> None:
+    """As where a dead letter is refused, and its record stays."""
+    shelf = Shelf()
+    shelf.park(0, 1, 2, 3)
+    shelf.file(LATER_MS + 10)
+    shelf.read()
+    batch = shelf.parked.take("out", 4, LATER_MS)
+    batch.due.pop(0)
+    shelf.done(batch)
+    for _ in range(2):
+        shelf.sum_up()
+        shelf.journal = shelf.journal[-2:]
+        shelf.take_over()
+        assert shelf.parked.by_target() == {"out": 1}
+    assert shelf.deliver_all() == [0]
+    assert shelf.log.pointer is None
+
+
+def test_a_target_that_comes_again_is_told_from_what_was_done_before() -> None:
+    shelf = Shelf()
+    for first in (0, 10):
+        shelf.park(first, first + 1)
+        shelf.file(LATER_MS + 20_000 * first + 10)
+        assert shelf.deliver_all() == [first, first + 1]
+        shelf.take_over()
+        assert not shelf.parked
+    shelf.park(20)
+    shelf.file(LATER_MS + 10**6)
+    shelf.take_over()
+    assert shelf.deliver_all() == [20]
+
+
+def test_messages_that_are_not_in_the_log_any_more_are_counted() -> None:
+    shelf = Shelf()
+    shelf.park(0, 1, 2)
+    shelf.file(LATER_MS + 10)
+    wanted = shelf.parked.wanted("out", 1 << 40)
+    assert wanted is not None
+    one = shelf.records[0]
+    wanted.accept(0, one.key, one.value, filed_headers(one))  # type: ignore[arg-type]  # all are bytes
+    wanted.reach(wanted.end)
+    assert shelf.parked.restore(wanted) == 2
+
+
+def test_the_pointer_stays_before_the_records_of_a_filing_until_all_it_filed_is_done() -> None:
+    shelf = Shelf()
+    shelf.log.note_journal_end(30)
+    assert shelf.log.pointer is None
+    shelf.park(0)
+    filing = shelf.take_to_file(LATER_MS + 10)
+    shelf.log.note_journal_end(40)
+    pointers = [shelf.log.pointer]
+    shelf.commit(filing)
+    shelf.log.note_journal_end(50)
+    pointers.append(shelf.log.pointer)
+    shelf.log.sum_up(50)
+    pointers.append(shelf.log.pointer)
+    shelf.deliver_all()
+    assert [*pointers, shelf.log.pointer] == [30, 30, 50, None], "its record may be at 30 or later"
+
+
+def test_runs_far_from_each_other_are_read_one_by_one() -> None:
+    shelf = Shelf()
+    shelf.park(0)
+    shelf.file(LATER_MS + 10)
+    shelf.end += 5_000
+    shelf.park(1)
+    shelf.file(LATER_MS + 20_000)
+    wanted = shelf.parked.wanted("out", 1 << 40)
+    assert wanted is not None
+    assert (wanted.start, wanted.end) == (0, 1)
+    assert shelf.deliver_all() == [0, 1]
+
+
+# -- the journal's records --------------------------------------------------------------------------------------------
+
+ROW = ParkedRow(3, 40, 5, "out.a-b_c")
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("rows", [[], [ROW], [ROW, ROW._replace(number=4, target="x")]])
+def test_a_parked_record_is_read_as_it_was_written(rows: list[ParkedRow], is_whole: bool) -> None:
+    entry = ParkedEntry(rows, is_whole)
+    assert decode_entry(encode_parked(entry)) == entry
+
+
+@pytest.mark.parametrize("record", [b"P\x01", b"P\x01?", b"P\x01+1 2 3", b"P\x01+a 0 1 x", b"P\x01+\xff"])
+def test_what_is_no_parked_record_is_refused(record: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode_entry(record)
+
+
+def test_a_summary_of_many_targets_is_split_and_only_its_first_record_begins_anew() -> None:
+    rows = [ROW._replace(number=number, target=f"t{number}") for number in range(2_500)]
+    found = ParkedRecords()
+    found.take(ParkedEntry([ROW._replace(number=9_999, target="gone")]))
+    entries = list(whole(rows))
+    assert [entry.is_whole for entry in entries] == [True, False, False]
+    for entry in entries:
+        found.take(entry)
+    assert [one.row for one in found.found.values()] == rows
+
+
+def test_a_done_record_below_the_first_offset_takes_nothing_away() -> None:
+    """It is of messages that were done while these were filed."""
+    found = ParkedRecords()
+    found.take(ParkedEntry([ROW]))
+    found.take(DoneEntry({Source(PARKED, 3): [(30, 41)], Source(PARKED, 4): [(40, 45)], Source(1, 3): [(40, 45)]}))
+    assert found.found[3].row.messages == 4
+    assert found.reached == 44
+    assert [found.holds("out.a-b_c", offset) for offset in (39, 40, 41)] == [False, False, True]
+    assert not found.holds("other", 41)
