@@ -190,7 +190,8 @@ def test_a_take_over_that_is_longer_than_the_groups_patience_comes_to_its_end(se
 
 
 def test_a_journal_that_grows_behind_one_parked_message_is_summed_up(seed: int) -> None:
-    world = serve(seed, Shape(geometry=SMALL_LEVELS))
+    # What is parked stays in memory, so the watermark stays. With the parked log, it would move on after half a minute.
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, park_after_ms=3_600_000))
     world.take_away("bills")
     for _ in range(80):
         world.send(4, longest_ms=900)

@@ -172,6 +172,8 @@ LARGE = 20_000
 MANY = 100
 SLOW = 50_000
 """Bytes per second: in the client library's 5 s, a dozen large messages can be written, and a small burst."""
+FAR = 200_000
+"""Milliseconds: due long after all is filed at that pace, so no message moves on to the next level meanwhile."""
 
 
 @pytest.mark.parametrize("kind", ["fired", "filed", "parked"])
@@ -186,7 +188,7 @@ def test_more_than_can_be_written_in_time_is_written_in_smaller_transactions(see
         world.broker.throttle(SLOW)
     world.touch(300_000)
     for _ in range(MANY):
-        world.send_large(LARGE, target="orders", arrives=True, delay_ms=60_000 if kind == "filed" else 0, codec=False)
+        world.send_large(LARGE, target="orders", arrives=True, delay_ms=FAR if kind == "filed" else 0, codec=False)
     if kind == "parked":
         world.run(8_000)
         world.broker.throttle(SLOW)
