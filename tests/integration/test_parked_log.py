@@ -93,6 +93,10 @@ def test_what_waits_for_a_target_holds_up_nothing_else_and_arrives_in_order_afte
     wait_until(lambda: len(outage.values("there")) == 20, "another target gets its messages")
 
     wait_until(lambda: outage.run("parked")[0]["messages"] == MESSAGES, "those of the last 30 s as well", 90)
+    metric = outage.serve.metric
+    wait_until(lambda: metric("tarry_parked_messages", target="away") == MESSAGES, "they are counted")
+    # Or they would silence the alert about messages that wait for no target.
+    wait_until(lambda: metric("tarry_waiting_messages") == MESSAGES, "they count as waiting, too")
     outage.send("there", 20)  # each transaction commits the low watermarks
     wait_until(lambda: outage.lag() <= 4, "the intake waits for none of them")
     allow(outage.admin, "away", AclOperation.WRITE)

@@ -111,7 +111,7 @@ class PartitionState:
         placing = self.placing = Placing(hot, overflow, width_ms, intake_log.holds_up)
         self.arrivals = Arrivals(self.place, reader, intake_log, hot, placing, passed_over, ready, memory)
         self.draining = DrainedRecords(self.place, overflow, hot, placing, ready, memory)
-        parked_log = self._parked_log = ParkedLog(
+        parked_log = ParkedLog(
             recovered.parked,
             recovered.buckets.spans.get(PARKED, (0, 0)),
             recovered.checkpoint.reads_from,
@@ -153,6 +153,11 @@ class PartitionState:
     def held(self) -> int:
         """The number of messages that are held, ready ones included."""
         return len(self._hot) + len(self._ready) + self.placing.to_file + len(self.parked) + len(self.letters)
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that are held, or in the parked log."""
+        return self.held + sum(log.unread for log in self.parked.log)
 
     @property
     def held_bytes(self) -> int:
@@ -321,7 +326,7 @@ class PartitionState:
         """Return the journal's records of a transaction that files messages."""
         records = [encode_done(filing.offsets)]
         if counts := Counter(source for _, source in filing.records if source.level == PARKED):
-            records.append(encode_parked(self._parked_log.entry(counts)))
+            records.append(encode_parked(self.parked.log.entry(counts)))
         return records
 
     def confirm_filed(self, filing: Filing) -> None:
@@ -330,8 +335,8 @@ class PartitionState:
         if parked := filing.parked:
             for run in filing.runs:
                 if run.source.level == PARKED:
-                    self._parked_log.filed(run)
-            self._parked_log.end_filing()
+                    self.parked.log.filed(run)
+            self.parked.log.end_filing()
             self.parked.filed(parked)
         self._progress.mark(filing.offsets)
         self._progress.trim()
@@ -346,7 +351,7 @@ class PartitionState:
                 become dead letters.
         """
         if parked := filing.parked:
-            self._parked_log.end_filing()
+            self.parked.log.end_filing()
             self.parked.put_back_filed(parked, refused)
         kept: list[FiledMessage] = []
         for message, source in filing.records:
@@ -387,15 +392,15 @@ class PartitionState:
 
     def to_trim(self) -> dict[int, int]:
         """Return the levels whose logs may be trimmed, and below which offset; `PARKED` is the parked log."""
-        below, low = self.overflow.to_trim(), self._parked_log.low
-        if low > self._parked_log.trimmed:
+        below, low = self.overflow.to_trim(), self.parked.log.low
+        if low > self.parked.log.trimmed:
             below[PARKED] = low
         return below
 
     def trimmed(self, level: int, below: int) -> None:
         """Note that a log was trimmed."""
         if level == PARKED:
-            self._parked_log.trimmed = max(self._parked_log.trimmed, below)
+            self.parked.log.trimmed = max(self.parked.log.trimmed, below)
         else:
             self.overflow.trimmed(level, below)
 

@@ -674,6 +674,7 @@ def test_a_message_in_the_parked_log_takes_no_memory_but_that_it_is_known() -> N
     assert after - before < 100_000
     assert (state.held_bytes, state.memory_bytes) == (0, 21 * DONE_BYTES)
     assert state.parked.by_target() == {"orders": 21}
+    assert (state.held, state.waiting) == (0, 21), "an alert compares what waits with what is parked"
 
 
 def test_one_like_a_message_in_the_parked_log_is_a_duplicate() -> None:

@@ -66,7 +66,7 @@ REFUSED_LETTERS: Final = Family(
     "gauge",
     ("intake",),
 )
-WAITING: Final = Family("tarry_waiting_messages", "Messages in memory.", "gauge", ("intake",))
+WAITING: Final = Family("tarry_waiting_messages", "Messages in memory or in the parked log.", "gauge", ("intake",))
 PASSED_OVER: Final = Family(
     "tarry_passed_over_messages",
     "Messages that are due far in the future, and that the process reads again when it can file them.",
@@ -88,7 +88,7 @@ UNTRIMMED: Final = Family(
 )
 PARKED: Final = Family(
     "tarry_parked_messages",
-    "Messages in memory that are due, and whose target is away or accepts them only apart from other messages.",
+    "Messages that are due, in memory or in the parked log, whose target is away, or set apart from the others.",
     "gauge",
     ("intake", "target"),
 )

@@ -108,7 +108,7 @@ class HealthReporter:
         }
         for place, state in view.states.items():
             waiting = (WAITING.name, place[0])
-            gauges[waiting] = gauges.get(waiting, 0) + state.held
+            gauges[waiting] = gauges.get(waiting, 0) + state.waiting
             passed_over = (PASSED_OVER.name, place[0])
             gauges[passed_over] = gauges.get(passed_over, 0) + len(state.passed_over)
             for level, messages in state.overflow.in_buckets.items():
