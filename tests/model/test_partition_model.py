@@ -88,8 +88,10 @@ class Partition(RuleBasedStateMachine):
         self.last_due_ms = 0
         self.lowest = first
         self.away: set[str] = set()
-        self.was_set_back = False
-        """Whether the clock was set back while messages were parked."""
+        self.is_set_back = False
+        """Whether the clock was set back while messages were parked that still are."""
+        self.ordered_from = 0
+        """The step from which on what is accepted leaves in order."""
         birth = Checkpoint(writer=(), released=True, geometry=GEOMETRY, pointer=journalled)
         self.store = Store(
             journal=[(journalled, encode_copy(first, birth.encode()))],
@@ -177,7 +179,7 @@ class Partition(RuleBasedStateMachine):
     def set_the_clock_back(self, by_ms: int) -> None:
         self.now_ms -= by_ms
         # Those that are parked were due by another clock: they may be delivered before messages that come now.
-        self.was_set_back = self.was_set_back or bool(self.state.parked)
+        self.is_set_back = self.is_set_back or bool(self.state.parked)
 
     @rule()
     def collect(self) -> None:
@@ -271,7 +273,7 @@ class Partition(RuleBasedStateMachine):
 
     def check_order(self, message: HeldMessage) -> None:
         accepted_at = self.log[message.sequence].accepted_at
-        if accepted_at is not None and not self.was_set_back:
+        if accepted_at is not None and not self.is_set_back and accepted_at >= self.ordered_from:
             ahead = [(due_ms, offset) for due_ms, offset, step in self.left if step > accepted_at]
             assert max(ahead, default=(0, 0)) < (message.due_ms, message.sequence), "out of order"
 
@@ -448,6 +450,11 @@ class Partition(RuleBasedStateMachine):
         assert all(sent.left or sent.is_parked for offset, sent in self.log.items() if offset < low)
         assert low >= self.lowest
         self.lowest = low
+
+    @invariant()
+    def the_order_holds_again_once_nothing_is_parked(self) -> None:
+        if self.is_set_back and not self.state.parked and self.attempt is None:
+            self.is_set_back, self.ordered_from = False, self.step
 
     @invariant()
     def the_watermark_is_the_first_that_is_held(self) -> None:

@@ -77,7 +77,7 @@ class Store:
         assert self.journal_start <= begin <= self.journal_end
         for offset, value in self.journal:
             if offset >= begin:
-                recovery.take(decode_entry(value))
+                recovery.journal.take(decode_entry(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,5 +148,5 @@ def recover(store: Store, levels: Mapping[int, LevelLog], replay_end: int, write
     recovery = store.begin(writer)
     store.read_into(recovery)
     spans = {level: (log.start, log.end) for level, log in levels.items()}
-    assert PARKED not in levels or recovery.parked.reached <= levels[PARKED].end, "the parked log lost its end"
+    assert PARKED not in levels or recovery.journal.parked.reached <= levels[PARKED].end, "the parked log lost its end"
     return recovery.recovered(replay_end, spans, store.journal_end, UNKNOWN)

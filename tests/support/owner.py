@@ -27,6 +27,7 @@ from tarry.headers import CANCEL, DELAY_MS, ID, TARGET
 from tarry.timer import TimingWheel
 from tests.support.durable import Filed, LevelLog, Store, recover
 from tests.support.outcomes import Judge, Sent, is_refused
+from tests.support.parked import read_parked
 
 if TYPE_CHECKING:
     from tarry.core.message import Headers
@@ -289,15 +290,8 @@ class Owner:
         self.apart = self.away | set(state.parked.targets)
         back = sorted(self.apart - self.away)
         for topic in back:
-            if (wanted := state.parked.wanted(topic, BUDGET_BYTES // 8)) is not None:
-                log = self.levels[PARKED]
-                assert wanted.start >= log.start, "deleted before it was read"
-                while not wanted.is_complete:
-                    if filed := log.records.get(offset := wanted.position):
-                        wanted.accept(offset, filed.key, filed.value, filed.headers)
-                    else:
-                        wanted.reach(offset + 1)
-                assert state.parked.restore(wanted) == 0, "what is parked is not in the log"
+            missing = read_parked(state, self.levels[PARKED], topic, BUDGET_BYTES // 8)
+            assert missing == 0, "what is parked is not in the log"
             batch = state.parked.take(topic, 9, self.now_ms)
             if not len(batch):
                 continue

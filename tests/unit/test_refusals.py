@@ -29,8 +29,8 @@ def said(
     parked: int = 0,
 ) -> str:
     recovery = Recovery(low, checkpoint, ())
-    recovery.take(DoneEntry({INTAKE: done.ranges(), BUCKET: of_bucket.ranges()}))
-    recovery.take(ParkedEntry([ParkedRow(1, 3, parked, "out")] if parked else []))
+    recovery.journal.take(DoneEntry({INTAKE: done.ranges(), BUCKET: of_bucket.ranges()}))
+    recovery.journal.take(ParkedEntry([ParkedRow(1, 3, parked, "out")] if parked else []))
     return shortfall(PLACE, recovery, 9, {1: (0, level), PARKED: (0, 5)}) or ""
 
 

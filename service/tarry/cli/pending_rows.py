@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from tarry.cli.inspect import instants
 from tarry.core.progress.source import PARKED, Source
 from tarry.handle import Handle
-from tarry.kafka.backlog import Backlog
+from tarry.kafka.backlog import PARKED_SHOWN, Backlog
 from tarry.kafka.inspector import EntryKind, Waiting
 from tarry.units import format_duration, format_instant, shown
 
@@ -18,13 +18,9 @@ STEPS_MS = (10 * _S, _M, 10 * _M, _H, 6 * _H, _D, 7 * _D, 30 * _D)
 _OTHERS: tuple[tuple[EntryKind, str], ...] = (("cancel", "cancels"), ("dead", "to be dead letters"))
 
 
-PARKED_LEVEL = -1
-"""The level of the parked log, as commands print it."""
-
-
 def level_shown(source: Source) -> int:
-    """Return the level of a source as commands print it: 0 for the intake, `PARKED_LEVEL` for the parked log."""
-    return PARKED_LEVEL if source.level == PARKED else source.level
+    """Return the level of a source as commands print it: 0 for the intake, `PARKED_SHOWN` for the parked log."""
+    return PARKED_SHOWN if source.level == PARKED else source.level
 
 
 class PendingRow(NamedTuple):
@@ -66,7 +62,7 @@ def at_most(backlogs: Iterable[Backlog]) -> Iterator[PendingRow]:
         yield PendingRow(count, f"level {level}, due from {format_instant(from_ms[level])} on", fields)
     if parked:
         yield PendingRow(
-            parked, "parked: overdue, because their targets are away", {"at_most": parked, "level": PARKED_LEVEL}
+            parked, "parked: overdue, because their targets are away", {"at_most": parked, "level": PARKED_SHOWN}
         )
 
 

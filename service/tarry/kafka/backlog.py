@@ -20,6 +20,9 @@ from tarry.core.progress.source import PARKED
 from tarry.core.wheel.levels import Bucket
 from tarry.kafka.types import Place
 
+PARKED_SHOWN = -1
+"""The level of the parked log, as commands print it, and in tables."""
+
 
 class Stretch(NamedTuple):
     """The part of a level's log that may hold waiting messages.

@@ -16,13 +16,12 @@ from confluent_kafka import Message
 from tarry.clock import Clock
 from tarry.core.message import HeldCancel
 from tarry.core.progress.checkpoint import CheckpointError, decode_checkpoint, is_checkpoint
-from tarry.core.progress.done_set import DoneSet, add_done
-from tarry.core.progress.journal import Copy, DoneEntry, Entry, decode_entry
-from tarry.core.progress.parked_records import ParkedRecords
+from tarry.core.progress.journal import decode_entry
+from tarry.core.progress.journal_state import JournalState
 from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.core.request.reader import RequestReader
 from tarry.core.request.request import CancelRequest, Rejection
-from tarry.core.wheel.filed import due_ms_of, read_filed, target_of
+from tarry.core.wheel.filed import due_ms_of, read_filed
 from tarry.core.wheel.levels import Bucket
 from tarry.core.wheel.overflow import STRANGE
 from tarry.errors import RetriableError, UsageError
@@ -30,7 +29,7 @@ from tarry.headers import derived_id
 from tarry.kafka.backlog import Backlog, Stretch
 from tarry.kafka.errors import group_errors
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.partition_logs import journal_of, level_log_of, read_to_ends, spans_of
+from tarry.kafka.partition_logs import journal_of, level_log_of, parked_target, read_to_ends, spans_of
 from tarry.kafka.record_headers import headers_of, read_headers, saved_headers
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS
@@ -42,36 +41,6 @@ PACE = 1_000
 """The number of records between two reports of progress."""
 
 EntryKind = Literal["message", "cancel", "dead"]
-_NOTHING = DoneSet((), 0)
-
-
-class JournalState:
-    """What the journal of a partition says.
-
-    Attributes:
-        done: the offsets that are done above the low watermarks.
-        parked: what is in the parked log.
-    """
-
-    __slots__ = ("done", "parked")
-
-    def __init__(self) -> None:
-        self.done: dict[Source, DoneSet] = {}
-        self.parked = ParkedRecords()
-
-    def take(self, entry: Entry) -> None:
-        """Take a record of the journal."""
-        if isinstance(entry, Copy):
-            return
-        self.parked.take(entry)
-        if isinstance(entry, DoneEntry):
-            add_done(self.done, {source: one for source, one in entry.ranges.items() if source.level != PARKED})
-
-    def is_done(self, source: Source, offset: int) -> bool:
-        """Whether the record at an offset of the intake, or of a bucket, is done."""
-        return offset in self.done.get(source, _NOTHING)
-
-
 States = Mapping[Place, JournalState]
 
 
@@ -329,40 +298,38 @@ class Inspector:
             to_now: read up to the present ends, not those of the survey.
         """
         of_log = {level_log_of(one.place, PARKED): one for one in backlogs if PARKED in one.spans}
+        of_target = {backlog.place: states[backlog.place].parked.by_target() for backlog in backlogs}
         starts = {log: one.spans[PARKED][0] for log, one in of_log.items()}
         ends = {log: one.spans[PARKED][1] for log, one in of_log.items()}
         if to_now and of_log:
             ends = self._offsets.ends(starts, committed=False)
         for log, record in self._read(starts, ends):
-            offset, backlog, headers = record.offset() or 0, of_log[log], headers_of(record)
-            if offset >= ends[log] or (target := target_of(headers)) is None:
+            offset, backlog = record.offset() or 0, of_log[log]
+            if offset >= ends[log] or (target := parked_target(record)) is None:
                 continue
-            state = states[backlog.place]
-            if state.parked.holds(target, offset) or offset >= backlog.parked_from:
-                source = Source(PARKED, 0)
-                found = read_filed(source, offset, record.key(), record.value(), headers)
-                place = backlog.place
-                yield Waiting(
-                    place, source, "message", found.due_ms, found.id.decode(), found.key, target, found.sequence
-                )
+            known = of_target[backlog.place].get(target)
+            if offset >= backlog.parked_from or (known is not None and known.holds(offset)):
+                found = read_filed(Source(PARKED, 0), offset, record.key(), record.value(), headers_of(record))
+                id_, key, sequence = found.id.decode(), found.key, found.sequence
+                yield Waiting(backlog.place, found.source, "message", found.due_ms, id_, key, target, sequence)
 
     def parked(self, backlogs: Sequence[Backlog]) -> Iterator[ParkedMessages]:
         """Return which targets have messages in the parked logs: from the journals, without reading all messages."""
+        states = self.journals(backlogs)
         for backlog in backlogs:
-            found = self.journals([backlog])[backlog.place].parked
-            since_ms: dict[str, int] = {}
-            targets = {one.row.target: one.row for one in found.found.values()}
+            found = states[backlog.place].parked.by_target()
             log = level_log_of(backlog.place, PARKED)
             start, end = backlog.spans.get(PARKED, (0, 0))
-            first = max(start, min((row.first for row in targets.values()), default=end))
-            for _, record in read_to_ends(self._reader, {log: first}, {log: end}) if first < end else ():
-                offset, target = record.offset() or 0, target_of(headers_of(record))
-                if target is not None and target not in since_ms and found.holds(target, offset):
+            first = max(start, min((one.row.first for one in found.values()), default=end))
+            since_ms: dict[str, int] = {}
+            for _, record in self._read({log: first}, {log: end}):
+                target = parked_target(record)
+                if target in found and target not in since_ms and found[target].holds(record.offset() or 0):
                     since_ms[target] = due_ms_of(headers_of(record))
-                    if len(since_ms) == len(targets):
+                    if len(since_ms) == len(found):
                         break
-            for target, row in targets.items():
-                yield ParkedMessages(backlog.place, target, row.messages, since_ms.get(target))
+            for target, one in found.items():
+                yield ParkedMessages(backlog.place, target, one.row.messages, since_ms.get(target))
 
     # -- results ------------------------------------------------------------------------------------------------------
 

@@ -65,9 +65,9 @@ def shortfall(place: Place, found: Recovery, end: int, spans: Mapping[int, tuple
         spans: for each level the first offset that its log holds, and its end; `PARKED` is the parked log.
     """
     reached = dict(enumerate(found.checkpoint.low, 1))
-    for source, done in found.done.items():
+    for source, done in found.journal.done.items():
         reached[source.level] = max(done.end, reached.get(source.level, 0))
-    reached[PARKED] = found.parked.reached
+    reached[PARKED] = found.journal.parked.reached
     if (intake := max(found.low, reached.pop(INTAKE.level, 0))) > end:
         return _ends_too_soon(place, f"{place[0]}/{place[1]}", end, intake)
     for level, at in sorted(reached.items()):

@@ -12,11 +12,9 @@ from tarry.core.progress.journal import Copy, Entry, decode_entry
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.recovery import Kept, Recovery, is_later
 from tarry.core.progress.source import PARKED
-from tarry.core.wheel.filed import target_of
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
-from tarry.kafka.partition_logs import journal_of, level_log_of, levels_of, read_to_ends
-from tarry.kafka.record_headers import headers_of
+from tarry.kafka.partition_logs import journal_of, level_log_of, levels_of, parked_target, read_to_ends
 from tarry.kafka.refusals import another_origin, intake_cut, journal_cut, nothing_known, shortfall
 from tarry.kafka.settings import Cluster
 from tarry.kafka.trim_tolerant_reader import TrimTolerantReader
@@ -163,7 +161,7 @@ class Standings:
             return cut
         try:
             for record in self._records(place, begin, end):
-                recovery.take(record)
+                recovery.journal.take(record)
         except ValueError as error:
             return f"{journal_of(place)[0]}/{place[1]}: {error}"
         return shortfall(place, recovery, logs.intake[1], spans)
@@ -187,7 +185,7 @@ class Standings:
         starts, ends = self._offsets.starts([log]), self._offsets.ends([log], committed=False)
         if starts[log] < ends[log]:
             for _, record in read_to_ends(self._reader, starts, ends):
-                offset, target = record.offset() or 0, target_of(headers_of(record))
+                offset, target = record.offset() or 0, parked_target(record)
                 if target is not None and offset < ends[log]:
                     yield offset, target
 

@@ -281,7 +281,7 @@ class TakeOver:
         """Read the journals into the recoveries; return the journals' ends."""
         journal_ends = self._offsets.ends([journal_of(place) for place in recoveries], committed=False)
         begin = {place: one.checkpoint.reads_from for place, one in recoveries.items()}
-        yield from self._read(begin, lambda place, record: recoveries[place].take(record), committed=False)
+        yield from self._read(begin, lambda place, record: recoveries[place].journal.take(record), committed=False)
         return journal_ends
 
     def _read(

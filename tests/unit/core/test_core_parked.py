@@ -412,5 +412,5 @@ def test_a_done_record_below_the_first_offset_takes_nothing_away() -> None:
     found.take(DoneEntry({Source(PARKED, 3): [(30, 41)], Source(PARKED, 4): [(40, 45)], Source(1, 3): [(40, 45)]}))
     assert found.found[3].row.messages == 4
     assert found.reached == 44
-    assert [found.holds("out.a-b_c", offset) for offset in (39, 40, 41)] == [False, False, True]
-    assert not found.holds("other", 41)
+    assert [found.by_target()["out.a-b_c"].holds(offset) for offset in (39, 40, 41)] == [False, False, True]
+    assert "other" not in found.by_target()

@@ -43,12 +43,12 @@ def test_the_first_checkpoint_of_an_owner_is_the_found_one_in_its_own_name() -> 
 
 def test_what_the_journal_says_is_done_is_kept_by_source_and_copies_say_nothing() -> None:
     recovery = Recovery(7, FOUND, ("a",))
-    recovery.take(DoneEntry({INTAKE: [(5, 9)], BUCKET: [(0, 3)]}))
-    recovery.take(Copy(11, FOUND.encode()))
-    recovery.take(DoneEntry({BUCKET: [(4, 5)], INTAKE: [(12, 13)]}))
+    recovery.journal.take(DoneEntry({INTAKE: [(5, 9)], BUCKET: [(0, 3)]}))
+    recovery.journal.take(Copy(11, FOUND.encode()))
+    recovery.journal.take(DoneEntry({BUCKET: [(4, 5)], INTAKE: [(12, 13)]}))
     found = recovery.recovered(20, {1: (0, 9)}, 80, ORIGIN)
     assert (found.low, found.replay_end, found.buckets.journal_end, found.buckets.spans) == (7, 20, 80, {1: (0, 9)})
-    assert found.done.ranges() == recovery.done[INTAKE].ranges() == [(7, 9), (12, 13)]
+    assert found.done.ranges() == recovery.journal.done[INTAKE].ranges() == [(7, 9), (12, 13)]
     assert {source: done.ranges() for source, done in found.buckets.done.items()} == {BUCKET: [(0, 3), (4, 5)]}
 
 

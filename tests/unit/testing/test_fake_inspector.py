@@ -407,3 +407,12 @@ def test_a_null_value_is_told_of_as_the_service_will_read_it_in_an_intakes_diale
     offsets = {value: scene.broker.append("in", b"k", value, headers, 0) for value in (b"", None)}
     found = {waiting.sequence: waiting.kind for waiting in scene.waiting(IntakePolicy("in", dialect=dialect))}
     assert found == {offsets[b""]: "message", offsets[None]: kind}
+
+
+@pytest.mark.parametrize("header", [b"", b"\x02" + bytes(80)], ids=["truncated", "of a later version"])
+def test_a_record_of_the_parked_log_that_cannot_be_read_is_told_of_in_one_line(header: bytes) -> None:
+    scene = InspectedIntake()
+    scene.serve(1_000)
+    scene.broker.append("in.parked", b"k", b"v", [(FILED, header)], 0)
+    with pytest.raises(UsageError, match=r"^in\.parked/0 at offset 0: a record "):
+        scene.waiting()

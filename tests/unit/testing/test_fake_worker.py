@@ -1,5 +1,6 @@
 """The service's own worker on the fake cluster."""
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
@@ -77,12 +78,15 @@ class Service:
         self.broker.append("in", target, target, headers, 0)
 
     def turn(self, *workers: Worker, until: int) -> None:
+        self.turn_until(lambda: len(self.delivered()) >= until, *workers)
+
+    def turn_until(self, condition: Callable[[], bool], *workers: Worker) -> None:
         for _ in range(20_000):
             for worker in workers:
                 worker.turn()
-            if len(self.delivered()) >= until:
+            if condition():
                 return
-        raise AssertionError(f"{len(self.delivered())} of {until} were delivered")
+        raise AssertionError(f"not within 20,000 turns; {len(self.delivered())} were delivered")
 
     def delivered(self) -> list[int]:
         return sorted(int(one.value or b"-1") for partition in (0, 1) for one in self.broker.records("out", partition))
@@ -195,8 +199,7 @@ def test_knowledge_of_targets_may_become_stale_while_others_are_asked_for() -> N
     service.ask_for(b"out", b"9")
     service.send(20)
     service.turn(worker, until=40)
-    while not service.broker.records("another"):
-        worker.turn()
+    service.turn_until(lambda: bool(service.broker.records("another")), worker)
     assert [one.value for one in service.broker.records("another")] == [b"another"]
     assert [one.value for one in service.broker.records("in.dead")] == [b"out"]
 

@@ -24,6 +24,10 @@ class FoundParked:
         self.row = row
         self.done = DoneSet((), 0)
 
+    def holds(self, offset: int) -> bool:
+        """Whether the message of the target at an offset of the log waits."""
+        return offset >= self.row.first and offset not in self.done
+
     @property
     def reached(self) -> int:
         """An offset that the log must have reached."""
@@ -67,12 +71,9 @@ class ParkedRecords:
         """The targets that have messages there, by number."""
         return self._found
 
-    def holds(self, target: str, offset: int) -> bool:
-        """Whether a message of a target waits at an offset of the log."""
-        return any(
-            one.row.target == target and offset >= one.row.first and offset not in one.done
-            for one in self._found.values()
-        )
+    def by_target(self) -> dict[str, FoundParked]:
+        """Return the same by the names of the targets."""
+        return {one.row.target: one for one in self._found.values()}
 
     @property
     def reached(self) -> int:

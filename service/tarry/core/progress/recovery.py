@@ -5,19 +5,18 @@ The take-over asks the brokers and reads the logs; here is decided what the reco
 - which copy of a checkpoint in the journal replaces a committed offset that is missing
 - what the new owner's first checkpoint says
 - from which offset on the journal must be read
-- what its records say is done
+
+What its records say together is in `journal_state`.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 from tarry.core.progress.checkpoint import Checkpoint
-from tarry.core.progress.done_set import DoneSet, add_done
-from tarry.core.progress.journal import Copy, DoneEntry, Entry
+from tarry.core.progress.journal_state import JournalState
 from tarry.core.progress.origin import Origin
-from tarry.core.progress.parked_records import ParkedRecords
 from tarry.core.progress.recovered import Buckets, Recovered
-from tarry.core.progress.source import INTAKE, PARKED, Source
+from tarry.core.progress.source import INTAKE
 
 Kept = tuple[int, Checkpoint]
 """A low watermark, and the checkpoint that goes with it."""
@@ -44,29 +43,15 @@ class Recovery:
     Attributes:
         low: the low watermark.
         checkpoint: the same checkpoint in the name of that process, to be committed before it touches the partition.
-        parked: what the journal says of the parked log.
+        journal: what the journal says. It takes the records from `checkpoint.reads_from` on.
     """
 
-    __slots__ = ("_done", "checkpoint", "low", "parked")
+    __slots__ = ("checkpoint", "journal", "low")
 
     def __init__(self, low: int, checkpoint: Checkpoint, writer: tuple[str, ...]) -> None:
         self.low = low
         self.checkpoint = replace(checkpoint, writer=writer, released=False)
-        self.parked = ParkedRecords()
-        self._done = {INTAKE: DoneSet((), low)}
-
-    @property
-    def done(self) -> Mapping[Source, DoneSet]:
-        """The offsets that the journal says are done, by source: of the intake those above `low`, of a bucket all."""
-        return self._done
-
-    def take(self, record: Entry) -> None:
-        """Take a record of the journal; those from `checkpoint.reads_from` on are needed, in order."""
-        if isinstance(record, Copy):
-            return
-        self.parked.take(record)
-        if isinstance(record, DoneEntry):
-            add_done(self._done, {source: one for source, one in record.ranges.items() if source.level != PARKED})
+        self.journal = JournalState(low)
 
     def recovered(
         self, replay_end: int, spans: Mapping[int, tuple[int, int]], journal_end: int, origin: Origin
@@ -79,14 +64,14 @@ class Recovery:
             journal_end: the journal's end when the take-over began.
             origin: the present cluster and topic ids.
         """
-        of_buckets = {source: done for source, done in self._done.items() if source != INTAKE}
+        of_buckets = {source: done for source, done in self.journal.done.items() if source != INTAKE}
         return Recovered(
             self.low,
             # Not earlier: if the committed offset had all ids, a later take-over would assume that a copy has them.
             replace(self.checkpoint, origin=origin),
-            self._done[INTAKE],
+            self.journal.done[INTAKE],
             replay_end,
             Buckets(spans, of_buckets, journal_end),
-            self.parked.found,
+            self.journal.parked.found,
             not self.checkpoint.origin.knows_all_of(origin),
         )

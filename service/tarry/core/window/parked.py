@@ -242,7 +242,7 @@ class Parked:
             return False
         return any(
             (is_excess or queue.is_due_by(now_ms - self.park_after_ms)) and queue.may_be_filed
-            for topic, queue in self._queues.items()
+            for queue in self._queues.values()
         )
 
     def _is_time(self, now_ms: int) -> bool:

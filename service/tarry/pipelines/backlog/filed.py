@@ -6,15 +6,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from tarry.core.wheel.filed import FILED
+from tarry.kafka.backlog import PARKED_SHOWN
 
 _VERSION: Final = 1
 _CANCEL, _TRANSLATED = 2, 4
 # Start (from 1, as in SQL) and length of each field of the packed header.
 _DUE, _OFFSET, _PARTITION, _FLAGS, _ID, _TEXT = (2, 8), (10, 8), (18, 4), (22, 1), (23, 36), 59
-
-
-PARKED_LEVEL: Final = -1
-"""The level of the parked log in tables."""
 
 
 def target() -> Column:
@@ -56,7 +53,7 @@ def filed(records: DataFrame) -> DataFrame:
         .withColumn("is_cancel", f.when(version != _VERSION, unknown).otherwise(flags.bitwiseAND(_CANCEL) != 0))
         .select(
             f.regexp_extract("topic", r"^(.*)\.(?:wheel-[0-9]+|parked)\z", 1).alias("intake"),
-            f.when(f.endswith("topic", f.lit(".parked")), PARKED_LEVEL)
+            f.when(f.endswith("topic", f.lit(".parked")), PARKED_SHOWN)
             .otherwise(f.regexp_extract("topic", r"^(.*)\.wheel-([0-9]+)\z", 2).try_cast("int"))
             .alias("level"),
             "partition",

@@ -4,7 +4,7 @@ Messages that have waited long for their target go to the parked log, in the sam
 
 A broker refuses a batch as a whole, and does not name the record that it refuses. So after a refusal the records of the
 transaction are sent again, each in a batch of its own. A record that is refused then becomes a dead letter of the next
-firing transaction; a parked message stays in memory. If a log cannot be written to at present (no leader, too few
+firing transaction. If a log cannot be written to at present (no leader, too few
 in-sync replicas, no right to write), the service waits for it, and no message becomes a dead letter for that.
 
 A bucket is closed only between two filings of its partition. So its end is certain, and nothing is filed to a closed
@@ -122,7 +122,6 @@ class Filer(SideTransactions[_Attempt]):
         self._bound = Bound()
         self._next_ms = 0
         self._turns = 0
-        self._held_up: Sequence[PartitionState] = ()
 
     def is_filing(self, state: PartitionState) -> bool:
         """Whether the open transaction files messages of this partition."""
@@ -146,12 +145,11 @@ class Filer(SideTransactions[_Attempt]):
         if now_ms < self._next_ms or not self._producer.is_ready():
             return
         wall_ms = self._clock.now_ms()
-        self._held_up = held_up
         waiting = [state for state in states if state.has_to_file(wall_ms, only_parked=state in held_up)]
         if waiting:
             self._next_ms = now_ms + FILE_EVERY_MS
             if self._producer.fits():
-                self._take(waiting)
+                self._take(waiting, held_up)
             else:
                 self._producer.renew()
 
@@ -165,7 +163,7 @@ class Filer(SideTransactions[_Attempt]):
     def _fitting_bytes(self) -> int:
         return ALONE_BYTES if self._suspects > 0 else BATCH_BYTES
 
-    def _take(self, states: Sequence[PartitionState]) -> None:
+    def _take(self, states: Sequence[PartitionState], held_up: Sequence[PartitionState]) -> None:
         self._turns += 1
         now_ms = self._clock.now_ms()
         alone = self._suspects > 0
@@ -174,7 +172,7 @@ class Filer(SideTransactions[_Attempt]):
             rotated(states, self._turns),
             most,
             self._bound.bytes,
-            lambda state, room, size: state.take_to_file(room, now_ms, size, only_parked=state in self._held_up),
+            lambda state, room, size: state.take_to_file(room, now_ms, size, only_parked=state in held_up),
         )
         if filings:
             self._begin(_Attempt(batches=filings, alone=alone))

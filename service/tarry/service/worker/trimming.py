@@ -3,9 +3,11 @@
 If the brokers refuse that, mostly because the right to DELETE is missing, the logs keep their records and everything
 else goes on. The service keeps trying, and keeps reporting the failure.
 
-A log is trimmed only below an offset that a committed checkpoint names: a process that takes over reads from there on,
-and the broker does not check group membership for a deletion. Nor is it trimmed above the position of our own reader,
-which may stand in front of records that are done: it would get an error instead of the records behind them.
+The log of a level is trimmed only below an offset that a committed checkpoint names: a process that takes over reads
+from there on, and the broker does not check group membership for a deletion. The parked log is trimmed only below
+records that committed transactions have completed: their done records say so to a process that takes over. Nor is a log
+trimmed above the position of our own reader, which may stand in front of records that are done: it would get an error
+instead of the records behind them.
 """
 
 from collections.abc import Callable, Collection, Sequence

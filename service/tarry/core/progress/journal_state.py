@@ -1,0 +1,44 @@
+"""What the records of a partition's journal say together: what is done, and what is in the parked log."""
+
+from collections.abc import Mapping
+
+from tarry.core.progress.done_set import DoneSet, add_done
+from tarry.core.progress.journal import Copy, DoneEntry, Entry
+from tarry.core.progress.parked_records import ParkedRecords
+from tarry.core.progress.source import INTAKE, PARKED, Source
+
+_NOTHING = DoneSet((), 0)
+
+
+class JournalState:
+    """What the journal of a partition says.
+
+    Args:
+        low: the low watermark: offsets of the intake below it are left out.
+
+    Attributes:
+        parked: what is in the parked log.
+    """
+
+    __slots__ = ("_done", "parked")
+
+    def __init__(self, low: int = 0) -> None:
+        self.parked = ParkedRecords()
+        self._done = {INTAKE: DoneSet((), low)}
+
+    @property
+    def done(self) -> Mapping[Source, DoneSet]:
+        """The offsets that are done, by source: of the intake those above the low watermark, of a bucket all."""
+        return self._done
+
+    def take(self, record: Entry) -> None:
+        """Take a record of the journal. Its records are taken in order."""
+        if isinstance(record, Copy):
+            return
+        self.parked.take(record)
+        if isinstance(record, DoneEntry):
+            add_done(self._done, {source: one for source, one in record.ranges.items() if source.level != PARKED})
+
+    def is_done(self, source: Source, offset: int) -> bool:
+        """Whether the record at an offset of the intake, or of a bucket, is done."""
+        return offset in self._done.get(source, _NOTHING)
