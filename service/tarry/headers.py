@@ -15,6 +15,7 @@ DELIVER_AT = "tarry-deliver-at"
 ID = "tarry-id"
 PARTITION = "tarry-partition"
 CANCEL = "tarry-cancel"
+PURGE = "tarry-purge"
 
 # A delivery: on the record at its target. `ID` is there too.
 DUE_MS = "tarry-due-ms"
@@ -31,7 +32,7 @@ STUB = "tarry-stub"
 CLOUDEVENTS_ID = "ce_id"
 
 #: The headers of a request: the service removes them at delivery. A record with one of them twice is a dead letter.
-REQUEST_HEADERS = frozenset({TARGET, DELAY_MS, DELIVER_AT, ID, PARTITION, CANCEL})
+REQUEST_HEADERS = frozenset({TARGET, DELAY_MS, DELIVER_AT, ID, PARTITION, CANCEL, PURGE})
 
 #: The headers that the service writes at delivery: it removes old ones from a message that was forwarded to an intake.
 REPLACED_HEADERS = frozenset({DUE_MS, SOURCE})
@@ -76,10 +77,11 @@ class ErrorCode(StrEnum):
     BAD_HANDLE = "bad-handle"
     REJECTED_BY_BROKER = "rejected-by-broker"
     UNREADABLE_HEADERS = "unreadable-headers"
+    PURGED = "purged"
 
 
 class Outcome(StrEnum):
-    """The outcome of a message or a cancel: the `outcome` of a result."""
+    """The outcome of a message, a cancel or a purge: the `outcome` of a result."""
 
     FIRED = "fired"
     CANCELLED = "cancelled"
@@ -87,6 +89,7 @@ class Outcome(StrEnum):
     CANCEL_TOO_LATE = "cancel-too-late"
     DUPLICATE = "duplicate"
     DEAD = "dead"
+    PURGED = "purged"
 
 
 def parse_id(value: bytes | None) -> bytes | None:

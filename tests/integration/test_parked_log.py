@@ -1,7 +1,9 @@
 """A target that is away for long pins nothing: its messages go to the parked log, which a take-over need not read."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -49,7 +51,7 @@ class Outage:
 
     def values(self, target: str, *keys: bytes) -> list[int]:
         found = [one for one in read_topic(self.bootstrap, target) if not keys or one.key() in keys]
-        return [int((one.value() or b"").partition(b" ")[0]) for one in found]
+        return [number_of(one.value()) for one in found]
 
     def lag(self) -> int:
         """How many offsets of the intake are not done, by the group's committed offsets."""
@@ -61,8 +63,12 @@ class Outage:
 
     def run(self, *arguments: str) -> list[dict[str, Any]]:
         code, out, err = tarry(*arguments, "--json", "--config", str(self.directory / "serve.toml"), cwd=self.directory)
-        assert (code, err) == (0, "")
+        assert code == 0, err
         return [json.loads(line) for line in out.splitlines()]
+
+
+def number_of(value: bytes | None) -> int:
+    return int((value or b"").partition(b" ")[0])
 
 
 @pytest.fixture
@@ -106,3 +112,43 @@ def test_what_waits_for_a_target_holds_up_nothing_else_and_arrives_in_order_afte
     wait_until(lambda: outage.run("parked") == [], "nothing is parked any more")
     wait_until(lambda: read_topic(outage.bootstrap, "intake.parked") == [], "the parked log is trimmed")
     assert outage.serve.stop() == 0
+
+
+PURGED = 800
+"""Some are in the parked log at once, because they exceed the share of memory; the others are in memory."""
+
+
+def test_a_purge_makes_dead_letters_of_what_waits_in_memory_and_in_the_log_across_a_kill(outage: Outage) -> None:
+    outage.serve.start().wait_serving()
+    outage.send("away", PURGED)
+    metric = outage.serve.metric
+    wait_until(lambda: metric("tarry_parked_messages", target="away") == PURGED, "all are parked", 60)
+    [shown] = outage.run("parked", "--purge", "away")
+    assert shown == {"intake": "intake", "target": "away", "messages": shown["messages"], "purged": False}
+    assert 0 < shown["messages"] < PURGED
+    assert read_topic(outage.bootstrap, "intake.dead") == [], "without --run nothing is purged"
+
+    outage.serve.kill()
+    with ThreadPoolExecutor(1) as pool:
+        purge = pool.submit(outage.run, "parked", "--purge", "away", "--run")
+        wait_until(lambda: purges(outage) == 2, "one is in each partition")
+        outage.serve.start().wait_serving()
+        assert purge.result(60) == [{"intake": "intake", "target": "away", "messages": 0, "purged": True}]
+    letters = read_topic(outage.bootstrap, "intake.dead")
+    assert sorted(number_of(one.value()) for one in letters) == list(range(PURGED))
+    assert {dict(one.headers() or [])["tarry-error"] for one in letters} == {b"purged"}
+    results = [json.loads(one.value() or b"") for one in read_topic(outage.bootstrap, "intake.results")]
+    assert Counter(one["outcome"] for one in results) == {"dead": PURGED, "purged": 2}
+    assert {one.get("reason") for one in results if one["outcome"] == "dead"} == {"purged"}
+
+    allow(outage.admin, "away", AclOperation.WRITE)
+    outage.send("away", 10)
+    wait_until(lambda: len(outage.values("away")) == 10, "what is sent later is delivered", 60)
+    assert min(outage.values("away")) == PURGED
+    assert outage.run("parked", "--purge", "nobody", "--run")[0]["messages"] == 0
+    wait_until(lambda: outage.lag() <= 4, "the purges are done")
+
+
+def purges(outage: Outage) -> int:
+    """How many purges are in the intake."""
+    return sum(("tarry-purge", b"away") in (one.headers() or []) for one in read_topic(outage.bootstrap, "intake"))

@@ -1,7 +1,7 @@
 """One partition against a list of what was sent: crashes at every step, aborts, clock steps, lost offsets.
 
 Sometimes the target is away: its messages are tried in transactions of their own, and where there are many of them they
-are filed to the parked log, and read from there again.
+are filed to the parked log, and read from there again. A purge makes dead letters of those that wait for the target.
 
 The log, the group's offset and the journal are lists here, written at commits alone, as Kafka's transactions write
 them. A recovery knows nothing but these. Whatever the course of events: each message leaves once, never early, in the
@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tarry.core.batch import Batch, FiledRun
+from tarry.core.batch import Batch, FiledRun, Resolution
 from tarry.core.message import Headers, HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode_checkpoint
@@ -26,7 +26,7 @@ from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.filed import filed_headers
 from tarry.core.window.parked import WantedMessages
-from tarry.headers import DELAY_MS, DELIVER_AT, ID, TARGET
+from tarry.headers import DELAY_MS, DELIVER_AT, ID, PURGE, TARGET, ErrorCode, Outcome
 from tarry.timer import TimingWheel
 from tests.support.durable import Filed, LevelLog, Store, recover
 
@@ -51,6 +51,7 @@ class Sent:
     left: bool = False
     is_parked: bool = False
     """Whether it is in the parked log, and done in the intake."""
+    is_purge: bool = False
 
 
 class Partition(RuleBasedStateMachine):
@@ -129,6 +130,11 @@ class Partition(RuleBasedStateMachine):
     @rule()
     def append_what_can_never_be_delivered(self) -> None:
         self.send(self.now_ms, [(ID, b"no uuid")], None)
+
+    @rule()
+    def append_a_purge(self) -> None:
+        self.log[self.log_end] = Sent(self.now_ms, [(PURGE, TO.encode())], self.now_ms, is_purge=True)
+        self.log_end += 1
 
     @rule(many=st.integers(1, 3))
     def append_markers(self, many: int) -> None:
@@ -257,11 +263,26 @@ class Partition(RuleBasedStateMachine):
             self.leave_once(dead.sequence)
             assert (self.log[dead.sequence].due_ms is None) is (dead.sequence not in retired)
             assert dead.headers == self.log[dead.sequence].headers
+            if dead.code == ErrorCode.PURGED:
+                purges = [(one.timestamp_ms, offset) for offset, one in self.log.items() if one.is_purge]
+                assert (dead.due_ms, dead.sequence) < max(purges), "no purge was before it"
+        for resolution in batch.resolutions:
+            self.check_purge(resolution)
         for message in batch.due:
             self.leave_once(message.sequence)
             self.check_due(message, sent_ms)
             self.check_order(message)
             self.left.append((message.due_ms, message.sequence, step))
+
+    def check_purge(self, purge: Resolution) -> None:
+        assert purge.outcome is Outcome.PURGED
+        assert self.log[purge.message.sequence].is_purge
+        self.leave_once(purge.message.sequence)
+        if not self.is_set_back:
+            key = purge.message.due_ms, purge.message.sequence
+            for offset, sent in self.log.items():
+                if offset < purge.message.sequence and sent.due_ms is not None and (sent.due_ms, offset) < key:
+                    assert sent.left, "the purge left it"
 
     def leave_once(self, offset: int) -> None:
         assert not self.log[offset].left, "it left twice"
@@ -284,12 +305,13 @@ class Partition(RuleBasedStateMachine):
         self.away = {TO}
 
     @precondition(lambda self: self.away and self.attempt is None)
-    @rule(limit=st.integers(1, 4) | st.just(50), give_up=st.integers(0, 7))
-    def try_the_target(self, limit: int, give_up: int) -> None:
+    @rule(limit=st.integers(1, 4) | st.just(50), give_up=st.integers(0, 7), purges=st.booleans())
+    def try_the_target(self, limit: int, give_up: int, purges: bool) -> None:
         """Begin a parked transaction; others come and go before it ends."""
-        batch = self.state.parked.take(TO, limit, self.now_ms)
+        parked = self.state.parked
+        batch = parked.take_purged(TO, limit) if purges else parked.take(TO, limit, self.now_ms)
         if len(batch):
-            if give_up:
+            if give_up and not purges:
                 batch.give_up({m.sequence: ("too-large", "") for m in batch.due[::give_up]})
             self.step += 1
             self.attempt, self.attempted = batch, (self.now_ms, self.step)
@@ -484,9 +506,10 @@ class Partition(RuleBasedStateMachine):
             self.end_the_try("commit")
         while self.state.collect(self.now_ms) or self.state.parked:
             self.fire(limit=7, give_up=0)
-            self.try_the_target(limit=7, give_up=0)
-            if self.attempt is not None:
-                self.end_the_try("commit")
+            for purges in (True, False):
+                self.try_the_target(limit=7, give_up=0, purges=purges)
+                if self.attempt is not None:
+                    self.end_the_try("commit")
             if self.wanted is None:
                 self.want_what_was_filed(limit_bytes=10_000)
             else:

@@ -9,7 +9,7 @@ from pyspark.sql import Row, SparkSession
 
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
-from tarry.core.request.request import CancelRequest, Rejection, Request
+from tarry.core.request.request import CancelRequest, PurgeRequest, Rejection, Request
 from tarry.pipelines.requests import requests
 from tarry.pipelines.topics import RECORD
 
@@ -113,7 +113,7 @@ def found(spark: SparkSession, policy: IntakePolicy, headers: Sequence[Headers])
     return requests(spark.createDataFrame(rows, RECORD), policy).orderBy("offset").collect()
 
 
-def told(policy: IntakePolicy, offset: int, headers: Headers) -> Request | CancelRequest | Rejection:
+def told(policy: IntakePolicy, offset: int, headers: Headers) -> Request | CancelRequest | PurgeRequest | Rejection:
     return RequestReader(policy).read(0, offset, STAMP_MS, headers, STAMP_MS)
 
 
@@ -126,6 +126,13 @@ def test_clear_headers_are_read_as_the_service_reads_them(spark: SparkSession) -
         expected = (request.id.decode(), request.due_ms, target, at)
         assert (row.id, row.due_ms, row.target, row.target_partition) == expected, headers
         assert row.is_cancel == isinstance(request, CancelRequest)
+
+
+def test_a_purge_is_no_request_for_a_delivery_unless_it_is_a_cancel(spark: SparkSession) -> None:
+    purge: Headers = [("tarry-purge", b"orders")]
+    cancel: Headers = [("tarry-cancel", b"1.in.0.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"), *purge]
+    rows = found(spark, POLICIES["headers"], [purge, cancel, PLAIN[0]])
+    assert [(row.offset, row.is_cancel) for row in rows] == [(1, True), (2, False)]
 
 
 @pytest.mark.parametrize("name", POLICIES)

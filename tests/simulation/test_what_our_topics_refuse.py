@@ -162,6 +162,24 @@ def test_cancels_whose_results_are_refused_together_are_filed_in_parts(seed: int
     verify_kept(world, "results that take small batches alone, and cancels that are filed", least_judged=LEAST_JUDGED)
 
 
+@pytest.mark.parametrize("suffix", [RESULTS, DEAD])
+def test_a_purge_whose_records_are_refused_together_is_done_in_parts(seed: int, suffix: str) -> None:
+    world = serve(seed, Shape(processes=1, poison=0.0, partitions=1, most=1_000, geometry=SMALL_LEVELS))
+    world.send(20, longest_ms=1_500)
+    world.run(2_000)
+    world.take_away("bills", markers_wait=False)
+    for _ in range(2 * HERD):
+        world.send_due(world.clock.now_ms() + 300)
+    assert world.run_until(lambda: not [one for one in world.unseen() if one.target != "bills"], 40_000)
+    world.broker.configure(INTAKE + suffix, max_message_bytes="450")
+    world.touch(300_000)
+    world.purge("bills")
+    assert world.run_until(lambda: not world.unseen(), 60_000), "all are dead letters"
+    assert "purge_aborted" in [event for _, event, _ in world.events], "too many were tried first"
+    world.broker.configure(INTAKE + suffix, max_message_bytes="1048588")
+    verify_kept(world, f"{suffix} takes small batches alone, and a purge", least_judged=LEAST_JUDGED)
+
+
 def cancels_filed(world: World) -> int:
     """Return how many filed cancels the buckets hold."""
     results = [record.value or b"" for record in world.broker.records(INTAKE + RESULTS, 0)]

@@ -165,6 +165,33 @@ def away_for_long(seed: int) -> World:
     return world
 
 
+def purged_again_and_again(seed: int) -> World:
+    """A target is away, and purged, again and again; crashes, and moments in which it is back.
+
+    Some of its messages are in memory then, some in the parked log, and some on their way to one of them.
+    """
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, most=5, park_after_ms=300))
+    [process] = world.processes
+    for _ in range(10):
+        world.take_away("bills", markers_wait=False)
+        for _ in range(3):
+            world.send(world.random.randint(1, 8), longest_ms=world.random.choice((100, 1_500)))
+            world.run(world.random.choice((20, 400)))
+        if world.random.random() < 0.3:
+            world.crash(process)
+        world.purge("bills")
+        world.send(world.random.randint(1, 4), longest_ms=100)
+        world.run(world.random.choice((20, 60, 200, 1_500)))
+        deed = world.random.choice(("back", "crash", "crash", "none"))
+        if deed == "back":
+            world.bring_back("bills")
+        elif deed == "crash" and process.worker is not None:
+            world.crash(process)
+        world.run(world.random.choice((200, 2_500)))
+    world.bring_back("bills")
+    return world
+
+
 def far_before_near(seed: int) -> World:
     """Bursts for higher levels, with messages behind them that are due soon; naps and crashes.
 
@@ -195,5 +222,6 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "cancel-in-passes": cancel_in_passes,
     "crash-in-a-wide-bucket": crash_in_a_wide_bucket,
     "far-before-near": far_before_near,
+    "purged-again-and-again": purged_again_and_again,
     "release-before-markers": release_before_markers,
 }

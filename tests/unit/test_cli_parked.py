@@ -2,6 +2,10 @@
 
 import json
 
+import pytest
+from typer.testing import CliRunner
+
+from tarry.cli.main import app
 from tarry.cli.parked import ParkedTarget, by_target, lines
 from tarry.kafka.inspector import ParkedMessages
 
@@ -44,3 +48,17 @@ def test_each_target_is_an_object_and_nothing_is_no_line() -> None:
         "partitions": [1, 2, 3],
     }
     assert lines("in", [], as_json=True) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--run"], "--run needs --purge TARGET"),
+        (["--purge", "no/topic"], "--purge: not a legal topic name: no/topic"),
+        (["--purge", "orders", "--run", "--timeout", "0s"], "--timeout: duration must be greater than zero"),
+    ],
+)
+def test_a_purge_that_makes_no_sense_is_refused_before_anything_is_asked(arguments: list[str], says: str) -> None:
+    result = CliRunner().invoke(app, ["parked", *arguments, "--bootstrap-servers", "localhost:1"])
+    assert result.exit_code != 0
+    assert says in (result.output + str(result.exception))

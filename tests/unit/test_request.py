@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import Header, RequestReader
-from tarry.core.request.request import CancelRequest, Rejection, Request
+from tarry.core.request.request import CancelRequest, PurgeRequest, Rejection, Request
 from tarry.headers import DELAY_MS, DELIVER_AT, REQUEST_HEADERS, ErrorCode, derived_id
 from tarry.units import MAX_EPOCH_MS
 
@@ -26,7 +26,7 @@ def _read(
     *,
     timestamp_ms: int = _NOW_MS,
     now_ms: int = _NOW_MS,
-) -> Request | CancelRequest | Rejection:
+) -> Request | CancelRequest | PurgeRequest | Rejection:
     return RequestReader(policy or IntakePolicy(_TOPIC)).read(3, 42, timestamp_ms, headers, now_ms)
 
 
@@ -246,6 +246,33 @@ def test_a_delay_and_a_time_exclude_each_other() -> None:
 def test_a_repeated_request_header_is_rejected_even_with_equal_values(name: str) -> None:
     base = [header for header in (_TARGET, _DELAY) if header[0] != name]
     assert _rejected([(name, b"1"), *base, (name, b"1")]).code == ErrorCode.REPEATED_HEADER
+
+
+def test_a_purge_asks_for_its_target_and_its_other_headers_are_ignored() -> None:
+    purge: Header = ("tarry-purge", b"orders")
+    expected = PurgeRequest(_NOW_MS - 700, "orders", derived_id(_TOPIC, 3, 42))
+    assert _read([_TARGET, _TARGET, ("tarry-id", b"bad"), purge], timestamp_ms=_NOW_MS - 700) == expected
+    for policy in (IntakePolicy(_TOPIC, fixed_delay_ms=5, fixed_target="x"), IntakePolicy(_TOPIC, dialect="etf1")):
+        assert _read([purge], policy, timestamp_ms=_NOW_MS - 700) == expected
+    assert _read([purge], IntakePolicy(_TOPIC, targets=("others",)), timestamp_ms=_NOW_MS - 700) == expected
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, _NOW_MS + 5_000])
+def test_a_purge_is_due_when_it_is_read_at_the_latest(timestamp_ms: int) -> None:
+    request = _read([("tarry-purge", b"orders")], timestamp_ms=timestamp_ms)
+    assert request == PurgeRequest(_NOW_MS, "orders", derived_id(_TOPIC, 3, 42))
+
+
+@pytest.mark.parametrize("value", [None, b"", b"no/topic", b"\xff", b"x" * 250])
+def test_a_purge_of_what_is_no_topic_is_rejected(value: bytes | None) -> None:
+    rejection = _rejected([("tarry-purge", value)])
+    assert (rejection.code, rejection.id) == (ErrorCode.BAD_TARGET, derived_id(_TOPIC, 3, 42))
+    assert rejection.detail.startswith("tarry-purge: ")
+
+
+def test_a_record_that_is_a_cancel_and_a_purge_is_a_cancel() -> None:
+    cancel = _cancel(f"1.{_TOPIC}.3.{_NOW_MS}.{_ID.decode()}")
+    assert _read([("tarry-purge", b"orders"), cancel]) == CancelRequest(_NOW_MS, _ID)
 
 
 def _cancel(handle: str) -> Header:

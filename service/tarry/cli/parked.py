@@ -1,4 +1,4 @@
-"""`tarry parked`: show which targets have messages in the parked log, how many, and since when."""
+"""`tarry parked`: show which targets have messages in the parked log, how many, and since when; or purge one."""
 
 import json
 from collections.abc import Iterable
@@ -7,9 +7,15 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from tarry.cli.inspect import configured, instants, open_inspector
-from tarry.cli.options import ConfigOption, JsonOption, ServersOption
-from tarry.kafka.inspector import ParkedMessages
-from tarry.units import format_instant
+from tarry.cli.options import ConfigOption, JsonOption, ServersOption, positive_duration_ms, value_of
+from tarry.client import OutcomeReader
+from tarry.client.purging import send_purges
+from tarry.clock import SystemClock
+from tarry.errors import UsageError
+from tarry.headers import is_legal_topic
+from tarry.kafka.inspector import Inspector, ParkedMessages
+from tarry.kafka.settings import Cluster
+from tarry.units import format_duration, format_instant
 
 
 class ParkedTarget(NamedTuple):
@@ -33,6 +39,17 @@ def parked(
         str | None, typer.Option(metavar="I", help="The intake. Default: all configured intakes.")
     ] = None,
     *,
+    purge: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET", help="Make dead letters of this target's messages. Without --run: only say how many."
+        ),
+    ] = None,
+    run: Annotated[bool, typer.Option("--run", help="With --purge: do it.")] = False,
+    timeout: Annotated[
+        str,
+        typer.Option(metavar="10m", help="With --run: the longest time to wait for the service, such as 30s or 1h."),
+    ] = "10m",
     as_json: JsonOption = False,
     config: ConfigOption = None,
     bootstrap_servers: ServersOption = None,
@@ -43,14 +60,67 @@ def parked(
     row for each target with messages there: how many, and since when the first one is due. They are delivered in order
     when the target is back.
 
-    Example: tarry parked --intake tarry.delayed
+    If a target never comes back, --purge makes dead letters of its messages: all that are due before the command was
+    run and not delivered, in memory or in the log. Each has its error code `purged` and one result. The command waits
+    until the service has done it in all partitions; a running service does it even if the command is stopped.
+
+    Exit code: 1 if --timeout is over before the service has done it.
+
+    Examples:
+      tarry parked --intake tarry.delayed
+      tarry parked --purge orders.old
+      tarry parked --purge orders.old --run
     """
+    if run and purge is None:
+        raise UsageError("--run needs --purge TARGET")
+    if purge is not None and not is_legal_topic(purge):
+        raise typer.BadParameter(f"--purge: not a legal topic name: {purge}")
+    timeout_ms = value_of("--timeout", positive_duration_ms, timeout)
     settings, cluster = configured(config, bootstrap_servers)
     with open_inspector(settings, cluster) as inspector:
         for topic in [intake] if intake else [one.topic for one in settings.intakes]:
+            if purge is not None and run:
+                _purge(cluster, inspector, topic, purge, timeout_ms, as_json=as_json)
+                continue
             rows = by_target(inspector.parked(inspector.survey(topic)))
+            if purge is not None:
+                _show(topic, purge, sum(row.messages for row in rows if row.target == purge), as_json=as_json)
+                continue
             for line in lines(topic, rows, as_json=as_json):
                 typer.echo(line)
+
+
+def _show(intake: str, target: str, messages: int, *, as_json: bool) -> None:
+    """Print what a purge would do."""
+    fields = {"intake": intake, "target": target, "messages": messages, "purged": False}
+    text = f"{intake}: {messages} messages for {target} would become dead letters; --run does it"
+    typer.echo(json.dumps(fields) if as_json else text)
+
+
+def _purge(cluster: Cluster, inspector: Inspector, intake: str, target: str, timeout_ms: int, *, as_json: bool) -> None:
+    """Purge a target in all partitions of an intake, and wait until the service has done it.
+
+    Raises:
+        UsageError: the time is over.
+    """
+    clock, places = SystemClock(), [backlog.place for backlog in inspector.survey(intake)]
+    end_ms, done = clock.monotonic_ms() + timeout_ms, 0
+    with OutcomeReader(cluster.bootstrap_servers, intake, cluster.options) as outcomes:
+        for receipt in send_purges(cluster, intake, [partition for _, partition in places], target):
+            try:
+                outcomes.await_outcome(receipt, max(0, end_ms - clock.monotonic_ms()) / 1_000)
+            except TimeoutError:
+                raise UsageError(
+                    f"{done} of {len(places)} partitions of {intake} have answered within "
+                    f"{format_duration(timeout_ms)}: the others still purge, or `tarry serve` does not run for them"
+                ) from None
+            done += 1
+            if not as_json:
+                typer.echo(f"{intake}/{receipt.handle.partition}: purged", err=True)
+    left = sum(one.messages for one in inspector.parked(inspector.survey(intake)) if one.target == target)
+    fields = {"intake": intake, "target": target, "messages": left, "purged": True}
+    text = f"{intake}: the messages for {target} are dead letters now; {left} are parked since"
+    typer.echo(json.dumps(fields) if as_json else text)
 
 
 def by_target(found: Iterable[ParkedMessages]) -> list[ParkedTarget]:

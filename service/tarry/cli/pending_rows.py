@@ -15,7 +15,11 @@ _S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
 STEPS_MS = (10 * _S, _M, 10 * _M, _H, 6 * _H, _D, 7 * _D, 30 * _D)
 """The upper bounds of the rows of an exact count, in milliseconds from now."""
 
-_OTHERS: tuple[tuple[EntryKind, str], ...] = (("cancel", "cancels"), ("dead", "to be dead letters"))
+_OTHERS: tuple[tuple[EntryKind, str], ...] = (
+    ("cancel", "cancels"),
+    ("purge", "purges"),
+    ("dead", "to be dead letters"),
+)
 
 
 def level_shown(source: Source) -> int:

@@ -16,11 +16,11 @@ _size_bytes: Callable[[HeldMessage | DeadMessage], int] = attrgetter("size_bytes
 
 
 class Resolution(NamedTuple):
-    """A message or a cancel that is done without a delivery.
+    """A message, a cancel or a purge that is done without a delivery.
 
     Attributes:
-        outcome: cancelled, duplicate, or cancel too late.
-        message: the message; for a cancel that came too late, the cancel.
+        outcome: cancelled, duplicate, cancel too late, or purged.
+        message: the message; for a cancel that came too late, the cancel; for a purge, the purge.
         cancel: the cancel that took the message, or None.
     """
 

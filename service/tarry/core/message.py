@@ -142,6 +142,12 @@ class HeldCancel(FiledMessage):
     __slots__ = ()
 
 
+class HeldPurge(HeldMessage):
+    """A purge: when it is due, the messages that are parked for its target become dead letters."""
+
+    __slots__ = ()
+
+
 class DeadMessage(NamedTuple):
     """A record that can never be delivered, with its original key, value and headers.
 

@@ -20,7 +20,7 @@ from tarry.core.progress.journal import decode_entry
 from tarry.core.progress.journal_state import JournalState
 from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.core.request.reader import RequestReader
-from tarry.core.request.request import CancelRequest, Rejection
+from tarry.core.request.request import CancelRequest, PurgeRequest, Rejection
 from tarry.core.wheel.filed import due_ms_of, read_filed
 from tarry.core.wheel.levels import Bucket
 from tarry.core.wheel.overflow import STRANGE
@@ -40,7 +40,8 @@ ANSWER_WITHIN_S = 10.0
 PACE = 1_000
 """The number of records between two reports of progress."""
 
-EntryKind = Literal["message", "cancel", "dead"]
+EntryKind = Literal["message", "cancel", "purge", "dead"]
+_KINDS: Mapping[type, EntryKind] = {Rejection: "dead", CancelRequest: "cancel", PurgeRequest: "purge"}
 States = Mapping[Place, JournalState]
 
 
@@ -50,7 +51,7 @@ class Waiting(NamedTuple):
     Attributes:
         place: the partition of the intake.
         source: the intake, or the bucket, that it lies in; the journal names it with that when it is done.
-        kind: a message, a cancel, or a record that becomes a dead letter once the service reads it.
+        kind: a message, a cancel, a purge, or a record that becomes a dead letter once the service reads it.
         due_ms: None if it has no readable due time.
         id: 36 characters.
         key: the message's.
@@ -228,9 +229,7 @@ class Inspector:
         else:
             is_null = record.value() is None
             found = requests.read(place[1], offset, stamp_ms, headers, self._clock.now_ms(), is_null=is_null)
-        kind: EntryKind = "message"
-        if isinstance(found, Rejection | CancelRequest):
-            kind = "dead" if isinstance(found, Rejection) else "cancel"
+        kind = _KINDS.get(type(found), "message")
         target = None if kind == "cancel" else found.target
         return Waiting(place, INTAKE, kind, found.due_ms, found.id.decode(), record.key(), target, offset)
 

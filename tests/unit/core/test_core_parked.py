@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from tarry.core.batch import Batch, FiledRun, Filing
-from tarry.core.message import FiledMessage, HeldMessage
+from tarry.core.message import FiledMessage, HeldMessage, HeldPurge
 from tarry.core.progress.journal import (
     DoneEntry,
     Entry,
@@ -168,6 +168,78 @@ def test_nothing_is_filed_while_a_transaction_tries_to_deliver_some() -> None:
     assert not shelf.take_to_file(LATER_MS + 10)
     shelf.parked.park_again("out", tried)
     assert shelf.file(LATER_MS + 10) == [0, 1, 2]
+
+
+def purge(offset: int, due_ms: int, target: str = "out") -> HeldPurge:
+    return HeldPurge(due_ms, offset, None, None, None, False, target, -1, b"%036d" % offset)
+
+
+def purged(shelf: Shelf, target: str = "out", limit: int = 100) -> Batch:
+    batch = shelf.parked.take_purged(target, limit)
+    shelf.done(batch)
+    shelf.parked.end_try()
+    return batch
+
+
+def letters(batch: Batch) -> list[tuple[int, str]]:
+    return [(dead.sequence, dead.code) for dead in batch.dead]
+
+
+def answers(batch: Batch) -> list[tuple[str, int]]:
+    return [(one.outcome, one.message.sequence) for one in batch.resolutions]
+
+
+def test_a_purge_takes_what_is_before_it_in_the_log_and_in_memory_and_nothing_else() -> None:
+    shelf = Shelf()
+    shelf.park(0, 1)
+    shelf.park(2, target="other")
+    shelf.file(LATER_MS + 10)
+    shelf.park(3, 4, 5)
+    assert shelf.parked.purge(purge(9, NOW_MS + 4))
+    assert shelf.parked.purged == ["out"]
+    assert not purged(shelf), "the first ones are in the log"
+    assert shelf.read() == [0, 1]
+    assert letters(purged(shelf, limit=1)) == [(0, "purged")]
+    assert letters(purged(shelf)) == [(1, "purged"), (3, "purged"), (4, "purged")]
+    last = purged(shelf)
+    assert (letters(last), answers(last)) == ([], [("purged", 9)])
+    assert (shelf.parked.purged, shelf.parked.by_target()) == ([], {"out": 1, "other": 1})
+
+
+def test_an_aborted_purge_is_put_back_with_its_messages() -> None:
+    shelf = Shelf()
+    shelf.park(0)
+    shelf.parked.purge(purge(8, NOW_MS + 1))
+    shelf.parked.purge(purge(9, NOW_MS + 1))
+    for _ in range(2):
+        tried = shelf.parked.take_purged("out", 10)
+        assert letters(tried) == [(0, "purged")]
+        shelf.parked.park_again("out", tried)
+    assert letters(purged(shelf)) == [(0, "purged")]
+    shelf.parked.park_again("out", shelf.parked.take_purged("out", 10))
+    assert [answers(purged(shelf)) for _ in range(2)] == [[("purged", 8)], [("purged", 9)]]
+    assert not shelf.parked
+
+
+def test_a_purge_waits_for_what_is_being_filed_and_for_a_try() -> None:
+    shelf = Shelf()
+    shelf.park(0, 1)
+    shelf.parked.purge(purge(9, NOW_MS + 1))
+    filing = shelf.take_to_file(LATER_MS + 10)
+    assert not shelf.parked.take_purged("out", 10)
+    shelf.commit(filing)
+    assert not shelf.parked.take_purged("out", 10)
+    shelf.read()
+    shelf.parked.leave("out")
+    assert letters(purged(shelf)) == [(0, "purged"), (1, "purged")], "what is read for a purge is not dropped"
+
+
+def test_no_purge_waits_for_a_target_that_has_nothing_parked() -> None:
+    shelf = Shelf()
+    shelf.park(0, target="other")
+    assert not shelf.parked.purge(purge(9, NOW_MS))
+    assert not shelf.parked.take_purged("out", 10)
+    assert not shelf.parked.take_purged("other", 10)
 
 
 def test_nothing_is_delivered_that_stands_behind_what_is_being_filed() -> None:

@@ -19,7 +19,7 @@ from tarry.core.progress.source import INTAKE
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.window.matching import DONE_BYTES
-from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, TARGET, derived_id
+from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, PURGE, TARGET, derived_id
 from tarry.timer import TimingWheel
 from tests.support.durable import LevelLog
 from tests.support.parked import file_parked
@@ -418,6 +418,57 @@ def test_parked_messages_are_not_early_when_the_clock_goes_back() -> None:
     assert due_offsets(state.parked.take("orders", 10, NOW_MS - 1)) == []
     assert len(state.parked) == 1
     assert due_offsets(state.parked.take("orders", 10, NOW_MS)) == [0]
+
+
+def purge(state: PartitionState, offset: int, target: str = "orders", *, at_ms: int = NOW_MS) -> None:
+    state.arrivals.accept(offset, at_ms, b"k", b"v", [(PURGE, target.encode())], at_ms)
+
+
+def test_a_purge_of_a_target_that_has_nothing_parked_is_answered_at_once() -> None:
+    state = taken_over()
+    send(state, 0, 0)
+    purge(state, 1, "bills")
+    batch = fire(state, NOW_MS)
+    assert (due_offsets(batch), outcomes(batch)) == ([0], [("purged", 1, None)])
+    assert (state.low, state.held, state.held_bytes) == (2, 0, 0)
+
+
+def test_a_purge_waits_for_its_targets_messages_in_the_same_batch_and_takes_them_if_it_aborts() -> None:
+    state = taken_over()
+    for offset in range(2):
+        send(state, offset, 0)
+    purge(state, 2)
+    send(state, 3, 0)
+    state.collect(NOW_MS)
+    batch = state.take(10, NOW_MS)
+    assert (due_offsets(batch), batch.resolutions) == ([0, 1], [])
+    state.settle(batch)
+    state.put_back(batch, {"orders"})
+    assert not len(state.take(10, NOW_MS, {"orders"}))
+    taken = state.parked.take_purged("orders", 10)
+    assert [(dead.sequence, dead.code) for dead in taken.dead] == [(0, "purged"), (1, "purged")]
+    state.confirm_parked(taken)
+    answer = state.parked.take_purged("orders", 10)
+    assert outcomes(answer) == [("purged", 2, None)]
+    state.confirm_parked(answer)
+    assert due_offsets(state.parked.take("orders", 10, NOW_MS)) == [3]
+    assert state.low == 3
+
+
+def test_a_purge_is_due_at_its_own_time_and_not_before_it_is_read() -> None:
+    state = taken_over()
+    state.arrivals.accept(0, NOW_MS + 60_000, None, None, [(PURGE, b"orders")], NOW_MS)
+    assert outcomes(fire(state, NOW_MS)) == [("purged", 0, None)]
+    purge(state, 1, at_ms=NOW_MS)
+    state.collect(NOW_MS - 1)
+    assert not len(state.take(10, NOW_MS - 1)), "the clock stepped back"
+
+
+def test_a_purge_that_is_done_is_not_answered_again() -> None:
+    state = taken_over(recovered(0, done=((0, 1),), replay_end=1))
+    purge(state, 0)
+    assert not len(fire(state, NOW_MS))
+    assert state.position == 1
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ OutcomeKey = tuple[int, bytes]
 """A partition of the results topic, and the key of a result: a message's id."""
 
 _OF_A_HANDLE = (Outcome.FIRED, Outcome.CANCELLED, Outcome.DEAD)
-_DEFINITE = (*_OF_A_HANDLE, Outcome.DUPLICATE)
+_DEFINITE = (*_OF_A_HANDLE, Outcome.DUPLICATE, Outcome.PURGED)
 
 
 @dataclass(frozen=True, slots=True)

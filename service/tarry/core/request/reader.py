@@ -1,13 +1,15 @@
 """Parse a record of an intake into a request.
 
-A record is untrusted input: any header may hold any bytes. The reader returns a `Request`, a `CancelRequest`, or a
-`Rejection` with the reason why the record can never be delivered. It never raises and reads no clock.
+A record is untrusted input: any header may hold any bytes. The reader returns a `Request`, a `CancelRequest`, a
+`PurgeRequest`, or a `Rejection` with the reason why the record can never be delivered. It never raises and reads no
+clock.
 
 If a record has several faults, the first in this order gives the error code:
 
 1. `repeated-header`: a request header occurs twice. A record with `tarry-cancel` is a cancel, whose other
-   headers are ignored, so for a cancel only a repeated `tarry-cancel` counts.
-2. `bad-handle`: of a cancel.
+   headers are ignored, so for a cancel only a repeated `tarry-cancel` counts. A record with `tarry-purge` is a purge,
+   for which the same holds.
+2. `bad-handle`: of a cancel; `bad-target`: of a purge.
 3. `bad-id`.
 4. The time: `two-delays`, `no-delay`, then `bad-delay` or `negative-delay`, or `bad-time` or
    `looks-like-seconds`.
@@ -28,6 +30,7 @@ An intake with a dialect takes time, target, key and partition from the headers 
 
 from collections import Counter
 from collections.abc import Sequence
+from sys import intern
 
 from tarry.core.progress.log_order import is_ahead
 from tarry.core.request.dialects import DIALECTS
@@ -41,7 +44,7 @@ from tarry.core.request.header_values import (
     shown,
 )
 from tarry.core.request.intake_policy import IntakePolicy
-from tarry.core.request.request import CancelRequest, Rejection, Request
+from tarry.core.request.request import CancelRequest, PurgeRequest, Rejection, Request
 from tarry.core.request.target_names import TargetNames
 from tarry.errors import HeaderError
 from tarry.handle import Handle
@@ -52,11 +55,13 @@ from tarry.headers import (
     DELIVER_AT,
     ID,
     PARTITION,
+    PURGE,
     REQUEST_HEADERS,
     TAKEN_OFF,
     TARGET,
     ErrorCode,
     derived_id,
+    is_legal_topic,
     parse_cloudevents_id,
     parse_id,
 )
@@ -106,7 +111,7 @@ class RequestReader:
         now_ms: int,
         *,
         is_null: bool = False,
-    ) -> Request | CancelRequest | Rejection:
+    ) -> Request | CancelRequest | PurgeRequest | Rejection:
         """Parse one record.
 
         Args:
@@ -119,7 +124,7 @@ class RequestReader:
             is_null: whether the value is null, which is a cancel in some dialects.
 
         Returns:
-            A message to deliver, a cancel, or the reason why the record can never be delivered.
+            A message to deliver, a cancel, a purge, or the reason why the record can never be delivered.
         """
         found: dict[str, bytes | None] = dict(headers) if headers else {}
         repeated: set[str] | None = None
@@ -128,6 +133,8 @@ class RequestReader:
             found = dict(reversed(headers))  # the first of each name counts
         if CANCEL in found and (repeated is None or CANCEL not in repeated):
             return self._cancel(found[CANCEL], partition, offset, timestamp_ms)
+        if PURGE in found and (repeated is None or PURGE not in repeated):
+            return self._purge(found[PURGE], partition, offset, timestamp_ms, now_ms)
         carries = not found.keys() <= self._taken_off
         ce_id = found.get(CLOUDEVENTS_ID) if carries else None
 
@@ -187,6 +194,17 @@ class RequestReader:
                 return CancelRequest(-(-handle.due_ms // self._tick_ms) * self._tick_ms, handle.id.encode())
         derived = derived_id(topic, partition, offset)
         return Rejection(ErrorCode.BAD_HANDLE, f"{CANCEL}: {fault}", derived, None, None)
+
+    def _purge(
+        self, value: bytes | None, partition: int, offset: int, timestamp_ms: int, now_ms: int
+    ) -> PurgeRequest | Rejection:
+        """Parse a purge; its other headers are ignored. It is due at once, also if its sender's clock is ahead."""
+        derived = derived_id(self.policy.topic, partition, offset)
+        target = value.decode("utf-8", "replace") if value is not None else ""
+        if not is_legal_topic(target):
+            detail = f"{PURGE}: not a legal topic name: {shown(value)}"
+            return Rejection(ErrorCode.BAD_TARGET, detail, derived, None, None)
+        return PurgeRequest(now_ms if timestamp_ms < 0 else min(timestamp_ms, now_ms), intern(target), derived)
 
     def unreadable(self, partition: int, offset: int, headers: Sequence[Header]) -> Rejection:
         """Reject a record with a header whose name is not UTF-8.
@@ -271,6 +289,6 @@ def _repeated(headers: Sequence[Header], of: frozenset[str]) -> set[str] | None:
 def _first_fault(repeated: set[str] | None, *parts: object) -> HeaderFault:
     """Return the fault that gives the error code: `parts` are in the order of the module's docstring."""
     if repeated is not None:
-        name = CANCEL if CANCEL in repeated else min(repeated)
+        name = next((one for one in (CANCEL, PURGE) if one in repeated), min(repeated))
         return HeaderFault(ErrorCode.REPEATED_HEADER, f"{name} occurs more than once")
     return next(part for part in parts if isinstance(part, HeaderFault))

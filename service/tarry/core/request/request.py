@@ -1,4 +1,4 @@
-"""The three meanings of a record in an intake: a message to deliver later, a cancel, or a rejection.
+"""The four meanings of a record in an intake: a message to deliver later, a cancel, a purge, or a rejection.
 
 `tarry.core.request.reader` decides which.
 """
@@ -40,6 +40,21 @@ class CancelRequest(NamedTuple):
     """
 
     due_ms: int
+    id: bytes
+
+
+@final
+class PurgeRequest(NamedTuple):
+    """A request to make dead letters of the messages that are parked for a target.
+
+    Args:
+        due_ms: messages that are due later are not meant.
+        target: the target.
+        id: 36 ASCII characters, derived from topic, partition and offset.
+    """
+
+    due_ms: int
+    target: str
     id: bytes
 
 

@@ -1,14 +1,14 @@
-"""Take in the records of the intake: each becomes a message, a cancel or a dead letter, or is skipped as done.
+"""Take in the records of the intake: each is a message, a cancel, a purge or a dead letter, or is skipped as done.
 
 While too many messages wait to be filed, those that are due far in the future are passed over (`passed_over`).
 """
 
-from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel, HeldMessage
+from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel, HeldMessage, HeldPurge
 from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.log_order import is_ahead
 from tarry.core.progress.source import INTAKE
 from tarry.core.request.reader import RequestReader
-from tarry.core.request.request import CancelRequest, Rejection, Request
+from tarry.core.request.request import CancelRequest, PurgeRequest, Rejection, Request
 from tarry.core.request.translated import TranslatedMessage
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.memory import Memory
@@ -98,16 +98,12 @@ class Arrivals:
             return
         read_ms = now_ms if order is None or latest_ms is None else latest_ms
         request = self._reader.read(self._partition, offset, timestamp_ms, headers, read_ms, is_null=value is None)
-        if type(request) is Rejection:
+        if type(request) is not Request:
             if known_done:
                 ledger.reach(offset + 1)
                 return
             ledger.read(offset)
-            self._reject(offset, key, value, headers, request)
-            return
-        if type(request) is CancelRequest:
-            ledger.read(offset)
-            self._accept_cancel(request, offset, key, value, headers, now_ms, read_ms)
+            self._accept_other(request, offset, key, value, headers, now_ms, read_ms)
             return
         due_ms, target, target_partition, message_id, carries, dialect = request
         if order is not None:
@@ -157,15 +153,17 @@ class Arrivals:
         request = self._reader.read(self._partition, offset, timestamp_ms, headers, read_ms, is_null=value is None)
         if type(request) is Rejection:
             raise ValueError(_changed(offset, request))
+        if type(request) is PurgeRequest:
+            raise ValueError(_changed(offset, request))
         if type(request) is CancelRequest:
             self._put(_cancel(request, offset, key, value, headers), offset, now_ms)
         else:
             due_ms = request.due_ms
             self._put(self._filed(request, due_ms, offset, timestamp_ms, key, value, headers), offset, now_ms)
 
-    def _accept_cancel(
+    def _accept_other(
         self,
-        request: CancelRequest,
+        request: CancelRequest | PurgeRequest | Rejection,
         offset: int,
         key: bytes | None,
         value: bytes | None,
@@ -173,8 +171,16 @@ class Arrivals:
         now_ms: int,
         read_ms: int,
     ) -> None:
-        if self._holds(offset, request.due_ms, read_ms):
-            self._put(_cancel(request, offset, key, value, headers), offset, now_ms)
+        """Take in a record that is no message."""
+        if type(request) is CancelRequest:
+            if self._holds(offset, request.due_ms, read_ms):
+                self._put(_cancel(request, offset, key, value, headers), offset, now_ms)
+        elif type(request) is PurgeRequest:
+            purge = HeldPurge(request.due_ms, offset, None, None, headers, False, request.target, -1, request.id)
+            self._memory.count(purge)
+            self._hot.hold_purge(purge, now_ms)
+        else:
+            self._reject(offset, key, value, headers, request)
 
     def _accept_far(
         self,
@@ -252,4 +258,4 @@ def _cancel(
 
 
 def _changed(offset: int, request: object) -> str:
-    return f"the record at offset {offset} was accepted before, and is rejected now: {request}"
+    return f"the record at offset {offset} was accepted before, and is read differently now: {request}"

@@ -14,7 +14,7 @@ cancelled message is completed without a delivery. All other messages wait in th
 from collections.abc import Callable, Iterable
 
 from tarry.core.batch import Batch, Resolution
-from tarry.core.message import HeldCancel, HeldMessage, OrderKey
+from tarry.core.message import HeldCancel, HeldMessage, HeldPurge, OrderKey
 from tarry.core.window.gated_wheel import GatedWheel
 from tarry.core.window.matching import Matching
 from tarry.core.window.memory import Memory
@@ -70,6 +70,10 @@ class HotWindow:
                 self._withhold(known)
         elif not self._place(message, now_ms):
             self._undecided.add(message)
+
+    def hold_purge(self, purge: HeldPurge, now_ms: int) -> None:
+        """Take in a purge: it is due after all messages that are due before it."""
+        self._wheel.hold(purge, now_ms)
 
     def _place(self, message: HeldMessage, now_ms: int) -> bool:
         """Withhold a message, or hold it in the wheel; return False if one with its id and due time is known."""

@@ -11,17 +11,21 @@ behind it. When the target is back, the log is read a part at a time:
 
 While a transaction tries to deliver messages of a target, none of it are filed: if it aborted, they would come back
 behind those. And while some are filed, none that are parked behind them are delivered.
+
+A **purge** makes dead letters of the messages that are before it in the order of delivery. They are taken like those
+that are delivered, but the target need not be back for that.
 """
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
 
-from tarry.core.batch import UNBOUNDED, Batch
-from tarry.core.message import FiledMessage, Headers, HeldMessage, OrderKey
+from tarry.core.batch import UNBOUNDED, Batch, Resolution
+from tarry.core.message import FiledMessage, Headers, HeldMessage, HeldPurge, OrderKey
 from tarry.core.progress.source import PARKED, Source
 from tarry.core.wheel.filed import read_filed, target_of
 from tarry.core.window.memory import Memory
 from tarry.core.window.parked_log import ParkedLog, TargetLog
+from tarry.headers import ErrorCode, Outcome
 
 PARK_AFTER_MS = 30_000
 """A parked message stays in memory for this long after its due time, if there is room."""
@@ -107,8 +111,8 @@ class Parked:
         self._queues: dict[str, _Queue] = {one.target: _Queue() for one in log}
 
     def __len__(self) -> int:
-        """The number of messages in memory."""
-        return sum(len(queue.first) + len(queue.rest) for queue in self._queues.values())
+        """The number of messages and purges in memory."""
+        return sum(len(queue.first) + len(queue.rest) + len(queue.purges) for queue in self._queues.values())
 
     def __bool__(self) -> bool:
         """Whether a target has parked messages, in memory or in the log."""
@@ -159,21 +163,17 @@ class Parked:
             now_ms: wall time; no message is taken that is due later.
             limit_bytes: the most bytes to take; the first message is taken even if it is larger.
         """
-        taken: list[HeldMessage] = []
         queue = self._queues.get(topic)
         if queue is None:
             return Batch()
-        has_more = queue.is_filed or self.log.unread(topic) > 0
-        while len(taken) < limit and (messages := queue.next_ones(has_more=has_more)):
-            message = messages[0]
-            limit_bytes -= message.size_bytes
-            if message.due_ms > now_ms or (limit_bytes < 0 and taken):
-                break
-            taken.append(messages.popleft())
-            queue.size_bytes -= message.size_bytes
-        queue.is_tried = bool(taken)
+        batch = Batch(queue.take(limit, limit_bytes, (now_ms + 1, 0), has_more=self._has_more(topic, queue)))
+        queue.is_tried = bool(batch)
         self._tidy(topic)
-        return Batch(taken)
+        return batch
+
+    def _has_more(self, topic: str, queue: "_Queue") -> bool:
+        """Whether the log has messages that are not in memory, or will have."""
+        return queue.is_filed or self.log.unread(topic) > 0
 
     def park_again(self, topic: str, batch: Batch) -> None:
         """Put a batch back at the head of its target's queue: its transaction aborted."""
@@ -181,7 +181,43 @@ class Parked:
         queue = self._queues[topic]
         queue.is_tried = False
         queue.put_back(batch.due)
+        queue.purges.extendleft(resolution.message for resolution in batch.resolutions)
         self._tidy(topic)
+
+    def purge(self, purge: HeldPurge) -> bool:
+        """Let a purge take the messages of its target that are before it; return False if nothing is parked for it."""
+        queue = self._queues.get(purge.target)
+        if queue is None:
+            return False
+        queue.purges.append(purge)
+        return True
+
+    @property
+    def purged(self) -> list[str]:
+        """The targets of the purges that are not done."""
+        return [topic for topic, queue in self._queues.items() if queue.purges]
+
+    def take_purged(self, topic: str, limit: int, limit_bytes: int = UNBOUNDED) -> Batch:
+        """Take messages of a target that a purge makes dead letters of, or the purge when all before it are done.
+
+        The batch is empty if the next messages are in the log (see `wanted`). It is tried like one of `take`.
+
+        Args:
+            topic: the target.
+            limit: the most messages to take.
+            limit_bytes: the most bytes to take; the first message is taken even if it is larger.
+        """
+        queue = self._queues.get(topic)
+        if queue is None or not queue.purges:
+            return Batch()
+        purge, has_more = queue.purges[0], self._has_more(topic, queue)
+        batch = Batch(queue.take(limit, limit_bytes, _key_of(purge), has_more=has_more))
+        why = f"purged by the record at offset {purge.sequence} of the intake's partition"
+        batch.give_up({message.sequence: (ErrorCode.PURGED, why) for message in batch.due})
+        if not batch and (queue.next_ones(has_more=has_more) or not has_more):
+            batch.resolutions.append(Resolution(Outcome.PURGED, queue.purges.popleft()))
+        queue.is_tried = bool(batch)
+        return batch
 
     def end_try(self) -> None:
         """Note that the transaction with messages from `take` is over; there is one at a time."""
@@ -203,7 +239,7 @@ class Parked:
     def leave(self, topic: str) -> None:
         """Drop the messages of a target that were read from the log: it is still away, and they are there."""
         queue, log = self._queues.get(topic), self.log.of(topic)
-        if queue is None or log is None or not queue.first or queue.is_tried:
+        if queue is None or log is None or not queue.first or queue.is_tried or queue.purges:
             return
         size = sum(message.size_bytes for message in queue.first)
         log.leave([message.offset for message in queue.first])
@@ -321,13 +357,15 @@ class Parked:
 class _Queue:
     """The parked messages of one target that are in memory."""
 
-    __slots__ = ("first", "is_filed", "is_tried", "rest", "size_bytes")
+    __slots__ = ("first", "is_filed", "is_tried", "purges", "rest", "size_bytes")
 
     def __init__(self) -> None:
         self.first: deque[HeldMessage] = deque()
         """The messages that were read from the log."""
         self.rest: deque[HeldMessage] = deque()
         """The messages behind those in the log."""
+        self.purges: deque[HeldMessage] = deque()
+        """The purges that are not done, in order."""
         self.size_bytes = 0
         self.is_tried = False
         """Whether a transaction tries to deliver some messages."""
@@ -336,7 +374,7 @@ class _Queue:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.first or self.rest or self.is_tried or self.is_filed)
+        return not (self.first or self.rest or self.purges or self.is_tried or self.is_filed)
 
     def next_ones(self, *, has_more: bool) -> deque[HeldMessage]:
         """Return those of the messages in memory whose first one is the next to deliver; empty if it is not in memory.
@@ -349,6 +387,18 @@ class _Queue:
             return first if has_more else rest
         # A message that came late may be due before those in the log.
         return rest if rest and _key_of(rest[0]) < _key_of(first[0]) else first
+
+    def take(self, limit: int, limit_bytes: int, before: OrderKey, *, has_more: bool) -> list[HeldMessage]:
+        """Take messages in order: at most `limit`, before a key, and the first one even if it is above the bytes."""
+        taken: list[HeldMessage] = []
+        while len(taken) < limit and (messages := self.next_ones(has_more=has_more)):
+            message = messages[0]
+            limit_bytes -= message.size_bytes
+            if _key_of(message) >= before or (limit_bytes < 0 and taken):
+                break
+            taken.append(messages.popleft())
+            self.size_bytes -= message.size_bytes
+        return taken
 
     @property
     def may_be_filed(self) -> bool:

@@ -5,9 +5,10 @@ from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from tarry.core.batch import Batch, Resolution, fitting
-from tarry.core.message import DeadMessage
+from tarry.core.message import DeadMessage, HeldPurge
 from tarry.core.window.letters import LARGE_BYTES, Letters
 from tarry.core.window.parked import Parked
+from tarry.headers import Outcome
 
 if TYPE_CHECKING:
     from tarry.core.message import HeldMessage
@@ -25,7 +26,7 @@ class Ready:
     def __init__(self, letters: Letters) -> None:
         self._letters = letters
         self.due: deque[HeldMessage] = deque()
-        """The messages that are due, in order."""
+        """The messages that are due, and purges, in order."""
         self.dead: list[DeadMessage] = []
         self.resolutions: list[Resolution] = []
 
@@ -60,6 +61,14 @@ class Ready:
         ready, due, parks = self.due, batch.due, bool(away) or bool(parked)
         while room > 0 and ready and ready[0].due_ms <= now_ms:
             message = ready[0]
+            if type(message) is HeldPurge:
+                if any(one.target == message.target for one in due):
+                    break  # if their transaction aborts, they are parked, and belong to the purge
+                ready.popleft()
+                if not parked.purge(message):
+                    batch.resolutions.append(Resolution(Outcome.PURGED, message))
+                    room -= 1
+                continue
             if parks and (message.target in away or message.target in parked):
                 ready.popleft()
                 parked.park(message)

@@ -9,6 +9,9 @@ Messages are parked in the order in which they become due, and tried in transact
 message of the target is parked any more, its messages fire like all others. What is parked for long is filed to the
 parked log (`filing`), and read from there again.
 
+A purge makes dead letters of a target's parked messages. That has transactions of its own too, which need not wait for
+the target. They take turns with the tries.
+
 If a batch was refused as a whole, it is not known which record was refused. Then the next try sends each record in a
 batch of its own.
 """
@@ -79,11 +82,13 @@ class _Attempt(Attempt[Batch]):
 
     Attributes:
         topic: the target.
+        is_purge: whether its messages become dead letters, because of a purge.
         refusals: delivery reports of records that the target refused permanently, or whose batch it refused.
         is_too_much: whether one of the service's own topics refused a record.
     """
 
     topic: str
+    is_purge: bool = False
     refusals: Reports = field(default_factory=dict)
     is_too_much: bool = False
 
@@ -128,6 +133,9 @@ class Parking(SideTransactions[_Attempt]):
         self._composer = Composer(producer.transactor, letters.take, self._blame, self._fail)
         self._apart: dict[str, _Apart] = {}
         self._tries = 0
+        self._is_turn_of_purges = False
+        self._purges = _Apart(0)
+        """When purges are tried again, and how much at once."""
         self._verdicts: Verdicts = {}
 
     @property
@@ -169,7 +177,9 @@ class Parking(SideTransactions[_Attempt]):
         if self._attempt is not None:
             self._look(self._attempt)
         elif self._apart and self._producer.is_ready():
-            self._try(states)
+            self._is_turn_of_purges = not self._is_turn_of_purges
+            if not (self._is_turn_of_purges and self._purge(states)):
+                self._try(states)
 
     def _learn(self, states: Sequence[PartitionState]) -> None:
         """Set apart the targets that have parked messages since before a take-over."""
@@ -220,6 +230,30 @@ class Parking(SideTransactions[_Attempt]):
                 self._leave(topic, states)
             elif self._take(topic, states, missing, now_ms):
                 return
+
+    def _purge(self, states: Sequence[PartitionState]) -> bool:
+        """Begin to make dead letters of purged messages, if there are any; return whether the producer is busy now."""
+        if self._purges.try_at_ms > self._clock.monotonic_ms():
+            return False
+        topics = sorted({topic for state in states for topic in state.parked.purged})
+        return any(self._take_purged(topic, states) for topic in topics)
+
+    def _take_purged(self, topic: str, states: Sequence[PartitionState]) -> bool:
+        if not self._producer.fits():
+            self._producer.renew()
+            return True
+        batches = take_batches(
+            states,
+            self._most,
+            self._purges.bound.bytes,
+            lambda state, room, size: state.parked.take_purged(topic, room, size),
+        )
+        if batches:
+            self._begin(_Attempt(topic=topic, batches=batches, is_purge=True))
+        for state in states:
+            if topic in state.parked.purged:
+                self._reading.want(state, topic)
+        return bool(batches)
 
     def _due(self, states: Sequence[PartitionState], now_ms: int) -> list[str]:
         """Return the targets to try now; stop setting targets apart that have no parked message any more."""
@@ -277,6 +311,12 @@ class Parking(SideTransactions[_Attempt]):
             for dead in batch.dead:
                 self._verdicts.pop((state.place, dead.sequence), None)
         count_delivered(self._tally, attempt.batches, self._clock.now_ms())
+        if attempt.is_purge:
+            self._purges.bound.grow(size_of(attempt.batches))
+            for state, batch in attempt.batches:
+                if batch.resolutions:
+                    self._on_event("purged", target=attempt.topic, topic=state.intake, partition=state.partition)
+            return
         apart = self._apart[attempt.topic]
         apart.try_at_ms, apart.pause_ms = self._clock.monotonic_ms(), FIRST_RETRY_MS
         apart.bound.grow(size_of(attempt.batches))
@@ -294,6 +334,13 @@ class Parking(SideTransactions[_Attempt]):
         self._producer.renew()
 
     def _on_failure(self, attempt: _Attempt, reason: str) -> None:
+        if attempt.is_purge:
+            self._on_event("purge_aborted", target=attempt.topic, reason=reason)
+            self._purges.bound.shrink(size_of(attempt.batches))
+            self._purges.try_at_ms = self._clock.monotonic_ms() + FIRST_RETRY_MS
+            self._put_back(attempt)
+            self._producer.renew()
+            return
         apart = self._apart[attempt.topic]
         apart.is_doubtful = True
         apart.bound.shrink(size_of(attempt.batches))

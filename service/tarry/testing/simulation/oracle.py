@@ -6,14 +6,15 @@ each target's log ended at that moment. So the oracle can check the order of eve
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from tarry.headers import ErrorCode, Outcome
 from tarry.kafka.types import Place
 from tarry.testing.judge import Judge, Report
 from tarry.testing.simulation.duplicates import OF_CANCELS, SETTLED, Duplicates, SeenResult
-from tarry.testing.simulation.sent import Sent, SentCancel
+from tarry.testing.simulation.sent import Sent, SentCancel, SentPurge
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ def check(
     dead: Iterable[Seen],
     results: Iterable[Seen],
     repeated: AbstractSet[bytes] = frozenset(),
+    purges: Sequence[SentPurge] = (),
 ) -> Report:
     """Compare the sent messages with the visible records.
 
@@ -58,6 +60,7 @@ def check(
         dead: the dead letters.
         results: the results; their `id` is the record's key.
         repeated: the ids of messages that may be delivered more than once, because their intake was adopted.
+        purges: all acknowledged purges.
     """
     by_source = {message.source: message for message in sent}
     report = Report(sent=len(by_source))
@@ -68,19 +71,20 @@ def check(
     letters = _by_source(replace(one, source=by_value.get(one.value or b"", "")) for one in dead)
     seen_results = [SeenResult(json.loads(one.value or b""), one.offset) for one in results]
     of_messages = Counter(one.source for one in seen_results if one.outcome not in OF_CANCELS)
+    purged = _check_purges(report, by_source.values(), purges, seen_results)
     settled = {one.source for one in seen_results if one.outcome in SETTLED}
     duplicates = Duplicates(by_source.values(), seen_results, {*arrivals, *letters})
     for kind, fault in [*duplicates.faults_of_cancels(cancels), *duplicates.faults_of_duplicates(cancels, repeated)]:
         report.add(kind, fault)
     for message in by_source.values():
         at_target, in_letters = arrivals.get(message.source, []), letters.get(message.source, [])
-        meant, other = (at_target, in_letters) if message.target is not None else (in_letters, at_target)
+        is_delivery = message.target is not None and message.source not in purged
+        meant, other = (at_target, in_letters) if is_delivery else (in_letters, at_target)
         arrived = len(meant) + (message.source in settled)
         for times, what in ((arrived, ""), (of_messages[message.source], " (its result)")):
             judge.once(message, min(times, 1) if message.id in repeated else times, what)
         if other:
             report.add("misdirected", f"{message}")
-        is_delivery = message.target is not None
         for one in meant:
             if is_delivery:
                 judge.never_early(message, one.stamp_ms, one.wall_ms)
@@ -90,6 +94,41 @@ def check(
         report.add("unexpected", f"{strange!r}")
     _check_order(judge, by_source, [copies[0] for copies in arrivals.values()])
     return report
+
+
+def _check_purges(
+    report: Report, sent: Collection[Sent], purges: Sequence[SentPurge], results: Sequence[SeenResult]
+) -> set[str]:
+    """Check that each purge has one answer, and that all messages that it takes, and no others, have left before.
+
+    Returns:
+        The positions in the intake of the messages that became dead letters.
+    """
+    answers: dict[str, list[int]] = {}
+    left_at: dict[str, int] = {}
+    for one in results:
+        if one.outcome == Outcome.PURGED:
+            answers.setdefault(one.source, []).append(one.offset)
+        elif one.outcome in {Outcome.FIRED, Outcome.DEAD}:
+            left_at[one.source] = one.offset
+    for purge in purges:
+        offsets = answers.get(purge.source, [])
+        if len(offsets) != 1:
+            report.add("twice" if offsets else "lost", f"{len(offsets)} answers to {purge}")
+            continue
+        for message in sent:
+            # One that is behind the purge in the intake may come after it, although it is due before it.
+            if (
+                message.offset < purge.offset
+                and purge.may_take(message)
+                and left_at.get(message.source, 0) > offsets[0]
+            ):
+                report.add("not purged", f"{message} left after {purge}")
+    purged = {one.source for one in results if one.fields.get("reason") == ErrorCode.PURGED}
+    for message in sent:
+        if message.source in purged and not any(purge.may_take(message) for purge in purges):
+            report.add("misdirected", f"purged, and no purge was behind it: {message}")
+    return purged
 
 
 def _by_source(seen: Iterable[Seen]) -> dict[str, list[Seen]]:

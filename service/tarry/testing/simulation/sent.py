@@ -1,4 +1,4 @@
-"""The messages and cancels that were written to the intake of a simulation."""
+"""The messages, cancels and purges that were written to the intake of a simulation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -77,3 +77,32 @@ class SentCancel:
     def source(self) -> str:
         """Its position in the intake, as results name it."""
         return f"{self.place[0]}/{self.place[1]}/{self.offset}"
+
+
+@dataclass(slots=True)
+class SentPurge:
+    """A purge in the intake.
+
+    Attributes:
+        place: its partition of the intake.
+        offset: its offset there.
+        target: the target whose messages it makes dead letters of.
+        due_ms: when it is due, in wall time.
+        is_answered: whether its result was seen.
+    """
+
+    place: Place
+    offset: int
+    target: str
+    due_ms: int
+    is_answered: bool = False
+
+    @property
+    def source(self) -> str:
+        """Its position in the intake, as results name it."""
+        return f"{self.place[0]}/{self.place[1]}/{self.offset}"
+
+    def may_take(self, message: Sent) -> bool:
+        """Whether it makes a dead letter of a message, if that one still waits for its target."""
+        is_of_target = message.place == self.place and message.target == self.target
+        return is_of_target and message.rank < (self.due_ms, self.offset)

@@ -22,7 +22,7 @@ from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.window.parked import PARK_AFTER_MS
 from tarry.errors import MembershipLostError
-from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, PARTITION, SOURCE, STUB, TARGET
+from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, PARTITION, PURGE, SOURCE, STUB, TARGET
 from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check, make_or_check_status
@@ -38,7 +38,7 @@ from tarry.testing.manual_clock import ManualClock
 from tarry.testing.simulation.known import Known
 from tarry.testing.simulation.oracle import Seen, check, check_log_order
 from tarry.testing.simulation.process import Crash, Disturbance, Process, Role
-from tarry.testing.simulation.sent import Sent, SentCancel
+from tarry.testing.simulation.sent import Sent, SentCancel, SentPurge
 
 INTAKE = "in"
 GROUP = "group"
@@ -186,6 +186,7 @@ class World:
         )
         self.sent: list[Sent] = []
         self.cancels: list[SentCancel] = []
+        self.purges: list[SentPurge] = []
         self.events: list[tuple[str, str, Mapping[str, Any]]] = []
         """The events so far: process, name of the event, fields."""
         self.away: set[str] = set()
@@ -221,19 +222,12 @@ class World:
         self._narrowed: set[str] = set()
         self._last_due_ms: dict[Place, int] = {}
         self._build()
-        is_fixed = shape.fixed_delay_ms is not None
-        policy = IntakePolicy(
-            topic=INTAKE,
-            tick_ms=shape.tick_ms,
-            fixed_delay_ms=shape.fixed_delay_ms,
-            fixed_target=shape.targets[0][0] if is_fixed else None,
-        )
         role = Role(
             self.broker,
             self.clock,
             GROUP,
             shape.protocol,
-            {INTAKE: IntakePlan(RequestReader(policy), is_fixed, shape.geometry, 3_600_000)},
+            {INTAKE: _plan_of(shape)},
             shape.tick_ms,
             shape.most,
             shape.most_to_file,
@@ -407,6 +401,13 @@ class World:
         self.cancels.append(cancel)
         self._unread.setdefault(message.place, []).append(cancel)
 
+    def purge(self, topic: str) -> None:
+        """Write a purge of what is parked for a target to each partition of the intake."""
+        now_ms = self.clock.now_ms()
+        for partition in range(self.shape.partitions):
+            offset = self.broker.append(INTAKE, None, None, [(PURGE, topic.encode())], partition, now_ms)
+            self.purges.append(SentPurge((INTAKE, partition), offset, topic, now_ms))
+
     def run(self, for_ms: int) -> None:
         """Run for `for_ms` milliseconds."""
         self.run_until(lambda: False, for_ms)
@@ -442,7 +443,7 @@ class World:
         for topic in sorted(self.away):
             self.bring_back(topic)
         self._restart_stopped_processes()
-        self.run_until(lambda: not self._waiting and not self._restarts, SETTLE_MS)
+        self.run_until(lambda: not (self._waiting or self._restarts) and self._all_purged(), SETTLE_MS)
         self.run(EMPTIED_MS if self.shape.geometry.levels else 1_000)
         # If the answer to a request that empties a slot was lost, the service repeats it only after its timeout.
         self.run_until(lambda: not self._left_behind(), SETTLE_MS)
@@ -452,7 +453,7 @@ class World:
         while self._watch():
             pass
         delivered, dead, results = self._seen["delivered"], self._seen[DEAD], self._seen[RESULTS]
-        report = check(self.sent, self.cancels, delivered, dead, results, self._repeated)
+        report = check(self.sent, self.cancels, delivered, dead, results, self._repeated, self.purges)
         if self.shape.fixed_delay_ms is not None:
             check_log_order(report, self.sent, delivered, dict(self.shape.targets), self._repeated)
         if left := self._left_behind():
@@ -463,6 +464,10 @@ class World:
         if refused:
             report.faults["refused"] = refused
         return report
+
+    def _all_purged(self) -> bool:
+        """Whether all purges have an answer."""
+        return all(purge.is_answered for purge in self.purges)
 
     def _restart_stopped_processes(self) -> None:
         """Start processes that do not run. If there are stubs, restart all, because the limits are raised now."""
@@ -647,7 +652,7 @@ class World:
         self._prepare()
         if "" in suffixes:
             self._forget(list(self.sent))
-            for kept in (self.cancels, self._unread, self._last_due_ms, self._owners):
+            for kept in (self.cancels, self.purges, self._unread, self._last_due_ms, self._owners):
                 kept.clear()
             # The brokers delete the committed offsets with the intake, and so the name of the last owner. No take-over
             # can fence it: a transaction that it left open holds the journal back until the brokers abort it.
@@ -707,6 +712,7 @@ class World:
                 lambda _event, **fields: reasons.append(fields["reason"]),
             )
         self.cancels.clear()
+        self.purges.clear()
         for message in self.sent:
             self._repeated.add(message.id)
             message.ends = None
@@ -800,6 +806,8 @@ class World:
             stamp_ms = record.timestamp()[1]
             seen = Seen(id_, where, record.offset() or 0, stamp_ms, self._latest_ms, now_ms, value, source)
             self._seen[suffix].append(seen)
+            for purge in self.purges if suffix == RESULTS else ():
+                purge.is_answered = purge.is_answered or purge.source == source
             if suffix == "delivered" and (waiting := self._waiting.get(source)) is not None:
                 self._known.deliver(waiting.message)
             if suffix != RESULTS or b'"fired"' not in (value or b""):  # for `fired`, the delivery itself must be seen
@@ -829,3 +837,14 @@ class World:
     @staticmethod
     def _unforeseen(error: Exception) -> bool:
         return not isinstance(error, MembershipLostError)
+
+
+def _plan_of(shape: Shape) -> IntakePlan:
+    is_fixed = shape.fixed_delay_ms is not None
+    policy = IntakePolicy(
+        topic=INTAKE,
+        tick_ms=shape.tick_ms,
+        fixed_delay_ms=shape.fixed_delay_ms,
+        fixed_target=shape.targets[0][0] if is_fixed else None,
+    )
+    return IntakePlan(RequestReader(policy), is_fixed, shape.geometry, 3_600_000)
