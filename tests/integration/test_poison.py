@@ -86,7 +86,12 @@ def test_every_kind_of_bad_message_is_one_dead_letter_and_slows_no_good_one(stag
         assert [name for name, _ in headers[-2:]] == ["tarry-error", "tarry-error-detail"]
         found[headers[-2][1].decode()] += 1
     assert found == codes
-    without_cause = {ErrorCode.REJECTED_BY_BROKER, ErrorCode.UNREADABLE_HEADERS, ErrorCode.BEYOND_HORIZON}
+    without_cause = {
+        ErrorCode.REJECTED_BY_BROKER,
+        ErrorCode.UNREADABLE_HEADERS,
+        ErrorCode.BEYOND_HORIZON,
+        ErrorCode.PURGED,
+    }
     assert set(codes) == set(ErrorCode) - without_cause
     assert len(worker.events.of("transaction_aborted")) <= 2
 
