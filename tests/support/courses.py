@@ -192,6 +192,31 @@ def purged_again_and_again(seed: int) -> World:
     return world
 
 
+def few_are_far(seed: int) -> World:
+    """A few messages are due much later than most, and keep the logs of the levels, so they are filed again; crashes.
+
+    Few messages are filed at once, so a refiling takes a while.
+    """
+    shape = Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, most=8, refile_from=10)
+    world = serve(seed, shape)
+    [process] = world.processes
+    for _ in range(14):
+        now_ms = world.clock.now_ms()
+        for _ in range(world.random.randint(0, 4)):
+            world.send_due(now_ms + world.random.randint(15_000, 60_000))
+        for _ in range(10):
+            world.send_due(now_ms + world.random.randint(1_500, 5_000))
+            world.send(1, longest_ms=200)
+            world.run(world.random.choice((50, 150)))
+        deed = world.random.choice(("crash", "crash", "nap", "none"))
+        if deed == "crash" and process.worker is not None:
+            world.crash(process)
+        elif deed == "nap" and process.worker is not None:
+            world.pause_here(process, world.random.choice((500, 3_000)), frozen=False)
+        world.run(world.random.choice((300, 2_000)))
+    return world
+
+
 def far_before_near(seed: int) -> World:
     """Bursts for higher levels, with messages behind them that are due soon; naps and crashes.
 
@@ -222,6 +247,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "cancel-in-passes": cancel_in_passes,
     "crash-in-a-wide-bucket": crash_in_a_wide_bucket,
     "far-before-near": far_before_near,
+    "few-are-far": few_are_far,
     "purged-again-and-again": purged_again_and_again,
     "release-before-markers": release_before_markers,
 }

@@ -19,6 +19,7 @@ from tarry.core.progress.journal import encode_copy, encode_done
 from tarry.core.progress.source import PARKED, Source
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
+from tarry.core.wheel.closed_range import ClosedRange
 from tarry.core.wheel.filed import due_ms_of, filed_headers
 from tarry.core.wheel.levels import first_closed_ms
 from tarry.core.wheel.overflow import ToRead
@@ -130,6 +131,9 @@ class Owner:
         self.full_bytes = 0
         """The memory limit above which ranges are read in passes, with all other messages of this turn."""
         self.most_text = 0
+        self.refile_from = self.choose.choice((6, 30, 1_000))
+        """From how many offsets on, what waits at the beginning of a level's log is filed again."""
+        self.filed_again = 0
         self.filed_to: Counter[int] = Counter()
         """How many messages were filed to each level."""
         closed_ms = first_closed_ms(geometry, self.now_ms)
@@ -177,6 +181,7 @@ class Owner:
         self.state = PartitionState(
             NAME, 0, self.reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, self.now_ms
         )
+        self.state.overflow.refile_from = self.refile_from
         self.cursor = recovered.low
         self.open: dict[int, Plan] = {}
         """What is read of each level's log."""
@@ -240,7 +245,7 @@ class Owner:
         self.full_bytes = BUDGET_BYTES // 2
         for level, plan in list(self.open.items()):
             is_full = self.state.held_bytes > BUDGET_BYTES
-            if level > 1 and (is_full or self.state.placing.moving > MOST_TO_FILE):
+            if level > 1 and (is_full or self.state.placing.moving + self.state.placing.again > MOST_TO_FILE):
                 continue
             log = self.levels[level]
             for offset in plan.next(self.choose.choice((1, self.pace))):
@@ -257,12 +262,12 @@ class Owner:
     def read_record(self, plan: "Plan", offset: int, record: Filed) -> None:
         """Accept a record; if its message exceeds the memory, the range is read in passes from then on."""
         state = self.state
-        closed = next(
-            (one.range for one in plan.present if one.range and one.range.covers(due_ms_of(record.headers))), None
-        )
-        held_bytes, to_file, was_whole = state.held_bytes, state.placing.to_file, closed and not closed.passes
+        ranges = [one.range for one in plan.present if isinstance(one.range, ClosedRange)]
+        closed = next((one for one in ranges if one.covers(due_ms_of(record.headers))), None)
+        placing = state.placing
+        held_bytes, to_file, was_whole = state.held_bytes, placing.to_file + placing.again, closed and not closed.passes
         state.draining.accept(plan.present, offset, record.key, record.value, record.headers, self.now_ms)
-        is_held = record.value and state.held_bytes > held_bytes and state.placing.to_file == to_file
+        is_held = record.value and state.held_bytes > held_bytes and placing.to_file + placing.again == to_file
         is_whole = closed and not closed.passes
         if not (is_held and is_whole):
             self.full_bytes += max(0, state.held_bytes - held_bytes)
@@ -333,6 +338,7 @@ class Owner:
 
         if self.transact(partial(write, commit=True), partial(write, commit=False)):
             self.state.confirm_filed(filing)
+            self.filed_again += sum(message.source == source for message, source in filing.records)
         else:
             self.state.put_back_filed(filing, {})
         return True

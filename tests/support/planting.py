@@ -54,6 +54,9 @@ BUGS: Final[Mapping[str, Bug]] = {
     # Or, without a crash, the state itself notices that a done message is filed.
     "passed-over-counts-as-done": Bug(("lost", AN_ERROR), course="far-before-near"),
     "trims-what-waits": Bug(("lost", AN_ERROR)),
+    "refiled-is-forgotten": Bug(("twice",), course="few-are-far"),
+    # Or the state itself notices that a record is done of which it knows nothing any more.
+    "refiles-a-part": Bug(("lost", AN_ERROR), course="few-are-far"),
     "survey-is-forgotten": Bug(("lost",), kinds=("crash",)),
     "closes-before-the-survey": Bug(("lost",), kinds=("crash",)),
     "closes-below-what-drains": Bug(OUT_OF_ORDER),

@@ -28,6 +28,7 @@ and `progress` tracks how far the intake, the overflow wheel and the parked log 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from operator import attrgetter
+from typing import cast
 
 from tarry.core.batch import UNBOUNDED, Batch, Filing, Settlement
 from tarry.core.message import DeadMessage, FiledMessage, HeldCancel, HeldMessage
@@ -54,6 +55,9 @@ from tarry.timer import TimingWheel
 
 MOST_PASSED_OVER = 1 << 24
 """The most offsets from the first message that is passed over to the last; each takes a byte."""
+
+SHARE_AGAIN = 4
+"""One part in `SHARE_AGAIN` of the messages of a filing transaction may be such that are filed again."""
 
 _size_bytes = attrgetter("size_bytes")
 
@@ -152,7 +156,8 @@ class PartitionState:
     @property
     def held(self) -> int:
         """The number of messages that are held, ready ones included."""
-        return len(self._hot) + len(self._ready) + self.placing.to_file + len(self.parked) + len(self.letters)
+        to_file = self.placing.to_file + self.placing.again
+        return len(self._hot) + len(self._ready) + to_file + len(self.parked) + len(self.letters)
 
     @property
     def waiting(self) -> int:
@@ -303,7 +308,8 @@ class PartitionState:
 
     def has_to_file(self, now_ms: int, *, only_parked: bool = False) -> bool:
         """Whether messages wait to be filed now: to a bucket, or to the parked log."""
-        return (self.placing.to_file > 0 and not only_parked) or self.parked.has_to_file(now_ms)
+        to_buckets = self.placing.to_file + self.placing.again
+        return (to_buckets > 0 and not only_parked) or self.parked.has_to_file(now_ms)
 
     def take_to_file(
         self, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED, *, only_parked: bool = False
@@ -316,11 +322,17 @@ class PartitionState:
             limit_bytes: the most bytes to take; the first message is taken even if it is larger.
             only_parked: whether to file nothing to buckets.
         """
-        filing = Filing([]) if only_parked else self.placing.take_to_file(limit, now_ms, limit_bytes)
-        room_bytes = limit_bytes - filing.size_bytes
-        if not filing or room_bytes > 0:
-            filing = Filing([*filing.records, *self.parked.take_to_file(limit - len(filing), now_ms, room_bytes)])
-        return filing
+        if only_parked:
+            return Filing(self.parked.take_to_file(limit, now_ms, limit_bytes))
+        # What is filed again has a share of each transaction, so that it goes on under any load.
+        share = limit // SHARE_AGAIN if self.placing.again else 0
+        records = self.placing.take_to_file(limit - share, now_ms, limit_bytes).records
+        for take, most in ((self.placing.take_again, share if records else limit), (self.parked.take_to_file, limit)):
+            room = min(most, limit - len(records))
+            limit_left = limit_bytes - sum(message.size_bytes for message, _ in records)
+            if room > 0 and (not records or limit_left > 0):
+                records += take(room, now_ms, limit_left)
+        return Filing(records)
 
     def journal_of(self, filing: Filing) -> list[bytes]:
         """Return the journal's records of a transaction that files messages."""
@@ -354,14 +366,21 @@ class PartitionState:
             self.parked.log.end_filing()
             self.parked.put_back_filed(parked, refused)
         kept: list[FiledMessage] = []
+        again: list[FiledMessage] = []
         for message, source in filing.records:
-            if message.sequence in refused:
+            if message.source == source:
+                again.append(cast("FiledMessage", message))
+            elif message.sequence in refused:
                 dead = self._dead_of(message, *refused[message.sequence])
                 self._memory.held_bytes += dead.size_bytes - message.size_bytes
                 self._ready.bury(dead)
             elif source.level != PARKED and isinstance(message, FiledMessage):
                 kept.append(message)
-        self.placing.put_back_filed(kept)
+        self.placing.put_back_filed(kept, again)
+        if any(message.sequence in refused for message in again):
+            self.overflow.give_up_refiling()
+        if not self.overflow.is_refiling:
+            self._memory.held_bytes -= self.placing.forget_again()
 
     def _dead_of(self, message: HeldMessage, code: str, detail: str) -> DeadMessage:
         dead = DeadMessage.of(message, code, detail)
@@ -383,10 +402,14 @@ class PartitionState:
             Whether a bucket was closed. The checkpoint must then be committed before messages are filed by the new
             bounds.
         """
-        if self.replaying or not self.overflow.close(room_bytes // self._memory.typical_bytes, now_ms):
+        if self.replaying:
             return False
-        self.placing.place_again(now_ms)
-        return True
+        is_closed = self.overflow.close(room_bytes // self._memory.typical_bytes, now_ms)
+        if not self.overflow.is_refiling:
+            self._memory.held_bytes -= self.placing.forget_again()
+        if is_closed:
+            self.placing.place_again(now_ms)
+        return is_closed
 
     # -- trimming ---------------------------------------------------------------------------------------------------
 

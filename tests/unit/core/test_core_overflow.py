@@ -7,7 +7,7 @@ from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode_checkpoi
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.recovered import Buckets
 from tarry.core.progress.source import Source
-from tarry.core.wheel.closed_range import Span
+from tarry.core.wheel.closed_range import ClosedRange, Span
 from tarry.core.wheel.overflow import STRANGE, OverflowWheel, ToRead
 from tarry.core.wheel.runs import JOIN, Runs
 
@@ -98,7 +98,7 @@ def test_a_bucket_is_closed_with_the_runs_that_were_filed_and_without_asking_for
     assert one.close(LOTS, 3_500)
     [to_read] = one.unread(LOTS, 1)
     assert (to_read.level, to_read.runs) == (1, [(0, 8)])
-    assert to_read.range is not None
+    assert isinstance(to_read.range, ClosedRange)
     assert (to_read.range.count, to_read.range.unread) == (5, 5)
     assert one.in_buckets == {1: 7, 2: 0}
 
@@ -165,7 +165,7 @@ def test_memory_has_room_for_one_bucket_after_the_other() -> None:
     assert one.close(50, 10_000)
     assert one.levels.closed_ms[0] == 5_000, "one is closed however large it is"
     [to_read] = one.unread(50, 1)
-    assert to_read.range is not None
+    assert isinstance(to_read.range, ClosedRange)
     assert to_read.range.passes is not None
 
 
@@ -272,7 +272,7 @@ def test_what_a_take_over_finds_closed_is_one_range_and_only_what_the_journal_na
     assert [one.is_recovering] == [True]
     [survey, found] = one.unread(LOTS, 1)
     assert (survey.range, found.runs) == (None, [(0, 6)])
-    assert found.range is not None
+    assert isinstance(found.range, ClosedRange)
     assert found.range.span == Span(1, 4_000, 6_000)
     records = {0: 4_000, 1: 5_000, 2: 4_100, 3: 5_100, 4: 6_100, 5: 4_200}
     read(one, 1, records)

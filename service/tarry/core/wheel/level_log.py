@@ -14,11 +14,11 @@ after them. So any other *gap* between two runs holds something else: records th
 read as well.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tarry.core.progress.done_set import DoneSet
-from tarry.core.wheel.runs import Runs
+from tarry.core.wheel.runs import JOIN, Runs
 
 if TYPE_CHECKING:
     from tarry.core.progress.journal import Range
@@ -187,6 +187,38 @@ class LevelLog:
         """Take the runs of a bucket that is closed now."""
         return self._runs.pop(bucket)
 
+    # -- refiling -----------------------------------------------------------------------------------------------------
+
+    def cut(self, low: int, closed: Iterable[int]) -> int:
+        """Return the offset below which records of open buckets are to be filed again: no other record keeps the log.
+
+        Args:
+            low: the first offset that is not done.
+            closed: the same of each range that is closed and not done: it is drained soon, and frees the log by itself.
+        """
+        return min(low + (self.end - low) // 2, self._low_of_others(closed))
+
+    def below(self, cut: int) -> "list[Range]":
+        """Return where records of open buckets are below an offset, ascending."""
+        joined: list[Range] = []
+        for first, end in sorted(run for runs in self._runs.values() for run in runs.below(cut)):
+            if joined and first - joined[-1][1] <= JOIN:
+                joined[-1] = joined[-1][0], max(end, joined[-1][1])
+            else:
+                joined.append((first, end))
+        return joined
+
+    def refiled(self, cut: int, moved: Mapping[int, int]) -> None:
+        """Note that all records of open buckets below an offset were filed again, behind it.
+
+        Args:
+            cut: the offset.
+            moved: how many they are, by bucket.
+        """
+        for bucket, runs in self._runs.items():
+            runs.drop_below(cut, moved.get(bucket, 0))
+        self._runs = {bucket: runs for bucket, runs in self._runs.items() if runs}
+
     # -- trimming ---------------------------------------------------------------------------------------------------
 
     def low(self, closed: Iterable[int]) -> int:
@@ -198,9 +230,12 @@ class LevelLog:
         firsts = [runs.first for runs in self._runs.values()]
         firsts += [runs.first for runs in self._surveyed.values()]
         firsts += [first for first, _ in self.unknown()]
-        if (held := self.strangers.first_held) is not None:
-            firsts.append(held)
-        return min([*firsts, *closed], default=self.end)
+        return min([*firsts, self._low_of_others(closed)])
+
+    def _low_of_others(self, closed: Iterable[int]) -> int:
+        """Return the first offset that is not done, of records that belong to no open bucket; the end if none is."""
+        held = self.strangers.first_held
+        return min([*closed, self.end if held is None else held])
 
     def note(self, low: int) -> None:
         """Note that a checkpoint with this low watermark is committed."""

@@ -16,6 +16,8 @@ A committed record of a level's log waits if and only if
 - no done record of the journal from the wheel's `pointer` on names its bucket and its offset.
 
 All three are in the checkpoint, so a recovery needs nothing else: where the records are, it learns from the logs.
+
+If only a small part of a log waits, what waits at its beginning is filed again at its end (`Refiling`).
 """
 
 from bisect import bisect_right
@@ -34,6 +36,7 @@ from tarry.core.wheel.closed_range import ClosedRange, Span
 from tarry.core.wheel.level_log import LevelLog, Strangers
 from tarry.core.wheel.levels import Levels
 from tarry.core.wheel.passes import Passes
+from tarry.core.wheel.refiling import Refiling
 
 LEAST_OF_A_PASS = 10
 """The least number of typical messages that a pass has room for, so that it progresses even if memory is full."""
@@ -43,6 +46,12 @@ SLACK = 2
 
 A recovery does not know how large the messages are. With this reserve, one pass is usually enough.
 """
+
+REFILE_FROM = 100_000
+"""Nothing is filed again in a log of fewer offsets than this, from the first one that waits to the end."""
+
+SPARSE = 4
+"""What waits at the beginning of a log is filed again if less than one part in `SPARSE` of its offsets waits."""
 
 STRANGE = 0
 """The bucket of records that the service has not filed."""
@@ -56,12 +65,12 @@ class ToRead(NamedTuple):
 
     Attributes:
         level: the level.
-        range: what is read; None for what is not known of the log.
+        range: what is read: a closed range, or records to be filed again; None for what is not known of the log.
         runs: the offsets to read, ascending.
     """
 
     level: int
-    range: ClosedRange | None
+    range: ClosedRange | Refiling | None
     runs: list[Range]
 
 
@@ -98,6 +107,12 @@ class OverflowWheel:
         self._marked: list[ClosedRange] = []
         """Those of which offsets were marked as done since the last commit."""
         self._recovering: ClosedRange | None = None
+        self.refiling: Refiling | None = None
+        """What is filed again now; one log at a time."""
+        self.refile_from = REFILE_FROM
+        """Nothing is filed again in a log of fewer offsets than this."""
+        self._refusing: set[int] = set()
+        """The levels of which a record could not be filed again: they are left alone."""
         for level, log in self._logs.items():
             self._recover(log, checkpoint.done_ms[level - 1], checkpoint.closed_ms[level - 1])
 
@@ -206,6 +221,8 @@ class OverflowWheel:
             bounds.
         """
         some = False
+        if self.refiling is not None and self.refiling.is_over:
+            self._end_refiling(self.refiling)
         room -= self._incoming
         unknown = [level for level, log in self._logs.items() if not log.is_surveyed]
         while (bucket := self.levels.next_to_close(now_ms, unknown)) is not None:
@@ -224,6 +241,8 @@ class OverflowWheel:
 
     def _close(self, log: LevelLog, number: int, span: Span) -> None:
         source = Source(span.level, number)
+        if self.refiling is not None and self.refiling.level == span.level:
+            self._end_refiling(self.refiling)
         # After a recovery from an old copy, a bucket that the copy lists as open may have been drained in part.
         found = self._found_done.pop(source, None)
         pointer = self._journal_end if found is None else self._found_from
@@ -280,6 +299,8 @@ class OverflowWheel:
         for log in self._logs.values():
             if unknown := log.unknown():
                 yield ToRead(log.level, None, unknown)
+        if self.refiling is not None and self.is_refiling and not self.refiling.is_read:
+            yield ToRead(self.refiling.level, self.refiling, self.refiling.left_to_read())
         for one in self._reading:
             if one.passes is not None:
                 if one.passes.is_scanning:
@@ -293,6 +314,11 @@ class OverflowWheel:
                     room -= some
                 one.is_begun = True
                 yield ToRead(one.span.level, one, one.left_to_read())
+
+    @property
+    def is_refiling(self) -> bool:
+        """Whether records are read to be filed again."""
+        return self.refiling is not None and not self.refiling.is_over
 
     @property
     def reserved_bytes(self) -> int:
@@ -315,11 +341,59 @@ class OverflowWheel:
         if read.range is None:
             self._logs[read.level].read_unknown(read.runs[-1][1])
             return []
+        if isinstance(read.range, Refiling):
+            read.range.reach_end()
+            self._finish_refiling()
+            return []
         messages = read.range.reach_end()
         if read.range is self._recovering:
             self._recovering = None  # if more passes are needed, what the first one brought must fire before them
         self._advance(read.range)
         return messages
+
+    # -- refiling -----------------------------------------------------------------------------------------------------
+
+    def _consider_refiling(self, log: LevelLog, low: int) -> None:
+        """Begin to file again what waits at the beginning of a log, if that frees much of it."""
+        span, level = log.end - low, log.level
+        if self.refiling is not None or span < self.refile_from or level in self._refusing or log.unknown():
+            return
+        if log.count * SPARSE >= span:
+            return
+        cut = log.cut(low, (one.low for one in self._closed[level] if not one.is_retired))
+        runs = log.below(cut)
+        if runs and (cut - low) * SPARSE >= span:
+            found = {source: done for source, done in self._found_done.items() if source.level == level}
+            open_ms = self.levels.closed_ms[level - 1]
+            self.refiling = Refiling(level, open_ms, runs, cut, self._journal_end, found)
+
+    def give_up_refiling(self) -> None:
+        """Leave the log alone from now on, because a record cannot be filed again: it waits for its bucket to close."""
+        if self.refiling is not None:
+            self.refiling.is_over = True
+            self._refusing.add(self.refiling.level)
+
+    def _end_refiling(self, refiling: Refiling) -> None:
+        """End the refiling early. What it has read and not filed again still waits where it was."""
+        self.refiling = None
+        refiling.is_over = True
+        if refiling.done:
+            self._found_from = min(self._found_from, refiling.pointer) if self._found_done else refiling.pointer
+        for source, ranges in refiling.done_ranges():
+            self._found_done.setdefault(source, DoneSet((), 0)).add(ranges)
+
+    def _finish_refiling(self) -> None:
+        """If all below the cut is filed again, forget it."""
+        refiling = self.refiling
+        if refiling is None or not refiling.is_done:
+            return
+        self.refiling = None
+        log, level = self._logs[refiling.level], refiling.level
+        log.refiled(refiling.cut, refiling.moved)
+        for source in [one for one in self._found_done if one.level == level]:
+            self._found_done[source] = left = DoneSet(self._found_done[source].ranges(), refiling.cut)
+            if not left.end:
+                del self._found_done[source]
 
     # -- done offsets -----------------------------------------------------------------------------------------------
 
@@ -327,6 +401,9 @@ class OverflowWheel:
         """Mark offsets as done, tentatively."""
         if source.bucket == STRANGE:
             self._logs[source.level].strangers.mark(offsets)
+        elif self.levels.is_open(source.level, self._start_ms(source)):
+            assert self.refiling is not None, "what is read of an open bucket is filed again"  # noqa: S101
+            self.refiling.mark(source, offsets)
         else:
             one = self._of(source)
             one.ledger.mark(offsets)
@@ -357,6 +434,7 @@ class OverflowWheel:
         for one in marked:
             one.ledger.trim()
             self._advance(one)
+        self._finish_refiling()
 
     def _advance(self, one: ClosedRange) -> None:
         if one.is_read and one in self._reading:
@@ -379,6 +457,8 @@ class OverflowWheel:
             return 0
         pointers = [one.pointer for one in self._ranges()]
         pointers += [log.strangers.pointer for log in self._logs.values() if not log.strangers.is_empty]
+        if self.refiling is not None:
+            pointers.append(self.refiling.pointer)
         return min([*pointers, self._found_from] if self._found_done else pointers, default=self._journal_end)
 
     def note_journal_end(self, end: int) -> None:
@@ -389,6 +469,8 @@ class OverflowWheel:
         """Yield the offsets that are done, for each bucket of which a recovery reads the journal."""
         for source, done in self._found_done.items():
             yield source, done.ranges()
+        if self.refiling is not None:
+            yield from self.refiling.done_ranges()
         for log in self._logs.values():
             if ranges := log.strangers.done_ranges():
                 yield Source(log.level, STRANGE), ranges
@@ -400,6 +482,8 @@ class OverflowWheel:
         self._found_from = max(self._found_from, journal_end)
         for one in self._ranges():
             one.pointer = max(one.pointer, journal_end)
+        if self.refiling is not None:
+            self.refiling.pointer = max(self.refiling.pointer, journal_end)
         for log in self._logs.values():
             log.strangers.pointer = max(log.strangers.pointer, journal_end)
 
@@ -422,6 +506,7 @@ class OverflowWheel:
         """Note that a checkpoint with these low watermarks, one of each level, is committed."""
         for log, low in zip(self._logs.values(), lows, strict=True):
             log.note(low)
+            self._consider_refiling(log, low)
 
     @property
     def is_unnoted(self) -> bool:

@@ -30,6 +30,10 @@ class Runs:
     def __iter__(self) -> Iterator[Range]:
         return zip(self._firsts, self._ends, strict=True)
 
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return len(self._firsts) > 0
+
     @property
     def first(self) -> int:
         """The first offset."""
@@ -43,6 +47,17 @@ class Runs:
         else:
             self._firsts.append(first)
             self._ends.append(end)
+
+    def below(self, cut: int) -> Iterator[Range]:
+        """Yield the runs below an offset; one that reaches over it is cut off there."""
+        return ((first, min(end, cut)) for first, end in self if first < cut)
+
+    def drop_below(self, cut: int, count: int) -> None:
+        """Forget the runs below an offset, with so many records."""
+        kept = [(max(first, cut), end) for first, end in self if end > cut]
+        self._firsts = array("q", [first for first, _ in kept])
+        self._ends = array("q", [end for _, end in kept])
+        self.count -= count
 
     def put_before(self, others: "Runs") -> None:
         """Put runs that are before all of these in front of them."""

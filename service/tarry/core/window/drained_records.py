@@ -2,7 +2,7 @@
 
     its bucket is                 then
     closed, and not done          the message is placed again, in the hot window or one level lower
-    open                          the survey of the log learns where it is
+    open                          the survey of the log learns where it is, or it is filed again
     done                          nothing: a message that was delivered or moved, and is not deleted yet
     none: it was not filed        it becomes a dead letter
 
@@ -19,6 +19,7 @@ from tarry.core.progress.source import Source
 from tarry.core.wheel.closed_range import ClosedRange
 from tarry.core.wheel.filed import due_ms_of, read_filed
 from tarry.core.wheel.overflow import LEAST_OF_A_PASS, STRANGE, OverflowWheel, ToRead
+from tarry.core.wheel.refiling import Refiling
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.memory import Memory
 from tarry.core.window.placing import Placing
@@ -112,6 +113,10 @@ class DrainedRecords:
                 raise LogError(text, (self._topic, self._partition))
             return
         source = self._overflow.source_of(level, due_ms)
+        if isinstance(one, Refiling):
+            if one.read(source, offset):
+                self._file_again(source, offset, key, value, headers)
+            return
         is_new = one.is_first_read(offset)
         if not one.read(source, offset):
             return
@@ -122,6 +127,18 @@ class DrainedRecords:
                 self._reject(source, offset, key, value, headers, str(error))
             return
         self._place(one, message, now_ms, is_new=is_new)
+
+    def _file_again(
+        self, source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None
+    ) -> None:
+        try:
+            message = read_filed(source, offset, key, value, headers)
+        except ValueError:  # when its bucket is closed, it becomes a dead letter
+            self._overflow.give_up_refiling()
+            self._memory.held_bytes -= self._placing.forget_again()
+            return
+        self._memory.count(message)
+        self._placing.put_again(message)
 
     def _place(self, one: ClosedRange, message: FiledMessage, now_ms: int, *, is_new: bool) -> None:
         is_hot = message.due_ms < self._placing.hot_below_ms and type(message) is not HeldCancel

@@ -32,7 +32,17 @@ class Placing:
         is_held_up: whether the message at an offset of the intake must not be filed yet.
     """
 
-    __slots__ = ("_held_up", "_hot", "_is_held_up", "_moving", "_overflow", "_waiting", "_width_ms", "hot_below_ms")
+    __slots__ = (
+        "_again",
+        "_held_up",
+        "_hot",
+        "_is_held_up",
+        "_moving",
+        "_overflow",
+        "_waiting",
+        "_width_ms",
+        "hot_below_ms",
+    )
 
     def __init__(
         self, hot: HotWindow, overflow: OverflowWheel, width_ms: int, is_held_up: Callable[[int], bool]
@@ -47,6 +57,8 @@ class Placing:
         """Messages of the intake, in its order."""
         self._held_up: list[FiledMessage] = []
         """Messages of the intake before all of those."""
+        self._again: list[FiledMessage] = []
+        """Messages of open buckets, to be filed again: they are in no hurry, and no other waits for them."""
         self.hot_below_ms = overflow.levels.hot_below_ms
         """The end of the hot window: a message that is due before it is hot."""
 
@@ -59,6 +71,11 @@ class Placing:
     def moving(self) -> int:
         """The number of messages of buckets among them."""
         return len(self._moving)
+
+    @property
+    def again(self) -> int:
+        """The number of messages of open buckets that wait to be filed again; `to_file` is without them."""
+        return len(self._again)
 
     @property
     def held_up(self) -> int:
@@ -101,6 +118,26 @@ class Placing:
         records.sort(key=_bucket)
         return Filing(records)
 
+    def put_again(self, message: FiledMessage) -> None:
+        """Let a message of an open bucket wait to be filed again."""
+        self._again.append(message)
+
+    def take_again(self, limit: int, _now_ms: int, limit_bytes: int) -> list[tuple[HeldMessage, Source]]:
+        """Take messages of open buckets to file again, sorted by bucket.
+
+        Args:
+            limit: the most messages to take.
+            limit_bytes: the most bytes to take; the first message is taken even if it is larger.
+        """
+        count = fitting([message.size_bytes for message in self._again[:limit]], limit_bytes)
+        taken, self._again = self._again[:count], self._again[count:]
+        return sorted(((message, message.source) for message in taken), key=_bucket)
+
+    def forget_again(self) -> int:
+        """Forget the messages that wait to be filed again: they wait where they are. Return their size in bytes."""
+        gone, self._again = self._again, []
+        return sum(message.size_bytes for message in gone)
+
     def _hold_up(self) -> None:
         """Move messages that are held up out of the queue; move them back if they no longer are, or are too many."""
         of_intake = [*self._held_up, *self._waiting]
@@ -110,8 +147,14 @@ class Placing:
         else:
             self._held_up, self._waiting = [], of_intake
 
-    def put_back_filed(self, back: list[FiledMessage]) -> None:
-        """Let messages wait to be filed again: the transaction that filed them aborted."""
+    def put_back_filed(self, back: list[FiledMessage], again: list[FiledMessage]) -> None:
+        """Let messages wait once more: the transaction that filed them aborted.
+
+        Args:
+            back: from `take_to_file`.
+            again: from `take_again`.
+        """
+        self._again[:0] = again
         back = sorted(back, key=_sequence)
         self._moving[:0] = [message for message in back if message.source != INTAKE]
         self._waiting[:0] = [message for message in back if message.source == INTAKE]

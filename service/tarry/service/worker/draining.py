@@ -12,6 +12,7 @@ Nothing here waits, except the commit of a checkpoint.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tarry.core.partition import PartitionState
+from tarry.core.wheel.refiling import Refiling
 from tarry.errors import AbortableError, LogError
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
@@ -42,6 +43,7 @@ class Draining:
         new_reader: makes a consumer without a group.
         filer: knows which partitions have an open filing transaction.
         most_to_file: how many messages may wait to be filed before the intakes' far messages are passed over.
+        refile_from: what waits at the beginning of a log is filed again only if the log has this many offsets.
         commit_rest: commits checkpoints of partitions.
         budget_bytes: the memory for held messages.
         context: time and the log.
@@ -54,6 +56,7 @@ class Draining:
         new_reader: Callable[[], Reader],
         filer: Filer,
         most_to_file: int,
+        refile_from: int,
         commit_rest: Callable[[Sequence[PartitionState]], object],
         budget_bytes: int,
         context: Context,
@@ -61,6 +64,7 @@ class Draining:
         self._membership = membership
         self._filer = filer
         self._most_to_file = most_to_file
+        self._refile_from = refile_from
         self._commit_rest = commit_rest
         self._budget_bytes = budget_bytes
         self._clock = context.clock
@@ -100,8 +104,10 @@ class Draining:
         room_bytes = self._room_bytes(with_levels)
         least_bytes = int(self._budget_bytes * LEAST_SHARE) // len(with_levels)
         for state in with_levels:
+            state.overflow.refile_from = self._refile_from
             for to_read in state.draining.unread(room_bytes, least_bytes):
-                (self._hot if to_read.level == 1 else self._cold).open(state, to_read)
+                is_urgent = to_read.level == 1 and not isinstance(to_read.range, Refiling)
+                (self._hot if is_urgent else self._cold).open(state, to_read)
         try:
             self._read(with_levels, self._clock.now_ms())
         except LogError:
@@ -117,14 +123,14 @@ class Draining:
         # Held messages fire or are filed whether or not the cold reader reads: so waiting for memory is no deadlock. It
         # waits only for the filing of what it has brought: what the intakes bring must not stop it.
         is_full = sum(state.memory_bytes for state in states) > self._budget_bytes
-        moving = sum(state.placing.moving for state in states)
+        moving = sum(state.placing.moving + state.placing.again for state in states)
         if not is_full and moving <= self._most_to_file and self._cold.is_due(now_ms):
             self._cold.read(now_ms)
 
     def _needs_from(self, log: Place) -> int | None:
         """Return the offset of a level's log below which nothing will be read; None if nothing of it is to be read."""
         needs = [reader.needs_from(log) for reader in (self._hot, self._cold)]
-        return next((at for at in needs if at is not None), None)
+        return min((at for at in needs if at is not None), default=None)
 
     def forget(self, places: Iterable[Place]) -> None:
         """Forget partitions that are no longer ours."""

@@ -14,6 +14,7 @@ from confluent_kafka import Message
 from tarry.core.partition import PartitionState
 from tarry.core.wheel.closed_range import ClosedRange
 from tarry.core.wheel.overflow import ToRead
+from tarry.core.wheel.refiling import Refiling
 from tarry.core.wheel.runs import JOIN
 from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.reader import Reader
@@ -160,6 +161,7 @@ class _LogPlan:
 
     def add(self, to_read: ToRead) -> None:
         self.level = to_read.level
+        self._forget_ended()
         if any(one.range is to_read.range for one in [*self.present, *self._later]):
             return
         position = self.position
@@ -168,6 +170,16 @@ class _LogPlan:
             self._plan(position)
         else:
             self._later.append(to_read)
+
+    def _forget_ended(self) -> None:
+        """Forget a refiling that ended early: what else is to be read must not wait until its runs are read."""
+        if not any(isinstance(one.range, Refiling) and one.range.is_over for one in [*self.present, *self._later]):
+            return
+        self.present = [one for one in self.present if not (isinstance(one.range, Refiling) and one.range.is_over)]
+        self._later = [one for one in self._later if not (isinstance(one.range, Refiling) and one.range.is_over)]
+        if self.position is not None:
+            self._plan(self.position)
+            self.has_left = self.has_left or not self._runs
 
     def begin(self) -> int:
         """Begin at the first offset, or go on at the next run; return the offset."""
