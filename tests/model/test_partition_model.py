@@ -87,6 +87,8 @@ class Partition(RuleBasedStateMachine):
         """For each message that has left: due time, offset, step."""
         self.asked_end: int | None = None
         self.last_due_ms = 0
+        self.purged_upto_ms = 0
+        """The latest time at which a purge was read."""
         self.lowest = first
         self.away: set[str] = set()
         self.is_set_back = False
@@ -152,6 +154,10 @@ class Partition(RuleBasedStateMachine):
         at_hand = [offset for offset in range(self.cursor, self.log_end) if offset in self.log]
         for offset in at_hand[:most]:
             sent = self.log[offset]
+            if sent.is_purge:
+                self.purged_upto_ms = max(
+                    self.now_ms if self.latest_ms is None else self.latest_ms, self.purged_upto_ms
+                )
             self.accept(offset, sent)
             self.cursor = offset + 1
             if sent.accepted_at is None and sent.due_ms is not None and self.now_ms < sent.due_ms:
@@ -264,8 +270,8 @@ class Partition(RuleBasedStateMachine):
             assert (self.log[dead.sequence].due_ms is None) is (dead.sequence not in retired)
             assert dead.headers == self.log[dead.sequence].headers
             if dead.code == ErrorCode.PURGED:
-                purges = [(one.timestamp_ms, offset) for offset, one in self.log.items() if one.is_purge]
-                assert (dead.due_ms, dead.sequence) < max(purges), "no purge was before it"
+                assert dead.due_ms is not None
+                assert dead.due_ms <= self.purged_upto_ms, "no purge was behind it"
         for resolution in batch.resolutions:
             self.check_purge(resolution)
         for message in batch.due:

@@ -180,6 +180,29 @@ def test_a_purge_whose_records_are_refused_together_is_done_in_parts(seed: int, 
     verify_kept(world, f"{suffix} takes small batches alone, and a purge", least_judged=LEAST_JUDGED)
 
 
+def test_a_purge_is_answered_when_its_large_letters_are_written_and_a_crash_before_that_repeats_it(seed: int) -> None:
+    world = serve(seed, Shape(processes=1, poison=0.0, partitions=1, geometry=SMALL_LEVELS))
+    [process] = world.processes
+    world.send(30, longest_ms=900)
+    world.run(2_000)
+    world.take_away("bills", markers_wait=False)
+    for _ in range(4):
+        world.send_large(300_000, target="bills", arrives=True, codec=False)
+        world.send_large(20, target="bills", arrives=True)
+    world.run(3_000)
+    world.broker.throttle(60_000)
+    world.touch(120_000)
+    world.purge("bills")
+    world.run(4_000)
+    assert not world.purges[0].is_answered, "letters of 1.2 MB are not written yet"
+    world.crash(process)
+    world.run(8_000)
+    world.broker.throttle(None)
+    assert world.run_until(lambda: world.purges[0].is_answered, 60_000)
+    assert not world.unseen()
+    verify_kept(world, "large letters of a purge, a quota, a crash", least_judged=LEAST_JUDGED)
+
+
 def cancels_filed(world: World) -> int:
     """Return how many filed cancels the buckets hold."""
     results = [record.value or b"" for record in world.broker.records(INTAKE + RESULTS, 0)]

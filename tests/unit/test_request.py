@@ -250,15 +250,15 @@ def test_a_repeated_request_header_is_rejected_even_with_equal_values(name: str)
 
 def test_a_purge_asks_for_its_target_and_its_other_headers_are_ignored() -> None:
     purge: Header = ("tarry-purge", b"orders")
-    expected = PurgeRequest(_NOW_MS - 700, "orders", derived_id(_TOPIC, 3, 42))
-    assert _read([_TARGET, _TARGET, ("tarry-id", b"bad"), purge], timestamp_ms=_NOW_MS - 700) == expected
+    expected = PurgeRequest(_NOW_MS, "orders", derived_id(_TOPIC, 3, 42))
+    assert _read([_TARGET, _TARGET, ("tarry-id", b"bad"), purge]) == expected
     for policy in (IntakePolicy(_TOPIC, fixed_delay_ms=5, fixed_target="x"), IntakePolicy(_TOPIC, dialect="etf1")):
-        assert _read([purge], policy, timestamp_ms=_NOW_MS - 700) == expected
-    assert _read([purge], IntakePolicy(_TOPIC, targets=("others",)), timestamp_ms=_NOW_MS - 700) == expected
+        assert _read([purge], policy) == expected
+    assert _read([purge], IntakePolicy(_TOPIC, targets=("others",))) == expected
 
 
-@pytest.mark.parametrize("timestamp_ms", [-1, _NOW_MS + 5_000])
-def test_a_purge_is_due_when_it_is_read_at_the_latest(timestamp_ms: int) -> None:
+@pytest.mark.parametrize("timestamp_ms", [-1, 0, _NOW_MS + 5_000])
+def test_a_purge_is_due_when_it_is_read_whatever_its_timestamp_is(timestamp_ms: int) -> None:
     request = _read([("tarry-purge", b"orders")], timestamp_ms=timestamp_ms)
     assert request == PurgeRequest(_NOW_MS, "orders", derived_id(_TOPIC, 3, 42))
 

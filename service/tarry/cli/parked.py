@@ -60,9 +60,9 @@ def parked(
     row for each target with messages there: how many, and since when the first one is due. They are delivered in order
     when the target is back.
 
-    If a target never comes back, --purge makes dead letters of its messages: all that are due before the command was
-    run and not delivered, in memory or in the log. Each has its error code `purged` and one result. The command waits
-    until the service has done it in all partitions; a running service does it even if the command is stopped.
+    If a target never comes back, --purge makes dead letters of its messages: all that are due when the service reads
+    the request and not delivered, in memory or in the log. Each has the error code `purged`, and one result. The
+    command waits until the service has done it in all partitions. The service does it even if the command is stopped.
 
     Exit code: 1 if --timeout is over before the service has done it.
 

@@ -4,7 +4,8 @@ Meanwhile messages may move on, or be deleted because they are done; then the re
 from the intake down the levels, perhaps to the parked log, and out to the results, each in one transaction with a
 journal record. So a reader that
 reads the journal first, then the logs in this order, each to the end that it has when its turn comes, meets every
-message at least once. A reader that asks for all ends at one time, the journal's first, meets each about once.
+message at least once. Messages may also be filed again at the end of the same log, before which it is then trimmed:
+if it was, the reader reads on. A reader that asks for all ends at one time, the journal's first, meets each about once.
 """
 
 import json
@@ -254,10 +255,18 @@ class Inspector:
             ends = {log: one.end for log, (_, one) in of_level.items()}
             if to_now:
                 ends = self._offsets.ends(starts, committed=False)
-            for log, record in self._read(starts, ends):
-                backlog, one = of_level[log]
-                if (record.offset() or 0) < ends[log]:
-                    yield from self._filed(backlog, one, record, states[backlog.place], only)
+            while starts:
+                for log, record in self._read(starts, ends):
+                    backlog, one = of_level[log]
+                    if (record.offset() or 0) < ends[log]:
+                        yield from self._filed(backlog, one, record, states[backlog.place], only)
+                starts = self._trimmed_meanwhile(starts, ends) if to_now else {}
+                ends = self._offsets.ends(starts, committed=False) if starts else {}
+
+    def _trimmed_meanwhile(self, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> dict[Place, int]:
+        """Return the logs that were trimmed while they were read: what waited there was filed again, behind the end."""
+        now = self._offsets.starts(starts)
+        return {log: ends[log] for log, start in starts.items() if now[log] > start}
 
     def _filed(
         self, backlog: Backlog, stretch: Stretch, record: Message, state: JournalState, only: Bucket | None

@@ -256,6 +256,14 @@ def test_what_an_open_bucket_holds_keeps_the_log_and_so_does_what_is_not_known_y
     assert one.low[0] == 20
 
 
+def test_a_strange_record_below_the_committed_watermark_is_a_dead_letter_already() -> None:
+    one = wheel({1: (0, 9)})
+    assert one.meet(1, 3)
+    one.mark(Source(1, STRANGE), [3])
+    one.note((5, 0))
+    assert (one.meet(1, 3), one.meet(1, 6)) == (False, True)
+
+
 def test_pointers_move_when_all_that_is_done_is_written_again() -> None:
     one = closed_and_read()
     assert one.pointer == 60

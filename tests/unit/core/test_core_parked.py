@@ -170,6 +170,40 @@ def test_nothing_is_filed_while_a_transaction_tries_to_deliver_some() -> None:
     assert shelf.file(LATER_MS + 10) == [0, 1, 2]
 
 
+def test_messages_that_came_late_are_put_back_in_the_order_of_the_log_and_none_is_lost_when_they_are_left() -> None:
+    shelf = Shelf()
+    shelf.park(10)
+    shelf.file(LATER_MS + 10)
+    shelf.parked.park(message(20, due_ms=NOW_MS - 60_000))
+    shelf.file(LATER_MS + PARK_AFTER_MS)
+    shelf.read()
+    tried = shelf.parked.take("out", 10, LATER_MS)
+    assert sequences(tried.due) == [10, 20]
+    shelf.parked.park_again("out", tried)
+    shelf.parked.leave("out")
+    assert (shelf.log.low, shelf.parked.by_target()) == (0, {"out": 2})
+    assert shelf.deliver_all() == [10, 20]
+
+
+def test_a_message_that_is_done_between_messages_that_are_read_again_is_not_read_again() -> None:
+    shelf = Shelf()
+    shelf.park(0, 1, 2)
+    shelf.file(LATER_MS + 10)
+    shelf.read()
+    tried = shelf.parked.take("out", 10, LATER_MS)
+    letter = tried.due.pop(1)  # it is too large for the batch, and has a transaction of its own
+    shelf.parked.park_again("out", tried)
+    shelf.parked.leave("out")
+    shelf.log.mark(letter.source, [letter.offset])
+    shelf.log.trim()
+    assert shelf.log.low == 0
+    shelf.sum_up()
+    assert shelf.parked.by_target() == {"out": 2}
+    assert shelf.deliver_all() == [0, 2]
+    shelf.take_over()
+    assert not shelf.parked
+
+
 def purge(offset: int, due_ms: int, target: str = "out") -> HeldPurge:
     return HeldPurge(due_ms, offset, None, None, None, False, target, -1, b"%036d" % offset)
 

@@ -455,7 +455,7 @@ def test_a_purge_waits_for_its_targets_messages_in_the_same_batch_and_takes_them
     assert state.low == 3
 
 
-def test_a_purge_is_due_at_its_own_time_and_not_before_it_is_read() -> None:
+def test_a_purge_is_due_when_it_is_read() -> None:
     state = taken_over()
     state.arrivals.accept(0, NOW_MS + 60_000, None, None, [(PURGE, b"orders")], NOW_MS)
     assert outcomes(fire(state, NOW_MS)) == [("purged", 0, None)]

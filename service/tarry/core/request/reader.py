@@ -120,7 +120,7 @@ class RequestReader:
             timestamp_ms: its timestamp, milliseconds since the epoch; negative if it has none.
             headers: as confluent-kafka returns them.
             now_ms: wall time; with a fixed delay, the latest time that it may be now. The horizon is counted from it. A
-                fixed delay is counted from it if the timestamp is far ahead of it.
+                fixed delay is counted from it if the timestamp is far ahead of it. A purge is due then.
             is_null: whether the value is null, which is a cancel in some dialects.
 
         Returns:
@@ -134,7 +134,7 @@ class RequestReader:
         if CANCEL in found and (repeated is None or CANCEL not in repeated):
             return self._cancel(found[CANCEL], partition, offset, timestamp_ms)
         if PURGE in found and (repeated is None or PURGE not in repeated):
-            return self._purge(found[PURGE], partition, offset, timestamp_ms, now_ms)
+            return self._purge(found[PURGE], partition, offset, now_ms)
         carries = not found.keys() <= self._taken_off
         ce_id = found.get(CLOUDEVENTS_ID) if carries else None
 
@@ -195,16 +195,14 @@ class RequestReader:
         derived = derived_id(topic, partition, offset)
         return Rejection(ErrorCode.BAD_HANDLE, f"{CANCEL}: {fault}", derived, None, None)
 
-    def _purge(
-        self, value: bytes | None, partition: int, offset: int, timestamp_ms: int, now_ms: int
-    ) -> PurgeRequest | Rejection:
-        """Parse a purge; its other headers are ignored. It is due at once, also if its sender's clock is ahead."""
+    def _purge(self, value: bytes | None, partition: int, offset: int, now_ms: int) -> PurgeRequest | Rejection:
+        """Parse a purge; its other headers are ignored. It is due now, behind all that may be parked by now."""
         derived = derived_id(self.policy.topic, partition, offset)
         target = value.decode("utf-8", "replace") if value is not None else ""
         if not is_legal_topic(target):
             detail = f"{PURGE}: not a legal topic name: {shown(value)}"
             return Rejection(ErrorCode.BAD_TARGET, detail, derived, None, None)
-        return PurgeRequest(now_ms if timestamp_ms < 0 else min(timestamp_ms, now_ms), intern(target), derived)
+        return PurgeRequest(now_ms, intern(target), derived)
 
     def unreadable(self, partition: int, offset: int, headers: Sequence[Header]) -> Rejection:
         """Reject a record with a header whose name is not UTF-8.

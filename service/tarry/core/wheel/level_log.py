@@ -189,14 +189,14 @@ class LevelLog:
 
     # -- refiling -----------------------------------------------------------------------------------------------------
 
-    def cut(self, low: int, closed: Iterable[int]) -> int:
+    def cut(self, most: int, closed: Iterable[int]) -> int:
         """Return the offset below which records of open buckets are to be filed again: no other record keeps the log.
 
         Args:
-            low: the first offset that is not done.
-            closed: the same of each range that is closed and not done: it is drained soon, and frees the log by itself.
+            most: the highest one.
+            closed: the low watermark of each range that is closed and not done: it is drained soon, and frees the log.
         """
-        return min(low + (self.end - low) // 2, self._low_of_others(closed))
+        return min(most, self._low_of_others(closed))
 
     def below(self, cut: int) -> "list[Range]":
         """Return where records of open buckets are below an offset, ascending."""

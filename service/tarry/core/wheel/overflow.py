@@ -50,6 +50,9 @@ A recovery does not know how large the messages are. With this reserve, one pass
 REFILE_FROM = 100_000
 """Nothing is filed again in a log of fewer offsets than this, from the first one that waits to the end."""
 
+MOST_REFILED = 200_000
+"""At most this many offsets of a log are filed again at a time: a summary names each, in three bytes at most."""
+
 SPARSE = 4
 """What waits at the beginning of a log is filed again if less than one part in `SPARSE` of its offsets waits."""
 
@@ -286,7 +289,8 @@ class OverflowWheel:
 
     def meet(self, level: int, offset: int) -> bool:
         """Note a record that the service has not filed; return whether it is to become a dead letter."""
-        return self._logs[level].strangers.meet(offset, self._journal_end)
+        log = self._logs[level]
+        return offset >= log.noted and log.strangers.meet(offset, self._journal_end)
 
     def unread(self, room_bytes: int, typical_bytes: int) -> Iterator[ToRead]:
         """Yield what is to be read.
@@ -358,11 +362,14 @@ class OverflowWheel:
         span, level = log.end - low, log.level
         if self.refiling is not None or span < self.refile_from or level in self._refusing or log.unknown():
             return
-        if log.count * SPARSE >= span:
+        # What was filed again by a refiling that ended early is counted twice.
+        count = log.count - sum(len(done) for source, done in self._found_done.items() if source.level == level)
+        if count * SPARSE >= span:
             return
-        cut = log.cut(low, (one.low for one in self._closed[level] if not one.is_retired))
+        most = min(span // 2, MOST_REFILED)
+        cut = log.cut(low + most, (one.low for one in self._closed[level] if not one.is_retired))
         runs = log.below(cut)
-        if runs and (cut - low) * SPARSE >= span:
+        if runs and (cut - low) * 2 >= most:
             found = {source: done for source, done in self._found_done.items() if source.level == level}
             open_ms = self.levels.closed_ms[level - 1]
             self.refiling = Refiling(level, open_ms, runs, cut, self._journal_end, found)

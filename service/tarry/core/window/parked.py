@@ -13,11 +13,12 @@ While a transaction tries to deliver messages of a target, none of it are filed:
 behind those. And while some are filed, none that are parked behind them are delivered.
 
 A **purge** makes dead letters of the messages that are before it in the order of delivery. They are taken like those
-that are delivered, but the target need not be back for that.
+that are delivered, but the target need not be back for that. While dead letters wait to be written, no more are taken.
 """
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
+from operator import attrgetter
 
 from tarry.core.batch import UNBOUNDED, Batch, Resolution
 from tarry.core.message import FiledMessage, Headers, HeldMessage, HeldPurge, OrderKey
@@ -419,7 +420,8 @@ class _Queue:
 
     def put_back(self, messages: list[HeldMessage]) -> None:
         """Put messages back at the head, in order."""
-        of_log = [message for message in messages if message.source.level == PARKED]
+        # In the order of the log, which is another one where a message came late.
+        of_log = sorted((message for message in messages if message.source.level == PARKED), key=_offset)
         others = [message for message in messages if message.source.level != PARKED]
         self.first.extendleft(reversed(of_log))
         self.size_bytes += sum(message.size_bytes for message in of_log)
@@ -430,6 +432,9 @@ class _Queue:
         else:
             self.rest.extendleft(reversed(others))
             self.size_bytes += sum(message.size_bytes for message in others)
+
+
+_offset = attrgetter("offset")
 
 
 def _key_of(message: HeldMessage) -> OrderKey:

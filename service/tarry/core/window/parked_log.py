@@ -64,7 +64,8 @@ class TargetLog:
     @property
     def low(self) -> int:
         """The first offset that may not be done. Requires that not all are."""
-        return self._order[0] if self._order else self.position
+        unread = [self.position] if self._runs else []
+        return min([*unread, self._order[0]] if self._order else unread)
 
     def add(self, first: int, end: int, count: int) -> None:
         """Add messages behind all others."""
@@ -126,7 +127,9 @@ class TargetLog:
     def trim(self) -> None:
         """Forget messages that are done, before the first one that is not: the marks are committed."""
         while self._order and self._order[0] in self._done:
-            self._done.remove(self._order.popleft())
+            self._done.remove(offset := self._order.popleft())
+            if self._runs and offset >= self.position:  # it is between messages that were left, and are read again
+                self.found_done.add([(offset, offset + 1)])
 
     def done_ranges(self) -> list[Range]:
         """Return the offsets done above the low watermark, ascending: only offsets of its own messages."""

@@ -92,8 +92,13 @@ def waiting(
             begins = {(name, partition): one.low[level - 1] for partition, one in checkpoints.items()}
             from_ms = {partition: one.done_ms[level - 1] for partition, one in checkpoints.items()}
             bucket = f.floor(due_ms() / geometry.width_of(level))
-            records = _records(topics, name, begins, topics.settled_ends([name]), is_done, bucket)
-            met.append(_not_before(filed(records), from_ms).select(*COLUMNS, "is_cancel").localCheckpoint())
+            while begins:
+                ends = topics.settled_ends([name])
+                records = _records(topics, name, begins, ends, is_done, bucket)
+                met.append(_not_before(filed(records), from_ms).select(*COLUMNS, "is_cancel").localCheckpoint())
+                # A log that was trimmed meanwhile: what waited there was filed again, behind the end.
+                starts = topics.starts([name])
+                begins = dict(ends) if any(starts[log] > begin for log, begin in begins.items()) else {}
     if checkpoints:
         on_progress(f"{intake}: reading the parked log")
         met.append(_parked(topics, intake, backlogs, states).select(*COLUMNS, "is_cancel").localCheckpoint())

@@ -7,6 +7,7 @@ What is added later joins the plan if all of it is ahead of the position; otherw
 """
 
 from collections.abc import Callable, Iterable
+from itertools import filterfalse
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Message
@@ -71,6 +72,7 @@ class LevelReader:
 
     def read(self, now_ms: int) -> None:
         """Read on, without waiting."""
+        self._forget_ended()
         if not self._logs:
             return
         if self._reader is None:
@@ -85,6 +87,15 @@ class LevelReader:
                 self._logs[log].pass_by(position, now_ms)
         for log in [log for log, plan in self._logs.items() if plan.has_left]:
             self._go_on(log)
+
+    def _forget_ended(self) -> None:
+        """Forget refilings that ended early; nothing else of a log may be left to read then."""
+        for log, plan in list(self._logs.items()):
+            plan.forget_ended()
+            if plan.is_empty:
+                if plan.position is not None and self._reader is not None:
+                    self._reader.shut([log])
+                del self._logs[log]
 
     def _take(self, records: Iterable[Message], now_ms: int) -> None:
         for record in records:
@@ -121,6 +132,10 @@ class LevelReader:
         """Close the reader."""
         if self._reader is not None:
             self._reader.close()
+
+
+def _has_ended(to_read: ToRead) -> bool:
+    return isinstance(to_read.range, Refiling) and to_read.range.is_over
 
 
 class _LogPlan:
@@ -161,7 +176,6 @@ class _LogPlan:
 
     def add(self, to_read: ToRead) -> None:
         self.level = to_read.level
-        self._forget_ended()
         if any(one.range is to_read.range for one in [*self.present, *self._later]):
             return
         position = self.position
@@ -171,12 +185,12 @@ class _LogPlan:
         else:
             self._later.append(to_read)
 
-    def _forget_ended(self) -> None:
+    def forget_ended(self) -> None:
         """Forget a refiling that ended early: what else is to be read must not wait until its runs are read."""
-        if not any(isinstance(one.range, Refiling) and one.range.is_over for one in [*self.present, *self._later]):
+        if not any(map(_has_ended, [*self.present, *self._later])):
             return
-        self.present = [one for one in self.present if not (isinstance(one.range, Refiling) and one.range.is_over)]
-        self._later = [one for one in self._later if not (isinstance(one.range, Refiling) and one.range.is_over)]
+        self.present = list(filterfalse(_has_ended, self.present))
+        self._later = list(filterfalse(_has_ended, self._later))
         if self.position is not None:
             self._plan(self.position)
             self.has_left = self.has_left or not self._runs

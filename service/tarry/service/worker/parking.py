@@ -235,6 +235,8 @@ class Parking(SideTransactions[_Attempt]):
         """Begin to make dead letters of purged messages, if there are any; return whether the producer is busy now."""
         if self._purges.try_at_ms > self._clock.monotonic_ms():
             return False
+        # Letters that go apart are not written yet: a purge must not be done before they are, nor fill the memory.
+        states = [state for state in states if not len(state.letters) and not self._letters.is_writing(state)]
         topics = sorted({topic for state in states for topic in state.parked.purged})
         return any(self._take_purged(topic, states) for topic in topics)
 

@@ -104,29 +104,25 @@ def _check_purges(
     Returns:
         The positions in the intake of the messages that became dead letters.
     """
-    answers: dict[str, list[int]] = {}
+    answers: dict[str, list[SeenResult]] = {}
     left_at: dict[str, int] = {}
     for one in results:
         if one.outcome == Outcome.PURGED:
-            answers.setdefault(one.source, []).append(one.offset)
+            answers.setdefault(one.source, []).append(one)
         elif one.outcome in {Outcome.FIRED, Outcome.DEAD}:
             left_at[one.source] = one.offset
     for purge in purges:
-        offsets = answers.get(purge.source, [])
-        if len(offsets) != 1:
-            report.add("twice" if offsets else "lost", f"{len(offsets)} answers to {purge}")
+        found = answers.get(purge.source, [])
+        if len(found) != 1:
+            report.add("twice" if found else "lost", f"{len(found)} answers to {purge}")
             continue
         for message in sent:
-            # One that is behind the purge in the intake may come after it, although it is due before it.
-            if (
-                message.offset < purge.offset
-                and purge.may_take(message)
-                and left_at.get(message.source, 0) > offsets[0]
-            ):
+            if purge.takes(message) and left_at.get(message.source, 0) > found[0].offset:
                 report.add("not purged", f"{message} left after {purge}")
     purged = {one.source for one in results if one.fields.get("reason") == ErrorCode.PURGED}
+    read = [(purge, int(one.fields["due_ms"])) for purge in purges for one in answers.get(purge.source, ())]
     for message in sent:
-        if message.source in purged and not any(purge.may_take(message) for purge in purges):
+        if message.source in purged and not any(purge.may_take(message, read_ms) for purge, read_ms in read):
             report.add("misdirected", f"purged, and no purge was behind it: {message}")
     return purged
 

@@ -87,14 +87,14 @@ class SentPurge:
         place: its partition of the intake.
         offset: its offset there.
         target: the target whose messages it makes dead letters of.
-        due_ms: when it is due, in wall time.
+        sent_ms: when it was written, in wall time; it is due when it is read.
         is_answered: whether its result was seen.
     """
 
     place: Place
     offset: int
     target: str
-    due_ms: int
+    sent_ms: int
     is_answered: bool = False
 
     @property
@@ -102,7 +102,12 @@ class SentPurge:
         """Its position in the intake, as results name it."""
         return f"{self.place[0]}/{self.place[1]}/{self.offset}"
 
-    def may_take(self, message: Sent) -> bool:
-        """Whether it makes a dead letter of a message, if that one still waits for its target."""
+    def may_take(self, message: Sent, due_ms: int) -> bool:
+        """Whether it may make a dead letter of a message, if it was due at a time."""
         is_of_target = message.place == self.place and message.target == self.target
-        return is_of_target and message.rank < (self.due_ms, self.offset)
+        return is_of_target and message.rank < (due_ms, self.offset)
+
+    def takes(self, message: Sent) -> bool:
+        """Whether it makes a dead letter of a message for sure, if that one still waits for its target."""
+        # One that is behind the purge in the intake may come after it, although it is due before it.
+        return message.offset < self.offset and self.may_take(message, self.sent_ms)
