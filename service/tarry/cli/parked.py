@@ -81,20 +81,22 @@ def parked(
         for topic in [intake] if intake else [one.topic for one in settings.intakes]:
             if purge is not None and run:
                 _purge(cluster, inspector, topic, purge, timeout_ms, as_json=as_json)
-                continue
             rows = by_target(inspector.parked(inspector.survey(topic)))
             if purge is not None:
-                _show(topic, purge, sum(row.messages for row in rows if row.target == purge), as_json=as_json)
+                messages = sum(row.messages for row in rows if row.target == purge)
+                typer.echo(_told(topic, purge, messages, purged=run, as_json=as_json))
                 continue
             for line in lines(topic, rows, as_json=as_json):
                 typer.echo(line)
 
 
-def _show(intake: str, target: str, messages: int, *, as_json: bool) -> None:
-    """Print what a purge would do."""
-    fields = {"intake": intake, "target": target, "messages": messages, "purged": False}
-    text = f"{intake}: {messages} messages for {target} would become dead letters; --run does it"
-    typer.echo(json.dumps(fields) if as_json else text)
+def _told(intake: str, target: str, messages: int, *, purged: bool, as_json: bool) -> str:
+    """Return what a purge would do, or has done."""
+    if as_json:
+        return json.dumps({"intake": intake, "target": target, "messages": messages, "purged": purged})
+    if purged:
+        return f"{intake}: the messages for {target} are dead letters now; {messages} are parked since"
+    return f"{intake}: {messages} messages for {target} would become dead letters; --run does it"
 
 
 def _purge(cluster: Cluster, inspector: Inspector, intake: str, target: str, timeout_ms: int, *, as_json: bool) -> None:
@@ -117,10 +119,6 @@ def _purge(cluster: Cluster, inspector: Inspector, intake: str, target: str, tim
             done += 1
             if not as_json:
                 typer.echo(f"{intake}/{receipt.handle.partition}: purged", err=True)
-    left = sum(one.messages for one in inspector.parked(inspector.survey(intake)) if one.target == target)
-    fields = {"intake": intake, "target": target, "messages": left, "purged": True}
-    text = f"{intake}: the messages for {target} are dead letters now; {left} are parked since"
-    typer.echo(json.dumps(fields) if as_json else text)
 
 
 def by_target(found: Iterable[ParkedMessages]) -> list[ParkedTarget]:

@@ -2,10 +2,10 @@
 
 Meanwhile messages may move on, or be deleted because they are done; then the reader goes on after them. Messages move
 from the intake down the levels, perhaps to the parked log, and out to the results, each in one transaction with a
-journal record. So a reader that
-reads the journal first, then the logs in this order, each to the end that it has when its turn comes, meets every
-message at least once. Messages may also be filed again at the end of the same log, before which it is then trimmed:
-if it was, the reader reads on. A reader that asks for all ends at one time, the journal's first, meets each about once.
+journal record. So a reader that reads the journal first, then the logs in this order, each to the end that it has when
+its turn comes, meets every message at least once. Messages may also be filed again at the end of the same log, which is
+then trimmed: if it was, the reader reads on. A reader that asks for all ends at one time, the journal's first, meets
+each about once.
 """
 
 import json

@@ -22,6 +22,7 @@ from tarry.core.progress.journal import Range
 from tarry.core.progress.ledger import Ledger
 from tarry.core.progress.source import Source
 from tarry.core.wheel.passes import Passes
+from tarry.core.wheel.runs import clipped
 
 _NOTHING = DoneSet((), 0)
 
@@ -218,8 +219,3 @@ class ClosedRange:
                 done.add(clipped(self.found_done[source].ranges(), position, self.end))
             if ranges := done.ranges():
                 yield source, ranges
-
-
-def clipped(ranges: Iterable[Range], first: int, end: int) -> Iterator[Range]:
-    """Yield the parts of ranges that are between two offsets."""
-    return ((max(one[0], first), min(one[1], end)) for one in ranges if one[0] < end and one[1] > first)

@@ -15,10 +15,11 @@ read as well.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tarry.core.progress.done_set import DoneSet
-from tarry.core.wheel.runs import JOIN, Runs
+from tarry.core.wheel.runs import Runs, clipped, joined
 
 if TYPE_CHECKING:
     from tarry.core.progress.journal import Range
@@ -200,13 +201,7 @@ class LevelLog:
 
     def below(self, cut: int) -> "list[Range]":
         """Return where records of open buckets are below an offset, ascending."""
-        joined: list[Range] = []
-        for first, end in sorted(run for runs in self._runs.values() for run in runs.below(cut)):
-            if joined and first - joined[-1][1] <= JOIN:
-                joined[-1] = joined[-1][0], max(end, joined[-1][1])
-            else:
-                joined.append((first, end))
-        return joined
+        return joined(clipped(chain.from_iterable(self._runs.values()), 0, cut))
 
     def refiled(self, cut: int, moved: Mapping[int, int]) -> None:
         """Note that all records of open buckets below an offset were filed again, behind it.

@@ -303,8 +303,8 @@ class OverflowWheel:
         for log in self._logs.values():
             if unknown := log.unknown():
                 yield ToRead(log.level, None, unknown)
-        if self.refiling is not None and self.is_refiling and not self.refiling.is_read:
-            yield ToRead(self.refiling.level, self.refiling, self.refiling.left_to_read())
+        if (again := self.refiling) is not None and not (again.is_over or again.is_read):
+            yield ToRead(again.level, again, again.left_to_read())
         for one in self._reading:
             if one.passes is not None:
                 if one.passes.is_scanning:

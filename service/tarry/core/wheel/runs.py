@@ -8,12 +8,28 @@ to jump. So a run may hold foreign records, and markers.
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tarry.core.progress.journal import Range
 
 JOIN = 1_000
 """The most foreign offsets between two runs that are joined: about what is read in the time that a jump takes."""
+
+
+def clipped(ranges: Iterable[Range], first: int, end: int) -> Iterator[Range]:
+    """Yield the parts of ranges that are between two offsets."""
+    return ((max(one[0], first), min(one[1], end)) for one in ranges if one[0] < end and one[1] > first)
+
+
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """Return ranges ascending, those joined between which there are at most `JOIN` offsets."""
+    found: list[Range] = []
+    for first, end in sorted(ranges):
+        if found and first - found[-1][1] <= JOIN:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((first, end))
+    return found
 
 
 class Runs:
@@ -48,13 +64,9 @@ class Runs:
             self._firsts.append(first)
             self._ends.append(end)
 
-    def below(self, cut: int) -> Iterator[Range]:
-        """Yield the runs below an offset; one that reaches over it is cut off there."""
-        return ((first, min(end, cut)) for first, end in self if first < cut)
-
     def drop_below(self, cut: int, count: int) -> None:
         """Forget the runs below an offset, with so many records."""
-        kept = [(max(first, cut), end) for first, end in self if end > cut]
+        kept = list(clipped(self, cut, self._ends[-1]))
         self._firsts = array("q", [first for first, _ in kept])
         self._ends = array("q", [end for _, end in kept])
         self.count -= count

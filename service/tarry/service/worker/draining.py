@@ -151,7 +151,7 @@ class Draining:
         now_ms = self._clock.now_ms()
         room_bytes = self._room_bytes(states)
         for state in states:
-            if state in self._uncommitted or self._filer.is_filing(state):
+            if state in self._uncommitted or self._filer.is_handling(state):
                 continue
             if state.close_buckets(room_bytes, now_ms):
                 self._commit_later(state)

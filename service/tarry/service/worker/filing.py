@@ -4,8 +4,8 @@ Messages that have waited long for their target go to the parked log, in the sam
 
 A broker refuses a batch as a whole, and does not name the record that it refuses. So after a refusal the records of the
 transaction are sent again, each in a batch of its own. A record that is refused then becomes a dead letter of the next
-firing transaction. If a log cannot be written to at present (no leader, too few
-in-sync replicas, no right to write), the service waits for it, and no message becomes a dead letter for that.
+firing transaction. If a log cannot be written to at present (no leader, too few in-sync replicas, no right to write),
+the service waits for it, and no message becomes a dead letter for that.
 
 A bucket is closed only between two filings of its partition. So its end is certain, and nothing is filed to a closed
 bucket.
@@ -122,10 +122,6 @@ class Filer(SideTransactions[_Attempt]):
         self._bound = Bound()
         self._next_ms = 0
         self._turns = 0
-
-    def is_filing(self, state: PartitionState) -> bool:
-        """Whether the open transaction files messages of this partition."""
-        return self._attempt is not None and any(one is state for one, _ in self._attempt.batches)
 
     def turn(self, states: Sequence[PartitionState], held_up: Sequence[PartitionState]) -> None:
         """Look after the open transaction, or begin one, without waiting.

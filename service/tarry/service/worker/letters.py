@@ -83,10 +83,6 @@ class LetterWriter(SideTransactions[_Attempt]):
         """Return whether all letters of an intake go apart, not only the large ones."""
         return self._apart.get(intake, 0) > self._clock.monotonic_ms()
 
-    def is_writing(self, state: PartitionState) -> bool:
-        """Return whether the open transaction has letters of a partition."""
-        return self._attempt is not None and any(one is state for one, _ in self._attempt.batches)
-
     def take(self, state: PartitionState, batch: Batch) -> list[DeadMessage]:
         """Remove the letters that go apart from a batch, before the batch is written.
 

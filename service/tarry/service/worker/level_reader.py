@@ -16,7 +16,7 @@ from tarry.core.partition import PartitionState
 from tarry.core.wheel.closed_range import ClosedRange
 from tarry.core.wheel.overflow import ToRead
 from tarry.core.wheel.refiling import Refiling
-from tarry.core.wheel.runs import JOIN
+from tarry.core.wheel.runs import joined
 from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import headers_of
@@ -207,17 +207,9 @@ class _LogPlan:
 
     def _plan(self, position: int) -> None:
         """Join the runs of all that is to be read."""
-        joined: list[Range] = []
-        for first, end in sorted(run for one in self.present for run in one.runs):
-            start = max(first, position)
-            if start >= end:
-                continue
-            if joined and start - joined[-1][1] <= JOIN:
-                joined[-1] = joined[-1][0], max(joined[-1][1], end)
-            else:
-                joined.append((start, end))
-        self._runs = joined[::-1]
-        self._total = self._read + sum(end - first for first, end in joined)
+        ahead = [(max(first, position), end) for one in self.present for first, end in one.runs if end > position]
+        self._runs = joined(ahead)[::-1]
+        self._total = self._read + sum(end - first for first, end in self._runs)
 
     def wants(self, offset: int) -> bool:
         """Whether a record is within a run: not of an earlier position, and not behind the run."""

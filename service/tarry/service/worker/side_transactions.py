@@ -77,6 +77,10 @@ class SideTransactions(ABC, Generic[_Attempt]):
         """Whether a transaction is open."""
         return self._attempt is not None
 
+    def is_handling(self, state: PartitionState) -> bool:
+        """Whether the open transaction has messages of a partition."""
+        return self._attempt is not None and any(one is state for one, _ in self._attempt.batches)
+
     def settle(self) -> None:
         """Wait until no background thread is building a producer: only one at a time may register its id.
 
