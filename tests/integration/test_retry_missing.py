@@ -20,6 +20,7 @@ from tarry.clock import SystemClock
 from tarry.headers import TARGET
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS
+from tests.support.brokers import wait_until
 
 KEY = b"k"
 HOUR_MS = 3_600_000
@@ -40,6 +41,8 @@ class Place:
         )
         for future in made.values():
             future.result(30)
+        # A topic that is made may not be in the answer to the next question yet.
+        wait_until(lambda: made.keys() <= admin.list_topics(timeout=30).topics.keys(), "the topics are there")
         clients = GroupClients(cluster, cluster.member("tests", "classic", None), [], _refuse)
         self.missing = Missing(clients, self.names, SystemClock(), after_ms=0, longest_ms=0, on_event=_refuse)
         self.served = 0
