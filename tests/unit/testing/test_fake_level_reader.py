@@ -136,3 +136,25 @@ def test_a_message_that_a_take_over_did_not_learn_of_is_an_error(level: Level) -
     state.overflow.filed([FiledRun(Source(1, START_MS // 1_000), 4, 5, 1)])
     with pytest.raises(LogError, match=r"in.wheel-1/0 has a message at offset 2 that this process does not know of"):
         level.read(state)
+
+
+def test_a_bucket_is_read_when_its_own_records_are_and_not_only_those_that_are_read_with_it(
+    level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that is dropped and begins anew would find nothing left of the first bucket, and never end it."""
+    monkeypatch.setattr("tarry.service.worker.level_reader.READ_MOST", 2)
+    level.write(START_MS, START_MS + 1)
+    level.write(START_MS + 1_000)
+    state = level.take_over()
+    level.read(state)
+    assert state.close_buckets(ROOM_BYTES, START_MS + 900)
+    both = state.draining.unread(ROOM_BYTES)
+    assert [to_read.runs for to_read in both] == [[(0, 2)], [(3, 4)]]
+    for to_read in both:
+        level.reader.open(state, to_read)
+    for _ in range(100):
+        level.reader.read(START_MS)
+        level.clock.advance(5)
+        if state.held == 2:
+            break
+    assert [to_read.runs for to_read in state.draining.unread(ROOM_BYTES)] == [[(3, 4)]]

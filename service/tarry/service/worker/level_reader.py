@@ -158,6 +158,7 @@ class _LogPlan:
         self._later: list[ToRead] = []
         self._runs: list[Range] = []
         """The joined runs of the present plan from the position on, the last one first."""
+        self._next = 0
         self._read = self._total = 0
 
     @property
@@ -210,6 +211,12 @@ class _LogPlan:
         ahead = [(max(first, position), end) for one in self.present for first, end in one.runs if end > position]
         self._runs = joined(ahead)[::-1]
         self._total = self._read + sum(end - first for first, end in self._runs)
+        self._note_next()
+
+    def _note_next(self) -> None:
+        """Note the next position at which something ends: the present run, or a part of the plan within it."""
+        ends = [one.runs[-1][1] for one in self.present]
+        self._next = min([*ends, self._runs[-1][1]] if self._runs else ends, default=0)
 
     def wants(self, offset: int) -> bool:
         """Whether a record is within a run: not of an earlier position, and not behind the run."""
@@ -219,18 +226,28 @@ class _LogPlan:
         """Note that the reader has come to a position."""
         if self.has_left or self.position is None or position <= self.position:
             return
+        if position >= self._next:
+            self._pass_ends(self.position, position, now_ms)
+            return
+        self._read += position - self.position
+        self.position = position
+
+    def _pass_ends(self, before: int, position: int, now_ms: int) -> None:
+        """Go on to a position behind the end of a run, or of a part of the plan."""
         while self._runs and position >= self._runs[-1][1]:
             first, end = self._runs.pop()
-            self._read += end - max(first, self.position)
-            self.position = end
-            ended = [one for one in self.present if one.runs[-1][1] <= end]
-            self.present = [one for one in self.present if one.runs[-1][1] > end]
-            for one in ended:
-                self.state.draining.reach_end(one, now_ms)
+            self._read += end - max(first, before)
+            self.position = before = end
+        ended = [one for one in self.present if one.runs[-1][1] <= position]
+        self.present = [one for one in self.present if one.runs[-1][1] > position]
+        # Not only at the end of a joined run: whoever goes on after this plan is dropped would have nothing to read.
+        for one in ended:
+            self.state.draining.reach_end(one, now_ms)
         self.has_left = not self._runs or position < self._runs[-1][0]
         if not self.has_left:
-            self._read += position - self.position
+            self._read += position - before
             self.position = position
+        self._note_next()
 
     def is_due(self, now_ms: int) -> bool:
         """Whether the plan is behind an even pace over the lead of what it reads."""
