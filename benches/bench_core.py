@@ -6,6 +6,8 @@ A record is typical: a key, 100 bytes, target, delay, id and one header of its o
 - accept: the request is read, and the message held in the wheel.
 - collect: the wheel advances over a minute in steps of 20 ms, and hands out what is due.
 - take to confirm: batches of up to 5,000 messages are taken, settled for their transaction, and confirmed.
+- file: messages that are due later are accepted, and filed to a level in batches of 10,000.
+- drain: the records of the level are read, and the messages held in the wheel.
 
 Each run has a process of its own, with the garbage collector off as in the service. The cores take turns, so that a
 slow minute of the machine hits both; the best of the rounds counts, which the machine disturbed least.
@@ -19,13 +21,14 @@ import json
 import subprocess
 from pathlib import Path
 from time import process_time
-from typing import Final
+from typing import Final, cast
 
 from rich.console import Console
 from rich.table import Table
 
 from benches.support_core import pythons
 from benches.support_run import say_circumstances
+from tarry.core.batch import UNBOUNDED, FiledRun
 from tarry.core.message import Headers
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
@@ -33,6 +36,7 @@ from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.recovered import Recovered
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
+from tarry.core.wheel.filed import filed_headers
 from tarry.native import core
 from tarry.timer import TimingWheel
 
@@ -40,6 +44,7 @@ START_MS: Final = 1_767_225_600_000
 SPAN_MS: Final = 60_000
 STEP_MS: Final = 20
 TRANSACTION_MESSAGES: Final = 5_000
+FILING_MESSAGES: Final = 10_000
 VALUE: Final = b"x" * 100
 EXPECTED: Final = {"pure": "pure Python core", "compiled": "compiled core"}
 
@@ -90,6 +95,42 @@ def measure(messages: int) -> Figures:
     return {name: spent_s / messages * 1e6 for name, spent_s in steps.items()}
 
 
+def measure_level(messages: int) -> Figures:
+    """File messages to a level, and read them back; raises SystemExit if not all of them are held then."""
+    reader = RequestReader(IntakePolicy("tarry.delayed", max_delay_ms=3_600_000))
+    closed_ms = (START_MS,)
+    born = Checkpoint(("w",), False, Geometry(SPAN_MS, 10, 1), closed_ms)
+    state = PartitionState(
+        "tarry.delayed", 0, reader, False, lambda at: TimingWheel(1, 512, at), Recovered(0, born, DoneSet((), 0), 0), 0
+    )
+    records = [record(number) for number in range(messages)]
+    log: list[Headers] = []
+
+    began_s = process_time()
+    accept = state.arrivals.accept
+    for offset, headers in enumerate(records):
+        accept(offset, START_MS, b"key", VALUE, headers, START_MS)
+    while filing := state.take_to_file(FILING_MESSAGES, START_MS):
+        first = len(log)
+        log += [cast("Headers", filed_headers(message)) for message, _ in filing.records]
+        filing.runs.append(FiledRun(filing.records[0][1], first, len(log), len(filing)))
+        state.journal_of(filing)
+        state.confirm_filed(filing)
+    file_s = process_time() - began_s
+
+    state.close_buckets(UNBOUNDED, START_MS)
+    began_s = process_time()
+    [to_read] = state.draining.unread(UNBOUNDED)
+    drain = state.draining.accept
+    for offset, headers in enumerate(log):
+        drain([to_read], offset, b"key", VALUE, headers, START_MS)
+    state.draining.reach_end(to_read, START_MS)
+    drain_s = process_time() - began_s
+    if state.held != messages or state.draining.unread(UNBOUNDED):
+        raise SystemExit(f"{messages:,} were filed, and {state.held:,} are held after the level was read")
+    return {"file": file_s / messages * 1e6, "drain": drain_s / messages * 1e6}
+
+
 def in_fresh_process(name: str, python: str, messages: int) -> Figures:
     """One run of one core."""
     command = [python, "-m", "benches.bench_core", "--one", "--messages", str(messages)]
@@ -112,7 +153,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.one:
         gc.disable()
-        print(json.dumps({"core": core(), "figures": measure(options.messages)}))
+        print(json.dumps({"core": core(), "figures": measure(options.messages) | measure_level(options.messages)}))
         return
     rounds: dict[str, list[Figures]] = {name: [] for name in EXPECTED}
     for _ in range(options.rounds):

@@ -9,9 +9,9 @@ order is kept, even if all messages are due in one millisecond, and memory holds
     bucket 5 3 9 1 7, room for two      pass 1: 1 3      pass 2: 5 7      pass 3: 9, and it is the last
 """
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
-from tarry.core.message import HeldMessage, OrderKey
+from tarry.core.message import BY_DUE, HeldMessage, OrderKey
 
 
 class Passes:
@@ -22,7 +22,7 @@ class Passes:
         limit_bytes: the most memory of a pass; one message is kept even if it is larger.
     """
 
-    __slots__ = ("_bytes", "_first_dropped", "_kept", "_limit_bytes", "gate", "is_oversized", "is_scanning")
+    __slots__ = ("_bytes", "_first_dropped", "_heap", "_kept", "_limit_bytes", "gate", "is_oversized", "is_scanning")
 
     def __init__(self, start_ms: int, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -34,7 +34,10 @@ class Passes:
         """Whether one pass is not enough for the bucket."""
         self._first_dropped: OrderKey | None = None
         self._bytes = 0
-        self._kept: list[tuple[int, int, HeldMessage]] = []
+        self._kept: list[HeldMessage] = []
+        """What the pass has kept, while it has room for all."""
+        self._heap: list[tuple[int, int, HeldMessage]] = []
+        """The same, the last one first, from the moment on at which it had not."""
 
     @property
     def room_bytes(self) -> int:
@@ -56,14 +59,26 @@ class Passes:
         if key < self.gate or (self._first_dropped is not None and key > self._first_dropped):
             return 0
         before = self._bytes
-        heappush(self._kept, (-message.due_ms, -message.sequence, message))
         self._bytes += message.size_bytes
-        while self._bytes > self._limit_bytes and len(self._kept) > 1:
-            due_ms, sequence, last = heappop(self._kept)
+        if not self._heap:
+            self._kept.append(message)
+        else:
+            heappush(self._heap, _from_the_last(message))
+        if self._bytes > self._limit_bytes:
+            self._drop_last()
+        return self._bytes - before
+
+    def _drop_last(self) -> None:
+        """Drop the last messages, until the others fit; one is kept even if it is larger."""
+        if not self._heap:
+            self._heap = [_from_the_last(message) for message in self._kept]
+            self._kept = []
+            heapify(self._heap)
+        while self._bytes > self._limit_bytes and len(self._heap) > 1:
+            due_ms, sequence, last = heappop(self._heap)
             self._bytes -= last.size_bytes
             self._first_dropped = (-due_ms, -sequence)
             self.is_oversized = True
-        return self._bytes - before
 
     def end(self) -> tuple[list[HeldMessage], bool]:
         """End the pass: the bucket was read to its end.
@@ -71,8 +86,12 @@ class Passes:
         Returns:
             The kept messages, in order, and whether this pass was the last one.
         """
-        messages = [message for _, _, message in sorted(self._kept, key=lambda kept: (-kept[0], -kept[1]))]
-        self._kept, self._bytes, self.is_scanning = [], 0, False
+        messages = sorted([*self._kept, *(message for _, _, message in self._heap)], key=BY_DUE)
+        self._kept, self._heap, self._bytes, self.is_scanning = [], [], 0, False
         if messages:
             self.gate = (messages[-1].due_ms, messages[-1].sequence + 1)
         return messages, self._first_dropped is None
+
+
+def _from_the_last(message: HeldMessage) -> tuple[int, int, HeldMessage]:
+    return -message.due_ms, -message.sequence, message

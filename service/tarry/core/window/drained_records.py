@@ -104,13 +104,12 @@ class DrainedRecords:
             if self._overflow.meet(level, offset):
                 self._reject(Source(level, STRANGE), offset, key, value, headers, str(error))
             return
-        one = next((of.range for of in reading if of.range is not None and of.range.covers(due_ms)), None)
-        if one is None:
-            surveys = any(of.range is None for of in reading)
-            if surveys and not self._overflow.survey(level, offset, due_ms):
-                log = f"{self._topic}.wheel-{level}/{self._partition}"
-                text = f"{log} has a message at offset {offset} that this process does not know of"
-                raise LogError(text, (self._topic, self._partition))
+        for of in reading:
+            one = of.range
+            if one is not None and one.covers(due_ms):
+                break
+        else:
+            self._survey(reading, offset, due_ms)
             return
         source = self._overflow.source_of(level, due_ms)
         if isinstance(one, Refiling):
@@ -127,6 +126,14 @@ class DrainedRecords:
                 self._reject(source, offset, key, value, headers, str(error))
             return
         self._place(one, message, now_ms, is_new=is_new)
+
+    def _survey(self, reading: Sequence[ToRead], offset: int, due_ms: int) -> None:
+        """Take in a record that is in none of the ranges; it counts if the log is surveyed."""
+        level = reading[0].level
+        if any(of.range is None for of in reading) and not self._overflow.survey(level, offset, due_ms):
+            log = f"{self._topic}.wheel-{level}/{self._partition}"
+            text = f"{log} has a message at offset {offset} that this process does not know of"
+            raise LogError(text, (self._topic, self._partition))
 
     def _file_again(
         self, source: Source, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None
