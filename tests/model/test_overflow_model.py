@@ -42,7 +42,7 @@ def run(seed: int, course: tuple[int, int], *, broker_forgets: bool = False) -> 
 def test_months_keep_all_promises() -> None:
     filed: Counter[int] = Counter()
     outcomes: Counter[Outcome | None] = Counter()
-    lives = copies = turned = 0
+    lives = copies = turned = known = 0
     for months in [
         *(run(seed, LONG) for seed in range(FIRST, FIRST + 2)),
         *(run(s, SHORT) for s in (9, 10, 14, 18, 20)),
@@ -51,10 +51,11 @@ def test_months_keep_all_promises() -> None:
         outcomes += Counter(sent.outcome for sent in months.intake.values())
         lives, copies = lives + months.lives, copies + months.copies_used
         turned += months.turned_to_passes
+        known += months.known_from_the_index
     # Or they would have seen nothing.
     assert set(filed) == {*range(1, GEOMETRY.levels + 1), PARKED}
     assert set(outcomes) == {Outcome.FIRED, Outcome.CANCELLED, Outcome.CANCEL_TOO_LATE, Outcome.DEAD}
-    assert (lives > 100, copies > 20, turned > 3) == (True, True, True)
+    assert (lives > 100, copies > 20, turned > 3, known > 50) == (True, True, True, True)
 
 
 def test_after_an_outage_no_bucket_is_overtaken_by_the_first_one_of_the_bucket_above() -> None:

@@ -10,8 +10,11 @@ from functools import partial
 from typing import Final
 
 from tarry.core.progress.checkpoint import Geometry, decode_checkpoint
+from tarry.core.progress.journal import IndexEntry, decode_entry, encode_done, encode_index
+from tarry.core.wheel.overflow import Upkeep
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
+from tarry.kafka.topics import JOURNAL
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.world import INTAKE, LARGE_LEVELS, NO_LEVELS, SMALL_LEVELS
 from tests.support.worlds import serve
@@ -200,7 +203,7 @@ def few_are_far(seed: int) -> World:
 
     Few messages are filed at once, so a refiling takes a while.
     """
-    shape = Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, most=8, refile_from=10)
+    shape = Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, most=8, upkeep=Upkeep(refile_from=10))
     world = serve(seed, shape)
     [process] = world.processes
     for _ in range(14):
@@ -218,6 +221,29 @@ def few_are_far(seed: int) -> World:
             world.pause_here(process, world.random.choice((500, 3_000)), frozen=False)
         world.run(world.random.choice((300, 2_000)))
     return world
+
+
+def index_is_lost(seed: int) -> World:
+    """Messages wait at all levels; of the index in the journal some records are lost or damaged before each crash."""
+    shape = Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, most=8, upkeep=Upkeep(tell_from=4, index_after=20))
+    world = serve(seed, shape)
+    [process] = world.processes
+    for _ in range(14):
+        for _ in range(8):
+            world.send_due(world.clock.now_ms() + world.random.randint(800, 9_000))
+            world.run(world.random.choice((20, 150)))
+        for record in world.broker.records(INTAKE + JOURNAL):
+            is_index = isinstance(decode_entry(record.value), IndexEntry)
+            if is_index and record.value != _DAMAGED and world.random.random() < 0.2:
+                lost = world.random.choice((_DAMAGED, encode_done({})))
+                world.broker.mend(INTAKE + JOURNAL, 0, record.offset, lost)
+        if world.random.random() < 0.7 and process.worker is not None:
+            world.crash(process)
+        world.run(world.random.choice((300, 1_500)))
+    return world
+
+
+_DAMAGED: Final = encode_index([])[:-1]
 
 
 def far_before_near(seed: int) -> World:
@@ -251,6 +277,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "crash-in-a-wide-bucket": crash_in_a_wide_bucket,
     "far-before-near": far_before_near,
     "few-are-far": few_are_far,
+    "index-is-lost": index_is_lost,
     "purged-again-and-again": purged_again_and_again,
     "release-before-markers": release_before_markers,
 }

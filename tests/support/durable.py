@@ -4,13 +4,13 @@ Only commits write it, as transactions do. An aborted transaction leaves offsets
 transaction leaves a marker in every log to which it wrote.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tarry.core.batch import Settlement
 from tarry.core.message import Headers
 from tarry.core.progress.checkpoint import decode_checkpoint
-from tarry.core.progress.journal import Copy, decode_entry
+from tarry.core.progress.journal import Copy, IndexEntry, decode_entry
 from tarry.core.progress.origin import UNKNOWN
 from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.recovery import Kept, Recovery, is_later
@@ -71,13 +71,23 @@ class Store:
         self.offset = (recovery.low, recovery.checkpoint.encode())
         return recovery
 
-    def read_into(self, recovery: Recovery) -> None:
-        """Read the part of the journal that a recovery needs."""
+    def read_into(self, recovery: Recovery, spoil: Callable[[bytes], bytes | None] = lambda value: value) -> None:
+        """Read the part of the journal that a recovery needs.
+
+        Args:
+            recovery: takes its records.
+            spoil: returns what is left of a record of the index, if anything is.
+        """
         begin = recovery.checkpoint.reads_from
         assert self.journal_start <= begin <= self.journal_end
         for offset, value in self.journal:
-            if offset >= begin:
-                recovery.journal.take(decode_entry(value))
+            if offset < begin:
+                continue
+            found = decode_entry(value)
+            if not isinstance(found, IndexEntry):
+                recovery.journal.take(found)
+            elif (spoilt := spoil(value)) is not None:
+                recovery.journal.take(decode_entry(spoilt))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +146,13 @@ class LevelLog:
             self._before = None
 
 
-def recover(store: Store, levels: Mapping[int, LevelLog], replay_end: int, writer: str) -> Recovered:
+def recover(
+    store: Store,
+    levels: Mapping[int, LevelLog],
+    replay_end: int,
+    writer: str,
+    spoil: Callable[[bytes], bytes | None] = lambda value: value,
+) -> Recovered:
     """Build the state that a take-over finds.
 
     Args:
@@ -144,9 +160,10 @@ def recover(store: Store, levels: Mapping[int, LevelLog], replay_end: int, write
         levels: the logs of the levels; `PARKED` is the parked log.
         replay_end: the end of the intake.
         writer: the transactional id of the new owner.
+        spoil: returns what is left of a record of the index, if anything is.
     """
     recovery = store.begin(writer)
-    store.read_into(recovery)
+    store.read_into(recovery, spoil)
     spans = {level: (log.start, log.end) for level, log in levels.items()}
     assert PARKED not in levels or recovery.journal.parked.reached <= levels[PARKED].end, "the parked log lost its end"
     return recovery.recovered(replay_end, spans, store.journal_end, UNKNOWN)

@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,14 @@ from tarry.core.batch import Batch, FiledRun, Settlement
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.journal import encode_copy, encode_done
+from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.source import PARKED, Source
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.closed_range import ClosedRange
-from tarry.core.wheel.filed import due_ms_of, filed_headers
+from tarry.core.wheel.filed import FILED, due_ms_of, filed_headers
 from tarry.core.wheel.levels import first_closed_ms
-from tarry.core.wheel.overflow import ToRead
+from tarry.core.wheel.overflow import ToRead, Upkeep
 from tarry.handle import Handle
 from tarry.headers import CANCEL, DELAY_MS, ID, TARGET
 from tarry.timer import TimingWheel
@@ -32,6 +33,7 @@ from tests.support.parked import read_parked
 
 if TYPE_CHECKING:
     from tarry.core.message import Headers
+    from tarry.core.progress.journal import Range
 
 NAME = "orders.delayed"
 DAY_MS = 86_400_000
@@ -131,8 +133,11 @@ class Owner:
         self.full_bytes = 0
         """The memory limit above which ranges are read in passes, with all other messages of this turn."""
         self.most_text = 0
-        self.refile_from = self.choose.choice((6, 30, 1_000))
-        """From how many offsets on, what waits at the beginning of a level's log is filed again."""
+        self.upkeep = Upkeep(
+            self.choose.choice((6, 30, 1_000)), self.choose.choice((1, 10, 1_000)), self.choose.choice((1, 20, 1_000))
+        )
+        self.known_from_the_index = 0
+        """How many logs a take-over needed not read, although some of their records waited."""
         self.filed_again = 0
         self.filed_to: Counter[int] = Counter()
         """How many messages were filed to each level."""
@@ -177,11 +182,13 @@ class Owner:
 
     def take_over(self) -> None:
         self.lives += 1
-        recovered = recover(self.store, self.levels, self.intake_end, f"tarry.orders-{self.lives}.fire")
+        self.spoilt = self.choose.choice((0, 0, 0.05, 0.5))
+        recovered = recover(self.store, self.levels, self.intake_end, f"tarry.orders-{self.lives}.fire", self.spoil)
         self.state = PartitionState(
             NAME, 0, self.reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, self.now_ms
         )
-        self.state.overflow.refile_from = self.refile_from
+        self.state.overflow.upkeep = self.upkeep
+        self.look_at_index(recovered)
         self.cursor = recovered.low
         self.open: dict[int, Plan] = {}
         """What is read of each level's log."""
@@ -190,6 +197,28 @@ class Owner:
         self.is_uncommitted = False
         self.replayed_bytes = 0
         self.journal_end_before = self.store.journal_end
+
+    def look_at_index(self, recovered: Recovered) -> None:
+        """Check that the take-over knows where each record is that waits, or reads it to learn that."""
+        overflow, checkpoint = self.state.overflow, recovered.checkpoint
+        for level, log in overflow._logs.items():
+            begin, done_ms = checkpoint.low[level - 1], checkpoint.done_ms[level - 1]
+            runs: list[Range] = list(chain.from_iterable(log._runs.values()))
+            runs += chain.from_iterable(one.runs for one in overflow._closed[level])
+            self.known_from_the_index += log.is_surveyed and len(runs) > 0
+            runs += log.unknown()
+            for offset, record in self.levels[level].records.items():
+                due_ms = due_ms_of(record.headers) if record.headers[-1:] and record.headers[-1][0] == FILED else 0
+                done = recovered.buckets.done.get(overflow.source_of(level, due_ms), ())
+                if offset >= begin and due_ms >= done_ms and offset not in done:
+                    assert any(first <= offset < end for first, end in runs), f"level {level}, {offset}: in no run"
+
+    def spoil(self, record: bytes) -> bytes | None:
+        """Lose or damage a record of the index at random."""
+        if self.choose.random() >= self.spoilt:
+            return record
+        at = self.choose.randrange(2, len(record))
+        return self.choose.choice((None, record[:at], record[:at] + bytes([record[at] ^ 1]) + record[at + 1 :]))
 
     def turn(self) -> bool:
         """Go once around the loop; return whether there was anything to do."""

@@ -58,6 +58,9 @@ BUGS: Final[Mapping[str, Bug]] = {
     # Or the state itself notices that a record is done of which it knows nothing any more.
     "refiles-a-part": Bug(("lost", AN_ERROR), course="few-are-far"),
     "survey-is-forgotten": Bug(("lost",), kinds=("crash",)),
+    "index-forgets-what-is-closed": Bug(("lost",), course="index-is-lost"),
+    "index-forgets-what-a-survey-finds": Bug(("lost",), course="index-is-lost"),
+    "index-skips-what-is-missing": Bug(("lost",), course="index-is-lost"),
     "closes-before-the-survey": Bug(("lost",), kinds=("crash",)),
     "closes-below-what-drains": Bug(OUT_OF_ORDER),
     "journal-forgets-a-done-bucket": Bug(("twice",), course="away-for-minutes"),

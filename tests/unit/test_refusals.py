@@ -4,7 +4,8 @@ import pytest
 
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.done_set import DoneSet
-from tarry.core.progress.journal import DoneEntry, ParkedEntry, ParkedRow
+from tarry.core.progress.index import IndexPart
+from tarry.core.progress.journal import DoneEntry, IndexEntry, ParkedEntry, ParkedRow
 from tarry.core.progress.recovery import Recovery
 from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.errors import RetriableError, UsageError
@@ -16,7 +17,7 @@ BUCKET = Source(1, 2)
 PLAIN = Checkpoint((), True, Geometry(20_000, 10, 1), (20_000,))
 DONE_BELOW_9 = Checkpoint((), True, PLAIN.geometry, (20_000,), (20_000,), (9,))
 NOTHING = DoneSet((), 0)
-LINE = "in/3 ends at 9, and in/3 was done up to 10: records are lost"
+LINE = "in/3 ends at 9, and in/3 knows of records up to 10: records are lost"
 
 
 def said(
@@ -27,10 +28,12 @@ def said(
     of_bucket: DoneSet = NOTHING,
     level: int = 9,
     parked: int = 0,
+    told: int = 0,
 ) -> str:
     recovery = Recovery(low, checkpoint, ())
     recovery.journal.take(DoneEntry({INTAKE: done.ranges(), BUCKET: of_bucket.ranges()}))
     recovery.journal.take(ParkedEntry([ParkedRow(1, 3, parked, "out")] if parked else []))
+    recovery.journal.take(IndexEntry((IndexPart(1, 0, told, []),)))
     return shortfall(PLACE, recovery, 9, {1: (0, level), PARKED: (0, 5)}) or ""
 
 
@@ -46,15 +49,20 @@ def test_a_watermark_or_a_done_offset_beyond_the_intakes_end_is_refused() -> Non
 
 def test_a_parked_log_that_ends_before_what_is_parked_there_is_refused() -> None:
     assert said(PLAIN, parked=2) == ""
-    assert said(PLAIN, parked=3).startswith("in.parked/3 ends at 5, and in/3 was done up to 6")
+    assert said(PLAIN, parked=3).startswith("in.parked/3 ends at 5, and in/3 knows of records up to 6")
 
 
 def test_a_level_that_ends_before_what_the_checkpoint_says_is_refused() -> None:
-    assert said(DONE_BELOW_9, level=8).startswith("in.wheel-1/3 ends at 8, and in/3 was done up to 9")
+    assert said(DONE_BELOW_9, level=8).startswith("in.wheel-1/3 ends at 8, and in/3 knows of records up to 9")
 
 
 def test_a_level_that_ends_before_what_the_journal_says_is_refused() -> None:
     assert said(PLAIN, of_bucket=DoneSet([(3, 7)], 0), level=6).startswith("in.wheel-1/3 ends at 6")
+
+
+def test_a_level_that_ends_before_what_the_index_says_is_refused() -> None:
+    assert said(DONE_BELOW_9, told=9) == ""
+    assert said(DONE_BELOW_9, told=11).startswith("in.wheel-1/3 ends at 9, and in/3 knows of records up to 11")
 
 
 def test_a_journal_must_hold_where_a_recovery_begins_and_an_intake_what_is_not_done() -> None:

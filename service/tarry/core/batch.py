@@ -3,11 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tarry.core.message import BY_DUE, DeadMessage, HeldMessage
 from tarry.core.progress.source import INTAKE, PARKED, Offsets, Source
 from tarry.headers import Outcome
+
+if TYPE_CHECKING:
+    from tarry.core.progress.index import IndexPart
 
 UNBOUNDED = 1 << 62
 """The byte limit of a transaction that has none."""
@@ -135,7 +138,7 @@ class Filing:
             or target next to each other.
     """
 
-    __slots__ = ("offsets", "records", "runs")
+    __slots__ = ("offsets", "records", "runs", "telling")
 
     def __init__(self, records: list[tuple[HeldMessage, Source]]) -> None:
         self.records = records
@@ -146,6 +149,8 @@ class Filing:
         """The offsets that the transaction completes, by source."""
         self.runs: list[FiledRun] = []
         """Where the transaction wrote them, in the order of writing."""
+        self.telling: list[IndexPart] = []
+        """What the transaction tells the journal of earlier ones."""
 
     def __len__(self) -> int:
         return len(self.records)
@@ -169,7 +174,8 @@ class Settlement:
         low: the low watermark, which is the offset to commit.
         metadata: the checkpoint's text, which is the metadata of that offset.
         journal: the record to write to the journal.
-        summary: records to write to the journal before that one: the offsets done above the watermarks, written again.
+        summary: records to write to the journal before that one: the offsets done above the watermarks, written again,
+            and the index of the levels' logs.
     """
 
     low: int

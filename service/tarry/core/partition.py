@@ -34,7 +34,7 @@ from tarry.core.batch import UNBOUNDED, Batch, Filing, Settlement
 from tarry.core.message import DeadMessage, FiledMessage, HeldCancel, HeldMessage
 from tarry.core.partition_progress import Progress
 from tarry.core.progress.intake import IntakeProgress
-from tarry.core.progress.journal import encode_done, encode_parked
+from tarry.core.progress.journal import encode_done, encode_index, encode_parked
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.source import PARKED
@@ -339,11 +339,16 @@ class PartitionState:
         records = [encode_done(filing.offsets)]
         if counts := Counter(source for _, source in filing.records if source.level == PARKED):
             records.append(encode_parked(self.parked.log.entry(counts)))
+        # Where the records of this transaction are is known only when they are delivered, so a later one tells that.
+        filing.telling = self.overflow.news(self.overflow.upkeep.tell_from)
+        if filing.telling:
+            records.append(encode_index(filing.telling))
         return records
 
     def confirm_filed(self, filing: Filing) -> None:
         """Note that the transaction that filed these messages committed."""
         self.overflow.filed(run for run in filing.runs if run.source.level != PARKED)
+        self.overflow.told(filing.telling)
         if parked := filing.parked:
             for run in filing.runs:
                 if run.source.level == PARKED:

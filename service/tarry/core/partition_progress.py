@@ -8,21 +8,28 @@ unmark    the transaction aborted: the marks are removed
 
 from dataclasses import replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from tarry.core.batch import Settlement
 from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.intake import IntakeProgress
-from tarry.core.progress.journal import encode_copy, encode_done, encode_parked, encode_ranges
+from tarry.core.progress.journal import encode_copy, encode_done, encode_index, encode_parked, encode_ranges
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.source import INTAKE, PARKED, Offsets
 from tarry.core.wheel.overflow import OverflowWheel
 from tarry.core.window.parked_log import ParkedLog
+
+if TYPE_CHECKING:
+    from tarry.core.progress.index import IndexPart
 
 RANGES_A_RECORD = 10_000
 """The most ranges in one record of a summary."""
 
 MOST_BYTES = 1 << 20
 """The largest size of a summary. A larger one is not written, and the journal pointers do not advance."""
+
+INDEX_AFTER_PART = 10
+"""The journal's records outweigh a whole index of up to this many runs each."""
 
 
 class Progress:
@@ -35,7 +42,19 @@ class Progress:
         parked: the progress of the parked log.
     """
 
-    __slots__ = ("_base", "_intake", "_journal_end", "_overflow", "_parked", "_settled", "_summed_up_at", "reads_from")
+    __slots__ = (
+        "_base",
+        "_index_pointer",
+        "_indexed_at",
+        "_intake",
+        "_journal_end",
+        "_overflow",
+        "_parked",
+        "_settled",
+        "_summed_up_at",
+        "_telling",
+        "reads_from",
+    )
 
     def __init__(self, base: Checkpoint, intake: IntakeProgress, overflow: OverflowWheel, parked: ParkedLog) -> None:
         self._base = base
@@ -49,6 +68,15 @@ class Progress:
         self._journal_end = 0
         self._summed_up_at: int | None = None
         """The journal end from which a recovery reads after the last settlement, if that has a summary; else None."""
+        self._index_pointer: int | None = None
+        """The journal offset from which a recovery reads for the index of the levels' logs; None without levels."""
+        if overflow.has_levels:
+            # All that the take-over knows of the index, it has read from there on.
+            self._index_pointer = base.reads_from if base.index_pointer is None else base.index_pointer
+        self._indexed_at: int | None = None
+        """The same after the last settlement, if that has a whole index; else None."""
+        self._telling: list[IndexPart] = []
+        """What the last settlement tells the journal of the levels' logs."""
 
     @property
     def behind(self) -> int:
@@ -82,6 +110,8 @@ class Progress:
         self.mark(offsets)
         low = self._intake.low
         self._summed_up_at = None
+        self._telling = []
+        self._indexed_at = None
         return Settlement(low, self._checkpoint(low).encode(), encode_done(offsets))
 
     def rest(self, *, released: bool, sums_up: bool) -> Settlement:
@@ -95,8 +125,9 @@ class Progress:
         low = self._intake.low
         summary = self._summary() if sums_up else None
         self._summed_up_at = self._journal_end if summary is not None else None
+        index = self._index(released=released)
         text = replace(self._checkpoint(low), released=released).encode()
-        return Settlement(low, text, encode_copy(low, text), summary or ())
+        return Settlement(low, text, encode_copy(low, text), (*(summary or ()), *index))
 
     def sign(self, writer: tuple[str, ...]) -> None:
         """Put these transactional ids into the checkpoint."""
@@ -105,6 +136,9 @@ class Progress:
     def confirm(self) -> None:
         """Note that the checkpoint of the last settlement is committed."""
         self._overflow.note(self._settled.low)
+        self._overflow.told(self._telling)
+        self._telling = []
+        self._index_pointer = self._settled.index_pointer
         self.reads_from = self._settled.reads_from
         if self._summed_up_at is not None:
             self._intake.sum_up(self._summed_up_at)
@@ -127,6 +161,17 @@ class Progress:
             records.append(record)
         return tuple(records)
 
+    def _index(self, *, released: bool) -> list[bytes]:
+        """Return the record that tells where records are in the levels' logs: the whole index, or the news."""
+        whole = None
+        if self._overflow.has_levels and not released:
+            behind = self._journal_end - (self._index_pointer or 0)
+            if behind >= max(self._overflow.upkeep.index_after, self._overflow.run_count // INDEX_AFTER_PART):
+                whole = self._overflow.whole_index()
+        self._indexed_at = None if whole is None else self._journal_end
+        self._telling = self._overflow.news() if whole is None else whole
+        return [encode_index(self._telling)] if self._telling else []
+
     def _checkpoint(self, low: int) -> Checkpoint:
         pointer, wheel_pointer = self._intake.pointer_at(low), self._overflow.pointer
         parked_pointer = self._parked.pointer
@@ -141,6 +186,7 @@ class Progress:
             wheel_pointer=wheel_pointer,
             pointer=pointer,
             parked_pointer=parked_pointer,
+            index_pointer=self._index_pointer if self._indexed_at is None else self._indexed_at,
             due_below_ms=self._intake.due_below_ms(low),
         )
         return self._settled

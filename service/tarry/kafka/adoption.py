@@ -128,6 +128,7 @@ class Adoption:
             wheel_pointer=end,
             pointer=end,
             parked_pointer=parked,
+            index_pointer=None,
             due_below_ms=None,
             origin=standing.origin,
         )

@@ -56,7 +56,7 @@ def intake_cut(place: Place, start: int, low: int) -> str | None:
 
 
 def shortfall(place: Place, found: Recovery, end: int, spans: Mapping[int, tuple[int, int]]) -> str | None:
-    """Return the error line for a partition whose done or parked offsets reach beyond the ends of its logs, or None.
+    """Return the error line for a partition that knows of records beyond the ends of its logs, or None.
 
     Args:
         place: the partition.
@@ -67,6 +67,8 @@ def shortfall(place: Place, found: Recovery, end: int, spans: Mapping[int, tuple
     reached = dict(enumerate(found.checkpoint.low, 1))
     for source, done in found.journal.done.items():
         reached[source.level] = max(done.end, reached.get(source.level, 0))
+    for level, known in found.journal.index.found.items():
+        reached[level] = max(known.end, reached.get(level, 0))
     reached[PARKED] = found.journal.parked.reached
     if (intake := max(found.low, reached.pop(INTAKE.level, 0))) > end:
         return _ends_too_soon(place, f"{place[0]}/{place[1]}", end, intake)
@@ -77,10 +79,10 @@ def shortfall(place: Place, found: Recovery, end: int, spans: Mapping[int, tuple
     return None
 
 
-def _ends_too_soon(place: Place, log: str, end: int, done: int) -> str:
+def _ends_too_soon(place: Place, log: str, end: int, known: int) -> str:
     return (
-        f"{log} ends at {end}, and {place[0]}/{place[1]} was done up to {done}: records are lost, as by an unclean "
-        f"election; {ADOPT}"
+        f"{log} ends at {end}, and {place[0]}/{place[1]} knows of records up to {known}: records are lost, as by an "
+        f"unclean election; {ADOPT}"
     )
 
 

@@ -159,7 +159,7 @@ def test_a_newer_version_is_refused_by_name() -> None:
 
 
 def test_a_field_that_a_later_version_adds_behind_is_passed_over() -> None:
-    known = replace(PLAIN, origin=ORIGIN, parked_pointer=7)
+    known = replace(PLAIN, origin=ORIGIN, parked_pointer=7, index_pointer=9)
     assert decode_checkpoint(known.encode() + "|something|new") == known
 
 
@@ -171,6 +171,17 @@ def test_the_pointer_of_the_parked_log_is_there_only_if_something_is_parked(orig
     assert decode_checkpoint(known.encode()).parked_pointer is None
     assert parked.encode().startswith(known.encode())
     assert (known.reads_from, parked.reads_from) == (min(30, 20) if PLAIN.geometry.levels else 30, 10)
+
+
+@pytest.mark.parametrize("parked", [None, 10])
+@pytest.mark.parametrize("origin", [ORIGIN, Origin()])
+def test_the_pointer_of_the_index_is_there_only_if_an_index_is(origin: Origin, parked: int | None) -> None:
+    known = replace(PLAIN, origin=origin, pointer=30, wheel_pointer=20, parked_pointer=parked)
+    indexed = replace(known, index_pointer=5)
+    assert decode_checkpoint(indexed.encode()) == indexed
+    assert decode_checkpoint(known.encode()).index_pointer is None
+    assert indexed.encode().startswith(known.encode())
+    assert indexed.reads_from == 5
 
 
 def test_the_origin_is_the_last_field_while_nothing_is_parked() -> None:

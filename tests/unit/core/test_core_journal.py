@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.progress.journal import Copy, DoneEntry, Range, decode_entry, encode_copy, encode_done
+from tarry.core.progress.journal import Copy, DoneEntry, IndexEntry, Range, decode_entry, encode_copy, encode_done
 from tarry.core.progress.source import INTAKE, Source
 
 sources = st.builds(Source, st.integers(0, 6), st.integers(0, 300))
@@ -111,4 +111,4 @@ def test_any_bytes_are_a_record_or_a_value_error(data: bytes) -> None:
         found = decode_entry(data)
     except ValueError:
         return
-    assert isinstance(found, DoneEntry | Copy)
+    assert isinstance(found, DoneEntry | Copy | IndexEntry)

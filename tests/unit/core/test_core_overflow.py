@@ -74,9 +74,9 @@ def test_runs_that_a_survey_found_come_before_those_that_were_filed_meanwhile() 
     filed.add(5_000, 5_010, 10)
     found.add(0, 1, 1)
     found.add(4_500, 4_501, 1)
-    filed.put_before(found)
+    filed.merge(found)
     assert (list(filed), filed.count) == ([(0, 1), (4_500, 5_010)], 12)
-    filed.put_before(Runs())
+    filed.merge(Runs())
     assert filed.count == 12
 
 

@@ -64,7 +64,7 @@ def test_a_summary_that_is_too_large_is_not_written() -> None:
 
 def test_the_journal_is_needed_from_the_committed_pointer_on_and_not_from_the_present_one() -> None:
     checkpoint = Checkpoint(
-        ("w",), False, Geometry(1_000, 4, 1), (4_000,), (4_000,), (0,), wheel_pointer=3, pointer=700
+        ("w",), False, Geometry(1_000, 4, 1), (4_000,), (4_000,), (0,), wheel_pointer=3, pointer=700, index_pointer=600
     )
     overflow = OverflowWheel(checkpoint, Buckets({1: (0, 4)}, {}, 500))
     intake = IntakeProgress(Recovered(0, checkpoint, DoneSet((), 0), 0), keeps_order=False)

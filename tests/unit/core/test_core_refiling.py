@@ -8,6 +8,7 @@ import pytest
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.progress.source import Source
 from tarry.core.wheel.filed import FILED
+from tarry.core.wheel.overflow import Upkeep
 from tests.support.durable import Filed
 from tests.support.owner import Owner
 
@@ -21,7 +22,7 @@ def owner(*, far: int = 3, near: int = 40) -> Owner:
     """An owner with some far messages in the log of level 2. The near ones behind them are delivered."""
     one = Owner(Random(5), START_MS, GEOMETRY)
     one.calm = True
-    one.refile_from = one.state.overflow.refile_from = 1 << 60
+    one.upkeep = one.state.overflow.upkeep = Upkeep(refile_from=1 << 60)
     for number in range(far):
         one.send(FAR_MS + number, "orders")
     for number in range(near):
@@ -30,7 +31,7 @@ def owner(*, far: int = 3, near: int = 40) -> Owner:
         rest(one)
         one.now_ms += 100
     assert one.judge.waiting() == far
-    one.refile_from = one.state.overflow.refile_from = 20
+    one.upkeep = one.state.overflow.upkeep = Upkeep(refile_from=20)
     return one
 
 

@@ -6,6 +6,7 @@ characters. Every transaction that touches the partition commits it, so it is ne
 Form, version 2: fields separated by `|`, list items by `,`, numbers in hexadecimal:
 
     2|released|width,size,levels|closed,…|done,…|low,…|wheel's|pointer|due|id,id,…|cluster,intake,journal,level,…|parked
+     |index
 
     closed     for each overflow level the start of its first open bucket, in widths of that level
     done       for each level how many widths before that the first bucket starts that is not done
@@ -16,8 +17,10 @@ Form, version 2: fields separated by `|`, list items by `,`, numbers in hexadeci
     id         the writer's transactional ids, with `%`, `,` and `|` as %25, %2C, %7C
     cluster …  the ids of the cluster and of the topics that the offsets belong to (`origin`); the field is missing if
                no id is known, as in checkpoints of versions of tarry that did not write it
-    parked     a pointer, too: all that is in the parked log was journalled at or after it; the field is missing if
-               nothing is there
+    parked     a pointer, too: all that is in the parked log was journalled at or after it; the field is missing or
+               empty if nothing is there
+    index      a pointer, too: the last whole index of the levels' logs was journalled at or after it; the field is
+               missing if there is none
 
 A later version of tarry may add fields after these. A reader ignores fields that it does not know; a later version of
 tarry reads this form.
@@ -71,6 +74,7 @@ class Checkpoint:
         pointer: the intake's journal pointer.
         due_below_ms: for an intake with a fixed delay, the due time of the record just below the low watermark.
         parked_pointer: the parked log's journal pointer; None if nothing is there.
+        index_pointer: the journal pointer of the index of the levels' logs; None if there is none.
         origin: the cluster and the topics that the offsets belong to.
     """
 
@@ -84,6 +88,7 @@ class Checkpoint:
     pointer: int = 0
     due_below_ms: int | None = None
     parked_pointer: int | None = None
+    index_pointer: int | None = None
     origin: Origin = UNKNOWN
 
     def __post_init__(self) -> None:
@@ -98,8 +103,7 @@ class Checkpoint:
         pointers = [self.pointer]
         if self.geometry.levels:
             pointers.append(self.wheel_pointer)
-        if self.parked_pointer is not None:
-            pointers.append(self.parked_pointer)
+        pointers += [one for one in (self.parked_pointer, self.index_pointer) if one is not None]
         return min(pointers)
 
     def encode(self) -> str:
@@ -120,7 +124,14 @@ class Checkpoint:
 
     def _text(self) -> str:
         geometry = self.geometry
-        ids, has_parked = list(self.origin.ids()), self.parked_pointer is not None
+        ids = list(self.origin.ids())
+        last = [
+            ",".join(_escape(one) for one in ids) if any(ids) else "",
+            "" if self.parked_pointer is None else f"{self.parked_pointer:x}",
+            "" if self.index_pointer is None else f"{self.index_pointer:x}",
+        ]
+        while last and not last[-1]:  # these are missing, not empty
+            del last[-1]
         return "|".join(
             (
                 _VERSION,
@@ -136,8 +147,7 @@ class Checkpoint:
                 f"{self.pointer:x}",
                 "" if self.due_below_ms is None else f"{self.due_below_ms:x}",
                 ",".join(_escape(name) for name in self.writer),
-                *([",".join(_escape(one) for one in ids) if any(ids) else ""] if any(ids) or has_parked else []),
-                *([f"{self.parked_pointer:x}"] if has_parked else []),
+                *last,
             )
         )
 
@@ -155,7 +165,7 @@ def decode_checkpoint(text: str) -> Checkpoint:
         )
     try:
         released, shape, closed, done, low, wheel_pointer, pointer, due, writer = fields[:9]
-        origin, parked = [*fields[9:11], "", ""][:2]
+        origin, parked, index = [*fields[9:12], "", "", ""][:3]
         width_ms, size, levels = _numbers(shape, ",")
         geometry = Geometry(width_ms, size, levels)
         closed_ms = tuple(int(at, 16) * geometry.width_of(i) for i, at in enumerate(_split(closed), 1))
@@ -172,6 +182,7 @@ def decode_checkpoint(text: str) -> Checkpoint:
             pointer=int(pointer, 16),
             due_below_ms=int(due, 16) if due else None,
             parked_pointer=int(parked, 16) if parked else None,
+            index_pointer=int(index, 16) if index else None,
             origin=Origin.of([_unescape(one) for one in _split(origin)]) if origin else UNKNOWN,
         )
     except (ValueError, KeyError, TypeError) as error:

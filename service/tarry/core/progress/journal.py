@@ -11,7 +11,9 @@ offsets done above the watermarks. The records before it are then not needed any
 A transaction that files messages to the parked log also writes a *parked* record, which names their targets. So a
 recovery knows which targets have messages there, and need not read that log.
 
-Form: no key; one byte for the kind (`D`, `P` or `C`), one byte for the version, then
+Where the records of each bucket are, the *index* says (`index`). It is only a hint.
+
+Form: no key; one byte for the kind (`D`, `P`, `C` or `I`), one byte for the version, then
 
 - `D`: for each source `level, bucket, first offset, n`, then n numbers, alternating between run and gap: how many
   offsets are done, how many after them are not done, and so on. All numbers are varints. Level 0 is the intake, with
@@ -20,6 +22,7 @@ Form: no key; one byte for the kind (`D`, `P` or `C`), one byte for the version,
   `number first messages name`, separated by commas: the number that stands for it in done records, an offset of the
   parked log below which it has no such message, how many messages, and the name. Numbers are decimal.
 - `C`: the low watermark in decimal, a space, the checkpoint's text.
+- `I`: as `index.encode_parts` says.
 
     offsets 5, 6, 7, 10 of the intake  ->  D 1 | 0 0 5 3 | 3 2 1
 """
@@ -29,9 +32,10 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import NamedTuple
 
+from tarry.core.progress.index import IndexPart, decode_parts, encode_parts
 from tarry.core.progress.source import Offsets, Source
 
-_DONE, _PARKED, _COPY, _VERSION = b"D", b"P", b"C", 1
+_DONE, _PARKED, _COPY, _INDEX, _VERSION = b"D", b"P", b"C", b"I", 1
 
 
 Range = tuple[int, int]
@@ -82,7 +86,14 @@ class Copy:
     checkpoint: str
 
 
-Entry = DoneEntry | ParkedEntry | Copy
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """An index record: where records are in the logs of the levels; None if it cannot be read."""
+
+    parts: tuple[IndexPart, ...] | None
+
+
+Entry = DoneEntry | ParkedEntry | Copy | IndexEntry
 """A record of the journal."""
 
 
@@ -149,14 +160,29 @@ def encode_copy(low: int, checkpoint: str) -> bytes:
     return b"%b%c%d %b" % (_COPY, _VERSION, low, checkpoint.encode())
 
 
+def encode_index(parts: Iterable[IndexPart]) -> bytes:
+    """Encode a record of the index."""
+    return b"%b%c%b" % (_INDEX, _VERSION, encode_parts(parts))
+
+
+def _decode_index(record: bytes) -> IndexEntry:
+    """Decode a record of the index; it is a hint, so it may be unreadable."""
+    try:
+        return IndexEntry(decode_parts(record[2:]) if record[1] == _VERSION else None)
+    except ValueError:
+        return IndexEntry(None)
+
+
 def decode_entry(record: bytes | None) -> "Entry":
     """Decode a record of the journal.
 
     Raises:
         ValueError: it is not a journal record, or is of a later version.
     """
-    if not record or len(record) < 2 or record[:1] not in (_DONE, _PARKED, _COPY):
+    if not record or len(record) < 2 or record[:1] not in (_DONE, _PARKED, _COPY, _INDEX):
         raise ValueError("not a journal record")
+    if record[:1] == _INDEX:
+        return _decode_index(record)
     if record[1] != _VERSION:
         raise ValueError(f"a journal record of version {record[1]}; this version of tarry reads version {_VERSION}")
     if record[:1] == _COPY:

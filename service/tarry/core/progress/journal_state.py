@@ -1,9 +1,10 @@
-"""What the records of a partition's journal say together: what is done, and what is in the parked log."""
+"""What the records of a partition's journal say together: what is done, what is parked, and where records are."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tarry.core.progress.done_set import DoneSet, add_done
-from tarry.core.progress.journal import Copy, DoneEntry, Entry
+from tarry.core.progress.index import IndexRecords
+from tarry.core.progress.journal import Copy, DoneEntry, Entry, IndexEntry
 from tarry.core.progress.parked_records import ParkedRecords
 from tarry.core.progress.source import INTAKE, PARKED, Source
 
@@ -15,15 +16,18 @@ class JournalState:
 
     Args:
         low: the low watermark: offsets of the intake below it are left out.
+        low_of_levels: for each level the first offset of its log that is not done.
 
     Attributes:
         parked: what is in the parked log.
+        index: where records are in the logs of the levels.
     """
 
-    __slots__ = ("_done", "parked")
+    __slots__ = ("_done", "index", "parked")
 
-    def __init__(self, low: int = 0) -> None:
+    def __init__(self, low: int = 0, low_of_levels: Sequence[int] = ()) -> None:
         self.parked = ParkedRecords()
+        self.index = IndexRecords(low_of_levels)
         self._done = {INTAKE: DoneSet((), low)}
 
     @property
@@ -34,6 +38,9 @@ class JournalState:
     def take(self, record: Entry) -> None:
         """Take a record of the journal. Its records are taken in order."""
         if isinstance(record, Copy):
+            return
+        if isinstance(record, IndexEntry):
+            self.index.take(record.parts)
             return
         self.parked.take(record)
         if isinstance(record, DoneEntry):

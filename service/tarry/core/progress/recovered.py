@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.index import FoundIndex
 from tarry.core.progress.parked_records import FoundParked
 from tarry.core.progress.source import Source
 
@@ -17,11 +18,13 @@ class Buckets:
         spans: for each level the first offset that its log holds, and its end; `PARKED` is the parked log.
         done: for each bucket the offsets that the journal says are done.
         journal_end: the journal's end when the take-over began.
+        index: where the records of each level are, as far as that is known.
     """
 
     spans: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     done: Mapping[Source, DoneSet] = field(default_factory=dict)
     journal_end: int = 0
+    index: Mapping[int, FoundIndex] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class Recovery:
     def __init__(self, low: int, checkpoint: Checkpoint, writer: tuple[str, ...]) -> None:
         self.low = low
         self.checkpoint = replace(checkpoint, writer=writer, released=False)
-        self.journal = JournalState(low)
+        self.journal = JournalState(low, checkpoint.low)
 
     def recovered(
         self, replay_end: int, spans: Mapping[int, tuple[int, int]], journal_end: int, origin: Origin
@@ -71,7 +71,7 @@ class Recovery:
             replace(self.checkpoint, origin=origin),
             self.journal.done[INTAKE],
             replay_end,
-            Buckets(spans, of_buckets, journal_end),
+            Buckets(spans, of_buckets, journal_end, self.journal.index.found),
             self.journal.parked.found,
             not self.checkpoint.origin.knows_all_of(origin),
         )

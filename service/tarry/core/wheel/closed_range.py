@@ -91,7 +91,7 @@ class ClosedRange:
         """Offsets above level 1 that will not be moved down: a refused dead letter, or a message that is hot."""
         self.whole: list[HeldMessage] = []
         """The range's messages in the hot window, while the range is read whole."""
-        self._met: dict[Source, Range] = {}
+        self._met: dict[Source, list[int]] = {}
         """For each bucket of which records were met, the offsets from the first one to the last one."""
         self.is_retired = False
         """Whether all is done, and only that is remembered."""
@@ -107,7 +107,8 @@ class ClosedRange:
         """The number of records that were never read, at most."""
         if self.count is not None:
             return self.count - self.read_count
-        return self.end - self.ledger.position
+        position = self.ledger.position
+        return sum(end - max(first, position) for first, end in self.runs if end > position)
 
     @property
     def is_read(self) -> bool:
@@ -155,8 +156,12 @@ class ClosedRange:
         if offset < ledger.position:
             return self.passes is not None and not ledger.is_done(offset)
         self.read_count += 1
-        self._met[source] = self._met.get(source, (offset, offset))[0], offset + 1
-        if offset in self.found_done.get(source, _NOTHING):
+        met = self._met.get(source)
+        if met is None:
+            self._met[source] = [offset, offset + 1]
+        else:
+            met[1] = offset + 1
+        if self.found_done and offset in self.found_done.get(source, _NOTHING):
             ledger.reach(offset + 1)
             return False
         ledger.read(offset)
@@ -169,6 +174,7 @@ class ClosedRange:
             The messages of a pass, if there is one.
         """
         self.ledger.reach(self.end)
+        self.count = self.read_count
         self.whole = []
         messages, is_last = ([], True) if self.passes is None else self.passes.end()
         if is_last:

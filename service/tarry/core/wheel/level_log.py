@@ -1,12 +1,14 @@
 """The log of one level: which of its open buckets hold records, and where; and up to which offset all of it is done.
 
 The log is the truth, and this index of it may be lost. The runs of what this process files are known from the delivery
-reports. What a take-over finds in the log is *surveyed* once: each record is read, and belongs to a bucket by its own
-due time. Until then no bucket of the level is closed.
+reports, and are *told* to the journal soon after. What a take-over finds in the log and the journal does not tell of is
+*surveyed* once: each record is read, and belongs to a bucket by its own due time. Until then no bucket of the level is
+closed.
 
-    low ............ surveyed ............ survey end .......... end
-    first offset that         not known yet             filed since, known
-    is not done
+    low ................ surveyed ............ survey end .......... end
+    first offset that is         not known yet             filed since, known
+    not done; the journal
+    tells of what is here
 
 Records that the service has not filed belong to no bucket. They become dead letters when they are met: in the survey,
 among the records of a bucket, or in a gap. The records of a transaction stand next to each other, and one marker comes
@@ -16,9 +18,11 @@ read as well.
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.index import FoundIndex, IndexPart, IndexRun
 from tarry.core.wheel.runs import Runs, clipped, joined
 
 if TYPE_CHECKING:
@@ -92,6 +96,7 @@ class LevelLog:
         begin: the offset below which all is done.
         end: the log's end when the take-over began.
         strangers: the records that the service has not filed.
+        found: what the journal tells of the log; None if nothing.
     """
 
     __slots__ = (
@@ -100,6 +105,8 @@ class LevelLog:
         "_noted",
         "_runs",
         "_surveyed",
+        "_told_to",
+        "_untold",
         "end",
         "is_surveyed",
         "level",
@@ -109,18 +116,28 @@ class LevelLog:
         "trimmed",
     )
 
-    def __init__(self, level: int, start: int, begin: int, end: int, strangers: Strangers) -> None:
+    def __init__(
+        self, level: int, start: int, begin: int, end: int, strangers: Strangers, found: FoundIndex | None = None
+    ) -> None:
         self.level = level
         self.end = max(begin, end)
         """One above the last offset that is known."""
-        self.surveyed_to = begin
+        known = found if found is not None and begin <= found.end <= self.end else FoundIndex(begin)
+        self.surveyed_to = known.end
         self.survey_end = self.end
         self.is_surveyed = self.surveyed_to >= self.survey_end
         """Whether all records are known that a take-over found; not before it was read to its end."""
         self.strangers = strangers
         self._runs: dict[int, Runs] = {}
+        for run in known.runs:
+            if (left := run.within(begin, known.end)) is not None:
+                self._add(left)
+        self._untold: list[IndexRun] = []
+        """The runs that the journal does not tell of yet."""
+        self._told_to = self.surveyed_to
+        """The journal tells of what is below this offset."""
         self._surveyed: dict[int, Runs] = {}
-        """The runs that the survey has found so far: they are before all others."""
+        """The runs that the survey has found so far."""
         self._gaps: list[Range] = []
         """Offsets between two transactions that were not read yet."""
         self._marker = 0
@@ -152,12 +169,18 @@ class LevelLog:
     def _end_survey(self) -> None:
         self.surveyed_to, self.is_surveyed = self.survey_end, True
         for bucket, runs in self._surveyed.items():
-            self._runs.setdefault(bucket, Runs()).put_before(runs)
+            self._runs.setdefault(bucket, Runs()).merge(runs)
+            self._untold += [IndexRun(bucket, *row) for row in runs.rows()]
         self._surveyed = {}
+
+    def _add(self, run: IndexRun) -> None:
+        self._runs.setdefault(run.bucket, Runs()).add(run.first, run.end, run.records)
 
     def filed(self, bucket: int, first: int, end: int, count: int) -> None:
         """Note a run that a committed transaction has written."""
-        self._runs.setdefault(bucket, Runs()).add(first, end, count)
+        run = IndexRun(bucket, first, end, count)
+        self._add(run)
+        self._untold.append(run)
         if first > self.end + self._marker:
             self._gaps.append((self.end, first))
         self.end, self._marker = end, 0
@@ -187,6 +210,68 @@ class LevelLog:
     def close(self, bucket: int) -> Runs:
         """Take the runs of a bucket that is closed now."""
         return self._runs.pop(bucket)
+
+    def take(self, below: int, done_below: int) -> "list[Range]":
+        """Take the runs of the buckets below one, which were closed before the take-over.
+
+        Args:
+            below: the first bucket that is open.
+            done_below: the first bucket that is not done.
+
+        Returns:
+            The runs of those that are not done, joined.
+        """
+        found = [self._runs.pop(bucket) for bucket in sorted(self._runs) if bucket < below and bucket >= done_below]
+        self._runs = {bucket: runs for bucket, runs in self._runs.items() if bucket >= below}
+        return joined(chain.from_iterable(found))
+
+    def survey_closed(self, bucket: int) -> "Range":
+        """Return the offsets that are not surveyed, in which a range that is closed may have records.
+
+        Args:
+            bucket: the first bucket of the range.
+        """
+        self._untold.append(IndexRun(bucket, self.surveyed_to, self.survey_end, 0))
+        return self.surveyed_to, self.survey_end
+
+    # -- the index in the journal -----------------------------------------------------------------------------------
+
+    @property
+    def _can_tell(self) -> bool:
+        """Whether all of the log is known, and no stranger is on its way: only a survey would find that again."""
+        return self.is_surveyed and not self._gaps and self.strangers.first_held is None
+
+    @property
+    def run_count(self) -> int:
+        """The number of runs of open buckets."""
+        return sum(map(len, self._runs.values()))
+
+    def news(self, least: int) -> IndexPart | None:
+        """Return what the journal does not tell of yet; None if it is less than so many offsets, or must wait."""
+        if not self._untold or self.end - self._told_to < least or not self._can_tell:
+            return None
+        found: dict[int, Runs] = {}
+        for bucket, *run in sorted(self._untold, key=attrgetter("first")):
+            found.setdefault(bucket, Runs()).add(*run)
+        runs = [IndexRun(bucket, *row) for bucket, of in found.items() for row in of.rows()]
+        return IndexPart(self.level, self._told_to, self.end, runs)
+
+    def whole(self, closed: "Iterable[tuple[int, Iterable[Range]]]") -> IndexPart | None:
+        """Return all that is known; None if that must wait.
+
+        Args:
+            closed: for each range that is closed and not done its first bucket, and its runs.
+        """
+        if not self._can_tell:
+            return None
+        runs = [IndexRun(bucket, *row) for bucket, runs in self._runs.items() for row in runs.rows()]
+        runs += [IndexRun(bucket, first, end, 0) for bucket, ranges in closed for first, end in ranges]
+        return IndexPart(self.level, self._noted, self.end, runs)
+
+    def told(self, part: IndexPart) -> None:
+        """Note that this is in the journal, committed."""
+        self._told_to = max(self._told_to, part.end)
+        self._untold = [run for run in self._untold if run.first >= part.end]
 
     # -- refiling -----------------------------------------------------------------------------------------------------
 

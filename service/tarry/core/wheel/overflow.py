@@ -29,14 +29,16 @@ from tarry.core.batch import FiledRun
 from tarry.core.message import HeldMessage, OrderKey
 from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.index import MOST_RUNS, IndexPart
 from tarry.core.progress.journal import Range
 from tarry.core.progress.recovered import Buckets
-from tarry.core.progress.source import PARKED, Source
+from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.core.wheel.closed_range import ClosedRange, Span
 from tarry.core.wheel.level_log import LevelLog, Strangers
 from tarry.core.wheel.levels import Levels
 from tarry.core.wheel.passes import Passes
 from tarry.core.wheel.refiling import Refiling
+from tarry.core.wheel.runs import joined
 
 LEAST_OF_A_PASS = 10
 """The least number of typical messages that a pass has room for, so that it progresses even if memory is full."""
@@ -46,9 +48,6 @@ SLACK = 2
 
 A recovery does not know how large the messages are. With this reserve, one pass is usually enough.
 """
-
-REFILE_FROM = 100_000
-"""Nothing is filed again in a log of fewer offsets than this, from the first one that waits to the end."""
 
 MOST_REFILED = 200_000
 """At most this many offsets of a log are filed again at a time: a summary names each, in three bytes at most."""
@@ -61,6 +60,25 @@ STRANGE = 0
 
 
 _start_ms: Callable[[ClosedRange], int] = attrgetter("span.start_ms")
+
+
+class Upkeep(NamedTuple):
+    """How often the service does what keeps the levels' logs short, and their index ready for a take-over.
+
+    Attributes:
+        refile_from: nothing is filed again in a log of fewer offsets than this, from the first one that waits to the
+            end.
+        tell_from: a filing tells the journal where earlier ones wrote if these are so many offsets of a log; a
+            take-over reads what is not told.
+        index_after: a whole index is not written more often than once in so many records of the journal.
+    """
+
+    refile_from: int = 100_000
+    tell_from: int = 5_000
+    index_after: int = 100
+
+
+USUAL = Upkeep()
 
 
 class ToRead(NamedTuple):
@@ -102,7 +120,7 @@ class OverflowWheel:
         for level, begin in begins.items():
             start, end = buckets.spans.get(level, (0, 0))
             strangers = Strangers(self._found_done.pop(Source(level, STRANGE), DoneSet((), 0)), self._found_from)
-            self._logs[level] = LevelLog(level, start, begin, end, strangers)
+            self._logs[level] = LevelLog(level, start, begin, end, strangers, buckets.index.get(level))
         self._closed: dict[int, list[ClosedRange]] = {level: [] for level in self._logs}
         """For each level the closed ranges, by due time, from the first one on that is not done."""
         self._reading: list[ClosedRange] = []
@@ -112,8 +130,9 @@ class OverflowWheel:
         self._recovering: ClosedRange | None = None
         self.refiling: Refiling | None = None
         """What is filed again now; one log at a time."""
-        self.refile_from = REFILE_FROM
-        """Nothing is filed again in a log of fewer offsets than this."""
+        self.upkeep = USUAL
+        self._last_source = INTAKE
+        """The last answer of `source_of`: most records have the bucket of the one before."""
         self._refusing: set[int] = set()
         """The levels of which a record could not be filed again: they are left alone."""
         for level, log in self._logs.items():
@@ -124,13 +143,18 @@ class OverflowWheel:
 
     def _recover(self, log: LevelLog, done_ms: int, closed_ms: int) -> None:
         """Restore what a checkpoint lists as closed and not done, as one range."""
-        span = Span(log.level, done_ms, closed_ms)
+        span, width_ms = Span(log.level, done_ms, closed_ms), self._geometry.width_of(log.level)
         found = {one: done for one, done in self._found_done.items() if self._is_within(one, span)}
         for source in found:
             del self._found_done[source]
-        if done_ms >= closed_ms or log.is_surveyed:
+        runs = log.take(closed_ms // width_ms, done_ms // width_ms)
+        if done_ms >= closed_ms:
             return
-        one = ClosedRange(span, [(log.surveyed_to, log.survey_end)], None, self._found_from, found)
+        if not log.is_surveyed:
+            runs = joined([*runs, log.survey_closed(done_ms // width_ms)])
+        if not runs:
+            return
+        one = ClosedRange(span, runs, None, self._found_from, found)
         self._add(one)
         if log.level == 1:
             self._recovering = one
@@ -266,7 +290,10 @@ class OverflowWheel:
 
     def source_of(self, level: int, due_ms: int) -> Source:
         """Return the bucket that a record in a level's log belongs to."""
-        return Source(level, due_ms // self.levels.width_ms(level))
+        last, bucket = self._last_source, due_ms // self.levels.width_ms(level)
+        if last.bucket != bucket or last.level != level:
+            self._last_source = last = Source(level, bucket)
+        return last
 
     def range_of(self, level: int, due_ms: int) -> ClosedRange | None:
         """Return the closed range that a record in a level's log belongs to; None if its bucket is open, or done."""
@@ -360,7 +387,7 @@ class OverflowWheel:
     def _consider_refiling(self, log: LevelLog, low: int) -> None:
         """Begin to file again what waits at the beginning of a log, if that frees much of it."""
         span, level = log.end - low, log.level
-        if self.refiling is not None or span < self.refile_from or level in self._refusing or log.unknown():
+        if self.refiling is not None or span < self.upkeep.refile_from or level in self._refusing or log.unknown():
             return
         # What was filed again by a refiling that ended early is counted twice.
         count = log.count - sum(len(done) for source, done in self._found_done.items() if source.level == level)
@@ -454,6 +481,35 @@ class OverflowWheel:
         ranges = self._closed[one.span.level]
         while ranges and ranges[0].is_retired:
             del ranges[0]
+
+    # -- the index in the journal -----------------------------------------------------------------------------------
+
+    @property
+    def run_count(self) -> int:
+        """The number of runs of open buckets."""
+        return sum(log.run_count for log in self._logs.values())
+
+    def news(self, least: int = 1) -> list[IndexPart]:
+        """Return what the journal does not tell of yet, of logs of which that is at least so many offsets."""
+        return [part for log in self._logs.values() if (part := log.news(least)) is not None]
+
+    def whole_index(self) -> list[IndexPart] | None:
+        """Return all that is known of the logs; None if that must wait, or is too much for a record."""
+        parts = [log.whole(self._closed_runs(level)) for level, log in self._logs.items()]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts) or sum(len(part.runs) for part in known) > MOST_RUNS:
+            return None
+        return known
+
+    def _closed_runs(self, level: int) -> Iterator[tuple[int, Iterable[Range]]]:
+        for one in self._closed[level]:
+            if not one.is_retired:
+                yield self.source_of(level, one.span.start_ms).bucket, one.runs
+
+    def told(self, parts: Iterable[IndexPart]) -> None:
+        """Note that these are in the journal, committed."""
+        for part in parts:
+            self._logs[part.level].told(part)
 
     # -- the checkpoint ---------------------------------------------------------------------------------------------
 

@@ -35,47 +35,54 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
 class Runs:
     """The runs of one bucket, ascending."""
 
-    __slots__ = ("_ends", "_firsts", "count")
+    __slots__ = ("_counts", "_ends", "_firsts", "count")
 
     def __init__(self) -> None:
         self._firsts = array("q")
         self._ends = array("q")
+        self._counts = array("q")
         self.count = 0
         """The number of records."""
 
     def __iter__(self) -> Iterator[Range]:
         return zip(self._firsts, self._ends, strict=True)
 
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return len(self._firsts) > 0
+    def __len__(self) -> int:
+        return len(self._firsts)
 
     @property
     def first(self) -> int:
         """The first offset."""
         return self._firsts[0]
 
+    def rows(self) -> Iterator[tuple[int, int, int]]:
+        """Yield each run with the number of its records."""
+        return zip(self._firsts, self._ends, self._counts, strict=True)
+
     def add(self, first: int, end: int, count: int) -> None:
         """Add a run behind all others."""
         self.count += count
         if self._ends and first - self._ends[-1] <= JOIN:
             self._ends[-1] = max(end, self._ends[-1])
+            self._counts[-1] += count
         else:
             self._firsts.append(first)
             self._ends.append(end)
+            self._counts.append(count)
 
     def drop_below(self, cut: int, count: int) -> None:
         """Forget the runs below an offset, with so many records."""
-        kept = list(clipped(self, cut, self._ends[-1]))
-        self._firsts = array("q", [first for first, _ in kept])
-        self._ends = array("q", [end for _, end in kept])
-        self.count -= count
+        left = self.count - count
+        self._put((max(first, cut), end, many) for first, end, many in list(self.rows()) if end > cut)
+        if self._counts:  # of the first run a part may be left
+            self._counts[0] += left - self.count
+        self.count = left
 
-    def put_before(self, others: "Runs") -> None:
-        """Put runs that are before all of these in front of them."""
-        if others.count:
-            mine, self._firsts, self._ends = list(self), others._firsts, others._ends  # noqa: SLF001
-            counted, self.count = self.count, others.count
-            for first, end in mine:
-                self.add(first, end, 0)
-            self.count += counted
+    def merge(self, others: "Runs") -> None:
+        """Add other runs, before and between these."""
+        self._put(sorted([*others.rows(), *self.rows()]))
+
+    def _put(self, rows: Iterable[tuple[int, int, int]]) -> None:
+        self._firsts, self._ends, self._counts, self.count = array("q"), array("q"), array("q"), 0
+        for first, end, count in rows:
+            self.add(first, end, count)

@@ -12,6 +12,7 @@ Nothing here waits, except the commit of a checkpoint.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tarry.core.partition import PartitionState
+from tarry.core.wheel.overflow import Upkeep
 from tarry.core.wheel.refiling import Refiling
 from tarry.errors import AbortableError, LogError
 from tarry.kafka.membership import Membership
@@ -43,7 +44,7 @@ class Draining:
         new_reader: makes a consumer without a group.
         filer: knows which partitions have an open filing transaction.
         most_to_file: how many messages may wait to be filed before the intakes' far messages are passed over.
-        refile_from: what waits at the beginning of a log is filed again only if the log has this many offsets.
+        upkeep: how often the levels' logs are looked after.
         commit_rest: commits checkpoints of partitions.
         budget_bytes: the memory for held messages.
         context: time and the log.
@@ -56,7 +57,7 @@ class Draining:
         new_reader: Callable[[], Reader],
         filer: Filer,
         most_to_file: int,
-        refile_from: int,
+        upkeep: Upkeep,
         commit_rest: Callable[[Sequence[PartitionState]], object],
         budget_bytes: int,
         context: Context,
@@ -64,7 +65,7 @@ class Draining:
         self._membership = membership
         self._filer = filer
         self._most_to_file = most_to_file
-        self._refile_from = refile_from
+        self._upkeep = upkeep
         self._commit_rest = commit_rest
         self._budget_bytes = budget_bytes
         self._clock = context.clock
@@ -104,7 +105,7 @@ class Draining:
         room_bytes = self._room_bytes(with_levels)
         least_bytes = int(self._budget_bytes * LEAST_SHARE) // len(with_levels)
         for state in with_levels:
-            state.overflow.refile_from = self._refile_from
+            state.overflow.upkeep = self._upkeep
             for to_read in state.draining.unread(room_bytes, least_bytes):
                 is_urgent = to_read.level == 1 and not isinstance(to_read.range, Refiling)
                 (self._hot if is_urgent else self._cold).open(state, to_read)

@@ -94,7 +94,7 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
         lambda: new_reader(DRAIN_QUEUE_KBYTES),
         filer,
         plan.most_to_file,
-        plan.refile_from,
+        plan.upkeep,
         lambda states: firing.commit_rest(states, released=False),
         budget_bytes,
         context,

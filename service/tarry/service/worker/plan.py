@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.request.reader import RequestReader
-from tarry.core.wheel.overflow import REFILE_FROM
+from tarry.core.wheel.overflow import USUAL, Upkeep
 from tarry.core.window.parked import PARK_AFTER_MS
 from tarry.kafka.settings import Cluster
 
@@ -49,8 +49,7 @@ class Plan:
         most: the most messages in one transaction.
         most_to_file: when more messages than this wait to be filed, those that are due far in the future are passed
             over; when several times as many wait, intakes and buckets are not read.
-        refile_from: what waits at the beginning of a level's log is filed again, if little else waits, once the log has
-            this many offsets.
+        upkeep: how often the levels' logs are looked after.
         sum_up_after: how many journal records a take-over may have to read before a summary is written.
         park_after_ms: how long a message that waits for its target stays in memory, before it is filed to the parked
             log.
@@ -67,6 +66,6 @@ class Plan:
     interval_ms: int
     most: int
     most_to_file: int = 10_000
-    refile_from: int = REFILE_FROM
+    upkeep: Upkeep = USUAL
     sum_up_after: int = 10_000
     park_after_ms: int = PARK_AFTER_MS

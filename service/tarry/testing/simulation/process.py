@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from tarry.clock import Clock
 from tarry.core.partition import PartitionState
+from tarry.core.wheel.overflow import Upkeep
 from tarry.errors import TarryError
 from tarry.kafka.settings import Cluster
 from tarry.kafka.types import Place
@@ -63,7 +64,7 @@ class Role:
         tick_ms: the tick of the wheel.
         most: the largest number of messages in a transaction.
         most_to_file: how many messages may wait to be filed before others are passed over.
-        refile_from: what waits at the beginning of a log is filed again only if the log has this many offsets.
+        upkeep: how often the levels' logs are looked after.
         memory_budget_bytes: the memory for messages.
         max_poll_ms: the maximum poll interval.
         park_after_ms: how long a message stays in memory before it is filed to the parked log.
@@ -77,7 +78,7 @@ class Role:
     tick_ms: int
     most: int
     most_to_file: int
-    refile_from: int
+    upkeep: Upkeep
     memory_budget_bytes: int
     max_poll_ms: int
     park_after_ms: int
@@ -149,7 +150,7 @@ class Process:
             interval_ms=5,
             most=role.most,
             most_to_file=role.most_to_file,
-            refile_from=role.refile_from,
+            upkeep=role.upkeep,
             sum_up_after=10,
             park_after_ms=role.park_after_ms,
         )

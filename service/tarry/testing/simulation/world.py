@@ -20,7 +20,7 @@ from tarry.core.progress.journal import encode_done
 from tarry.core.progress.log_order import AHEAD_MS
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
-from tarry.core.wheel.overflow import REFILE_FROM
+from tarry.core.wheel.overflow import USUAL, Upkeep
 from tarry.core.window.parked import PARK_AFTER_MS
 from tarry.errors import MembershipLostError
 from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, PARTITION, PURGE, SOURCE, STUB, TARGET
@@ -93,7 +93,7 @@ class Shape:
         tick_ms: the tick of the wheel; due times are rounded up to a multiple of it.
         most: the largest number of messages in a transaction.
         most_to_file: how many messages may wait to be filed before others are passed over.
-        refile_from: what waits at the beginning of a log is filed again only if the log has this many offsets.
+        upkeep: how often the levels' logs are looked after.
         memory_budget_bytes: the memory budget of a process.
         poison: the share of messages that can only become dead letters.
         large: the share of these that fit only into a compressed batch.
@@ -120,7 +120,7 @@ class Shape:
     tick_ms: int = 1
     most: int = 20
     most_to_file: int = 10_000
-    refile_from: int = REFILE_FROM
+    upkeep: Upkeep = USUAL
     memory_budget_bytes: int = 1 << 30
     poison: float = 0.05
     large: float = 0.0
@@ -234,7 +234,7 @@ class World:
             shape.tick_ms,
             shape.most,
             shape.most_to_file,
-            shape.refile_from,
+            shape.upkeep,
             shape.memory_budget_bytes,
             shape.max_poll_ms,
             shape.park_after_ms,

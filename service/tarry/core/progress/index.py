@@ -1,0 +1,156 @@
+"""The index of the levels' logs in the journal: where the records of each bucket are.
+
+The log is the truth. The index only saves a take-over from reading all that waits: it reads what no record of the index
+covers, which is mostly the end of each log. So any record of the index may be missing or damaged: that costs time, and
+nothing else.
+
+    log of a level        low ............ A ............ B ......... end
+    index                    [low, A)          [A, B)
+    a take-over reads                                       [B, end)
+
+A record of the index *covers* the offsets of a log from `begin` to `end`, and lists the runs of all records there that
+may wait. If it begins where the last one ended, or before, it replaces what is known from there on. Otherwise one is
+missing in between, and what comes after the gap does not count, until one begins at or below the low watermark.
+"""
+
+import sys
+import zlib
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+MOST_RUNS = 50_000
+"""The most runs in one record: it takes about 10 bytes for each, and a topic accepts about 1 MB."""
+
+
+class IndexRun(NamedTuple):
+    """Records of a bucket in the log of its level, perhaps with foreign ones between them.
+
+    Attributes:
+        bucket: the bucket, as in `Source`; the first one if the run is of several closed buckets.
+        first: the first offset.
+        end: one above the last one.
+        records: how many of them are of the bucket; 0 if it is closed.
+    """
+
+    bucket: int
+    first: int
+    end: int
+    records: int
+
+    def within(self, begin: int, end: int) -> "IndexRun | None":
+        """Return the part between two offsets, with as many records as it may hold; None if there is none."""
+        if self.first >= begin and self.end <= end:
+            return self
+        first, end = max(self.first, begin), min(self.end, end)
+        return IndexRun(self.bucket, first, end, min(self.records, end - first)) if first < end else None
+
+
+class IndexPart(NamedTuple):
+    """What a record of the index says of one level.
+
+    Attributes:
+        level: the level.
+        begin: the first offset that it covers.
+        end: one above the last offset that it covers.
+        runs: all records there that may wait.
+    """
+
+    level: int
+    begin: int
+    end: int
+    runs: Sequence[IndexRun]
+
+
+def encode_parts(parts: Iterable[IndexPart]) -> bytes:
+    """Encode what a record of the index says: 64-bit numbers, the lowest byte first, compressed.
+
+    For each level `level, begin, end, n`, then n times `bucket, first, end, records`.
+    """
+    numbers = array("q")
+    for part in parts:
+        numbers.extend((part.level, part.begin, part.end, len(part.runs)))
+        for run in part.runs:
+            numbers.extend(run)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return zlib.compress(numbers.tobytes(), 1)
+
+
+def decode_parts(data: bytes) -> tuple[IndexPart, ...]:
+    """Decode what a record of the index says.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    numbers = array("q")
+    try:
+        numbers.frombytes(zlib.decompress(data))
+    except zlib.error as error:
+        raise ValueError(f"a damaged record of the index: {error}") from error
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    if len(numbers) % 4:
+        raise ValueError("a truncated record of the index")
+    parts: list[IndexPart] = []
+    rows = list(zip(*[iter(numbers)] * 4, strict=True))
+    at = 0
+    while at < len(rows):
+        level, begin, end, count = rows[at]
+        runs = [IndexRun(*row) for row in rows[at + 1 : at + 1 + count]]
+        if count < 0 or len(runs) != count:
+            raise ValueError("a truncated record of the index")
+        parts.append(IndexPart(level, begin, end, runs))
+        at += 1 + count
+    return tuple(parts)
+
+
+@dataclass(slots=True)
+class FoundIndex:
+    """What the index says of one log.
+
+    Attributes:
+        end: the log is known below this offset.
+        runs: all records below it that may wait, in the order in which the index names them.
+    """
+
+    end: int
+    runs: list[IndexRun] = field(default_factory=list)
+
+
+class IndexRecords:
+    """What the records of the index say together.
+
+    Args:
+        low: for each level the first offset of its log that is not done.
+    """
+
+    __slots__ = ("_found", "_gaps", "_low")
+
+    def __init__(self, low: Sequence[int]) -> None:
+        self._low = dict(enumerate(low, 1))
+        self._found = {level: FoundIndex(at) for level, at in self._low.items()}
+        self._gaps: set[int] = set()
+        """The levels of which a record is missing."""
+
+    @property
+    def found(self) -> Mapping[int, FoundIndex]:
+        """What is known, by level."""
+        return self._found
+
+    def take(self, parts: Sequence[IndexPart] | None) -> None:
+        """Take a record of the index, or None for one that is unreadable. Records are taken in order."""
+        for part in parts or ():
+            known = self._found.get(part.level)
+            if known is None:  # a level of an earlier configuration
+                continue
+            low = self._low[part.level]
+            is_whole = part.begin <= low
+            if not is_whole and (part.begin > known.end or part.level in self._gaps):
+                self._gaps.add(part.level)
+            elif part.end >= known.end:
+                before = [run.within(low, part.begin) for run in known.runs]
+                runs = [*(run for run in before if run is not None), *part.runs]
+                self._found[part.level] = FoundIndex(part.end, runs)
+                self._gaps.discard(part.level)
