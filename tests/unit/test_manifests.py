@@ -63,6 +63,11 @@ def test_objects_that_need_an_operator_are_in_separate_folders() -> None:
             assert not re.search(r"strimzi|coreos", one["apiVersion"]), path.name
 
 
+def test_helm_keeps_what_holds_messages() -> None:
+    kept = [*of_kind("KafkaTopic"), *of_kind("Namespace")]
+    assert {one["metadata"]["annotations"]["helm.sh/resource-policy"] for one in kept} == {"keep"}
+
+
 @each_pod
 def test_a_pod_has_no_token_no_root_no_rights_and_nowhere_to_write(name: str) -> None:
     spec = PODS[name]["spec"]
