@@ -35,6 +35,24 @@ def another_origin(place: Place, had: Origin, now: Origin) -> str | None:
     return f"the checkpoint of {place[0]}/{place[1]} is of {'; and of '.join(changes)}: {ADOPT}" if changes else None
 
 
+def level_gone(place: Place, had: Origin, now: Origin) -> str | None:
+    """Return the error line for a partition that has lost the topic of a level that its checkpoint names, or None.
+
+    `another_origin` compares topics that exist. A level that the configuration no longer has is not created again, so
+    its topic may be missing; what the topic held would be taken for delivered.
+
+    Args:
+        place: the partition.
+        had: the origin in its checkpoint.
+        now: the present ids, of all levels of the checkpoint.
+    """
+    for level, (one, other) in enumerate(zip(had.levels, now.levels, strict=False), 1):
+        if one and one != other:
+            topic, _ = level_log_of(place, level)
+            return f"{topic} was deleted, and messages of {place[0]}/{place[1]} may have waited in it: {ADOPT}"
+    return None
+
+
 def journal_cut(journal: Place, first: int, end: int, begin: int) -> str | None:
     """Return the error line for a partition whose journal lacks the offset at which a recovery begins, or None."""
     if first <= begin <= end:

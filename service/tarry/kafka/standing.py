@@ -15,7 +15,7 @@ from tarry.core.progress.source import PARKED
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
 from tarry.kafka.partition_logs import journal_of, level_log_of, levels_of, parked_target, read_to_ends
-from tarry.kafka.refusals import another_origin, intake_cut, journal_cut, nothing_known, shortfall
+from tarry.kafka.refusals import another_origin, intake_cut, journal_cut, level_gone, nothing_known, shortfall
 from tarry.kafka.settings import Cluster
 from tarry.kafka.trim_tolerant_reader import TrimTolerantReader
 from tarry.kafka.types import Place
@@ -124,7 +124,9 @@ class Standings:
         may_pass = refusal is None
         if last is not None and last[1].origin.is_of_cluster(origin):
             spans = self._spans(place, last[1].geometry)
-            refusal = refusal or self._fault_of_logs(place, last, logs, spans)
+            refusal = (
+                refusal or self._level_gone(place, last[1], origin) or self._fault_of_logs(place, last, logs, spans)
+            )
         else:
             last = None
         return Standing(
@@ -138,6 +140,12 @@ class Standings:
             logs.journal[1],
             spans,
         )
+
+    def _level_gone(self, place: Place, checkpoint: Checkpoint, origin: Origin) -> str | None:
+        """Return why a level, configured or not, may have lost messages; None if none has."""
+        if checkpoint.geometry.levels > len(origin.levels):
+            origin = self._origins.of({place[0]: checkpoint.geometry})[place[0]]
+        return level_gone(place, checkpoint.origin, origin)
 
     def _last_copy(self, place: Place, logs: _Logs) -> tuple[Kept | None, str | None]:
         """Return the copy that a take-over would use, if there is one; or why the copies cannot be read."""

@@ -48,7 +48,7 @@ from tarry.kafka.partition_logs import (
     spans_of,
 )
 from tarry.kafka.reader import Reader
-from tarry.kafka.refusals import Shortfalls, another_origin, journal_cut, nothing_known, shortfall
+from tarry.kafka.refusals import Shortfalls, another_origin, journal_cut, level_gone, nothing_known, shortfall
 from tarry.kafka.topics import JOURNAL
 from tarry.kafka.types import OffsetMetadata, Place
 
@@ -214,12 +214,14 @@ class TakeOver:
         """Return the checkpoint with the configured overflow wheel; if the shape differs, begin with an empty wheel.
 
         Raises:
-            UsageError: the overflow wheel of the former shape holds messages.
+            UsageError: the overflow wheel of the former shape holds messages, or one of its topics is gone.
         """
         wanted, had = self._identity.geometry[place[0]], checkpoint.geometry
         if had == wanted and len(checkpoint.closed_ms) == wanted.levels:
             return checkpoint
         if had.levels:
+            if gone := level_gone(place, checkpoint.origin, self._origins.of({place[0]: had})[place[0]]):
+                raise UsageError(gone)
             holds_any = yield from self._holds_any(place, checkpoint)
             if holds_any:
                 raise UsageError(another_shape(place, had))

@@ -24,7 +24,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.admin._resource import ResourceType
 
 from tarry.cli.check.finding import ANSWER_WITHIN_S, FAIL, NOTE, OK, Finding
-from tarry.cli.check.partitions import unserved
+from tarry.cli.check.partitions import refused, unserved
 from tarry.cli.check.rights import rights
 from tarry.cli.check.upkeep import left_behind, short_of_copies, slow_to_notice
 from tarry.cli.check.wheel import refusals
@@ -38,7 +38,7 @@ from tarry.kafka.intake_topics import Checked, check_status
 from tarry.kafka.intake_topics import compare_topics as check_topics
 from tarry.kafka.partition_logs import logs_of
 from tarry.kafka.rights import DENIED
-from tarry.kafka.topics import DEAD, STATUS, TopicAdmin
+from tarry.kafka.topics import DEAD, STATUS, WHEEL, TopicAdmin
 from tarry.service.app import cluster_of, geometry_of
 
 METADATA_LIMIT, AUTHORIZER = "offset.metadata.max.bytes", "authorizer.class.name"
@@ -111,9 +111,7 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
         yield from _topics(admin, intake, geometry, brokers)
         if intake.topic in there:
             yield from _wheel(settings, intake)
-        # A missing topic has its own line already; its partitions must not repeat it.
-        if there.issuperset(log for log, _ in logs_of((intake.topic, 0), geometry)):
-            yield from _partitions(settings, admin, intake, len(cluster.topics[intake.topic].partitions))
+            yield from _partitions(settings, admin, intake, cluster)
         if intake.target is not None and intake.target not in there:
             yield Finding(
                 FAIL,
@@ -258,10 +256,23 @@ def _wheel(settings: Config, intake: Intake) -> Iterator[Finding]:
         yield Finding(NOTE, f"overflow wheel of {intake.topic}: its shape could not be checked: {error}")
 
 
-def _partitions(settings: Config, admin: AdminClient, intake: Intake, partitions: int) -> Iterator[Finding]:
-    """Return a line for each partition that the service could not serve."""
+def _partitions(settings: Config, admin: AdminClient, intake: Intake, cluster: ClusterMetadata) -> Iterator[Finding]:
+    """Return a line for each partition that the service could not serve.
+
+    A missing topic has its own line already; the partitions do not repeat it. But if a level is missing, they say
+    whether messages may have waited in it.
+    """
+    partitions = len(cluster.topics[intake.topic].partitions)
+    missing = {log for log, _ in logs_of((intake.topic, 0), geometry_of(settings, intake))}.difference(cluster.topics)
     try:
-        for line in unserved(settings, cluster_of(settings), admin, intake, partitions):
+        if not missing:
+            lines = unserved(settings, cluster_of(settings), admin, intake, partitions)
+        elif all(topic.startswith(intake.topic + WHEEL) for topic in missing):
+            places = [(intake.topic, partition) for partition in range(partitions)]
+            lines = refused(settings, cluster_of(settings), intake, places)
+        else:
+            return
+        for line in lines:
             yield Finding(FAIL, f"partition {line}")
     except TarryError as error:
         yield Finding(NOTE, f"partitions of {intake.topic}: could not check whether all can be served: {error}")

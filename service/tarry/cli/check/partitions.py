@@ -4,7 +4,7 @@ Such a partition has a log without a leader, or a log that does not exist; or th
 because of its journal, or because its checkpoint belongs to other logs than those that exist now.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 
 from confluent_kafka.admin import AdminClient
@@ -14,6 +14,7 @@ from tarry.config import Config, Intake
 from tarry.kafka.own_logs import OwnLogs
 from tarry.kafka.settings import Cluster
 from tarry.kafka.standing import Standings
+from tarry.kafka.types import Place
 from tarry.service.app import geometry_of
 
 
@@ -39,8 +40,17 @@ def unserved(settings: Config, cluster: Cluster, admin: AdminClient, intake: Int
     aside = {**seen.unreadable, **seen.away, **seen.missing}
     for place, why in sorted(aside.items()):
         yield f"{place[0]}/{place[1]} is not served: {why}"
-    with closing(Standings(cluster, settings.service.group, clock)) as standings:
-        left = [partition for _, partition in sorted({*places}.difference(aside))]
-        for standing in standings.of(intake.topic, left, geometry_of(settings, intake)):
+    yield from refused(settings, cluster, intake, sorted({*places}.difference(aside)))
+
+
+def refused(settings: Config, cluster: Cluster, intake: Intake, places: Iterable[Place]) -> Iterator[str]:
+    """Return one line for each partition of an intake that the service would refuse to take over.
+
+    Raises:
+        TarryError: the check is not possible: a broker does not answer, or a right to read is missing.
+    """
+    with closing(Standings(cluster, settings.service.group, SystemClock())) as standings:
+        partitions = [partition for _, partition in places]
+        for standing in standings.of(intake.topic, partitions, geometry_of(settings, intake)):
             if standing.refusal is not None:
                 yield f"{intake.topic}/{standing.place[1]} can't be taken over: {standing.refusal}"
