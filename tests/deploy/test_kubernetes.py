@@ -78,7 +78,7 @@ def test_kafka_topics_are_those_that_the_service_would_make(
     overflow: dict[str, object], delay: str, tmp_path: Path
 ) -> None:
     """The chart counts levels by itself: it has to come to what the service comes to."""
-    intake = {"topic": "An_intake", "partitions": 3, "replication": 2, "max_delay": delay}
+    intake = {"topic": "An_intake", "partitions": 3, "replication": 2, "max_delay": delay, "targets": ["a"]}
     values = tmp_path / "values.yaml"
     values.write_text(
         yaml.safe_dump({"config": {"overflow": overflow, "intake": [intake]}, "strimzi": {"enabled": True}}),
@@ -103,6 +103,7 @@ def test_kafka_topics_are_those_that_the_service_would_make(
         ("autoscaling.maxReplicas=100", "the others would be idle"),
         ("config.service.transaction_interval_ms=0.5", "0.5 is not a whole number"),
         ('config.intake[0].targets=["a*b"]', "Kafka has no ACL for a*b"),
+        ("config.intake[0].targets=[]", "intake tarry.delayed: set targets"),
         ('config.kafka.options={"sasl.password":"seen by everybody"}', "sasl.password is a secret"),
         ("replica=3", "replica"),
     ],

@@ -11,7 +11,10 @@
      for all topics. */}}
 {{- define "tarry.targetAcls" -}}
 {{- $operations := .operations -}}
-{{- range (ternary (list .intake.target) (.intake.targets | default (list "*")) (hasKey .intake "target")) }}
+{{- if not (or .intake.target .intake.targets) }}
+{{- fail (printf "intake %s: set targets, for example [orders, bills.*]: the user may write to these topics; [\"*\"] is every topic of the cluster" .intake.topic) }}
+{{- end }}
+{{- range (ternary (list .intake.target) .intake.targets (hasKey .intake "target")) }}
 {{- if not (regexMatch "[*?\\[]" .) }}
 {{ include "tarry.acl" (dict "type" "topic" "name" . "operations" $operations) }}
 {{- else if eq . "*" }}
