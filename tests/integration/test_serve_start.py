@@ -16,13 +16,16 @@ def test_a_start_that_waits_for_a_broker_that_says_nothing_ends_at_once_when_ask
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(30)
-        serve = Serve(ServeConfig(f"127.0.0.1:{silent.getsockname()[1]}", "never.made", 1), tmp_path)
+        brokers = f"127.0.0.1:{silent.getsockname()[1]}"
+        serve = Serve(ServeConfig(brokers, "never.made", 1), tmp_path)
         try:
             serve.start()
             asked, _ = silent.accept()
             with asked:
                 asked.settimeout(30)
                 wait_until(lambda: bool(asked.recv(1)), "it asks the broker")
+                [configured] = serve.events("configured")
+                assert (configured["file"], configured["brokers"]) == (str(tmp_path / "serve.toml"), brokers)
                 serve.signal(number)
                 assert serve.wait_ended(3) == 128 + number
         finally:

@@ -8,6 +8,7 @@ import typer
 from tarry import logs
 from tarry.cli.options import ConfigOption
 from tarry.config import load
+from tarry.config.sources import file_of
 from tarry.service import app
 
 
@@ -43,10 +44,12 @@ def serve(
     """
     settings = load(config, os.environ)
     level: logs.Level = context.obj.log_level if context.obj else "info"
+    on_event = logs.configure(level).info
+    on_event("configured", file=str(file_of(config, os.environ) or "none"), brokers=settings.kafka.bootstrap_servers)
     app.serve(
         settings,
         adopt=adopt,
         processes=processes or settings.service.processes,
         log_level=level,
-        on_event=logs.configure(level).info,
+        on_event=on_event,
     )

@@ -35,6 +35,13 @@ def is_configured(env: Mapping[str, str]) -> bool:
     return bool(env.get(PATH_VARIABLE)) or DEFAULT_PATH.exists() or _ADDRESS_VARIABLE in env
 
 
+def file_of(path: Path | None, env: Mapping[str, str]) -> Path | None:
+    """Return the file that `load` reads; None if it would read none."""
+    if path is None and env.get(PATH_VARIABLE):
+        return Path(env[PATH_VARIABLE])
+    return DEFAULT_PATH if path is None and DEFAULT_PATH.exists() else path
+
+
 def load(path: Path | None, env: Mapping[str, str]) -> Config:
     """Read the configuration.
 
@@ -49,10 +56,7 @@ def load(path: Path | None, env: Mapping[str, str]) -> Config:
     Raises:
         ConfigError: the configuration is wrong; one line describes the first error and gives the number of others.
     """
-    if path is None and env.get(PATH_VARIABLE):
-        path = Path(env[PATH_VARIABLE])
-    if path is None and DEFAULT_PATH.exists():
-        path = DEFAULT_PATH
+    path = file_of(path, env)
     data = {} if path is None else _read_file(path)
     variables = _lay_over(data, env)
     _check_root(data, variables)

@@ -30,7 +30,7 @@ from tarry.cli.check.upkeep import left_behind, short_of_copies, slow_to_notice
 from tarry.cli.check.wheel import refusals
 from tarry.cli.options import ConfigOption
 from tarry.config import Config, Intake, load
-from tarry.config.sources import DEFAULT_PATH, PATH_VARIABLE
+from tarry.config.sources import DEFAULT_PATH, file_of
 from tarry.core.progress.checkpoint import LIMIT, Geometry
 from tarry.errors import BrokerError, ConfigError, TarryError
 from tarry.kafka.errors import error_of
@@ -153,7 +153,7 @@ def _connect(settings: Config) -> tuple[AdminClient, list[str]]:
 
 def _where_from(config: Path | None) -> str:
     """Return the name of the configuration file that was read, for people."""
-    chosen = config or os.environ.get(PATH_VARIABLE) or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
+    chosen = file_of(config, os.environ)
     return str(chosen) if chosen else f"defaults (there is no {DEFAULT_PATH} here)"
 
 
