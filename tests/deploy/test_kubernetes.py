@@ -137,6 +137,35 @@ def test_further_ways_out_are_those_of_all_pods() -> None:
     assert all(rule in one["spec"]["egress"] for one in made)
 
 
+@pytest.mark.usefixtures("helm")
+def test_what_an_operator_adds_reaches_every_pod() -> None:
+    digest = f"sha256:{'a' * 64}"
+    made = render.template(
+        render.VALUES,
+        f'image.digest="{digest}"',
+        f'spark.image.digest="{digest}"',
+        'tls.user="tarry"',
+        'priorityClassName="high"',
+        'affinity={"podAffinity":{}}',
+        'serviceAccount.annotations={"a/role":"b"}',
+        'extraEnv=[{"name":"SSL_CERT_DIR","value":"/certs"}]',
+        'extraVolumes=[{"name":"certs","emptyDir":{}}]',
+        'extraVolumeMounts=[{"name":"certs","mountPath":"/certs"}]',
+    )
+    found = [one for one in yaml.safe_load_all(made) if one]
+    assert _the(found, "ServiceAccount")["metadata"]["annotations"] == {"a/role": "b"}
+    pods = [one["spec"] for one in found if one["kind"] in {"Deployment", "Job"}]
+    pods += [one["spec"]["jobTemplate"]["spec"] for one in found if one["kind"] == "CronJob"]
+    assert len(pods) == 4
+    for spec in (pod["template"]["spec"] for pod in pods):
+        [container] = spec["containers"]
+        assert (spec["priorityClassName"], spec["affinity"]) == ("high", {"podAffinity": {}})
+        assert container["image"].endswith(f"@{digest}")
+        assert {"name": "SSL_CERT_DIR", "value": "/certs"} in container["env"]
+        assert {"certs", "user"} <= {one["name"] for one in spec["volumes"]}
+        assert {"/certs", "/etc/tarry/user"} <= {one["mountPath"] for one in container["volumeMounts"]}
+
+
 # -- an API server ----------------------------------------------------------------------------------------------------
 
 

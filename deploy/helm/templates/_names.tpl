@@ -19,7 +19,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
 {{- define "tarry.image" -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" .image.repository .image.digest | quote -}}
+{{- else -}}
 {{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) | quote -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The name of the Secret with librdkafka's secret properties; empty if there is no such Secret. */}}

@@ -20,6 +20,12 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 {{- with .Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
 {{- end -}}
 
 {{- define "tarry.containerSecurity" -}}
@@ -38,6 +44,9 @@ capabilities:
       name: {{ $.secret }}
       key: {{ $key }}
 {{- end }}
+{{- with .root.Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "tarry.mounts" -}}
@@ -49,6 +58,14 @@ capabilities:
 - name: tls
   mountPath: /etc/tarry/tls
   readOnly: true
+{{- end }}
+{{- if .Values.tls.user }}
+- name: user
+  mountPath: /etc/tarry/user
+  readOnly: true
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
 {{- end }}
 - name: tmp
   mountPath: /tmp
@@ -62,5 +79,13 @@ capabilities:
 - name: tls
   secret:
     secretName: {{ . }}
+{{- end }}
+{{- with .Values.tls.user }}
+- name: user
+  secret:
+    secretName: {{ . }}
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end -}}
