@@ -38,11 +38,21 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
     """One broker for the tests that only look."""
     broker = EmbeddedBroker(data=tmp_path_factory.mktemp("shared"))
     try:
+        EmbeddedBroker.archive_classes()
         broker.start()
     except UsageError as refusal:
         no_broker([str(refusal)])
     yield broker
     broker.stop()
+
+
+def test_it_reads_its_classes_from_the_archive_and_asks_for_it_once(shared: EmbeddedBroker) -> None:
+    told: list[str] = []
+    EmbeddedBroker.archive_classes(told.append)
+    assert told == []
+    mapped = Path(f"/proc/{shared.pid}/maps").read_text(encoding="utf-8")
+    assert ".jsa" in mapped.replace("classes.jsa", "")  # Java's own archive has that name
+    assert (shared.data / "console.log").read_text(encoding="utf-8") == ""
 
 
 def cluster_id(servers: str) -> str:

@@ -129,6 +129,7 @@ def starting_brokers() -> Iterator[Callable[..., EmbeddedBroker]]:
 
         def start(**arguments: Any) -> EmbeddedBroker:
             try:
+                EmbeddedBroker.archive_classes()
                 return until_the_end.enter_context(EmbeddedBroker(**arguments))
             except UsageError as refusal:
                 no_broker([str(refusal)])
@@ -244,6 +245,7 @@ def _embedded(until_the_end: ExitStack, directory: Path) -> tuple[str, str]:
 
 @contextmanager
 def _starting() -> Iterator[str]:
+    EmbeddedBroker.archive_classes()
     # All processes of a run create topics here, so the heap is larger than by default: the last option counts.
     with EmbeddedBroker(properties=_QUICK, jvm_options=[*DEFAULT_JVM_OPTIONS, "-Xmx1g"]) as broker:
         yield broker.bootstrap_servers

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.config import Config
-from tarry.devbroker import EmbeddedBroker
+from tarry.devbroker import EmbeddedBroker, class_archive
 from tarry.devbroker.broker import DEFAULT_JVM_OPTIONS, KAFKA
 from tarry.devbroker.ports import HOST, free_port
 from tarry.devbroker.process import LeashedProcess
@@ -68,13 +68,14 @@ class FurtherBroker:
     def start(self) -> None:
         """Start it, and wait until the cluster lists it."""
         java = find_java()
-        classpath = os.pathsep.join(map(str, KAFKA.get(java, lambda _line: None)))
+        jars = KAFKA.get(java, lambda _line: None)
         self._process = LeashedProcess(
             [
                 str(java.path),
+                *class_archive.reading(class_archive.archive_of(java, jars)),
                 *DEFAULT_JVM_OPTIONS,
                 f"-Dlog4j2.configurationFile={self._directory / 'log4j2.properties'}",
-                *("-cp", classpath, "kafka.Kafka", str(self._directory / "server.properties")),
+                *("-cp", os.pathsep.join(map(str, jars)), "kafka.Kafka", str(self._directory / "server.properties")),
             ],
             output=self._directory / "console.log",
             grace_s=GRACE_S,

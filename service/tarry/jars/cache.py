@@ -58,7 +58,7 @@ def cached_jars(cache: Path, fetch: Fetch, on_progress: Progress, what: str) -> 
     if jars := _whole(cache):
         return jars
     try:
-        with _locked(cache, on_progress, what):
+        with locked(cache, on_progress, what):
             return _whole(cache) or _make(cache, fetch, on_progress, what)
     except OSError as error:
         raise UsageError(
@@ -102,7 +102,8 @@ def _make(cache: Path, fetch: Fetch, on_progress: Progress, what: str) -> tuple[
 
 
 @contextmanager
-def _locked(cache: Path, on_progress: Progress, what: str) -> Iterator[None]:
+def locked(cache: Path, on_progress: Progress, what: str) -> Iterator[None]:
+    """Let no other process make a file or directory of the cache inside the block; wait if another one does."""
     cache.parent.mkdir(parents=True, exist_ok=True)
     with (cache.parent / f"{cache.name}.lock").open("w") as lock:
         try:
