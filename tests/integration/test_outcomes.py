@@ -206,11 +206,18 @@ def test_when_the_reader_is_closed_waiting_calls_fail(bootstrap: str, intake: st
         outcomes.await_outcome(handle, 60)
 
 
-def test_when_the_results_are_deleted_waiting_calls_fail(bootstrap: str, intake: str) -> None:
+@pytest.mark.parametrize("is_reading", [pytest.param(False, marks=pytest.mark.exhaustive), True])
+def test_when_the_results_are_deleted_waiting_calls_fail(bootstrap: str, intake: str, is_reading: bool) -> None:
+    """A consumer that is reading already gets no error from the client library."""
     handle, results = _handle(intake, datetime.now(UTC)), f"{intake}.results"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     with OutcomeReader(bootstrap, intake) as outcomes:
         futures = [outcomes.outcome(handle), outcomes.outcome(handle, 300)]
+        if is_reading:
+            writer, other = Producer({"bootstrap.servers": bootstrap}), _handle(intake, datetime.now(UTC))
+            _write(writer, other, "fired")
+            assert writer.flush(20) == 0
+            assert outcomes.await_outcome(other, 30)["outcome"] == "fired"
         admin.delete_topics([results])[results].result(30)
         for future in futures:
             with pytest.raises(BrokerError, match=rf"{intake}\.results"):

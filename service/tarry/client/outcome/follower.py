@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from tarry.client.outcome.presence import Presence
 from tarry.clock import Clock
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.contact import Contact
@@ -74,7 +75,9 @@ class Follower:
         self._contact = Contact(cluster.bootstrap_servers, clock)
         self._consumer = cluster.clients.consumer({**cluster.reader(QUEUE_KBYTES), "error_cb": self._contact.note})
         # Separate clients: on the consumer's connection a request would wait behind a long fetch.
-        self._offsets = Offsets(cluster.clients.admin(cluster.admin()), cluster.reads_as, cluster)
+        admin = cluster.clients.admin(cluster.admin())
+        self._offsets = Offsets(admin, cluster.reads_as, cluster)
+        self._presence = Presence(self.topic, admin, clock)
         self.positions: dict[int, int] = {}
         self._marks: tuple[_Mark, ...] = ()
         try:
@@ -108,7 +111,7 @@ class Follower:
             The number of records.
 
         Raises:
-            BrokerError: the results cannot be read, permanently.
+            BrokerError: the results cannot be read, permanently, or their topic was deleted.
         """
         count = 0
         for record in consume(self._consumer, wait_s, self.topic):
@@ -118,6 +121,10 @@ class Follower:
                 count += 1
                 offset += 1
             self.positions[partition] = offset
+        if count:
+            self._presence.note()
+        else:
+            self._presence.look()
         return count
 
     def clients(self) -> list[object]:
