@@ -11,12 +11,13 @@ def main() -> None:
     """Run the command line, or say in one line what to install for it; the exit code is 2 then."""
     try:
         from tarry.cli.main import main as run  # noqa: PLC0415 (it may not be installed)
+
+        run()
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _OF_THE_SERVICE:
             raise
         sys.stderr.write(f"tarry: the command needs {error.name}: pip install 'tarry[service]'\n")
         sys.exit(2)
-    run()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """The `tarry` command itself: its subcommands, and how it ends."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tarry import __version__
 from tarry.cli import inspect as looking
+from tarry.cli.commands import NAMES
 from tarry.cli.main import _default_address_hint, main
 from tarry.errors import BrokerError
 from tarry.kafka.settings import Cluster
@@ -25,10 +28,21 @@ def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(capsys, "--version") == (0, f"tarry {__version__} ({core()})\n", "")
 
 
+def test_a_command_imports_no_other_one() -> None:
+    code = (
+        "import sys; from tarry.cli.main import main\n"
+        "try: main(['topics', '--help'])\n"
+        "finally: print(*(name for name in sys.modules if name.startswith('tarry.cli.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = {name.rpartition(".")[2] for name in done.stdout.splitlines()[-1].split()}
+    assert imported & set(NAMES) == {"topics"}
+
+
 def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = _run(capsys, "--help")
     assert code == 0
-    assert all(f"  {command} " in out for command in ("broker", "serve", "send", "check", "demo"))
+    assert all(f"  {command} " in out for command in NAMES)
 
 
 @pytest.mark.parametrize("command", ["broker", "serve", "send", "check", "demo"])

@@ -1,4 +1,4 @@
-"""The `tarry` command: its subcommands, its errors and its exit codes.
+"""The `tarry` command: its common options, its errors and its exit codes.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. An error is one line on stderr; `--debug` adds the
 traceback.
@@ -14,19 +14,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from tarry import __version__
-from tarry.cli.broker import broker
-from tarry.cli.cancel import cancel
-from tarry.cli.check import check
-from tarry.cli.demo import demo
-from tarry.cli.help import help_of
-from tarry.cli.parked import parked
-from tarry.cli.pending import pending
-from tarry.cli.redrive import redrive
-from tarry.cli.send import send
-from tarry.cli.serve import serve
-from tarry.cli.spark import app as spark
-from tarry.cli.status import status
-from tarry.cli.topics import topics
+from tarry.cli.commands import Commands
 from tarry.config import DEFAULT_PATH, is_configured
 from tarry.errors import BrokerError, ConfigError, HeaderError, TarryError
 from tarry.logs import Level
@@ -38,6 +26,7 @@ _SERVERS: Final = "--bootstrap-servers"
 
 app = typer.Typer(
     name="tarry",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -71,11 +60,6 @@ def common(
     """A delay and retry service for Kafka: messages arrive later, on time, once and in order."""
     del version
     context.obj = Common(debug, log_level)
-
-
-for command in (broker, serve, send, status, cancel, pending, parked, redrive, topics, check, demo):
-    app.command(command.__name__, help=help_of(command))(command)
-app.add_typer(spark)
 
 
 def _default_address_hint(error: TarryError, words: list[str]) -> str:
