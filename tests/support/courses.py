@@ -223,9 +223,10 @@ def few_are_far(seed: int) -> World:
     return world
 
 
-def index_is_lost(seed: int) -> World:
+def index_is_lost(seed: int, share: float = 0.2, fetch_most: int = 20) -> World:
     """Messages wait at all levels; of the index in the journal some records are lost or damaged before each crash."""
-    shape = Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, most=8, upkeep=Upkeep(tell_from=4, index_after=20))
+    upkeep = Upkeep(tell_from=4, index_after=20)
+    shape = Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, most=8, upkeep=upkeep, fetch_most=fetch_most)
     world = serve(seed, shape)
     [process] = world.processes
     for _ in range(14):
@@ -234,7 +235,7 @@ def index_is_lost(seed: int) -> World:
             world.run(world.random.choice((20, 150)))
         for record in world.broker.records(INTAKE + JOURNAL):
             is_index = isinstance(decode_entry(record.value), IndexEntry)
-            if is_index and record.value != _DAMAGED and world.random.random() < 0.2:
+            if is_index and record.value != _DAMAGED and world.random.random() < share:
                 lost = world.random.choice((_DAMAGED, encode_done({})))
                 world.broker.mend(INTAKE + JOURNAL, 0, record.offset, lost)
         if world.random.random() < 0.7 and process.worker is not None:
@@ -278,6 +279,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "far-before-near": far_before_near,
     "few-are-far": few_are_far,
     "index-is-lost": index_is_lost,
+    "index-is-lost-and-the-survey-slow": partial(index_is_lost, share=1.0, fetch_most=1),
     "purged-again-and-again": purged_again_and_again,
     "release-before-markers": release_before_markers,
 }

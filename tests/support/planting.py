@@ -61,7 +61,7 @@ BUGS: Final[Mapping[str, Bug]] = {
     "index-forgets-what-is-closed": Bug(("lost",), course="index-is-lost"),
     "index-forgets-what-a-survey-finds": Bug(("lost",), course="index-is-lost"),
     "index-skips-what-is-missing": Bug(("lost",), course="index-is-lost"),
-    "closes-before-the-survey": Bug(("lost",), kinds=("crash",)),
+    "closes-before-the-survey": Bug(("lost",), course="index-is-lost-and-the-survey-slow"),
     "closes-below-what-drains": Bug(OUT_OF_ORDER),
     "journal-forgets-a-done-bucket": Bug(("twice",), course="away-for-minutes"),
     "overtakes-the-parked-log": Bug(OUT_OF_ORDER, course="away-for-long"),
