@@ -90,7 +90,7 @@ def kafka(network: str) -> Iterator[str]:
         "TRANSACTION_STATE_LOG_MIN_ISR": "1",
     }
     given = (f"--env=KAFKA_{name}={value}" for name, value in settings.items())
-    started = docker("run", "--detach", f"--network={network}", "--network-alias=kafka", *given, "apache/kafka:4.1.0")
+    started = docker("run", "--detach", f"--network={network}", "--network-alias=kafka", *given, "apache/kafka:4.1.2")
     yield "kafka:9092"
     docker("rm", "--force", "--volumes", started)
 

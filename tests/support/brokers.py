@@ -28,7 +28,7 @@ from tarry.testing.pytest_plugin import fresh_name
 from tests.support.lacking import lacks
 from tests.support.secured import DOORS, SecuredBroker
 
-IMAGE = "apache/kafka:4.1.0"
+IMAGE = "apache/kafka:4.1.2"
 SERVERS_VARIABLE = "TARRY_TEST_BOOTSTRAP_SERVERS"
 _FIXTURES = {"bootstrap", "embedded_broker", "start_embedded_broker"}
 _FOUND = pytest.StashKey[str]()

@@ -29,7 +29,7 @@ def test_ivy_is_asked_for_kafka_and_a_logger_and_its_scratch_is_removed(tmp_path
     java = a_java_that(tmp_path, f'for a; do case "$a" in */ivy.xml) cat "$a" > {keep};; esac; done')
     fetch_jars(java, into, KAFKA.artefacts, "Kafka")
     asked = keep.read_text(encoding="utf-8")
-    assert 'name="kafka_2.13" rev="4.1.0"' in asked
+    assert 'name="kafka_2.13" rev="4.1.2"' in asked
     assert "log4j-slf4j-impl" in asked
     assert sorted(path.name for path in tmp_path.iterdir()) == ["asked", "jars", "java"]
 

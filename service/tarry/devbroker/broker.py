@@ -35,7 +35,7 @@ from tarry.jars import Artefact, Jars, Java, Progress, find_java
 from tarry.jars.cache import locked
 from tarry.progress_output import tell
 
-KAFKA_VERSION: Final = "4.1.0"
+KAFKA_VERSION: Final = "4.1.2"
 
 KAFKA: Final = Jars(
     f"kafka-{KAFKA_VERSION}",

@@ -19,18 +19,22 @@ from tarry.pipelines.streaming import FAILURES
 SPARK_VERSION: Final = "4.0.0"
 LOCAL: Final = "local[2]"
 
-# Without transitive dependencies: PySpark brings those.
+KAFKA_CLIENTS_VERSION: Final = "3.9.2"
+POSTGRESQL_VERSION: Final = "42.7.14"
+"""Newer than the versions that Spark 4.0.0 and its documents name: those have published flaws."""
+
+# Without transitive dependencies: PySpark brings those. The name has the versions, so that no old cache is used.
 CONNECTORS: Final = Jars(
-    f"spark-{SPARK_VERSION}",
+    f"spark-{SPARK_VERSION}-kafka-{KAFKA_CLIENTS_VERSION}-postgresql-{POSTGRESQL_VERSION}",
     f"Spark's connectors for Kafka, Delta and PostgreSQL ({SPARK_VERSION}, 19 MB, once)",
     (
         Artefact("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_VERSION, alone=True),
         Artefact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", SPARK_VERSION, alone=True),
-        Artefact("org.apache.kafka", "kafka-clients", "3.9.0", alone=True),
+        Artefact("org.apache.kafka", "kafka-clients", KAFKA_CLIENTS_VERSION, alone=True),
         Artefact("org.apache.commons", "commons-pool2", "2.12.0", alone=True),
         Artefact("io.delta", "delta-spark_2.13", "4.0.0", alone=True),
         Artefact("io.delta", "delta-storage", "4.0.0", alone=True),
-        Artefact("org.postgresql", "postgresql", "42.7.4", alone=True),
+        Artefact("org.postgresql", "postgresql", POSTGRESQL_VERSION, alone=True),
     ),
 )
 
