@@ -134,7 +134,9 @@ def test_kafka_topics_are_those_that_the_service_would_make(config: Config) -> N
     for topic in wanted:
         spec = there[topic.name]
         assert (spec["partitions"], spec["replicas"]) == (topic.partitions, topic.replication)
-        assert {name: str(value) for name, value in spec["config"].items()} == {**topic.config, **topic.extra}
+        assert {
+            name: str(value).lower() if value is False else str(value) for name, value in spec["config"].items()
+        } == {**topic.config, **topic.extra}
 
 
 def granted_to(name: str) -> dict[tuple[str, str, str], set[str]]:

@@ -131,6 +131,9 @@ class Overflow(_Section):
         return self
 
 
+MOST_COPIES = 3
+"""The replication factor where the configuration leaves it open, and the cluster has enough brokers."""
+
 SAYS_WHERE_TO = {
     "etf1": "scheduler-target-topic",
     "karafka": "schedule_target_topic",
@@ -145,7 +148,7 @@ class Intake(_Section):
     Args:
         topic: the intake's name, and the prefix of the names of its internal topics.
         partitions: the number of partitions of the intake. Its internal topics have a multiple of it.
-        replication: the replication factor of all of these topics.
+        replication: the replication factor of all of these topics; 0: as many as there are brokers, at most 3.
         max_delay_ms: the longest delay that a header may ask for.
         targets: globs over topic names; a message for any other topic is dead.
         keep_ms: the least age, by its timestamp, at which a done record is deleted from the intake.
@@ -157,7 +160,7 @@ class Intake(_Section):
 
     topic: IntakeTopic
     partitions: Count = Field(default=4, ge=1, le=10_000)
-    replication: Count = Field(default=1, ge=1, le=32_767)
+    replication: Count = Field(default=0, ge=0, le=32_767)
     max_delay_ms: Annotated[int, duration("1s", "36500d")] = Field(default=30 * 86_400_000, alias="max_delay")
     targets: tuple[str, ...] = ("*",)
     keep_ms: Annotated[int, duration("0ms", "36500d")] = Field(default=7 * 86_400_000, alias="keep")
@@ -234,6 +237,12 @@ class Config(_Section):
     overflow: Overflow = Overflow()
     intakes: tuple[Intake, ...] = Field(default=(Intake(topic="tarry.delayed"),), alias="intake")
     http: Http = Http()
+
+    def with_copies(self, brokers: int) -> Self:
+        """Return the configuration for a cluster of so many brokers: `replication` 0 becomes a number."""
+        copies = max(1, min(brokers, MOST_COPIES))
+        settled = [i if i.replication else i.model_copy(update={"replication": copies}) for i in self.intakes]
+        return self.model_copy(update={"intakes": tuple(settled)})
 
     @field_validator("intakes")
     @classmethod

@@ -24,6 +24,9 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 RESULTS_RETENTION_MS = 7 * 24 * 3600 * 1000
 
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+UNCLEAN, IN_SYNC = "unclean.leader.election.enable", "min.insync.replicas"
+"""The settings that keep what is acknowledged when brokers fail."""
+
 _CHECKED_SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
 
 
@@ -56,7 +59,7 @@ def topics_of(
         max_bytes: the intake's limit on a batch of messages.
     """
     least = max(max_bytes + HEADROOM_BYTES, BATCH_BYTES)
-    room = {"max.message.bytes": str(least)}
+    room = {"max.message.bytes": str(least), **protection(replication)}
     stamp = {"message.timestamp.type": "LogAppendTime"} if fixed_delay else {}
     results = {"retention.ms": str(RESULTS_RETENTION_MS), **room}
     # A delay counts from the timestamp of the intake's record, so that timestamp stays with the message.
@@ -80,8 +83,22 @@ def topics_of(
         Topic(intake + PARKED, partitions, replication, *filed, least),
         *levels,
         # Set explicitly, not left to the brokers' default: the other topics must hold all messages that this one takes.
-        Topic(intake, partitions, replication, {**_KEPT, **stamp}, {"max.message.bytes": str(max_bytes)}),
+        Topic(
+            intake,
+            partitions,
+            replication,
+            {**_KEPT, **stamp},
+            {"max.message.bytes": str(max_bytes), **protection(replication)},
+        ),
     ]
+
+
+def protection(replication: int) -> dict[str, str]:
+    """Return the settings with which a topic keeps what is acknowledged, given its replication factor.
+
+    With three replicas, each record is in two before it is acknowledged, and one broker may be away.
+    """
+    return {UNCLEAN: "false", IN_SYNC: "2" if replication > 2 else "1"}
 
 
 _OTHER_NUMBER = ": give the intake that number of partitions, or delete the topic if it is empty"
@@ -161,9 +178,8 @@ def status_topic(intake: str, replication: int) -> Topic:
 
     The brokers stamp its records, so that a process that writes to it learns their time (`tarry.kafka.broker_time`).
     """
-    return Topic(
-        intake + STATUS, 1, replication, {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
-    )
+    config = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+    return Topic(intake + STATUS, 1, replication, config, protection(replication))
 
 
 def make_or_check_status(admin: TopicAdmin, intake: str, replication: int) -> list[str]:

@@ -96,6 +96,11 @@ class TopicAdmin:
         self._admin = admin
         self._on_made = on_made
 
+    def brokers(self) -> int:
+        """Return how many brokers are up."""
+        with group_errors("ask for the cluster's brokers"):
+            return len(self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).brokers)
+
     def find(self, names: Iterable[str]) -> dict[str, Found]:
         """Return those of the topics that exist."""
         wanted = set(names)

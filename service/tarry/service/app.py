@@ -82,6 +82,7 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
     admin = cluster.clients.admin(cluster.admin())
     topics = TopicAdmin(admin, lambda name: on_event("topic_made", topic=name))
     clock = SystemClock()
+    config = config.with_copies(patiently(topics.brokers, clock, PATIENCE_S))
     birth = Birth(cluster, admin, config.service.group, clock)
     geometries = {intake.topic: geometry_of(config, intake) for intake in config.intakes}
     needed: dict[str, Rights] = {}

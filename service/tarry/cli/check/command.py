@@ -26,7 +26,7 @@ from confluent_kafka.admin._resource import ResourceType
 from tarry.cli.check.finding import ANSWER_WITHIN_S, FAIL, NOTE, OK, Finding
 from tarry.cli.check.partitions import refused, unserved
 from tarry.cli.check.rights import rights
-from tarry.cli.check.upkeep import left_behind, short_of_copies, slow_to_notice
+from tarry.cli.check.upkeep import left_behind, short_of_copies, slow_to_notice, topics_among, unprotected
 from tarry.cli.check.wheel import refusals
 from tarry.cli.options import ConfigOption
 from tarry.config import Config, Intake, load
@@ -92,6 +92,7 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
         yield Finding(FAIL, f"broker {servers}: no answer within {ANSWER_WITHIN_S:g} s: {why}")
         return
     brokers = len(cluster.brokers)
+    settings = settings.with_copies(brokers)
     yield Finding(OK, f"broker {servers}: answers ({_counted(brokers, 'broker')}, cluster {cluster.cluster_id})")
     open_to_all = False
     for broker in sorted(cluster.brokers):
@@ -118,7 +119,7 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
                 f"topic {intake.target}: does not exist; messages of {intake.topic} would go to "
                 f"{intake.topic}{DEAD} as unknown-target",
             )
-    yield from _upkeep(settings, cluster)
+    yield from _upkeep(settings, admin, cluster)
     if open_to_all:
         yield Finding(OK, "ACLs: the brokers have no authorizer: every user has all rights")
     else:
@@ -278,7 +279,7 @@ def _partitions(settings: Config, admin: AdminClient, intake: Intake, cluster: C
         yield Finding(NOTE, f"partitions of {intake.topic}: could not check whether all can be served: {error}")
 
 
-def _upkeep(settings: Config, cluster: ClusterMetadata) -> Iterator[Finding]:
+def _upkeep(settings: Config, admin: AdminClient, cluster: ClusterMetadata) -> Iterator[Finding]:
     """Return a line for each problem that does not stop the service but that an operator should know."""
     copies = {
         name: min(len(partition.replicas) for partition in topic.partitions.values())
@@ -287,10 +288,22 @@ def _upkeep(settings: Config, cluster: ClusterMetadata) -> Iterator[Finding]:
     }
     for intake in settings.intakes:
         yield from (Finding(NOTE, line) for line in short_of_copies(intake, copies))
+        yield from _protection(admin, intake, copies)
     configured = [intake.topic for intake in settings.intakes]
     there = {name: len(topic.partitions) for name, topic in cluster.topics.items()}
     found = left_behind(cluster_of(settings), settings.service.group, configured, there)
     yield from (Finding(NOTE, line) for line in found)
+
+
+def _protection(admin: AdminClient, intake: Intake, copies: Mapping[str, int]) -> Iterator[Finding]:
+    """Return a line for each setting of an intake's topics with which a failing broker can lose messages."""
+    try:
+        found = TopicAdmin(admin).find(topics_among(intake, copies))
+    except BrokerError as error:
+        yield Finding(NOTE, f"topics of {intake.topic}: could not check their protection: {error}")
+        return
+    for line in unprotected({name: one.config for name, one in found.items()}, copies):
+        yield Finding(NOTE, line)
 
 
 def _counted(number: int, noun: str) -> str:

@@ -2,6 +2,7 @@
 
 - An intake that the group has served before and that is no longer configured: its messages are not delivered.
 - Topics of an intake with fewer replicas than are configured: the setting applies only when a topic is created.
+- Topics that may lose acknowledged messages when a broker fails, by their settings.
 - With KIP-848, the brokers set the heartbeat interval and the session timeout of the group's members. The heartbeat
   interval bounds how soon a member learns that another one has left; the session timeout bounds how long the partitions
   of a dead member wait. Kafka's defaults are 5 s and 45 s.
@@ -16,6 +17,7 @@ from tarry.config import Intake
 from tarry.errors import TarryError
 from tarry.headers import owner_of_internal_topic
 from tarry.kafka.inspector import Inspector
+from tarry.kafka.intake_topics import IN_SYNC, UNCLEAN
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
 
@@ -59,13 +61,33 @@ def short_of_copies(intake: Intake, copies: Mapping[str, int]) -> Iterator[str]:
         intake: the intake.
         copies: for each topic that exists, the replicas of its partition with the fewest replicas.
     """
-    own = sorted(topic for topic in copies if intake.topic in {topic, owner_of_internal_topic(topic)})
+    own = topics_among(intake, copies)
     short = [f"{topic} ({copies[topic]})" for topic in own if copies[topic] < intake.replication]
     if short:
         yield (
             f"intake {intake.topic}: replication = {intake.replication}, but these topics have fewer replicas: "
             f"{', '.join(short)}; add replicas with kafka-reassign-partitions"
         )
+
+
+def topics_among(intake: Intake, names: Iterable[str]) -> list[str]:
+    """Return the intake's own topics among others, sorted."""
+    return sorted(topic for topic in names if intake.topic in {topic, owner_of_internal_topic(topic)})
+
+
+def unprotected(configs: Mapping[str, Mapping[str, str]], copies: Mapping[str, int]) -> Iterator[str]:
+    """Return one line for each setting of a topic with which a failing broker can lose acknowledged messages.
+
+    Args:
+        configs: the settings of an intake's topics.
+        copies: for each topic, the replicas of its partition with the fewest replicas.
+    """
+    for topic, config in sorted(configs.items()):
+        alter = f"kafka-configs --alter --topic {topic} --add-config"
+        if config.get(UNCLEAN) == "true":
+            yield f"topic {topic}: {UNCLEAN}=true: a lagging leader may lose messages ({alter} {UNCLEAN}=false)"
+        if copies[topic] > 2 and config.get(IN_SYNC) == "1":
+            yield f"topic {topic}: {IN_SYNC}=1: one broker alone may acknowledge messages ({alter} {IN_SYNC}=2)"
 
 
 def slow_to_notice(broker: int, has: Mapping[str, str]) -> Iterator[str]:

@@ -19,6 +19,7 @@ DEFAULTS = {
     "min.insync.replicas": "1",
     "retention.bytes": "-1",
     "retention.ms": "604800000",
+    "unclean.leader.election.enable": "false",
 }
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
