@@ -166,6 +166,23 @@ def test_what_an_operator_adds_reaches_every_pod() -> None:
         assert {"/certs", "/etc/tarry/user"} <= {one["mountPath"] for one in container["volumeMounts"]}
 
 
+@pytest.mark.usefixtures("helm")
+def test_each_pod_can_read_its_own_secret_from_files() -> None:
+    made = [one for one in yaml.safe_load_all(render.template(render.VALUES, "secret.asFiles=true")) if one]
+    secrets = {"Deployment": "tarry-sasl", "Job": "tarry-sasl", "CronJob": "tarry-spark-sasl"}
+    for one in made:
+        if one["kind"] not in secrets:
+            continue
+        owner = one["spec"]["jobTemplate"]["spec"] if one["kind"] == "CronJob" else one["spec"]
+        spec = owner["template"]["spec"]
+        [container] = spec["containers"]
+        assert {"name": "secret", "secret": {"secretName": secrets[one["kind"]]}} in spec["volumes"]
+        assert {"name": "secret", "mountPath": "/etc/tarry/secret", "readOnly": True} in container["volumeMounts"]
+        assert all("valueFrom" not in variable for variable in container["env"])
+        variables = {variable["name"]: variable["value"] for variable in container["env"]}
+        assert variables.popitem()[1].startswith("/etc/tarry/secret/")
+
+
 # -- an API server ----------------------------------------------------------------------------------------------------
 
 

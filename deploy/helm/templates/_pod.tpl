@@ -35,14 +35,20 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Environment variables for librdkafka's secret properties, read from the Secret `secret`. */}}
+{{/* Environment variables for librdkafka's secret properties, read from the Secret `secret` or from its files. */}}
 {{- define "tarry.secretEnv" -}}
 {{- range $option, $key := .root.Values.secret.options }}
-- name: TARRY_KAFKA__OPTIONS__{{ $option | replace "." "_" | upper }}
+{{- $variable := print "TARRY_KAFKA__OPTIONS__" ($option | replace "." "_" | upper) }}
+{{- if $.root.Values.secret.asFiles }}
+- name: {{ $variable }}_FILE
+  value: /etc/tarry/secret/{{ $key }}
+{{- else }}
+- name: {{ $variable }}
   valueFrom:
     secretKeyRef:
       name: {{ $.secret }}
       key: {{ $key }}
+{{- end }}
 {{- end }}
 {{- with .root.Values.extraEnv }}
 {{ toYaml . }}
@@ -64,6 +70,11 @@ capabilities:
   mountPath: /etc/tarry/user
   readOnly: true
 {{- end }}
+{{- if and .Values.secret.asFiles .Values.secret.options }}
+- name: secret
+  mountPath: /etc/tarry/secret
+  readOnly: true
+{{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
@@ -71,7 +82,10 @@ capabilities:
   mountPath: /tmp
 {{- end -}}
 
+{{/* The volumes that all pods share; the secret properties of librdkafka are in the Secret `secret`. */}}
 {{- define "tarry.volumes" -}}
+{{- $secret := .secret }}
+{{- with .root -}}
 - name: config
   configMap:
     name: {{ include "tarry.name" . }}
@@ -85,7 +99,13 @@ capabilities:
   secret:
     secretName: {{ . }}
 {{- end }}
+{{- if and .Values.secret.asFiles .Values.secret.options }}
+- name: secret
+  secret:
+    secretName: {{ $secret }}
+{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
+{{- end }}
 {{- end }}
 {{- end -}}

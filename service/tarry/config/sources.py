@@ -5,8 +5,9 @@ from a variable.
 
 A variable sets one scalar. Its name has the prefix `TARRY_`, and `__` between the levels. An intake has its index in
 the name (`TARRY_INTAKE__0__PARTITIONS`); a property of librdkafka has `_` instead of dots
-(`TARRY_KAFKA__OPTIONS__SASL_PASSWORD`). `TARRY_CONFIG` names the file if no path is given, and `TARRY_TEST_...` is
-for the tests. Any other `TARRY_` variable is an error, so that a misspelt name is noticed.
+(`TARRY_KAFKA__OPTIONS__SASL_PASSWORD`). With `_FILE` at its end, it names a file that has the value, such as a mounted
+secret (`TARRY_KAFKA__OPTIONS__SASL_PASSWORD_FILE`). `TARRY_CONFIG` names the file if no path is given, and
+`TARRY_TEST_...` is for the tests. Any other `TARRY_` variable is an error, so that a misspelt name is noticed.
 """
 
 import tomllib
@@ -24,6 +25,13 @@ DEFAULT_PATH = Path("tarry.toml")
 PREFIX = "TARRY_"
 PATH_VARIABLE = "TARRY_CONFIG"
 TEST_PREFIX = "TARRY_TEST_"
+FILE_SUFFIX = "_FILE"
+# librdkafka's properties that name a file themselves.
+_OPTIONS_OF_FILES = (
+    "TARRY_KAFKA__OPTIONS__SASL_OAUTHBEARER_ASSERTION_FILE",
+    "TARRY_KAFKA__OPTIONS__SASL_OAUTHBEARER_ASSERTION_PRIVATE_KEY_FILE",
+    "TARRY_KAFKA__OPTIONS__SASL_OAUTHBEARER_ASSERTION_JWT_TEMPLATE_FILE",
+)
 _ADDRESS_VARIABLE = "TARRY_KAFKA__BOOTSTRAP_SERVERS"
 
 #: The location of a field, and the name of the variable that set it.
@@ -90,7 +98,10 @@ def _lay_over(data: dict[str, Any], env: Mapping[str, str]) -> _Variables:
     for variable in env:
         is_ours = variable.startswith(PREFIX) and not variable.startswith(TEST_PREFIX)
         if is_ours and variable != PATH_VARIABLE:
-            variables[_location(variable)] = variable
+            location = _location(variable)
+            if location in variables:
+                raise ConfigError(f"{variable}: {variables[location]} sets the same field")
+            variables[location] = variable
     # A variable can also change the default intake, which the file does not have.
     if any(location[0] == "intake" for location in variables):
         data.setdefault("intake", [{"topic": Config().intakes[0].topic}])
@@ -99,16 +110,34 @@ def _lay_over(data: dict[str, Any], env: Mapping[str, str]) -> _Variables:
         kafka["options"] = flattened(kafka["options"])
     # Sort the indexes as numbers, so that a variable can add intake 10 after intake 9.
     for location in sorted(variables, key=lambda parts: [(isinstance(part, str), part) for part in parts]):
-        _put(data, location, env[variables[location]], variables[location])
+        _put(data, location, _value_of(variables[location], env), variables[location])
     return variables
 
 
 def _location(variable: str) -> Location:
     """Return the location of the field that a variable sets."""
-    parts = variable.removeprefix(PREFIX).lower().split("__")
+    name = variable.removesuffix(FILE_SUFFIX) if _names_a_file(variable) else variable
+    parts = name.removeprefix(PREFIX).lower().split("__")
     if parts[:2] == ["kafka", "options"] and len(parts) > 2:
         return ("kafka", "options", option_name("__".join(parts[2:])))
     return tuple(int(part) if part.isdecimal() and part.isascii() else part for part in parts)
+
+
+def _names_a_file(variable: str) -> bool:
+    return variable.endswith(FILE_SUFFIX) and variable not in _OPTIONS_OF_FILES
+
+
+def _value_of(variable: str, env: Mapping[str, str]) -> str:
+    """Return the value that a variable has, or that the file has that it names; without the newline at its end."""
+    if not _names_a_file(variable):
+        return env[variable]
+    path = Path(env[variable])
+    try:
+        return path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+    except OSError as error:
+        raise ConfigError(f"{variable}: {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"{variable}: {path}: not text in UTF-8") from None
 
 
 def _put(data: dict[str, Any], location: Location, value: str, variable: str) -> None:
