@@ -94,6 +94,8 @@ def waiting(
             bucket = f.floor(due_ms() / geometry.width_of(level))
             while begins:
                 ends = topics.settled_ends([name])
+                if all(begins.get(log, 0) >= end for log, end in ends.items()):
+                    break  # Spark would run a job for an empty table
                 records = _records(topics, name, begins, ends, is_done, bucket)
                 met.append(_not_before(filed(records), from_ms).select(*COLUMNS, "is_cancel").localCheckpoint())
                 # A log that was trimmed meanwhile: what waited there was filed again, behind the end.
@@ -250,7 +252,8 @@ def _records(
         & (f.col("record.bucket") == f.col("done.bucket"))
         & f.col("record.offset").between(f.col("done.first"), f.col("done.last"))
     )
-    return records.join(done.alias("done"), is_done, "left_anti").drop("bucket")
+    # Broadcast: the ranges come from the driver in any case, and a shuffle would move the records with their values.
+    return records.join(f.broadcast(done.alias("done")), is_done, "left_anti").drop("bucket")
 
 
 def _done_table(spark: SparkSession, backlogs: Sequence[Backlog], states: States) -> DataFrame:
