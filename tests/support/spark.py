@@ -24,11 +24,17 @@ SETTINGS: Final = {
 OPTIONS: Final = tuple(word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}"))
 """The same for `tarry spark`."""
 
+INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Evaluate expressions without generated code: for small tables its compilation takes longer than the job itself.
+
+The jobs that tests start as processes run with generated code, as those of users do.
+"""
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local Spark session, created once: one process can have only one."""
-    with session("tests", "local[2]", SETTINGS, tell) as started:
+    with session("tests", "local[2]", SETTINGS | INTERPRETED, tell) as started:
         yield started
 
 
