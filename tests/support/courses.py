@@ -223,14 +223,14 @@ def few_are_far(seed: int) -> World:
     return world
 
 
-def index_is_lost(seed: int, share: float = 0.2, fetch_most: int = 20) -> World:
+def index_is_lost(seed: int, share: float = 0.2, fetch_most: int = 20, sends: int = 8) -> World:
     """Messages wait at all levels; of the index in the journal some records are lost or damaged before each crash."""
     upkeep = Upkeep(tell_from=4, index_after=20)
     shape = Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, most=8, upkeep=upkeep, fetch_most=fetch_most)
     world = serve(seed, shape)
     [process] = world.processes
     for _ in range(14):
-        for _ in range(8):
+        for _ in range(sends):
             world.send_due(world.clock.now_ms() + world.random.randint(800, 9_000))
             world.run(world.random.choice((20, 150)))
         for record in world.broker.records(INTAKE + JOURNAL):
@@ -279,7 +279,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "far-before-near": far_before_near,
     "few-are-far": few_are_far,
     "index-is-lost": index_is_lost,
-    "index-is-lost-and-the-survey-slow": partial(index_is_lost, share=1.0, fetch_most=1),
+    "index-is-lost-and-the-survey-slow": partial(index_is_lost, share=1.0, fetch_most=1, sends=20),
     "purged-again-and-again": purged_again_and_again,
     "release-before-markers": release_before_markers,
 }
