@@ -25,6 +25,9 @@ WIDE_LEVEL = Geometry(5_000, 2, 1)
 OVERSIZED_BYTES = 40_000
 """A memory budget that a bucket of these courses exceeds."""
 
+_DAMAGED: Final = encode_index([])[:-1]
+"""A record of the index that cannot be read."""
+
 
 def release_before_markers(seed: int) -> World:
     """A process ends in good order just after it has filed; its release is committed before the filing's markers are.
@@ -242,9 +245,6 @@ def index_is_lost(seed: int, share: float = 0.2, fetch_most: int = 20, sends: in
             world.crash(process)
         world.run(world.random.choice((300, 1_500)))
     return world
-
-
-_DAMAGED: Final = encode_index([])[:-1]
 
 
 def far_before_near(seed: int) -> World:

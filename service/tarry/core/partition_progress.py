@@ -163,9 +163,9 @@ class Progress:
 
     def _index(self, *, released: bool) -> list[bytes]:
         """Return the record that tells where records are in the levels' logs: the whole index, or the news."""
-        whole = None
-        if self._overflow.has_levels and not released:
-            behind = self._journal_end - (self._index_pointer or 0)
+        whole, pointer = None, self._index_pointer
+        if pointer is not None and not released:
+            behind = self._journal_end - pointer
             if behind >= max(self._overflow.upkeep.index_after, self._overflow.run_count // INDEX_AFTER_PART):
                 whole = self._overflow.whole_index()
         self._indexed_at = None if whole is None else self._journal_end

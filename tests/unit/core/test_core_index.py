@@ -242,18 +242,20 @@ def test_a_log_that_ends_before_what_the_journal_tells_of_is_read_as_a_whole() -
 # -- when the whole index is written ----------------------------------------------------------------------------------
 
 
-def progress(one: OverflowWheel) -> Progress:
+def progress_after_filing(journal_end: int, index_after: int = 10) -> Progress:
+    """The progress of a partition that has filed to one bucket, when that end of its journal is known."""
+    one = wheel()
+    one.upkeep = Upkeep(index_after=index_after)
+    one.filed([FiledRun(Source(1, 4), 0, 3, 3)])
     base = Checkpoint(("w",), False, WIDE, (4_000, 8_000))
     intake = IntakeProgress(Recovered(0, base, DoneSet((), 0), 0), keeps_order=False)
-    return Progress(base, intake, one, ParkedLog({}, (0, 0), 0, 0))
+    found = Progress(base, intake, one, ParkedLog({}, (0, 0), 0, 0))
+    found.note_journal_end(journal_end)
+    return found
 
 
 def test_the_whole_index_moves_its_pointer_to_the_end_of_the_journal_that_was_known() -> None:
-    one = wheel()
-    one.upkeep = Upkeep(index_after=10)
-    one.filed([FiledRun(Source(1, 4), 0, 3, 3)])
-    state = progress(one)
-    state.note_journal_end(9)
+    state = progress_after_filing(journal_end=9)
     news = state.rest(released=False, sums_up=False)
     assert decode_checkpoint(news.metadata).index_pointer == 0, "what the take-over read from"
     state.note_journal_end(10)
@@ -270,11 +272,7 @@ def test_the_whole_index_moves_its_pointer_to_the_end_of_the_journal_that_was_kn
 
 
 def test_a_partition_that_is_released_tells_the_news_alone() -> None:
-    one = wheel()
-    one.upkeep = Upkeep(index_after=10)
-    one.filed([FiledRun(Source(1, 4), 0, 3, 3)])
-    state = progress(one)
-    state.note_journal_end(500)
+    state = progress_after_filing(journal_end=500)
     rest = state.rest(released=True, sums_up=False)
     assert [decode_entry(record) for record in rest.summary] == [IndexEntry((part(0, 3, (4, 0, 3)),))]
     assert decode_checkpoint(rest.metadata).index_pointer == 0
@@ -282,9 +280,6 @@ def test_a_partition_that_is_released_tells_the_news_alone() -> None:
 
 def test_what_is_told_is_read_by_the_next_take_over_also_before_the_first_whole_index() -> None:
     """The other pointers move on: without one of its own, the index of what waits would stay behind them."""
-    one = wheel()
-    one.filed([FiledRun(Source(1, 4), 0, 3, 3)])
-    state = progress(one)
-    state.note_journal_end(50)
+    state = progress_after_filing(journal_end=50, index_after=100)
     checkpoint = decode_checkpoint(state.rest(released=False, sums_up=False).metadata)
     assert (checkpoint.wheel_pointer, checkpoint.reads_from) == (50, 0)

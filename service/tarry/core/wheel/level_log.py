@@ -16,7 +16,7 @@ after them. So any other *gap* between two runs holds something else: records th
 read as well.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -85,6 +85,11 @@ class Strangers:
     def done_ranges(self) -> "list[Range]":
         """Return the offsets of those that are done."""
         return self._done.ranges()
+
+
+def _index_runs(of: Mapping[int, Runs]) -> Iterator[IndexRun]:
+    """Yield the runs of buckets as the index names them."""
+    return (IndexRun(bucket, *row) for bucket, runs in of.items() for row in runs.rows())
 
 
 class LevelLog:
@@ -170,7 +175,7 @@ class LevelLog:
         self.surveyed_to, self.is_surveyed = self.survey_end, True
         for bucket, runs in self._surveyed.items():
             self._runs.setdefault(bucket, Runs()).merge(runs)
-            self._untold += [IndexRun(bucket, *row) for row in runs.rows()]
+        self._untold += _index_runs(self._surveyed)
         self._surveyed = {}
 
     def _add(self, run: IndexRun) -> None:
@@ -221,9 +226,8 @@ class LevelLog:
         Returns:
             The runs of those that are not done, joined.
         """
-        found = [self._runs.pop(bucket) for bucket in sorted(self._runs) if bucket < below and bucket >= done_below]
-        self._runs = {bucket: runs for bucket, runs in self._runs.items() if bucket >= below}
-        return joined(chain.from_iterable(found))
+        closed = {bucket: self._runs.pop(bucket) for bucket in list(self._runs) if bucket < below}
+        return joined(chain.from_iterable(runs for bucket, runs in closed.items() if bucket >= done_below))
 
     def survey_closed(self, bucket: int) -> "Range":
         """Return the offsets that are not surveyed, in which a range that is closed may have records.
@@ -253,8 +257,7 @@ class LevelLog:
         found: dict[int, Runs] = {}
         for bucket, *run in sorted(self._untold, key=attrgetter("first")):
             found.setdefault(bucket, Runs()).add(*run)
-        runs = [IndexRun(bucket, *row) for bucket, of in found.items() for row in of.rows()]
-        return IndexPart(self.level, self._told_to, self.end, runs)
+        return IndexPart(self.level, self._told_to, self.end, list(_index_runs(found)))
 
     def whole(self, closed: "Iterable[tuple[int, Iterable[Range]]]") -> IndexPart | None:
         """Return all that is known; None if that must wait.
@@ -264,9 +267,8 @@ class LevelLog:
         """
         if not self._can_tell:
             return None
-        runs = [IndexRun(bucket, *row) for bucket, runs in self._runs.items() for row in runs.rows()]
-        runs += [IndexRun(bucket, first, end, 0) for bucket, ranges in closed for first, end in ranges]
-        return IndexPart(self.level, self._noted, self.end, runs)
+        of_closed = (IndexRun(bucket, first, end, 0) for bucket, ranges in closed for first, end in ranges)
+        return IndexPart(self.level, self._noted, self.end, [*_index_runs(self._runs), *of_closed])
 
     def told(self, part: IndexPart) -> None:
         """Note that this is in the journal, committed."""
