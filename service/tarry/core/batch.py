@@ -138,13 +138,17 @@ class Filing:
             or target next to each other.
     """
 
-    __slots__ = ("offsets", "records", "runs", "telling")
+    __slots__ = ("offsets", "records", "runs", "size_bytes", "telling")
 
     def __init__(self, records: list[tuple[HeldMessage, Source]]) -> None:
         self.records = records
         offsets: dict[Source, list[int]] = {}
+        size_bytes = 0
         for message, _ in records:
+            size_bytes += message.size_bytes
             offsets.setdefault(message.source, []).append(message.offset)
+        self.size_bytes = size_bytes
+        """The approximate number of bytes that the transaction writes."""
         self.offsets: Offsets = offsets
         """The offsets that the transaction completes, by source."""
         self.runs: list[FiledRun] = []
@@ -159,11 +163,6 @@ class Filing:
     def parked(self) -> list[HeldMessage]:
         """The messages that go to the parked log."""
         return [message for message, source in self.records if source.level == PARKED]
-
-    @property
-    def size_bytes(self) -> int:
-        """The approximate number of bytes that the transaction writes."""
-        return sum(message.size_bytes for message, _ in self.records)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.journal import encode_done, encode_index, encode_parked
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.recovered import Recovered
-from tarry.core.progress.source import PARKED
+from tarry.core.progress.source import PARKED, Source
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.overflow import OverflowWheel
 from tarry.core.window.arrivals import Arrivals
@@ -60,6 +60,9 @@ SHARE_AGAIN = 4
 """One part in `SHARE_AGAIN` of the messages of a filing transaction may be such that are filed again."""
 
 _size_bytes = attrgetter("size_bytes")
+
+_ToFile = list[tuple[HeldMessage, Source]]
+_Take = Callable[[int, int, int], _ToFile]
 
 
 class PartitionState:
@@ -326,13 +329,18 @@ class PartitionState:
             return Filing(self.parked.take_to_file(limit, now_ms, limit_bytes))
         # What is filed again has a share of each transaction, so that it goes on under any load.
         share = limit // SHARE_AGAIN if self.placing.again else 0
-        records = self.placing.take_to_file(limit - share, now_ms, limit_bytes).records
-        for take, most in ((self.placing.take_again, share if records else limit), (self.parked.take_to_file, limit)):
-            room = min(most, limit - len(records))
-            limit_left = limit_bytes - sum(message.size_bytes for message, _ in records)
-            if room > 0 and (not records or limit_left > 0):
-                records += take(room, now_ms, limit_left)
+        records = self.placing.take_to_file(limit - share, now_ms, limit_bytes)
+        if self.placing.again:
+            most = share if records else limit
+            self._take_more(records, self.placing.take_again, min(most, limit - len(records)), now_ms, limit_bytes)
+        if self.parked.has_to_file(now_ms):
+            self._take_more(records, self.parked.take_to_file, limit - len(records), now_ms, limit_bytes)
         return Filing(records)
+
+    def _take_more(self, records: _ToFile, take: _Take, room: int, now_ms: int, limit_bytes: int) -> None:
+        left_bytes = limit_bytes - sum(message.size_bytes for message, _ in records)
+        if room > 0 and (not records or left_bytes > 0):
+            records += take(room, now_ms, left_bytes)
 
     def journal_of(self, filing: Filing) -> list[bytes]:
         """Return the journal's records of a transaction that files messages."""
@@ -357,7 +365,7 @@ class PartitionState:
             self.parked.filed(parked)
         self._progress.mark(filing.offsets)
         self._progress.trim()
-        self._memory.held_bytes -= sum(message.size_bytes for message, _ in filing.records)
+        self._memory.held_bytes -= filing.size_bytes
 
     def put_back_filed(self, filing: Filing, refused: Mapping[int, tuple[str, str]]) -> None:
         """Let messages wait to be filed again: the transaction aborted.

@@ -32,7 +32,7 @@ def send(state: PartitionState, offset: int) -> Headers:
 
 
 def file(state: PartitionState) -> Filing:
-    return state.placing.take_to_file(100, NOW_MS)
+    return state.take_to_file(100, NOW_MS)
 
 
 def fire(state: PartitionState) -> Batch:

@@ -47,7 +47,7 @@ def accept(state: PartitionState, offset: int, now_ms: int) -> None:
 
 def file(states: Sequence[PartitionState]) -> list[Filing]:
     """As the filer does: one transaction of all of them."""
-    filings = [(state, state.placing.take_to_file(LIMIT, CLOSED_MS - WIDTH_MS)) for state in states]
+    filings = [(state, state.take_to_file(LIMIT, CLOSED_MS - WIDTH_MS)) for state in states]
     for state, filing in filings:
         state.confirm_filed(filing)
     return [filing for _, filing in filings]
@@ -84,7 +84,7 @@ def test_held_up_messages_do_not_hold_up_messages_from_buckets() -> None:
         accept(state, offset, CLOSED_MS - WIDTH_MS)
     for offset in range(3):
         state.placing.put(of_a_bucket(offset), CLOSED_MS - WIDTH_MS)
-    filing = state.placing.take_to_file(LIMIT, CLOSED_MS - WIDTH_MS)
+    filing = state.take_to_file(LIMIT, CLOSED_MS - WIDTH_MS)
     assert filing.offsets == {SLOT: [0, 1, 2]}
     assert state.placing.to_file == many
 
@@ -93,13 +93,13 @@ def test_held_up_messages_are_filed_in_order_once_that_is_allowed() -> None:
     state = in_a_replay(0)
     for offset in range(1, 5):
         accept(state, offset, CLOSED_MS - WIDTH_MS)
-    assert len(state.placing.take_to_file(LIMIT, CLOSED_MS - WIDTH_MS)) == 0
+    assert len(state.take_to_file(LIMIT, CLOSED_MS - WIDTH_MS)) == 0
     accept(state, 5, CLOSED_MS - WIDTH_MS)
     state.collect(CLOSED_MS - 1)
     batch = state.take(LIMIT, CLOSED_MS - 1)
     state.settle(batch)
     state.confirm(batch)
-    filing = state.placing.take_to_file(LIMIT, CLOSED_MS - 1)
+    filing = state.take_to_file(LIMIT, CLOSED_MS - 1)
     assert filing.offsets == {INTAKE: [1, 2, 3, 4, 5]}
     state.put_back_filed(filing, {})
     assert file([state])[0].offsets == {INTAKE: [1, 2, 3, 4, 5]}
@@ -119,9 +119,9 @@ def test_a_record_whose_stamp_was_ahead_and_that_is_done_holds_up_nothing() -> N
     )
     state.arrivals.accept(0, CLOSED_MS, None, b"", [("tarry-cancel", b"x")], CLOSED_MS)  # a letter, which is not done
     state.arrivals.accept(1, CLOSED_MS + HOUR_MS, b"k", b"ahead", None, CLOSED_MS)
-    filing = state.placing.take_to_file(LIMIT, CLOSED_MS)
+    filing = state.take_to_file(LIMIT, CLOSED_MS)
     state.arrivals.accept(2, CLOSED_MS + 1, b"k", b"behind it", None, CLOSED_MS + 1)
     assert filing.offsets == {INTAKE: [1]}
-    assert not state.placing.take_to_file(LIMIT, CLOSED_MS).offsets, "what is behind it waits until it is filed"
+    assert not state.take_to_file(LIMIT, CLOSED_MS).offsets, "what is behind it waits until it is filed"
     state.confirm_filed(filing)
-    assert state.placing.take_to_file(LIMIT, CLOSED_MS).offsets == {INTAKE: [2]}
+    assert state.take_to_file(LIMIT, CLOSED_MS).offsets == {INTAKE: [2]}

@@ -180,7 +180,7 @@ def with_a_large_letter_above(headers: Headers, source: Source) -> PartitionStat
     state.draining.accept([to_read], 0, b"k", LARGE, headers, 7_000)
     state.draining.accept([to_read], 1, b"k", b"v", filed(9_000), 7_000)
     state.draining.reach_end(to_read, 7_000)
-    filing = state.placing.take_to_file(100, 7_000)
+    filing = state.take_to_file(100, 7_000)
     filing.runs.append(FiledRun(Source(1, 9), 0, 1, 1))
     state.confirm_filed(filing)
     refuse(state, 0, source=source)

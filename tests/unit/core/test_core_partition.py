@@ -567,9 +567,9 @@ def test_nothing_is_filed_behind_a_stamp_that_was_ahead_before_that_is_done() ->
     accept_stamped(state, 2, closed_ms + HOUR_MS, closed_ms - 999)
     accept_stamped(state, 3, closed_ms - 998, closed_ms - 998)
     assert state.placing.to_file == 3
-    assert len(state.placing.take_to_file(10, closed_ms - 998)) == 0
+    assert len(state.take_to_file(10, closed_ms - 998)) == 0
     assert due_offsets(fire(state, closed_ms - 1)) == [0]
-    filing = state.placing.take_to_file(10, closed_ms - 1)
+    filing = state.take_to_file(10, closed_ms - 1)
     assert [(message.sequence, message.due_ms - closed_ms) for message, _ in filing.records] == [(1, 0), (2, 1), (3, 2)]
 
 

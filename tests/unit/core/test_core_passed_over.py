@@ -71,7 +71,7 @@ def test_what_was_passed_over_is_taken_in_once_when_it_is_read_again() -> None:
         for offset, delay_ms in ((0, FAR_MS), (1, 5)):
             state.arrivals.accept_again(offset, NOW_MS, b"k", b"v", delay(delay_ms), NOW_MS)
     assert (state.placing.to_file, len(state.passed_over)) == (1, 0)
-    [(message, _)] = state.placing.take_to_file(10, NOW_MS).records
+    [(message, _)] = state.take_to_file(10, NOW_MS).records
     assert (message.sequence, message.due_ms) == (0, NOW_MS + FAR_MS)
 
 
@@ -223,7 +223,7 @@ def test_a_bucket_larger_than_memory_is_not_read_on_while_what_was_passed_over_h
     logs: dict[int, list[HeldMessage]] = {1: [], 2: []}
 
     def file_all(now_ms: int) -> None:
-        while filing := state.placing.take_to_file(many, now_ms):
+        while filing := state.take_to_file(many, now_ms):
             for message, source in filing.records:
                 log = logs[source.level]
                 filing.runs.append(FiledRun(source, len(log), len(log) + 1, 1))

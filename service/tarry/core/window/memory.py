@@ -19,16 +19,16 @@ class Memory:
 
     def count(self, message: HeldMessage) -> None:
         """Count a message that is held from now on."""
-        self.held_bytes += message.size_bytes
-        self.learn(message)
+        self.held_bytes += self.learn(message)
 
-    def learn(self, message: HeldMessage) -> None:
-        """Include a message in average and maximum, whether it is held or not."""
+    def learn(self, message: HeldMessage) -> int:
+        """Include a message in average and maximum, whether it is held or not; return its size in bytes."""
         size = message.size_bytes
         self._counted += 1
         self._counted_bytes += size
         if size > self.largest_bytes:  # noqa: PLR1730 - max() costs a call per message
             self.largest_bytes = size
+        return size
 
     @property
     def typical_bytes(self) -> int:

@@ -9,7 +9,7 @@ replay. But reading pauses while too many messages wait to be filed, so the repl
 from collections.abc import Callable
 from operator import attrgetter, itemgetter
 
-from tarry.core.batch import UNBOUNDED, Filing, fitting
+from tarry.core.batch import UNBOUNDED, fitting
 from tarry.core.message import FiledMessage, HeldMessage
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.wheel.overflow import OverflowWheel
@@ -91,7 +91,7 @@ class Placing:
         else:
             self._moving.append(message)
 
-    def take_to_file(self, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED) -> Filing:
+    def take_to_file(self, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED) -> list[tuple[HeldMessage, Source]]:
         """Take messages to file, with the bucket of each, sorted by it. Messages that are hot now are held instead.
 
         Args:
@@ -116,7 +116,7 @@ class Placing:
                 source = buckets[message.due_ms // width_ms] = self._overflow.bucket_for(message.due_ms)
             records.append((message, source))
         records.sort(key=_bucket)
-        return Filing(records)
+        return records
 
     def put_again(self, message: FiledMessage) -> None:
         """Let a message of an open bucket wait to be filed again."""
