@@ -15,6 +15,7 @@ from tarry.cli.status import status
 from tarry.client.outcome.result import cancel_result_of
 from tarry.config import Config
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
+from tarry.core.progress.journal_state import JournalState
 from tarry.core.progress.source import INTAKE, Source
 from tarry.errors import HeaderError, TarryError, UsageError
 from tarry.handle import Handle
@@ -39,7 +40,8 @@ def _run(*arguments: str) -> tuple[int, str, BaseException | None]:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["pending", "--exact", "--bucket", HANDLE], "--exact and --bucket exclude each other"),
+        (["pending", "--exact", "--bucket", HANDLE], "--exact, --by-bucket and --bucket exclude each other"),
+        (["pending", "--exact", "--by-bucket"], "--exact, --by-bucket and --bucket exclude each other"),
         (["pending", "--bucket", "soon"], "not an RFC 3339 time"),
         (["pending", "--bucket", "2030-01-01T00:00:00"], "needs its offset"),
         (["pending", "--bucket", "1767225600"], "a number must be milliseconds since the epoch"),
@@ -97,7 +99,7 @@ def test_at_most_has_a_row_for_memory_and_one_for_each_level_over_all_partitions
         Backlog(("in", 0), 3, 10, checkpoint, 0, {1: (0, 9), 2: (0, 4)}),
         Backlog(("in", 1), 5, 5, plain, 0, {1: (2, 5), 2: (0, 1)}),
     ]
-    rows = list(at_most(backlogs))
+    rows = list(at_most(backlogs, {backlog.place: JournalState() for backlog in backlogs}))
     assert [(row.size, row.text) for row in rows] == [
         (7, "in memory, or not read yet"),
         (7, "level 1, due from 2026-01-01T00:00:00.000Z on"),
@@ -109,7 +111,7 @@ def test_at_most_has_a_row_for_memory_and_one_for_each_level_over_all_partitions
 def test_a_level_that_holds_only_the_last_marker_has_no_row() -> None:
     checkpoint = Checkpoint((), True, Geometry(1_000, 3, 2), (NOW_MS, NOW_MS), (NOW_MS, NOW_MS), (8, 3))
     idle = Backlog(("in", 0), 3, 3, checkpoint, 0, {1: (0, 9), 2: (0, 6)}, {1, 2})
-    assert [(row.size, row.fields["level"]) for row in at_most([idle])] == [(2, 2)]
+    assert [(row.size, row.fields["level"]) for row in at_most([idle], {idle.place: JournalState()})] == [(2, 2)]
 
 
 def waiting(due_ms: int | None, kind: EntryKind = "message", level: int = 0) -> Waiting:

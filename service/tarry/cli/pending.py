@@ -38,6 +38,9 @@ def pending(
         ),
     ] = None,
     *,
+    by_bucket: Annotated[
+        bool, typer.Option("--by-bucket", help="Show one row for each bucket, which is a range of due times.")
+    ] = False,
     exact: Annotated[bool, typer.Option("--exact", help="Read all waiting messages and count them.")] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
@@ -45,17 +48,18 @@ def pending(
 ) -> None:
     """Count the messages that wait, by due time.
 
-    Without options, the command counts offsets. This is fast at any backlog, and gives an upper bound. It prints one
-    row for the messages that are in memory or not read yet, one row for each level of the overflow wheel in which
-    messages may wait, and one row for the parked log, whose messages wait for targets that are away.
+    Without options, the command counts from the journal and reads no message. This is fast at any backlog, and gives an
+    upper bound. It prints one row for the messages that are in memory or not read yet, one row for each level of the
+    overflow wheel in which messages may wait, and one row for the parked log, whose messages wait for targets that are
+    away. With --by-bucket, each range of due times of a level has a row of its own.
 
     With --exact, it reads all waiting messages and counts them by the time until they are due. With --bucket, it lists
     the messages in the buckets of one time, level by level: due time, id, target, key.
 
     Example: tarry pending --exact
     """
-    if exact and bucket is not None:
-        raise typer.BadParameter("--exact and --bucket exclude each other: use only one")
+    if exact + by_bucket + (bucket is not None) > 1:
+        raise typer.BadParameter("--exact, --by-bucket and --bucket exclude each other: use only one")
     at_ms = None if bucket is None else _read_time(bucket)
     settings, cluster = configured(config, bootstrap_servers)
     with open_inspector(settings, cluster) as inspector:
@@ -68,7 +72,8 @@ def pending(
                 rows = by_due_time(_all(inspector, settings, backlogs), SystemClock().now_ms())
                 _table(topic, "", list(rows), as_json=as_json)
             else:
-                _table(topic, "at most ", list(at_most(backlogs)), as_json=as_json)
+                rows = at_most(backlogs, inspector.journals(backlogs), by_bucket=by_bucket)
+                _table(topic, "at most ", list(rows), as_json=as_json)
 
 
 def _read_time(text: str) -> int:

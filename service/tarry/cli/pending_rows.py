@@ -1,14 +1,15 @@
 """The rows that `tarry pending` prints, as text and as JSON objects."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tarry.cli.inspect import instants
-from tarry.core.progress.source import PARKED, Source
+from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.handle import Handle
 from tarry.kafka.backlog import PARKED_SHOWN, Backlog
-from tarry.kafka.inspector import EntryKind, Waiting
+from tarry.kafka.backlog_index import bucket_counts, parked_at_most
+from tarry.kafka.inspector import EntryKind, States, Waiting
 from tarry.units import format_duration, format_instant, shown
 
 _S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
@@ -41,33 +42,63 @@ class PendingRow(NamedTuple):
     fields: dict[str, Any]
 
 
-def at_most(backlogs: Iterable[Backlog]) -> Iterator[PendingRow]:
-    """Count by offsets, which gives an upper bound.
+def at_most(backlogs: Iterable[Backlog], states: States, *, by_bucket: bool = False) -> Iterator[PendingRow]:
+    """Count from offsets and journals, without reading messages, which gives an upper bound.
+
+    Args:
+        backlogs: the partitions.
+        states: what their journals say.
+        by_bucket: whether the messages of each bucket have a row of their own.
 
     Returns:
-        A row for the records that are in memory or not read yet, then a row for each level that may hold messages, and
-        a row for the parked log.
+        A row for the records that are in memory or not read yet, then a row for each level or bucket that may hold
+        messages, and a row for the parked log.
     """
     in_memory = parked = 0
-    counts: Counter[int] = Counter()
-    from_ms: dict[int, int] = {}
+    counts: Counter[_Due] = Counter()
     for backlog in backlogs:
-        in_memory += max(backlog.end - backlog.low, 0)
-        parked += backlog.parked_at_most
-        for stretch in backlog.stretches():
-            if not stretch.at_most:
-                continue
-            counts[stretch.level] += stretch.at_most
-            from_ms[stretch.level] = min(stretch.from_ms, from_ms.get(stretch.level, stretch.from_ms))
+        state = states[backlog.place]
+        in_memory += max(backlog.end - backlog.low - len(state.done[INTAKE]), 0)
+        parked += parked_at_most(backlog, state)
+        for found in bucket_counts(backlog, state):
+            counts[_Due(found.level, found.from_ms, found.until_ms)] += found.at_most
     if in_memory:
         yield PendingRow(in_memory, "in memory, or not read yet", {"at_most": in_memory, "level": 0})
-    for level, count in sorted(counts.items()):
-        fields = {"at_most": count, "level": level, **instants(**{"from": from_ms[level]})}
-        yield PendingRow(count, f"level {level}, due from {format_instant(from_ms[level])} on", fields)
+    for due, count in sorted((counts if by_bucket else _by_level(counts)).items(), key=_in_order):
+        span = instants(**{"from": due.from_ms}) | (instants(until=due.until_ms) if by_bucket else {})
+        yield PendingRow(count, due.text, {"at_most": count, "level": due.level, **span})
     if parked:
         yield PendingRow(
             parked, "parked: overdue, because their targets are away", {"at_most": parked, "level": PARKED_SHOWN}
         )
+
+
+class _Due(NamedTuple):
+    """When the messages of a row are due: `until_ms` is None if that is not known."""
+
+    level: int
+    from_ms: int
+    until_ms: int | None
+
+    @property
+    def text(self) -> str:
+        since = f"level {self.level}, due from {format_instant(self.from_ms)}"
+        return f"{since} on" if self.until_ms is None else f"{since} to {format_instant(self.until_ms)}"
+
+
+def _by_level(counts: Mapping[_Due, int]) -> Counter[_Due]:
+    from_ms: dict[int, int] = {}
+    for due in counts:
+        from_ms[due.level] = min(due.from_ms, from_ms.get(due.level, due.from_ms))
+    levels: Counter[_Due] = Counter()
+    for due, count in counts.items():
+        levels[_Due(due.level, from_ms[due.level], None)] += count
+    return levels
+
+
+def _in_order(row: tuple[_Due, int]) -> tuple[int, int, int]:
+    due, _ = row
+    return due.level, due.from_ms, due.until_ms or 0
 
 
 def by_due_time(waiting: Iterable[Waiting], now_ms: int) -> Iterator[PendingRow]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tarry.core.progress.checkpoint import Checkpoint
-from tarry.core.progress.source import PARKED
 from tarry.core.wheel.levels import Bucket
 from tarry.kafka.types import Place
 
@@ -94,12 +93,6 @@ class Backlog:
             start, end = self.spans.get(level, (0, 0))
             if empty_too or max(start, low) < end:
                 yield Stretch(level, done_ms, max(start, low), end, level in self.settled)
-
-    @property
-    def parked_at_most(self) -> int:
-        """The most messages in the parked log; it is trimmed below the first one that waits."""
-        start, end = self.spans.get(PARKED, (0, 0))
-        return max(end - start - (PARKED in self.settled), 0)
 
     def buckets_of(self, due_ms: int) -> list[Bucket]:
         """Return the buckets in which a message may lie on its way down, one of each level, the highest level first."""

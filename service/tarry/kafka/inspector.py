@@ -17,7 +17,7 @@ from confluent_kafka import Message
 from tarry.clock import Clock
 from tarry.core.message import HeldCancel
 from tarry.core.progress.checkpoint import CheckpointError, decode_checkpoint, is_checkpoint
-from tarry.core.progress.journal import decode_entry
+from tarry.core.progress.journal import Range, decode_entry
 from tarry.core.progress.journal_state import JournalState
 from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.core.request.reader import RequestReader
@@ -28,6 +28,7 @@ from tarry.core.wheel.overflow import STRANGE
 from tarry.errors import RetriableError, UsageError
 from tarry.headers import derived_id
 from tarry.kafka.backlog import Backlog, Stretch
+from tarry.kafka.backlog_index import ranges_of
 from tarry.kafka.errors import group_errors
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import journal_of, level_log_of, parked_target, read_to_ends, spans_of
@@ -191,7 +192,7 @@ class Inspector:
     def journals(self, backlogs: Sequence[Backlog]) -> dict[Place, JournalState]:
         """Read the journals."""
         of_journal = {journal_of(backlog.place): backlog for backlog in backlogs if backlog.checkpoint is not None}
-        states = {backlog.place: JournalState() for backlog in backlogs}
+        states = {backlog.place: _empty_state(backlog) for backlog in backlogs}
         starts = {journal: backlog.journal_begin for journal, backlog in of_journal.items()}
         ends = {journal: backlog.journal_end for journal, backlog in of_journal.items()}
         for journal, record in self._read(starts, ends):
@@ -251,22 +252,25 @@ class Inspector:
                 continue
             at_level = [pair for pair in found if pair[1].level == level]
             of_level = {level_log_of(backlog.place, level): (backlog, one) for backlog, one in at_level}
-            starts = {log: one.begin for log, (_, one) in of_level.items()}
-            ends = {log: one.end for log, (_, one) in of_level.items()}
             if to_now:
-                ends = self._offsets.ends(starts, committed=False)
-            while starts:
-                for log, record in self._read(starts, ends):
+                ends = self._offsets.ends(of_level, committed=False)
+                of_level = {log: (backlog, one._replace(end=ends[log])) for log, (backlog, one) in of_level.items()}
+            ranges = {log: _ranges(backlog, one, states, only) for log, (backlog, one) in of_level.items()}
+            while ranges:
+                for log, record in self._read_ranges(ranges):
                     backlog, one = of_level[log]
-                    if (record.offset() or 0) < ends[log]:
-                        yield from self._filed(backlog, one, record, states[backlog.place], only)
-                starts = self._trimmed_meanwhile(starts, ends) if to_now else {}
-                ends = self._offsets.ends(starts, committed=False) if starts else {}
+                    yield from self._filed(backlog, one, record, states[backlog.place], only)
+                ranges = self._filed_again(ranges) if to_now else {}
 
-    def _trimmed_meanwhile(self, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> dict[Place, int]:
-        """Return the logs that were trimmed while they were read: what waited there was filed again, behind the end."""
-        now = self._offsets.starts(starts)
-        return {log: ends[log] for log, start in starts.items() if now[log] > start}
+    def _filed_again(self, ranges: Mapping[Place, Sequence[Range]]) -> dict[Place, Sequence[Range]]:
+        """Return where the logs are to be read on that were trimmed while these ranges of them were read.
+
+        What waited there was filed again behind the end.
+        """
+        starts = self._offsets.starts(ranges)
+        trimmed = {log: read[-1][1] for log, read in ranges.items() if starts[log] > read[0][0]}
+        ends = self._offsets.ends(trimmed, committed=False) if trimmed else {}
+        return {log: [(first, ends[log])] for log, first in trimmed.items()}
 
     def _filed(
         self, backlog: Backlog, stretch: Stretch, record: Message, state: JournalState, only: Bucket | None
@@ -375,6 +379,15 @@ class Inspector:
             if record.key() == key and (result := _result_of(record)) is not None:
                 yield result
 
+    def _read_ranges(self, ranges: Mapping[Place, Sequence[Range]]) -> Iterator[tuple[Place, Message]]:
+        """Read the records in ranges of offsets of some logs: the first range of each log, then the second one."""
+        for number in range(max(map(len, ranges.values()), default=0)):
+            present = {log: of_log[number] for log, of_log in ranges.items() if number < len(of_log)}
+            starts = {log: first for log, (first, _) in present.items()}
+            for log, record in self._read(starts, {log: end for log, (_, end) in present.items()}):
+                if (record.offset() or 0) < present[log][1]:
+                    yield log, record
+
     def _read(self, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> Iterator[tuple[Place, Message]]:
         begins = {log: at for log, at in starts.items() if at < ends[log]}
         more = sum(ends[log] - at for log, at in begins.items())
@@ -386,6 +399,18 @@ class Inspector:
                 self._on_progress(read - told, 0)
                 told = read
         self._on_progress(max(more - told, 0), 0)
+
+
+def _empty_state(backlog: Backlog) -> JournalState:
+    checkpoint = backlog.checkpoint
+    return JournalState(backlog.low, () if checkpoint is None else checkpoint.low)
+
+
+def _ranges(backlog: Backlog, stretch: Stretch, states: States, only: Bucket | None) -> Sequence[Range]:
+    """Return the offsets of a level's log to read, for all of its messages or for those of one bucket."""
+    if only is None or backlog.checkpoint is None:
+        return [(stretch.begin, stretch.end)]
+    return ranges_of(stretch, states[backlog.place], only, backlog.checkpoint.geometry.width_of(stretch.level))
 
 
 def _unreadable(place: Place, source: Source, due_ms: int | None, record: Message) -> Waiting:

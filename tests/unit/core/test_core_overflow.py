@@ -372,3 +372,16 @@ def test_without_levels_there_is_nothing() -> None:
     flat = OverflowWheel(Checkpoint((), True, Geometry(1_000, 4, 0)), Buckets())
     assert (flat.has_levels, flat.low, flat.done_ms, flat.pointer, flat.in_buckets) == (False, (), (), 0, {})
     assert not flat.close(LOTS, 10**9)
+
+
+def test_messages_of_buckets_count_by_the_instant_at_which_their_bucket_ends() -> None:
+    one = wheel({1: (0, 0), 2: (0, 9)})
+    file(one, FiledRun(Source(1, 4), 0, 3, 3), FiledRun(Source(1, 7), 3, 5, 2))
+    assert one.due_by([4_999, 5_000, 8_000, 99_000]) == [0, 3, 5, 5, 14]
+    read(one, 2, dict.fromkeys(range(9), 20000))
+    file(one, FiledRun(Source(2, 3), 10, 14, 4))
+    assert one.due_by([4_999, 5_000, 8_000, 99_000]) == [0, 3, 5, 18, 18]
+    assert one.due_by([15_999, 16_000, 24_000]) == [5, 9, 18, 18]
+    assert one.close(LOTS, 3_500)
+    assert one.due_by([4_999, 5_000]) == [0, 3, 18]
+    assert sum(one.in_buckets.values()) == 18

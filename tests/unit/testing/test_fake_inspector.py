@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tarry.cli.check.upkeep import left_behind
-from tarry.cli.pending_rows import at_most
+from tarry.cli.pending_rows import PendingRow, at_most
 from tarry.core.message import FiledMessage
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.progress.source import INTAKE, Source
@@ -16,10 +16,11 @@ from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.filed import FILED, filed_headers
 from tarry.core.wheel.levels import Bucket
-from tarry.core.wheel.overflow import STRANGE
+from tarry.core.wheel.overflow import STRANGE, Upkeep
 from tarry.errors import UsageError
 from tarry.handle import Handle
 from tarry.headers import derived_id
+from tarry.kafka.backlog_index import bucket_counts
 from tarry.kafka.birth import Birth
 from tarry.kafka.inspector import Inspector, Waiting
 from tarry.kafka.intake_topics import make_or_check
@@ -98,8 +99,12 @@ class InspectedIntake:
             *self.inspector.in_parked(backlogs, states),
         ]
 
+    def rows(self) -> list[PendingRow]:
+        backlogs = self.inspector.survey("in")
+        return list(at_most(backlogs, self.inspector.journals(backlogs)))
+
     def at_most(self) -> int:
-        return sum(row.size for row in at_most(self.inspector.survey("in")))
+        return sum(row.size for row in self.rows())
 
     def find(self, handle: Handle) -> Whereabouts:
         return find(self.inspector, handle, POLICY)
@@ -138,8 +143,36 @@ class InspectedIntake:
             memory_budget_bytes=1 << 30,
             interval_ms=5,
             most=100,
+            upkeep=Upkeep(refile_from=30, tell_from=4, index_after=2),
         )
         return Worker(plan, self.clock, lambda: False, lambda _event, **_fields: None)
+
+
+def check_buckets(scene: InspectedIntake, waiting: list[Waiting]) -> int:
+    """The counts of buckets are upper bounds, and each bucket's list has what waits in it.
+
+    Returns:
+        How many buckets are counted from the index.
+    """
+    by_index = 0
+    backlogs = scene.inspector.survey("in")
+    states = scene.inspector.journals(backlogs)
+    in_buckets = Counter((found.place, found.source) for found in waiting if found.source.level)
+    for backlog in backlogs:
+        counts = {
+            (one.level, one.from_ms, one.until_ms): one.at_most for one in bucket_counts(backlog, states[backlog.place])
+        }
+        by_index += sum(until_ms is not None for _, _, until_ms in counts)
+        others = {level: count for (level, _, until_ms), count in counts.items() if until_ms is None}
+        for (place, (level, number)), count in in_buckets.items():
+            width_ms = GEOMETRY.width_of(level)
+            start_ms = number * width_ms
+            if place == backlog.place:
+                assert counts.get((level, start_ms, start_ms + width_ms), 0) + others.get(level, 0) >= count
+                listed = scene.inspector.in_levels([backlog], states, Bucket(level, start_ms))
+                expected = [found.id for found in waiting if (found.place, found.source) == (place, (level, number))]
+                assert ids(list(listed)) == sorted(expected)
+    return by_index
 
 
 def ids(waiting: list[Waiting]) -> list[str]:
@@ -162,6 +195,7 @@ def test_at_every_moment_what_waits_is_what_was_sent_and_not_delivered(lag_ms: t
     for number in range(48):
         scene.send(number * 700, number % 2)
     seen: set[int] = set()
+    by_index = 0
     for _ in range(18):
         scene.serve(2_000)
         scene.send(100)
@@ -169,6 +203,7 @@ def test_at_every_moment_what_waits_is_what_was_sent_and_not_delivered(lag_ms: t
         waiting = scene.waiting()
         assert ids(waiting) == sorted(one.id for one in scene.handles if one.id not in delivered)
         assert scene.at_most() >= len(waiting)
+        by_index += check_buckets(scene, waiting)
         assert {(found.due_ms, found.target, found.key) for found in waiting} <= {
             (handle.due_ms, "out", b"k") for handle in scene.handles
         }
@@ -184,6 +219,7 @@ def test_at_every_moment_what_waits_is_what_was_sent_and_not_delivered(lag_ms: t
                     assert found.bucket[0].start_ms <= handle.due_ms < found.bucket[1]
     assert len(scene.delivered()) == 48 + 17
     assert seen == {0, 1, 2, 3}
+    assert by_index > 20
     assert scene.read[0] >= scene.read[1] > 0
 
 
@@ -305,10 +341,10 @@ def test_nothing_waits_by_offsets_once_all_is_delivered(lag_ms: tuple[int, int])
     for number in range(20):
         scene.send(number * 1_000, number % 2)
     scene.serve(500)
-    assert {row.fields["level"] for row in at_most(scene.inspector.survey("in"))} >= {1, 2, 3}
+    assert {row.fields["level"] for row in scene.rows()} >= {1, 2, 3}
     scene.serve(40_000)
     assert len(scene.delivered()) == 20
-    assert list(at_most(scene.inspector.survey("in"))) == []
+    assert scene.rows() == []
 
 
 def test_an_intake_that_was_removed_when_all_was_delivered_holds_none() -> None:
@@ -332,9 +368,9 @@ def test_a_message_whose_transaction_is_still_open_in_the_log_counts() -> None:
     producer.begin_transaction()
     producer.produce(wheel_topic("in", 2), b"v", b"k", 0)
     producer.flush(10)
-    assert [(row.size, row.fields["level"]) for row in at_most(scene.inspector.survey("in"))] == [(1, 2)]
+    assert [(row.size, row.fields["level"]) for row in scene.rows()] == [(1, 2)]
     producer.commit_transaction(10)
-    assert [(row.size, row.fields["level"]) for row in at_most(scene.inspector.survey("in"))] == [(1, 2)]
+    assert [(row.size, row.fields["level"]) for row in scene.rows()] == [(1, 2)]
 
 
 # -- records that cannot be read --------------------------------------------------------------------------------------

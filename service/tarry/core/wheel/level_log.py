@@ -206,11 +206,20 @@ class LevelLog:
         """Return the number of records of an open bucket."""
         return self._runs[bucket].count if bucket in self._runs else 0
 
+    def counts(self) -> Iterator[tuple[int, int]]:
+        """Yield open buckets with the number of their records; a bucket may come twice."""
+        for bucket, runs in chain(self._runs.items(), self._surveyed.items()):
+            yield bucket, runs.count
+
+    @property
+    def not_surveyed(self) -> int:
+        """The number of offsets that are not surveyed."""
+        return self.survey_end - self.surveyed_to
+
     @property
     def count(self) -> int:
         """The number of records of open buckets, and of offsets that are not surveyed."""
-        known = sum(runs.count for runs in self._runs.values())
-        return known + sum(runs.count for runs in self._surveyed.values()) + self.survey_end - self.surveyed_to
+        return sum(count for _, count in self.counts()) + self.not_surveyed
 
     def close(self, bucket: int) -> Runs:
         """Take the runs of a bucket that is closed now."""

@@ -20,8 +20,9 @@ All three are in the checkpoint, so a recovery needs nothing else: where the rec
 If only a small part of a log waits, what waits at its beginning is filed again at its end (`Refiling`).
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -192,6 +193,26 @@ class OverflowWheel:
         for one in self._ranges():
             counts[one.span.level] += max(0, one.unread)
         return counts
+
+    def due_by(self, instants_ms: Sequence[int]) -> list[int]:
+        """Count the messages of buckets that end by each of these instants, at most, and all messages of buckets.
+
+        What is not surveyed yet counts among all only, because its due times are not known.
+
+        Args:
+            instants_ms: ascending.
+
+        Returns:
+            A count for each instant, and one of all.
+        """
+        counts = [0] * (len(instants_ms) + 1)
+        for level, log in self._logs.items():
+            for bucket, count in log.counts():
+                counts[bisect_left(instants_ms, (bucket + 1) * self.levels.width_ms(level))] += count
+            counts[-1] += log.not_surveyed
+        for one in self._ranges():
+            counts[bisect_left(instants_ms, one.span.end_ms)] += max(0, one.unread)
+        return list(accumulate(counts))
 
     def _ranges(self) -> Iterator[ClosedRange]:
         """Yield the closed ranges, the lowest level first."""

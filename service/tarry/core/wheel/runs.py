@@ -21,11 +21,11 @@ def clipped(ranges: Iterable[Range], first: int, end: int) -> Iterator[Range]:
     return ((max(one[0], first), min(one[1], end)) for one in ranges if one[0] < end and one[1] > first)
 
 
-def joined(ranges: Iterable[Range]) -> list[Range]:
-    """Return ranges ascending, those joined between which there are at most `JOIN` offsets."""
+def joined(ranges: Iterable[Range], most: int = JOIN) -> list[Range]:
+    """Return ranges ascending, those joined between which there are at most so many offsets."""
     found: list[Range] = []
     for first, end in sorted(ranges):
-        if found and first - found[-1][1] <= JOIN:
+        if found and first - found[-1][1] <= most:
             found[-1] = found[-1][0], max(found[-1][1], end)
         else:
             found.append((first, end))

@@ -79,6 +79,12 @@ IN_BUCKETS: Final = Family(
     "gauge",
     ("intake", "level"),
 )
+DUE_WITHIN: Final = Family(
+    "tarry_due_messages",
+    "Messages of tarry_bucket_messages that are due within a time from now, as far as whole buckets tell.",
+    "gauge",
+    ("intake", "within"),
+)
 UNTRIMMED: Final = Family(
     "tarry_untrimmed_records",
     "Records in the logs of the partition's levels that may be deleted and are not deleted yet: the brokers are asked "
@@ -189,6 +195,7 @@ FAMILIES: Final = (
     WAITING,
     PASSED_OVER,
     IN_BUCKETS,
+    DUE_WITHIN,
     UNTRIMMED,
     PARKED,
     LATENESS,

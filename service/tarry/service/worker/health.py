@@ -1,14 +1,16 @@
 """The health report of a process, once a second: that its loop goes round, whether it is ready, and its gauges."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tarry.core.partition import PartitionState
 from tarry.kafka.offsets import Offsets, PendingAnswers
+from tarry.kafka.types import Place
 from tarry.service.metrics.families import (
     ASSIGNED,
     BUDGET_BYTES,
     CLOCK_AHEAD,
+    DUE_WITHIN,
     HELD_BYTES,
     IN_BUCKETS,
     LAG,
@@ -24,12 +26,17 @@ from tarry.service.metrics.families import (
 from tarry.service.metrics.tally import SeriesKey, Tally
 from tarry.service.worker.steady_clock import SteadyClock
 from tarry.service.worker.view import View
-
-if TYPE_CHECKING:
-    from tarry.kafka.types import Place
+from tarry.units import format_duration
 
 EVERY_MS = 1_000
 """How often a report is sent."""
+
+_M, _H, _D = 60_000, 3_600_000, 86_400_000
+STEPS_MS = (_M, 10 * _M, _H, 6 * _H, _D, 7 * _D)
+"""The times from now for which `DUE_WITHIN` counts messages; the last series of an intake is of all."""
+
+WITHIN = (*map(format_duration, STEPS_MS), "+Inf")
+"""The same as values of a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +113,34 @@ class HealthReporter:
             (BUDGET_BYTES.name,): self._budget_bytes,
             (CLOCK_AHEAD.name,): self._clock.ahead_ms / 1000,
         }
+        now_ms = self._clock.now_ms()
         for place, state in view.states.items():
-            waiting = (WAITING.name, place[0])
-            gauges[waiting] = gauges.get(waiting, 0) + state.waiting
-            passed_over = (PASSED_OVER.name, place[0])
-            gauges[passed_over] = gauges.get(passed_over, 0) + len(state.passed_over)
-            for level, messages in state.overflow.in_buckets.items():
-                far = (IN_BUCKETS.name, place[0], str(level))
-                gauges[far] = gauges.get(far, 0) + messages
-            if state.letters.left:
-                refused = (REFUSED_LETTERS.name, place[0])
-                gauges[refused] = gauges.get(refused, 0) + state.letters.left
-            if state.overflow.has_levels:
-                gauges[UNTRIMMED.name, place[0], str(place[1])] = state.overflow.untrimmed
-            for target, messages in state.parked.by_target().items():
-                parked = (PARKED.name, place[0], target)
-                gauges[parked] = gauges.get(parked, 0) + messages
+            for series, value in _gauges_of(place, state, now_ms):
+                gauges[series] = gauges.get(series, 0) + value
             if (end := self._ends.get(place)) is not None:
                 gauges[LAG.name, place[0], str(place[1])] = max(0, end - state.position)
         for family, places in ((QUARANTINED, view.aside.quarantined), (WITHOUT_LEADER, view.aside.waiting)):
             for topic, partition in places:
                 gauges[family.name, topic, str(partition)] = 1
         return gauges
+
+
+def _gauges_of(place: Place, state: PartitionState, now_ms: int) -> Iterator[tuple[SeriesKey, int]]:
+    """Yield what a partition adds to the gauges of its intake, and its own."""
+    intake, partition = place
+    yield (WAITING.name, intake), state.waiting
+    yield (PASSED_OVER.name, intake), len(state.passed_over)
+    for level, messages in state.overflow.in_buckets.items():
+        yield (IN_BUCKETS.name, intake, str(level)), messages
+    if state.overflow.has_levels:
+        yield (UNTRIMMED.name, intake, str(partition)), state.overflow.untrimmed
+        soon = state.overflow.due_by([now_ms + step_ms for step_ms in STEPS_MS])
+        for within, messages in zip(WITHIN, soon, strict=True):
+            yield (DUE_WITHIN.name, intake, within), messages
+    if state.letters.left:
+        yield (REFUSED_LETTERS.name, intake), state.letters.left
+    for target, messages in state.parked.by_target().items():
+        yield (PARKED.name, intake, target), messages
 
 
 def _health(view: View) -> Health:
