@@ -1,12 +1,14 @@
 """Records that the service's own topics refuse, and transactions too large to be written in time: only these wait."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
+from tarry.core.wheel.overflow import Upkeep
 from tarry.headers import Outcome as Result
-from tarry.kafka.topics import DEAD, JOURNAL, RESULTS, wheel_topic
+from tarry.kafka.topics import DEAD, JOURNAL, PARKED, RESULTS, wheel_topic
 from tarry.service.metrics.families import REFUSED_LETTERS
 from tarry.testing.simulation import SHAPES, Shape, World
 from tarry.testing.simulation.world import INTAKE, SMALL_LEVELS
@@ -213,6 +215,8 @@ LARGE = 20_000
 MANY = 100
 SLOW = 50_000
 """Bytes per second: in the client library's 5 s, a dozen large messages can be written, and a small burst."""
+LONG = 20_000
+"""Milliseconds: long enough to go through the last level."""
 FAR = 200_000
 """Milliseconds: due long after all is filed at that pace, so no message moves on to the next level meanwhile."""
 
@@ -235,7 +239,7 @@ def test_more_than_can_be_written_in_time_is_written_in_smaller_transactions(see
         world.broker.throttle(SLOW)
         world.bring_back("orders")
     if kind == "filed":
-        assert world.run_until(lambda: filed(world) >= MANY, 240_000), "all are filed"
+        assert world.run_until(lambda: large_records(world, LEVELS) >= MANY, 240_000), "all are filed"
         world.broker.throttle(None)
     else:
         assert world.run_until(lambda: not world.unseen(), 240_000), "all are delivered"
@@ -243,9 +247,44 @@ def test_more_than_can_be_written_in_time_is_written_in_smaller_transactions(see
     verify_kept(world, f"a quota, and large messages that are {kind}", least_judged=LEAST_JUDGED)
 
 
-def filed(world: World) -> int:
-    """Return how many large messages are in buckets."""
-    topics = [wheel_topic(INTAKE, level) for level in range(1, SMALL_LEVELS.levels + 1)]
+def test_what_is_parked_for_long_is_filed_in_smaller_transactions_if_more_cannot_be_written_in_time(seed: int) -> None:
+    world = serve(seed, Shape(processes=1, poison=0.0, most=1_000))
+    world.send(30, longest_ms=1_500)
+    world.run(2_000)
+    world.take_away("orders")
+    for _ in range(MANY):
+        world.send_large(LARGE, target="orders", arrives=True, codec=False)
+    world.run(1_000)
+    world.broker.throttle(SLOW)
+    world.touch(300_000)
+    assert world.run_until(lambda: large_records(world, [INTAKE + PARKED]) >= MANY, 240_000), "all are filed"
+    world.broker.throttle(None)
+    world.bring_back("orders")
+    verify_kept(world, "a quota, and large messages in the parked log", least_judged=LEAST_JUDGED)
+
+
+def test_what_is_filed_again_goes_in_smaller_transactions_if_more_cannot_be_written_in_time(seed: int) -> None:
+    shape = Shape(processes=1, partitions=1, poison=0.0, most=1_000, geometry=SMALL_LEVELS)
+    world = serve(seed, replace(shape, upkeep=Upkeep(refile_from=4 * MANY)))
+    [top] = LEVELS[-1:]
+    for _ in range(MANY):
+        world.send_large(LARGE, target="orders", arrives=True, delay_ms=FAR, codec=False)
+    assert world.run_until(lambda: large_records(world, [top]) >= MANY, 10_000)
+    for _ in range(10 * MANY):
+        world.send_due(world.clock.now_ms() + LONG)
+    world.run(LONG // 2)
+    before = large_records(world, [top])
+    assert len(world.unseen()) == 11 * MANY, "nothing is filed again yet"
+    world.broker.throttle(SLOW)
+    world.touch(300_000)
+    assert world.run_until(lambda: len(world.unseen()) == MANY, 120_000), "only the large ones are left"
+    assert world.run_until(lambda: large_records(world, [top]) >= before + MANY, 60_000), "all are filed again"
+    world.broker.throttle(None)
+    verify_kept(world, "a quota, and large messages that are filed again", least_judged=LEAST_JUDGED)
+
+
+def large_records(world: World, topics: Iterable[str]) -> int:
+    """Return how many large messages some logs hold."""
     partitions = range(world.shape.partitions)
     records = [record for topic in topics for one in partitions for record in world.broker.records(topic, one)]
     return sum(len(record.value or b"") == LARGE for record in records)
