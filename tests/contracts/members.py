@@ -1,5 +1,6 @@
 """A member of a group as ours is: it owns partitions, reads none of them, and is told what comes and goes."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -33,12 +34,20 @@ class Member:
         group: its group.
         protocol: of the group.
         instance: of a static member.
+        others: further topics, whose partitions are divided together with those of the first one.
     """
 
     def __init__(
-        self, cluster: Cluster, topic: str, group: str, protocol: Protocol, instance: str | None = None
+        self,
+        cluster: Cluster,
+        topic: str,
+        group: str,
+        protocol: Protocol,
+        instance: str | None = None,
+        *,
+        others: Sequence[str] = (),
     ) -> None:
-        properties = cluster.member(group, protocol, instance)
+        properties = cluster.member(group, protocol, instance, together=bool(others))
         if protocol == "classic":
             properties["heartbeat.interval.ms"] = HEARTBEAT_MS
         self.consumer = cluster.clients.consumer(properties)
@@ -50,7 +59,9 @@ class Member:
         self._incremental = protocol == "consumer"
         self.stranger = self.consumer.consumer_group_metadata()
         """Metadata from before it joined."""
-        self.consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        self.consumer.subscribe(
+            [topic, *others], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
 
     def poll(self) -> None:
         """Serve what the group has to say."""
@@ -65,6 +76,10 @@ class Member:
     @property
     def owned(self) -> set[int]:
         return {one.partition for one in self.consumer.assignment()}
+
+    @property
+    def places(self) -> set[tuple[str, int]]:
+        return {(one.topic, one.partition) for one in self.consumer.assignment()}
 
     @property
     def told(self) -> list[Call]:
@@ -131,9 +146,9 @@ class Group:
         self.asker = kafka.consumer(kafka.cluster.asker(self.name))
         """Asks for committed offsets whether a transaction is open or not."""
 
-    def join(self, instance: str | None = None) -> Member:
+    def join(self, instance: str | None = None, *, others: Sequence[str] = ()) -> Member:
         """One more member; it leaves after the test."""
-        member = Member(self._kafka.cluster, self.topic, self.name, self.protocol, instance)
+        member = Member(self._kafka.cluster, self.topic, self.name, self.protocol, instance, others=others)
         self._kafka.at_the_end(member.leave)
         return member
 

@@ -95,6 +95,42 @@ def test_topics_are_shared_out_in_ranges(kafka: Kafka, group: Group) -> None:
     assert sorted((sorted(first.owned), sorted(second.owned))) == [[0, 1, 2], [3, 4]]
 
 
+def test_the_partitions_of_several_topics_are_shared_out_together(kafka: Kafka, group: Group) -> None:
+    group.topic, other = kafka.make_topic(3), kafka.make_topic(2)
+    there = {*((group.topic, number) for number in range(3)), (other, 0), (other, 1)}
+    members: list[Member] = []
+
+    def settled() -> bool:
+        _polled(*members)
+        owned = [place for member in members for place in member.places]
+        each = len(there) // len(members)
+        return sorted(owned) == sorted(there) and all(0 <= len(one.places) - each <= 1 for one in members)
+
+    for number in range(1, 6):
+        members.append(group.join(others=[other]))
+        kafka.until(settled, f"each of {number} members has its share")
+    members.pop(1).leave()
+    members.pop().leave()
+    kafka.until(settled, "those that are left have all")
+
+
+def test_members_that_prefer_different_assignors_belong_to_one_group(kafka: Kafka, group: Group) -> None:
+    """For example while an intake is added: one service after another starts with the new configuration."""
+    other = kafka.make_topic(2)
+    first = group.joined()
+    second = group.join(others=[other])
+
+    def owned() -> list[tuple[str, int]]:
+        _polled(first, second)
+        return sorted([*first.places, *second.places])
+
+    there = sorted((topic, number) for topic in (group.topic, other) for number in (0, 1))
+    kafka.until(lambda: owned() == there and {one for one, _ in second.places} >= {other}, "both share all")
+    first.leave()
+    kafka.until(lambda: sorted(_polled(second).places) == there, "the second one has all")
+    assert not second.errors
+
+
 def test_a_member_reads_nothing_of_what_it_was_assigned_paused(group: Group, kafka: Kafka) -> None:
     member = group.joined()
     commit(kafka.producer(), group.topic, b"a")

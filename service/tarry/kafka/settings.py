@@ -94,8 +94,18 @@ class Cluster:
             **ours,
         }
 
-    def member(self, group: str, protocol: Literal["classic", "consumer"], instance: str | None) -> Properties:
-        """Return the properties of the group consumer: it owns partitions, reads none, and commits only on request."""
+    def member(
+        self, group: str, protocol: Literal["classic", "consumer"], instance: str | None, *, together: bool = False
+    ) -> Properties:
+        """Return the properties of the group consumer: it owns partitions, reads none, and commits only on request.
+
+        Args:
+            group: the group.
+            protocol: of the group.
+            instance: the name of a static member.
+            together: whether the partitions of all topics are divided among the members together, so that each member
+                has about as many. Otherwise a member gets the same partitions of each topic.
+        """
         properties = self.client(
             group_id=group,
             group_protocol=protocol,
@@ -107,11 +117,12 @@ class Cluster:
             enable_partition_eof=False,
         )
         if protocol == "classic":
-            properties["partition.assignment.strategy"] = "range"
+            # All members of a group must have one in common, also while the number of intakes changes.
+            properties["partition.assignment.strategy"] = "roundrobin,range" if together else "range,roundrobin"
             properties["session.timeout.ms"] = SESSION_TIMEOUT_MS
             properties["heartbeat.interval.ms"] = HEARTBEAT_MS
         else:
-            properties["group.remote.assignor"] = "range"
+            properties["group.remote.assignor"] = "uniform" if together else "range"
         if instance:
             properties["group.instance.id"] = instance
         return properties

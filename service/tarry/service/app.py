@@ -158,7 +158,7 @@ def plan_of(config: Config, index: int) -> Plan:
     return Plan(
         cluster=cluster,
         group=service.group,
-        member=cluster.member(service.group, service.group_protocol, instance),
+        member=cluster.member(service.group, service.group_protocol, instance, together=len(config.intakes) > 1),
         name=_name_of(service, index),
         intakes={
             intake.topic: IntakePlan(

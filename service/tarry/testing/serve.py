@@ -39,13 +39,14 @@ class ServeConfig:
 
     Args:
         bootstrap: the broker, HOST:PORT.
-        intake: the topic of the only intake.
-        partitions: the number of partitions of the intake.
+        intake: the topic of the intake.
+        others: the topics of further intakes with the same settings.
+        partitions: the number of partitions of each intake.
         group: the service's consumer group.
         group_protocol: `classic` or `consumer`.
         instance: the name for static membership; empty: dynamic membership.
         service: more settings of `[service]`, by name.
-        intake_settings: more settings of the intake, by name.
+        intake_settings: more settings of each intake, by name.
         overflow: settings of `[overflow]`, by name.
         options: librdkafka properties, by name.
     """
@@ -60,6 +61,7 @@ class ServeConfig:
     intake_settings: Mapping[str, object] = field(default_factory=dict)
     overflow: Mapping[str, object] = field(default_factory=dict)
     options: Mapping[str, object] = field(default_factory=dict)
+    others: Sequence[str] = ()
 
     def toml(self) -> str:
         """Return the text of the file."""
@@ -70,7 +72,6 @@ class ServeConfig:
             **self.service,
         }
         intake = {
-            "topic": self.intake,
             "partitions": self.partitions,
             **({} if "delay" in self.intake_settings else {"max_delay": "60s"}),
             **self.intake_settings,
@@ -80,7 +81,7 @@ class ServeConfig:
             ("[kafka.options]", self.options),
             ("[service]", service),
             ("[overflow]", self.overflow),
-            ("[[intake]]", intake),
+            *(("[[intake]]", {"topic": topic, **intake}) for topic in (self.intake, *self.others)),
             ("[http]", {"port": 0}),
         ]
         lines = []

@@ -8,7 +8,7 @@ from functools import partial
 from confluent_kafka import KafkaError
 
 from tarry.kafka.types import Place
-from tarry.testing.fake.assigning import assign_ranges
+from tarry.testing.fake.assigning import ASSIGNORS, chosen
 from tarry.testing.fake.membership import Application, GroupMetadata
 from tarry.testing.fake.refusals import RefusedRequest
 from tarry.testing.fake.seats import Seats
@@ -184,7 +184,8 @@ class ClassicGroup(Seats[ClassicSeat]):
         if not self._seats[self._leader].application.process.responds:
             return
         ranked = sorted(self._seats.values(), key=lambda seat: seat.application.instance or seat.id)
-        given = assign_ranges({seat.id: seat.application.topics for seat in ranked}, self._count)
+        assign = ASSIGNORS[chosen(seat.application.assignors for seat in ranked)]
+        given = assign({seat.id: seat.application.topics for seat in ranked}, self._count, {})
         for seat in ranked:
             seat.assignment = tuple(given[seat.id])
         self._counts = self._count_all()

@@ -67,7 +67,10 @@ class FakeConsumer:
         max_poll_ms = int(properties.get("max.poll.interval.ms", MAX_POLL_MS))
         session_ms = int(properties.get("session.timeout.ms", SESSION_MS)) if classic else GROUP_SESSION_MS
         instance = str(properties.get("group.instance.id") or "") or None
-        application = Application(self._wire.process, "", instance, tuple(topics), session_ms, max_poll_ms)
+        name, usual = ("partition.assignment.strategy", "range") if classic else ("group.remote.assignor", "uniform")
+        assignors = str(properties.get(name, usual)).split(",")
+        process = self._wire.process
+        application = Application(process, "", instance, tuple(topics), session_ms, max_poll_ms, assignors)
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         subscription = Subscription(self._group, application, max_poll_ms, self._tell)
         self._member = (ClassicMember if classic else ConsumerMember)(self._wire, subscription)

@@ -7,7 +7,7 @@ from functools import partial
 from confluent_kafka import KafkaError
 
 from tarry.kafka.types import Place
-from tarry.testing.fake.assigning import assign_ranges
+from tarry.testing.fake.assigning import ASSIGNORS, chosen
 from tarry.testing.fake.membership import Application, GroupMetadata
 from tarry.testing.fake.refusals import RefusedRequest
 from tarry.testing.fake.seats import Seats
@@ -117,7 +117,11 @@ class ConsumerGroup(Seats[ConsumerSeat]):
 
     def _assignment(self) -> dict[str, set[Place]]:
         ranked = sorted(self._seats.values(), key=lambda seat: seat.application.instance or seat.id)
-        given = assign_ranges({seat.id: seat.application.topics for seat in ranked}, self._count)
+        if not ranked:
+            return {}
+        assign = ASSIGNORS[chosen(seat.application.assignors for seat in ranked)]
+        owned = {seat.id: seat.target for seat in ranked}
+        given = assign({seat.id: seat.application.topics for seat in ranked}, self._count, owned)
         return {member: set(places) for member, places in given.items()}
 
     def _retarget(self) -> None:

@@ -35,6 +35,7 @@ class Application:
         topics: the subscribed topics.
         session_ms: the time without a heartbeat after which the group removes the member.
         rebalance_ms: the time after which the group removes a member that does not respond in a rebalance.
+        assignors: the names of the assignors that it accepts, the preferred one first.
     """
 
     process: ClientProcess
@@ -43,6 +44,7 @@ class Application:
     topics: Sequence[str]
     session_ms: int
     rebalance_ms: int
+    assignors: Sequence[str]
 
 
 class MemberRecord(Protocol):
