@@ -97,13 +97,28 @@ class Reader:
         Raises:
             LogError: a partition no longer holds its next offset; raised until that partition is shut.
         """
+        self._prepare()
+        with group_errors("read"):
+            records = self._consumer.consume(most, timeout_s)
+        return self._sorted(records, is_drained=len(records) < most)
+
+    def read_first(self, most: int, timeout_s: float) -> tuple[Sequence[Message], Mapping[Place, int]]:
+        """Wait for the first record, and return it with those that are there with it; else as `read`."""
+        self._prepare()
+        with group_errors("read"):
+            records = self._consumer.consume(1, timeout_s)
+            if records:
+                records += self._consumer.consume(most - 1, 0)
+        return self._sorted(records, is_drained=len(records) < most)
+
+    def _prepare(self) -> None:
         if self._lost:
             raise next(iter(self._lost.values()))
         if self._stalled:
             self._renew()
-        with group_errors("read"):
-            records = self._consumer.consume(most, timeout_s)
-        is_drained = len(records) < most
+
+    def _sorted(self, records: list[Message], *, is_drained: bool) -> tuple[Sequence[Message], Mapping[Place, int]]:
+        """Separate the records from the ends that were reached, and from errors."""
         if not any(map(_error, records)):
             self._note(records, _NOTHING, is_drained=is_drained)
             return records, _NOTHING

@@ -102,10 +102,11 @@ def test_each_record_adds_to_the_one_before() -> None:
     )
 
 
-def test_behind_a_missing_or_damaged_record_nothing_counts_until_a_whole_index() -> None:
+def test_behind_a_missing_or_damaged_record_nothing_counts_until_another_one_covers_the_gap() -> None:
     first, third = [part(0, 10, (4, 0, 10))], [part(20, 30, (4, 20, 30))]
     assert found(0, first, third) == found(0, first, None, third) == (10, [IndexRun(4, 0, 10, 10)])
-    assert found(0, first, third, [part(5, 40, (4, 5, 40))])[0] == 10, "what came after the gap may be missing here too"
+    assert found(0, first, third, [part(30, 40, (4, 30, 40))])[0] == 10
+    assert found(0, first, third, [part(5, 40, (4, 12, 40))]) == (40, [IndexRun(4, 0, 5, 5), IndexRun(4, 12, 40, 28)])
     assert found(0, first, third, [part(0, 40, (4, 0, 40))]) == (40, [IndexRun(4, 0, 40, 40)])
 
 

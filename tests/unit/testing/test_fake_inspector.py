@@ -144,6 +144,7 @@ class InspectedIntake:
             interval_ms=5,
             most=100,
             upkeep=Upkeep(refile_from=30, tell_from=4, index_after=2),
+            idle_wait_ms=10,
         )
         return Worker(plan, self.clock, lambda: False, lambda _event, **_fields: None)
 

@@ -10,7 +10,7 @@ nothing else.
 
 A record of the index *covers* the offsets of a log from `begin` to `end`, and lists the runs of all records there that
 may wait. If it begins where the last one ended, or before, it replaces what is known from there on. Otherwise one is
-missing in between, and what comes after the gap does not count, until one begins at or below the low watermark.
+missing in between, and it does not count, until another one covers the gap.
 """
 
 import sys
@@ -126,13 +126,11 @@ class IndexRecords:
         low: for each level the first offset of its log that is not done.
     """
 
-    __slots__ = ("_found", "_gaps", "_low")
+    __slots__ = ("_found", "_low")
 
     def __init__(self, low: Sequence[int]) -> None:
         self._low = dict(enumerate(low, 1))
         self._found = {level: FoundIndex(at) for level, at in self._low.items()}
-        self._gaps: set[int] = set()
-        """The levels of which a record is missing."""
 
     @property
     def found(self) -> Mapping[int, FoundIndex]:
@@ -142,15 +140,8 @@ class IndexRecords:
     def take(self, parts: Sequence[IndexPart] | None) -> None:
         """Take a record of the index, or None for one that is unreadable. Records are taken in order."""
         for part in parts or ():
-            known = self._found.get(part.level)
-            if known is None:  # a level of an earlier configuration
-                continue
-            low = self._low[part.level]
-            is_whole = part.begin <= low
-            if not is_whole and (part.begin > known.end or part.level in self._gaps):
-                self._gaps.add(part.level)
-            elif part.end >= known.end:
-                before = [run.within(low, part.begin) for run in known.runs]
+            known = self._found.get(part.level)  # None: a level of an earlier configuration
+            if known is not None and part.begin <= known.end <= part.end:
+                before = [run.within(self._low[part.level], part.begin) for run in known.runs]
                 runs = [*(run for run in before if run is not None), *part.runs]
                 self._found[part.level] = FoundIndex(part.end, runs)
-                self._gaps.discard(part.level)

@@ -85,6 +85,11 @@ class Draining:
         """Whether buckets of level 1 are being read, so that the loop should come back soon."""
         return self._hot.is_open
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether buckets of any level are being read."""
+        return self._hot.is_open or self._cold.is_open
+
     def turn(self, states: Mapping[Place, PartitionState]) -> None:
         """Close, read and trim the buckets that are due for it.
 

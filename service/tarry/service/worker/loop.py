@@ -21,7 +21,7 @@ from tarry.service.worker.steady_clock import SteadyClock
 from tarry.service.worker.view import View
 
 READ_WAIT_MS = 10
-"""The longest that a turn waits for records.
+"""The longest that a turn waits for records while there are some.
 
 It is short, because the client library waits until it has as many records as were asked for.
 """
@@ -59,6 +59,7 @@ class Worker:
         self._clock = SteadyClock(clock, brokers, on_event, brokers_ms)
         self._context = context = Context(self._clock, on_event, tally)
         self._stopping = stopping
+        self._idle_wait_ms = plan.idle_wait_ms
         connections = self._connections = open_connections(plan, context)
         parts = self._parts = make_parts(plan, connections, self._clock, context)
         self._health = HealthReporter(self._clock, tally, plan.memory_budget_bytes, connections.offsets, on_health)
@@ -151,11 +152,25 @@ class Worker:
         if self._owned.is_taking_over:
             return 0
         is_busy = self._parts.draining.is_busy or self._parts.second_reading.is_busy
-        wait_ms = DRAIN_WAIT_MS if is_busy else READ_WAIT_MS
+        longest_ms = self._idle_wait_ms if self._is_idle() else READ_WAIT_MS
+        wait_ms = DRAIN_WAIT_MS if is_busy else longest_ms
         now_ms = self._clock.now_ms()
         for state in self._owned.states.values():
             due_ms = state.next_due_ms()
             if due_ms is not None and due_ms - now_ms < wait_ms:
                 wait_ms = due_ms - now_ms
         monotonic_ms = self._clock.monotonic_ms()
-        return max(0, min(READ_WAIT_MS, max(wait_ms, self._parts.firing.not_before_ms - monotonic_ms)))
+        return max(0, min(longest_ms, max(wait_ms, self._parts.firing.not_before_ms - monotonic_ms)))
+
+    def _is_idle(self) -> bool:
+        """Return whether nothing is to be done before a record arrives, a message is due, or a second has passed."""
+        parts, states = self._parts, self._owned.states.values()
+        if not parts.reading.is_quiet or parts.draining.is_reading or parts.second_reading.is_busy:
+            return False
+        if any(one.is_open for one in (parts.filer, parts.parking, parts.letters)):
+            return False
+        now_ms = self._clock.now_ms()
+        return not any(
+            state.replaying or len(state.parked) or state.letters.waiting or state.has_to_file(now_ms)
+            for state in states
+        )

@@ -53,6 +53,8 @@ class Plan:
         sum_up_after: how many journal records a take-over may have to read before a summary is written.
         park_after_ms: how long a message that waits for its target stays in memory, before it is filed to the parked
             log.
+        idle_wait_ms: the longest that the loop waits for a record while it has nothing else to do: so long may news of
+            the group wait, and a signal.
     """
 
     cluster: Cluster
@@ -69,3 +71,4 @@ class Plan:
     upkeep: Upkeep = USUAL
     sum_up_after: int = 10_000
     park_after_ms: int = PARK_AFTER_MS
+    idle_wait_ms: int = 100

@@ -58,6 +58,8 @@ class Reading:
         self._tally = context.tally
         self._on_event = context.on_event
         self._paused = False
+        self._is_quiet = False
+        """Whether the last read found nothing."""
         self.is_hurried = False
         """Whether messages are passed over, and more records than one turn reads are there already."""
 
@@ -76,6 +78,11 @@ class Reading:
     def shut(self, places: Iterable[Place]) -> None:
         """Stop reading partitions."""
         self._reader.shut(places)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the last read found nothing, so that the next one returns with the first record."""
+        return self._is_quiet and not self._paused
 
     def turn(self, states: Mapping[Place, PartitionState], wait_ms: int) -> None:
         """Read records, or wait for them; read nothing while too many messages wait that cannot be passed over.
@@ -106,7 +113,10 @@ class Reading:
 
     def _read(self, states: Mapping[Place, PartitionState], wait_ms: int) -> bool:
         """Read once; return whether there is more to read at once."""
-        records, reached = self._reader.read(READ_MOST, wait_ms / 1000)
+        # To wait for many records makes batches under load. The first record after a pause does not wait for others.
+        read = self._reader.read_first if self._is_quiet else self._reader.read
+        records, reached = read(READ_MOST, wait_ms / 1000)
+        self._is_quiet = not records
         if not records and not reached:
             return False
         held = [state.held for state in states.values()]

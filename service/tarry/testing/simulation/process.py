@@ -51,6 +51,10 @@ Disturbance = Callable[["Process", Step], Fate | None]
 """Called at every step of a process. It may crash or pause the process, or lose an answer."""
 
 
+IDLE_WAIT_MS = 10
+"""Short, because the processes of a simulation take turns: while one waits, time passes for all of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Role:
     """The settings that all processes of a simulation share.
@@ -153,6 +157,7 @@ class Process:
             upkeep=role.upkeep,
             sum_up_after=10,
             park_after_ms=role.park_after_ms,
+            idle_wait_ms=IDLE_WAIT_MS,
         )
         brokers_ms = role.clock.now_ms() - role.clock.monotonic_ms()
         self.worker = Worker(plan, self.clock, lambda: False, self._say, self.tally, self._note, brokers_ms=brokers_ms)
