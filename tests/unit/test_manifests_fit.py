@@ -98,6 +98,8 @@ def test_memory_is_enough_for_the_budget_of_each_process(config: Config) -> None
     each = config.service.memory_budget_bytes // 2**20 + beside["memoryBesideBudgetMiB"]
     limit = mib(SERVICE["containers"][0]["resources"]["limits"]["memory"])
     assert limit == config.service.processes * each + beside["memorySupervisorMiB"]
+    request = mib(SERVICE["containers"][0]["resources"]["requests"]["memory"])
+    assert request == config.service.processes * beside["memoryBesideBudgetMiB"] + beside["memorySupervisorMiB"]
     fetched_ahead = QUEUE_KBYTES + DRAIN_QUEUE_KBYTES
     assert beside["memoryBesideBudgetMiB"] > fetched_ahead / 1024 + INTERPRETER_MIB
 

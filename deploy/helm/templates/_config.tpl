@@ -114,3 +114,8 @@
 {{- printf "%dMi" (add (mul (include "tarry.processes" . | int64) $each) (.Values.resources.memorySupervisorMiB | int64)) -}}
 {{- end -}}
 {{- end -}}
+
+{{- define "tarry.memoryIdle" -}}
+{{- $processes := include "tarry.processes" . | int64 -}}
+{{- printf "%dMi" (add (mul $processes (.Values.resources.memoryBesideBudgetMiB | int64)) (.Values.resources.memorySupervisorMiB | int64)) -}}
+{{- end -}}
