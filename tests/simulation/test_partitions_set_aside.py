@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from tarry.kafka.own_logs import SURE_AFTER_MS
+from tarry.kafka.topics import wheel_topic
 from tarry.kafka.types import Place
 from tarry.service.metrics.families import QUARANTINED
 from tarry.service.worker.aside import TRY_EVERY_MS
 from tarry.testing.simulation import SHAPES, Shape, World
 from tarry.testing.simulation.scenarios import serving
-from tarry.testing.simulation.world import SMALL_LEVELS
+from tarry.testing.simulation.world import INTAKE, SMALL_LEVELS
 from tests.support.worlds import verify_kept
 
 AWAY_MS = 40_000
@@ -179,3 +180,25 @@ def test_partitions_that_an_intake_got_under_a_running_service_stop_no_other(see
     assert all(process.errors == [] for process in world.processes)
     assert [unseen_of(world, ("in", partition)) for partition in (0, 1)] == [0, 0]
     verify_kept(world, "an intake that grew", least_judged=LEAST_JUDGED)
+
+
+def test_a_log_of_a_level_that_loses_its_end_under_its_owner_gets_no_new_messages(seed: int) -> None:
+    """What the journal tells of the lost end must never be said of other records at the same offsets."""
+    world = World(seed, Shape(processes=1, partitions=2, poison=0.0, geometry=SMALL_LEVELS))
+    top = wheel_topic(INTAKE, SMALL_LEVELS.levels)
+    world.start()
+    for _ in range(40):
+        world.send_due(world.clock.now_ms() + 60_000)
+    assert world.run_until(lambda: all(len(world.broker.records(top, at)) > 9 for at in (0, 1)), 10_000)
+    world.broker.truncate(top, world.broker.end(top, 0) - 5, 0)
+    kept = len(world.broker.records(top, 0))
+    world.touch(300_000)
+    for _ in range(40):
+        world.send_due(world.clock.now_ms() + 60_000)
+    assert world.run_until(lambda: bool(events(world, "partition_quarantined")), 10_000)
+    assert set(events(world, "partition_quarantined")) == {(INTAKE, 0)}
+    [reason, *_] = [fields["reason"] for _, event, fields in world.events if event == "partition_quarantined"]
+    assert f"{top}/0 goes on at" in reason
+    assert len(world.broker.records(top, 0)) == kept
+    world.run(2_000)
+    assert len(world.broker.records(top, 1)) > 20, "the other partition goes on"

@@ -33,6 +33,7 @@ from typing import cast
 from tarry.core.batch import UNBOUNDED, Batch, Filing, Settlement
 from tarry.core.message import DeadMessage, FiledMessage, HeldCancel, HeldMessage
 from tarry.core.partition_progress import Progress
+from tarry.core.progress.index import index_records
 from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.journal import encode_done, encode_index, encode_parked
 from tarry.core.progress.origin import Origin
@@ -349,9 +350,11 @@ class PartitionState:
             records.append(encode_parked(self.parked.log.entry(counts)))
         # Where the records of this transaction are is known only when they are delivered, so a later one tells that.
         filing.telling = self.overflow.news(self.overflow.upkeep.tell_from)
-        if filing.telling:
-            records.append(encode_index(filing.telling))
-        return records
+        return records + [encode_index(parts) for parts in index_records(filing.telling)]
+
+    def end_of(self, source: Source) -> int:
+        """Return one above the last known offset of the log of a bucket, or of the parked log."""
+        return self.parked.log.end if source.level == PARKED else self.overflow.end_of(source.level)
 
     def confirm_filed(self, filing: Filing) -> None:
         """Note that the transaction that filed these messages committed."""
@@ -471,6 +474,14 @@ class PartitionState:
                 while no transaction of the partition is open.
         """
         return self._progress.rest(released=released, sums_up=sums_up and not self.replaying)
+
+    def alone(self, *, released: bool = False) -> tuple[int, str]:
+        """Return the low watermark and the checkpoint to commit without any record of the journal.
+
+        Args:
+            released: whether this commit releases the partition.
+        """
+        return self._progress.alone(released=released)
 
     def sign(self, writer: tuple[str, ...]) -> None:
         """Put these transactional ids into the checkpoint, which must be committed before they write."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tarry.core.batch import Settlement
 from tarry.core.progress.checkpoint import Checkpoint
+from tarry.core.progress.index import index_records
 from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.journal import encode_copy, encode_done, encode_index, encode_parked, encode_ranges
 from tarry.core.progress.origin import Origin
@@ -108,11 +109,18 @@ class Progress:
     def settle(self, offsets: Offsets) -> Settlement:
         """Mark the offsets that a transaction completes, and return what it must commit."""
         self.mark(offsets)
+        return Settlement(*self.alone(released=False), encode_done(offsets))
+
+    def alone(self, *, released: bool) -> tuple[int, str]:
+        """Return the low watermark and the checkpoint to commit without a copy, a summary or an index in the journal.
+
+        Args:
+            released: whether this commit releases the partition.
+        """
         low = self._intake.low
-        self._summed_up_at = None
+        self._summed_up_at = self._indexed_at = None
         self._telling = []
-        self._indexed_at = None
-        return Settlement(low, self._checkpoint(low).encode(), encode_done(offsets))
+        return low, replace(self._checkpoint(low), released=released).encode()
 
     def rest(self, *, released: bool, sums_up: bool) -> Settlement:
         """Return what to commit without a batch; the journal record is a copy of the checkpoint.
@@ -162,7 +170,7 @@ class Progress:
         return tuple(records)
 
     def _index(self, *, released: bool) -> list[bytes]:
-        """Return the record that tells where records are in the levels' logs: the whole index, or the news."""
+        """Return the records that tell where records are in the levels' logs: the whole index, or the news."""
         whole, pointer = None, self._index_pointer
         if pointer is not None and not released:
             behind = self._journal_end - pointer
@@ -170,7 +178,7 @@ class Progress:
                 whole = self._overflow.whole_index()
         self._indexed_at = None if whole is None else self._journal_end
         self._telling = self._overflow.news() if whole is None else whole
-        return [encode_index(self._telling)] if self._telling else []
+        return [encode_index(parts) for parts in index_records(self._telling)]
 
     def _checkpoint(self, low: int) -> Checkpoint:
         pointer, wheel_pointer = self._intake.pointer_at(low), self._overflow.pointer

@@ -85,8 +85,8 @@ def shortfall(place: Place, found: Recovery, end: int, spans: Mapping[int, tuple
     reached = dict(enumerate(found.checkpoint.low, 1))
     for source, done in found.journal.done.items():
         reached[source.level] = max(done.end, reached.get(source.level, 0))
-    for level, known in found.journal.index.found.items():
-        reached[level] = max(known.end, reached.get(level, 0))
+    for level, at in found.journal.index.reached.items():
+        reached[level] = max(at, reached.get(level, 0))
     reached[PARKED] = found.journal.parked.reached
     if (intake := max(found.low, reached.pop(INTAKE.level, 0))) > end:
         return _ends_too_soon(place, f"{place[0]}/{place[1]}", end, intake)

@@ -210,16 +210,20 @@ def test_what_a_survey_finds_of_a_closed_range_is_told_too() -> None:
 def test_nothing_is_told_of_a_log_that_is_not_known() -> None:
     one = wheel(ends=(4, 0))
     one.filed([FiledRun(Source(1, 4), 5, 6, 1)])
-    assert (one.news(), one.whole_index()) == ([], None)
+    assert (one.news(), one.whole_index()[0]) == ([], part(0, 0))
 
 
 def test_nothing_is_told_of_a_log_with_a_gap_until_that_is_read() -> None:
     one = wheel()
-    one.filed([FiledRun(Source(1, 4), 3, 4, 1)])
-    assert (one.news(), one.whole_index()) == ([], None)
+    one.filed([FiledRun(Source(1, 4), 0, 2, 2)])
+    one.filed([FiledRun(Source(1, 4), 6, 7, 1)])
+    told = part(0, 2, (4, 0, 2))
+    assert (one.news(), one.whole_index()[0]) == ([told], told)
+    one.told([told])
+    assert one.news() == []
     [gap] = one.unread(LOTS, 1)
     one.reach_end(gap)
-    assert one.news() == [part(0, 4, (4, 3, 4))]
+    assert one.news() == [part(2, 7, (4, 6, 7))]
 
 
 def test_nothing_is_told_of_a_log_with_a_record_of_somebody_else_until_that_is_a_dead_letter() -> None:

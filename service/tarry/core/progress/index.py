@@ -16,12 +16,13 @@ missing in between, and it does not count, until another one covers the gap.
 import sys
 import zlib
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
-MOST_RUNS = 50_000
-"""The most runs in one record: it takes about 10 bytes for each, and a topic accepts about 1 MB."""
+MOST_RUNS = 6_000
+"""The most runs in one record. A run takes about 10 bytes, and 32 at worst; each journal accepts records of 262,144."""
 
 
 class IndexRun(NamedTuple):
@@ -61,6 +62,45 @@ class IndexPart(NamedTuple):
     begin: int
     end: int
     runs: Sequence[IndexRun]
+
+
+def index_records(parts: Iterable[IndexPart], most: int = MOST_RUNS) -> Iterator[list[IndexPart]]:
+    """Divide what is to be told into records.
+
+    Args:
+        parts: what is to be told.
+        most: the most runs in one record, beside those that go on from the record before.
+    """
+    record: list[IndexPart] = []
+    runs = 0
+    for part in parts:
+        for piece in _pieces(part, most):
+            if record and runs + len(piece.runs) > most:
+                yield record
+                record, runs = [], 0
+            record.append(piece)
+            runs += len(piece.runs)
+    if record:
+        yield record
+
+
+def _pieces(part: IndexPart, most: int) -> Iterator[IndexPart]:
+    """Divide a part by offsets; of a run that goes on behind the end of its piece, the next one has the rest."""
+    runs = sorted(part.runs, key=attrgetter("first"))
+    begin, goes_on = part.begin, list[IndexRun]()
+    for at in range(0, len(runs), most) if len(runs) > most else ():
+        end = runs[at + most].first if at + most < len(runs) else part.end
+        here = [*goes_on, *runs[at : at + most]]
+        yield part._replace(begin=begin, end=end, runs=within(here, begin, end))
+        begin, goes_on = end, within(here, end, part.end)
+    if len(runs) <= most:
+        yield part
+
+
+def within(runs: Iterable[IndexRun], begin: int, end: int) -> list[IndexRun]:
+    """Return what of these runs is between two offsets."""
+    parts = [run.within(begin, end) for run in runs]
+    return [part for part in parts if part is not None]
 
 
 def encode_parts(parts: Iterable[IndexPart]) -> bytes:
@@ -126,11 +166,13 @@ class IndexRecords:
         low: for each level the first offset of its log that is not done.
     """
 
-    __slots__ = ("_found", "_low")
+    __slots__ = ("_found", "_low", "reached")
 
     def __init__(self, low: Sequence[int]) -> None:
         self._low = dict(enumerate(low, 1))
         self._found = {level: FoundIndex(at) for level, at in self._low.items()}
+        self.reached: dict[int, int] = {}
+        """For each level an offset that its log must have reached, also by records that do not count."""
 
     @property
     def found(self) -> Mapping[int, FoundIndex]:
@@ -140,8 +182,8 @@ class IndexRecords:
     def take(self, parts: Sequence[IndexPart] | None) -> None:
         """Take a record of the index, or None for one that is unreadable. Records are taken in order."""
         for part in parts or ():
+            self.reached[part.level] = max(part.end, self.reached.get(part.level, 0))
             known = self._found.get(part.level)  # None: a level of an earlier configuration
             if known is not None and part.begin <= known.end <= part.end:
-                before = [run.within(self._low[part.level], part.begin) for run in known.runs]
-                runs = [*(run for run in before if run is not None), *part.runs]
-                self._found[part.level] = FoundIndex(part.end, runs)
+                before = within(known.runs, self._low[part.level], part.begin)
+                self._found[part.level] = FoundIndex(part.end, [*before, *part.runs])

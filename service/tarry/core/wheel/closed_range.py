@@ -100,6 +100,10 @@ class ClosedRange:
         """Whether a record that is due at a time belongs to the range."""
         return self.span.start_ms <= due_ms < self.span.end_ms
 
+    def holds(self, offset: int) -> bool:
+        """Whether an offset is between the range's first one and its end."""
+        return self.runs[0][0] <= offset < self.end
+
     # -- reading ----------------------------------------------------------------------------------------------------
 
     @property
@@ -151,7 +155,7 @@ class ClosedRange:
             placed only in a pass.
         """
         ledger = self.ledger
-        if not self.runs[0][0] <= offset < self.end:
+        if not self.holds(offset):
             return False
         if offset < ledger.position:
             return self.passes is not None and not ledger.is_done(offset)
@@ -215,13 +219,15 @@ class ClosedRange:
 
     def done_ranges(self) -> Iterator[tuple[Source, Iterable[Range]]]:
         """Yield for each bucket the offsets that are done: ascending ranges, with foreign offsets between."""
-        begin, position = self.runs[0][0], self.ledger.position
+        begin = self.runs[0][0]
         read = [(begin, self.ledger.low), *self.ledger.ranges()]
         for source in dict.fromkeys([*self._met, *self.found_done]):
             # A summary names what is done for each bucket, so it names nothing outside of the bucket's own records.
             first, last = self._met.get(source, (begin, begin))
             done = DoneSet(clipped(read, first, last), 0)
+            # All that the journal said, also of what is in no run: the index leaves out what is done. If the index is
+            # lost then, a survey meets it again.
             if source in self.found_done:
-                done.add(clipped(self.found_done[source].ranges(), position, self.end))
+                done.add(self.found_done[source].ranges())
             if ranges := done.ranges():
                 yield source, ranges

@@ -22,7 +22,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tarry.core.progress.done_set import DoneSet
-from tarry.core.progress.index import FoundIndex, IndexPart, IndexRun
+from tarry.core.progress.index import FoundIndex, IndexPart, IndexRun, within
 from tarry.core.wheel.runs import Runs, clipped, joined
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class LevelLog:
         "_marker",
         "_noted",
         "_runs",
+        "_survey_from",
         "_surveyed",
         "_told_to",
         "_untold",
@@ -129,7 +130,7 @@ class LevelLog:
         """One above the last offset that is known."""
         known = found if found is not None and begin <= found.end <= self.end else FoundIndex(begin)
         self.surveyed_to = known.end
-        self.survey_end = self.end
+        self._survey_from, self.survey_end = known.end, self.end
         self.is_surveyed = self.surveyed_to >= self.survey_end
         """Whether all records are known that a take-over found; not before it was read to its end."""
         self.strangers = strangers
@@ -250,9 +251,12 @@ class LevelLog:
     # -- the index in the journal -----------------------------------------------------------------------------------
 
     @property
-    def _can_tell(self) -> bool:
-        """Whether all of the log is known, and no stranger is on its way: only a survey would find that again."""
-        return self.is_surveyed and not self._gaps and self.strangers.first_held is None
+    def _known_to(self) -> int:
+        """The offset below which all is known and no stranger is on its way: what is told is not surveyed again."""
+        known = self.end if self.is_surveyed else self._survey_from
+        held = self.strangers.first_held
+        firsts = [first for first, _ in self._gaps]
+        return min([*firsts, known if held is None else min(known, held)])
 
     @property
     def run_count(self) -> int:
@@ -261,28 +265,29 @@ class LevelLog:
 
     def news(self, least: int) -> IndexPart | None:
         """Return what the journal does not tell of yet; None if it is less than so many offsets, or must wait."""
-        if not self._untold or self.end - self._told_to < least or not self._can_tell:
+        begin, end = self._told_to, self._known_to
+        news = [run for run in self._untold if run.first < end]
+        if not news or end - begin < least:
             return None
         found: dict[int, Runs] = {}
-        for bucket, *run in sorted(self._untold, key=attrgetter("first")):
+        for bucket, *run in sorted(within(news, begin, end), key=attrgetter("first")):
             found.setdefault(bucket, Runs()).add(*run)
-        return IndexPart(self.level, self._told_to, self.end, list(_index_runs(found)))
+        return IndexPart(self.level, begin, end, list(_index_runs(found)))
 
-    def whole(self, closed: "Iterable[tuple[int, Iterable[Range]]]") -> IndexPart | None:
-        """Return all that is known; None if that must wait.
+    def whole(self, closed: "Iterable[tuple[int, Iterable[Range]]]") -> IndexPart:
+        """Return all that is known.
 
         Args:
             closed: for each range that is closed and not done its first bucket, and its runs.
         """
-        if not self._can_tell:
-            return None
         of_closed = (IndexRun(bucket, first, end, 0) for bucket, ranges in closed for first, end in ranges)
-        return IndexPart(self.level, self._noted, self.end, [*_index_runs(self._runs), *of_closed])
+        begin, end = self._noted, max(self._noted, self._known_to)
+        return IndexPart(self.level, begin, end, within([*_index_runs(self._runs), *of_closed], begin, end))
 
     def told(self, part: IndexPart) -> None:
         """Note that this is in the journal, committed."""
         self._told_to = max(self._told_to, part.end)
-        self._untold = [run for run in self._untold if run.first >= part.end]
+        self._untold = within(self._untold, part.end, max(part.end, self.end, self.survey_end))
 
     # -- refiling -----------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from tarry.core.batch import FiledRun
 from tarry.core.message import HeldMessage, OrderKey
 from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.done_set import DoneSet
-from tarry.core.progress.index import MOST_RUNS, IndexPart
+from tarry.core.progress.index import IndexPart
 from tarry.core.progress.journal import Range
 from tarry.core.progress.recovered import Buckets
 from tarry.core.progress.source import INTAKE, PARKED, Source
@@ -231,6 +231,10 @@ class OverflowWheel:
         if bucket is None:
             raise ValueError(f"a message due at {due_ms} is hot and has no bucket")
         return Source(bucket.level, bucket.start_ms // self.levels.width_ms(bucket.level))
+
+    def end_of(self, level: int) -> int:
+        """Return one above the last offset of a level's log that is known."""
+        return self._logs[level].end
 
     def filed(self, runs: Iterable[FiledRun]) -> None:
         """Note the records that a committed transaction has written to open buckets.
@@ -514,13 +518,9 @@ class OverflowWheel:
         """Return what the journal does not tell of yet, of logs of which that is at least so many offsets."""
         return [part for log in self._logs.values() if (part := log.news(least)) is not None]
 
-    def whole_index(self) -> list[IndexPart] | None:
-        """Return all that is known of the logs; None if that must wait, or is too much for a record."""
-        parts = [log.whole(self._closed_runs(level)) for level, log in self._logs.items()]
-        known = [part for part in parts if part is not None]
-        if len(known) < len(parts) or sum(len(part.runs) for part in known) > MOST_RUNS:
-            return None
-        return known
+    def whole_index(self) -> list[IndexPart]:
+        """Return all that is known of the logs."""
+        return [log.whole(self._closed_runs(level)) for level, log in self._logs.items()]
 
     def _closed_runs(self, level: int) -> Iterator[tuple[int, Iterable[Range]]]:
         for one in self._closed[level]:

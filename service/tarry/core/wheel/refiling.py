@@ -80,13 +80,17 @@ class Refiling:
         """Whether a record that is due at a time is to be filed again: its bucket is open."""
         return not self.is_over and due_ms >= self._open_ms
 
+    def holds(self, offset: int) -> bool:
+        """Whether an offset is between the first one to file again and the last one."""
+        return self.runs[0][0] <= offset < self.runs[-1][1]
+
     def left_to_read(self) -> list[Range]:
         """Return the runs to read, from the position on."""
         return [(max(first, self.position), end) for first, end in self.runs if end > self.position]
 
     def read(self, source: Source, offset: int) -> bool:
         """Note that a record was read; return whether it is to be filed again."""
-        if not self.position <= offset < self.runs[-1][1]:
+        if offset < self.position or not self.holds(offset):
             return False
         self.position = offset + 1
         self.moved[source.bucket] += 1

@@ -106,7 +106,7 @@ class DrainedRecords:
             return
         for of in reading:
             one = of.range
-            if one is not None and one.covers(due_ms):
+            if one is not None and one.covers(due_ms) and one.holds(offset):
                 break
         else:
             self._survey(reading, offset, due_ms)

@@ -232,6 +232,11 @@ class ParkedLog:
         self._logs[target].add(run.first, run.end, run.records)
         self._end = max(run.end, self._end)
 
+    @property
+    def end(self) -> int:
+        """One above the last offset of the log that is known."""
+        return self._end
+
     def end_filing(self) -> None:
         """Note that the transaction that files messages is over, and `filed` was told if it committed."""
         self._filing_from = None

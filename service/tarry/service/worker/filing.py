@@ -26,6 +26,7 @@ from tarry.core.message import HeldCancel, HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.wheel.filed import filed_headers
+from tarry.errors import LogError
 from tarry.headers import ErrorCode
 from tarry.kafka.clients import Clients
 from tarry.kafka.errors import error_of
@@ -86,11 +87,11 @@ class _Run:
         count: how many records there are.
     """
 
-    __slots__ = ("_count", "_first", "_last", "_source", "state")
+    __slots__ = ("_count", "_first", "_last", "source", "state")
 
     def __init__(self, state: PartitionState, source: Source, count: int) -> None:
         self.state = state
-        self._source = source
+        self.source = source
         self._count = count
         self._first = self._last = -1
 
@@ -101,7 +102,7 @@ class _Run:
 
     def told(self) -> FiledRun:
         """Return where the records are."""
-        return FiledRun(self._source, self._first, self._last + 1, self._count)
+        return FiledRun(self.source, self._first, self._last + 1, self._count)
 
 
 class Filer(SideTransactions[_Attempt]):
@@ -239,6 +240,23 @@ class Filer(SideTransactions[_Attempt]):
             attempt.verdicts.setdefault(state, {})[message.sequence] = (code, reason)
 
     # -- 2 ----------------------------------------------------------------------------------------------------------
+
+    def _commit(self, attempt: _Attempt) -> None:
+        """Commit, unless a log has lost its end: what the journal tells of that end must not be said of new records.
+
+        Raises:
+            LogError: it has.
+        """
+        for run in attempt.runs:
+            told, log = run.told(), level_log_of(run.state.place, run.source.level)
+            if told.first < (end := run.state.end_of(run.source)):
+                text = (
+                    f"{log[0]}/{log[1]} goes on at {told.first}, although offsets up to {end} were written: records "
+                    "are lost, as by an unclean election"
+                )
+                self._on_failure(attempt, text)
+                raise LogError(text, log)
+        super()._commit(attempt)
 
     def _confirm(self, attempt: _Attempt) -> None:
         self._clear(len(attempt))

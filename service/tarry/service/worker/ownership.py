@@ -384,9 +384,8 @@ class Ownership:
 
     def _release_by_plain_commit(self, states: Sequence[PartitionState]) -> None:
         """Release by a plain commit: no transaction of theirs is open, and a journal may be unavailable for one."""
-        rests = {state.place: state.rest(released=True) for state in states}
         try:
-            self._connections.membership.commit({place: (rest.low, rest.metadata) for place, rest in rests.items()})
+            self._connections.membership.commit({state.place: state.alone(released=True) for state in states})
         except BrokerError as error:
             self._on_event("not_released", reason=str(error))
 
@@ -402,11 +401,10 @@ class Ownership:
             # Most likely one of our logs has no leader: keep its partition out of the next transaction.
             self._act_on_logs(self._connections.own_logs.look(self._ours))
         if self._has_uncommitted_names:
-            rests = {place: state.rest() for place, state in self.states.items()}
-            if rests:
-                self._connections.membership.commit({place: (rest.low, rest.metadata) for place, rest in rests.items()})
-            for place in rests:
-                self.states[place].confirm_rest()
+            if self.states:
+                self._connections.membership.commit({place: state.alone() for place, state in self.states.items()})
+            for state in self.states.values():
+                state.confirm_rest()
             self._has_uncommitted_names = False
 
     def _rename_stuck(self) -> bool:

@@ -83,9 +83,8 @@ class Standby:
         states = {place: self._standing[place].state for place in self._untouched(places)}
         if not states:
             return {}
-        rests = {place: state.rest() for place, state in states.items()}
         # As in any take-over, a transaction may touch the partitions only after this commit.
-        self._connections.membership.commit({place: (rest.low, rest.metadata) for place, rest in rests.items()})
+        self._connections.membership.commit({place: state.alone() for place, state in states.items()})
         self._commit_rest(list(states.values()))
         for place in states:
             del self._standing[place]
