@@ -169,6 +169,26 @@ def test_the_journal_is_trimmed_also_while_a_strange_record_waits_for_its_dead_l
     assert to_read.runs[0][0] <= strange, "the next owner meets the strange record again"
 
 
+def test_what_is_known_is_not_copied_for_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A take-over reads thousands of records; copied for each of them, they took minutes."""
+    looked_at = 0
+    real = IndexRun.within
+
+    def counted(run: IndexRun, begin: int, end: int) -> IndexRun | None:
+        nonlocal looked_at
+        looked_at += 1
+        return real(run, begin, end)
+
+    monkeypatch.setattr(IndexRun, "within", counted)
+    index, end = IndexRecords((0,)), 0
+    for _ in range(500):
+        runs = [IndexRun(bucket, end + 35 * bucket, end + 35 * bucket + 30, 30) for bucket in range(31)]
+        index.take([IndexPart(1, end, end + 1_100, runs)])
+        end += 1_100
+    assert len(index.found[1].runs) == 500 * 31
+    assert looked_at <= 500 * 31
+
+
 @pytest.mark.parametrize("most", [1, 2, 3, 7])
 def test_an_index_in_many_records_says_what_it_says_in_one(most: int) -> None:
     choose = Random(most)

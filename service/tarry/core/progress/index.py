@@ -185,5 +185,7 @@ class IndexRecords:
             self.reached[part.level] = max(part.end, self.reached.get(part.level, 0))
             known = self._found.get(part.level)  # None: a level of an earlier configuration
             if known is not None and part.begin <= known.end <= part.end:
-                before = within(known.runs, self._low[part.level], part.begin)
-                self._found[part.level] = FoundIndex(part.end, [*before, *part.runs])
+                if part.begin < known.end:
+                    known.runs = within(known.runs, self._low[part.level], part.begin)
+                known.end = part.end
+                known.runs += part.runs
