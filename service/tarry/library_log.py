@@ -1,4 +1,4 @@
-"""A rate limit for librdkafka's log lines.
+"""A rate limit for log lines, and the log of librdkafka's lines.
 
 While a broker is down, each client logs the failure of each connection several times a second: a thousand lines in half
 a minute (librdkafka 2.16), which differ in numbers only.
@@ -16,26 +16,38 @@ MOST_KINDS = 1_000
 _VARYING = re.compile(r"[0-9]+")
 
 
+class Repeats:
+    """Lets one line of each kind pass within `AGAIN_AFTER_S`; lines that differ in numbers only are of one kind."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[float, int]] = {}
+        """For each kind of line: when the last one passed, and how many were dropped since."""
+
+    def left_out(self, text: str, at_s: float) -> int | None:
+        """Return how many lines of this kind were dropped since the last one; None: this one is to be dropped, too."""
+        kind = _VARYING.sub("", text)
+        last_s, left_out = self._said.get(kind, (-AGAIN_AFTER_S, 0))
+        if at_s - last_s < AGAIN_AFTER_S:
+            self._said[kind] = (last_s, left_out + 1)
+            return None
+        if len(self._said) >= MOST_KINDS:
+            self._said.clear()
+        self._said[kind] = (at_s, 0)
+        return left_out
+
+
 class Thinning(logging.Filter):
     """Passes one line of each kind within `AGAIN_AFTER_S`; its `left_out` counts those dropped since the last one."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[str, tuple[float, int]] = {}
-        """For each kind of line: when the last one passed, and how many were dropped since."""
+        self._repeats = Repeats()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the line passes."""
-        kind = _VARYING.sub("", record.getMessage())
-        last_s, left_out = self._said.get(kind, (-AGAIN_AFTER_S, 0))
-        if record.created - last_s < AGAIN_AFTER_S:
-            self._said[kind] = (last_s, left_out + 1)
-            return False
-        if len(self._said) >= MOST_KINDS:
-            self._said.clear()
-        self._said[kind] = (record.created, 0)
+        left_out = self._repeats.left_out(record.getMessage(), record.created)
         record.left_out = left_out
-        return True
+        return left_out is not None
 
 
 def library_log() -> logging.Logger:

@@ -6,12 +6,13 @@ logged at DEBUG at most.
 
 import logging
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
 import structlog
 
-from tarry.library_log import library_log
+from tarry.library_log import Repeats, library_log
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -46,21 +47,101 @@ def configure(level: Level = "info", **fields: object) -> Any:
     return logger
 
 
-_ERRORS: Final = frozenset({"partition_quarantined", "clock_ahead"})
-_WARNINGS: Final = frozenset({"partition_waits", "clock_stepped", "clock_not_compared", "dead_letter_refused"})
+ERRORS: Final = frozenset(
+    {
+        "checkpoint_unreadable",
+        "clock_ahead",
+        "failed",
+        "parked_messages_missing",
+        "partition_quarantined",
+        "process_failed",
+        "process_garbled",
+        "process_hung",
+        "process_killed",
+        "process_not_started",
+        "shut_out",
+    }
+)
+"""Events that mean harm, or that somebody has to do something."""
+
+WARNINGS: Final = frozenset(
+    {
+        "adopted",
+        "begin_anew",
+        "buckets_not_emptied",
+        "checkpoint_from_copy",
+        "checkpoint_not_committed",
+        "checkpoint_not_copied",
+        "clock_back",
+        "clock_followed",
+        "clock_not_compared",
+        "clock_stepped",
+        "dead_letter_refused",
+        "dead_letters_apart",
+        "dead_letters_not_written",
+        "fencing",
+        "filing_aborted",
+        "group_gone",
+        "instance_in_use",
+        "joining_anew",
+        "kafka_warning",
+        "lost",
+        "names_changed",
+        "not_left",
+        "not_released",
+        "partition_waits",
+        "process_ended",
+        "purge_aborted",
+        "reading_paused",
+        "shut_out_by_itself",
+        "status_not_published",
+        "status_topic_unfit",
+        "take_over_refused",
+        "target_apart",
+        "target_away",
+        "target_still_away",
+        "transaction_aborted",
+        "trim_failed",
+    }
+)
+"""Events from which the service recovers by itself, and that should be rare."""
+
+REPEATED: Final = frozenset(
+    {
+        "checkpoint_not_committed",
+        "checkpoint_not_copied",
+        "dead_letters_not_written",
+        "filing_aborted",
+        "kafka_warning",
+        "purge_aborted",
+        "take_over_refused",
+        "target_still_away",
+        "transaction_aborted",
+        "trim_failed",
+    }
+)
+"""Events that come again with each try while something is away."""
 
 
-def speaker(logger: Any) -> Callable[..., None]:
-    """Return a function that logs events: a few names as errors or warnings, all others as info.
+def speaker(logger: Any, seconds: Callable[[], float] = time.monotonic) -> Callable[..., None]:
+    """Return a function that logs events at the level that each deserves, and thins out those that repeat themselves.
 
     Args:
         logger: from `configure`.
+        seconds: the time, for the events that repeat themselves.
     """
+    repeats = Repeats()
 
     def say(event: str, **fields: object) -> None:
-        if event in _ERRORS:
+        if event in REPEATED:
+            left_out = repeats.left_out(f"{event} {sorted(fields.items())}", seconds())
+            if left_out is None:
+                return
+            if left_out:
+                fields["left_out"] = left_out
+        if event in ERRORS:
             logger.error(event, **fields)
-        elif event in _WARNINGS:
+        elif event in WARNINGS:
             logger.warning(event, **fields)
         else:
             logger.info(event, **fields)

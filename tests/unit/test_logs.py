@@ -3,8 +3,10 @@
 import io
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,3 +99,25 @@ def test_events_that_need_an_operator_are_not_logged_as_info(monkeypatch: pytest
     for event in ("clock_ahead", "dead_letter_refused", "buckets_closed"):
         speak(event)
     assert [line["level"] for line in lines(pipe)] == ["error", "warning", "info"]
+
+
+def test_an_event_that_comes_with_each_try_is_thinned_out_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = stderr(monkeypatch)
+    now_s = [100.0]
+    speak = logs.speaker(logs.configure(), lambda: now_s[0])
+    for number in range(41):
+        speak("take_over_refused", reason=f"no answer from broker {number}")
+        speak("fencing", topic="in", partition=number % 2)
+        now_s[0] += 0.5
+    speak("take_over_refused", reason="another reason")
+    refused = [line for line in lines(pipe) if line["event"] == "take_over_refused"]
+    assert [line.get("left_out", 0) for line in refused] == [0, 19, 19, 0]
+    assert [line["event"] for line in lines(pipe)].count("fencing") == 41
+
+
+def test_each_event_that_has_a_level_is_documented() -> None:
+    table = (Path(__file__).parents[2] / "docs/operations.md").read_text(encoding="utf-8")
+    named = {name for row in table.splitlines() if row.startswith("| `") for name in re.findall(r"`([a-z_]+)`", row)}
+    assert {*logs.ERRORS, *logs.WARNINGS} <= named
+    assert not logs.ERRORS & logs.WARNINGS
+    assert logs.REPEATED <= logs.WARNINGS

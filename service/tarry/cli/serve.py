@@ -9,6 +9,7 @@ from tarry import logs
 from tarry.cli.options import ConfigOption
 from tarry.config import load
 from tarry.config.sources import file_of
+from tarry.errors import TarryError
 from tarry.service import app
 
 
@@ -44,12 +45,16 @@ def serve(
     """
     settings = load(config, os.environ)
     level: logs.Level = context.obj.log_level if context.obj else "info"
-    on_event = logs.configure(level).info
+    on_event = logs.speaker(logs.configure(level))
     on_event("configured", file=str(file_of(config, os.environ) or "none"), brokers=settings.kafka.bootstrap_servers)
-    app.serve(
-        settings,
-        adopt=adopt,
-        processes=processes or settings.service.processes,
-        log_level=level,
-        on_event=on_event,
-    )
+    try:
+        app.serve(
+            settings,
+            adopt=adopt,
+            processes=processes or settings.service.processes,
+            log_level=level,
+            on_event=on_event,
+        )
+    except TarryError as error:
+        on_event("failed", error=str(error))  # whoever reads the log as JSON lines sees the end, too
+        raise

@@ -217,6 +217,17 @@ class PartitionState:
             return 0
         return None if self.replaying else self._hot.next_due_ms()
 
+    def overdue_ms(self, now_ms: int) -> int:
+        """Return for how long the oldest message has been due: held in memory and not parked, or in a closed bucket.
+
+        Args:
+            now_ms: wall time.
+        """
+        dues = [now_ms if (first_ms := self._hot.first_due_ms()) is None else first_ms]
+        if self.overflow.has_levels:
+            dues.append(self.overflow.gate[0])
+        return max(0, now_ms - min(dues))
+
     def collect(self, now_ms: int) -> bool:
         """Make messages that are due ready; while the gate is closed, only records that need no delivery.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -23,6 +23,9 @@ from tarry.service.worker.maintenance import COPY_EVERY_MS
 from tarry.service.worker.plan import IntakePlan
 from tarry.service.worker.targets import KEPT_MS
 from tarry.testing import FakeBroker, Fate, ManualClock, Step
+
+if TYPE_CHECKING:
+    from tarry.service.worker.health import Health
 
 GEOMETRY = Geometry(20_000, 10, 0)
 Protocol = Literal["classic", "consumer"]
@@ -256,3 +259,40 @@ def test_as_many_ids_are_known_as_an_eighth_of_the_memory_has_room_for() -> None
     small, ample = known.values()
     assert ample == [2_000 * DONE_BYTES] * 2
     assert all(0 < some <= (1 << 20) // 16 for some in small), "for each of two partitions"
+
+
+def gauges(worker: Worker) -> dict[tuple[str, ...], float]:
+    return dict(worker._health._gauges(worker.look()))
+
+
+@both_protocols
+def test_how_long_the_oldest_message_is_overdue_is_a_gauge_of_its_partition(protocol: Protocol) -> None:
+    service = Service(8, protocol)
+    worker = service.worker("a")
+    service.turn_until(lambda: len(worker.look().states) == 2 and not worker.look().replaying, worker)
+    headers: list[tuple[str, bytes | None]] = [("tarry-target", b"out"), ("tarry-delay-ms", b"500")]
+    service.broker.append("in", b"k", b"1", headers, 0)
+    [position] = [state.position for place, state in worker.look().states.items() if place == ("in", 0)]
+    service.turn_until(lambda: worker.look().states["in", 0].position > position, worker)
+    assert gauges(worker)["tarry_oldest_overdue_seconds", "in", "0"] == 0
+    service.clock.advance(4_500)  # no turn: the loop hangs
+    assert 4 <= gauges(worker)["tarry_oldest_overdue_seconds", "in", "0"] <= 4.5
+    assert gauges(worker)["tarry_oldest_overdue_seconds", "in", "1"] == 0
+    service.turn(worker, until=1)
+    assert gauges(worker)["tarry_oldest_overdue_seconds", "in", "0"] == 0
+
+
+def test_a_process_to_which_no_broker_answers_says_so_and_is_not_ready() -> None:
+    service = Service(9, "classic")
+    worker = service.worker("a")
+    said: list[Health] = []
+    worker._health._send = said.append
+    service.turn_until(lambda: bool(said) and said[-1].ready, worker)
+    service.broker.stop()
+    silent_ms = service.clock.monotonic_ms() + 12_000
+    service.turn_until(lambda: service.clock.monotonic_ms() > silent_ms, worker)
+    assert gauges(worker)["tarry_brokers_silent_seconds",] > 9
+    assert (said[-1].ready, said[-1].why[:23]) == (False, "no broker has answered ")
+    service.broker.start()
+    service.turn_until(lambda: said[-1].ready, worker)
+    assert gauges(worker)["tarry_brokers_silent_seconds",] == 0

@@ -168,7 +168,7 @@ def encode_index(parts: Iterable[IndexPart]) -> bytes:
 def _decode_index(record: bytes) -> IndexEntry:
     """Decode a record of the index; it is a hint, so it may be unreadable."""
     try:
-        return IndexEntry(decode_parts(record[2:]) if record[1] == _VERSION else None)
+        return IndexEntry(decode_parts(record[2:]) if record[1:2] == bytes([_VERSION]) else None)
     except ValueError:
         return IndexEntry(None)
 
@@ -179,10 +179,10 @@ def decode_entry(record: bytes | None) -> "Entry":
     Raises:
         ValueError: it is not a journal record, or is of a later version.
     """
-    if not record or len(record) < 2 or record[:1] not in (_DONE, _PARKED, _COPY, _INDEX):
-        raise ValueError("not a journal record")
-    if record[:1] == _INDEX:
+    if record and record[:1] == _INDEX:
         return _decode_index(record)
+    if not record or len(record) < 2 or record[:1] not in (_DONE, _PARKED, _COPY):
+        raise ValueError("not a journal record")
     if record[1] != _VERSION:
         raise ValueError(f"a journal record of version {record[1]}; this version of tarry reads version {_VERSION}")
     if record[:1] == _COPY:

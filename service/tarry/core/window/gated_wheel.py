@@ -7,6 +7,7 @@ before it.
 
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import cast
 
 from tarry.core.message import BY_DUE, HeldMessage, OrderKey
@@ -64,6 +65,14 @@ class GatedWheel:
     def cancel(self, message: HeldMessage) -> bool:
         """Take a message out of the wheel; return False if `collect` has already returned it."""
         return self._wheel.cancel(message) or self._late.pop(message.sequence, None) is not None
+
+    def first_due_ms(self) -> int | None:
+        """Return the earliest due time of the messages that are held and did not fire yet; None if there is none."""
+        dues = [message.due_ms for message in self._late.values()]
+        dues += [message.due_ms for message in islice(self._ready, 1)]
+        if (next_ms := self._wheel.next_due_ms) is not None:
+            dues.append(next_ms)
+        return min(dues, default=None)
 
     def next_due_ms(self) -> int | None:
         """When `collect` has something to do next: 0 for now; None if it has nothing before the gate moves."""

@@ -110,6 +110,10 @@ class HotWindow:
         """When `decide` or `collect` has something to do next: 0 for now; None if nothing before the gate moves."""
         return 0 if self._can_decide() else self._wheel.next_due_ms()
 
+    def first_due_ms(self) -> int | None:
+        """Return the earliest due time of the messages that are held and did not fire yet; None if there is none."""
+        return self._wheel.first_due_ms()
+
     def is_held_before(self, key: OrderKey) -> bool:
         """Whether the gate is before a key: then nothing to fire does not mean that all before the key has fired."""
         return self._gate() < key

@@ -85,6 +85,18 @@ DUE_WITHIN: Final = Family(
     "gauge",
     ("intake", "within"),
 )
+OVERDUE: Final = Family(
+    "tarry_oldest_overdue_seconds",
+    "For how long the oldest message of the partition has been due: in memory or in a closed bucket, and not parked.",
+    "gauge",
+    ("intake", "partition"),
+)
+SILENT: Final = Family(
+    "tarry_brokers_silent_seconds",
+    "For how long no broker has answered the process; 0 if one has answered within the last 3 seconds.",
+    "gauge",
+    ("process",),
+)
 UNTRIMMED: Final = Family(
     "tarry_untrimmed_records",
     "Records in the logs of the partition's levels that may be deleted and are not deleted yet: the brokers are asked "
@@ -196,6 +208,8 @@ FAMILIES: Final = (
     PASSED_OVER,
     IN_BUCKETS,
     DUE_WITHIN,
+    OVERDUE,
+    SILENT,
     UNTRIMMED,
     PARKED,
     LATENESS,

@@ -14,11 +14,13 @@ from tarry.service.metrics.families import (
     HELD_BYTES,
     IN_BUCKETS,
     LAG,
+    OVERDUE,
     PARKED,
     PASSED_OVER,
     QUARANTINED,
     REFUSED_LETTERS,
     REPLAYING,
+    SILENT,
     UNTRIMMED,
     WAITING,
     WITHOUT_LEADER,
@@ -30,6 +32,12 @@ from tarry.units import format_duration
 
 EVERY_MS = 1_000
 """How often a report is sent."""
+
+SILENT_FROM_MS = 3_000
+"""The brokers are asked once a second; from then on they count as silent."""
+
+UNREADY_FROM_MS = 10_000
+"""A process to which no broker has answered for so long is not ready."""
 
 _M, _H, _D = 60_000, 3_600_000, 86_400_000
 STEPS_MS = (_M, 10 * _M, _H, 6 * _H, _D, 7 * _D)
@@ -79,6 +87,10 @@ class HealthReporter:
         self._next_ms = 0
         self._asked: PendingAnswers | None = None
         self._ends: dict[Place, int] = {}
+        self._places: list[Place] = []
+        """The partitions of which the ends are asked for."""
+        self._answered_ms = clock.monotonic_ms()
+        """When a broker last answered, or had nothing to answer; monotonic."""
 
     def turn(self, look: Callable[[], View]) -> None:
         """Send a report, if it is time.
@@ -95,15 +107,26 @@ class HealthReporter:
         """Send a report now: after a change that others wait for, and at the end."""
         self._ask_ends(view)
         self._tally.replace_gauges(self._gauges(view))
-        self._send(_health(view))
+        self._send(_health(view, self._silent_ms()))
+
+    def _silent_ms(self) -> int:
+        """Return for how long no broker has answered."""
+        silent_ms = self._clock.monotonic_ms() - self._answered_ms
+        return silent_ms if silent_ms >= SILENT_FROM_MS else 0
 
     def _ask_ends(self, view: View) -> None:
         """Note the ends of the intakes from the last request, and ask again, without waiting."""
         if self._asked is not None and self._asked.done:
             self._ends = self._asked.answers()
             self._asked = None
-        if self._asked is None and view.states:
-            self._asked = self._offsets.ask_ends(view.states)
+            if self._ends:
+                self._answered_ms = self._clock.monotonic_ms()
+        # Who has lost its partitions asks on: mostly because no broker answers.
+        self._places = list(view.states) or self._places
+        if self._asked is None and self._places:
+            self._asked = self._offsets.ask_ends(self._places)
+        elif self._asked is None:
+            self._answered_ms = self._clock.monotonic_ms()
 
     def _gauges(self, view: View) -> dict[SeriesKey, float]:
         gauges: dict[SeriesKey, float] = {
@@ -112,6 +135,7 @@ class HealthReporter:
             (HELD_BYTES.name,): sum(state.memory_bytes for state in view.states.values()),
             (BUDGET_BYTES.name,): self._budget_bytes,
             (CLOCK_AHEAD.name,): self._clock.ahead_ms / 1000,
+            (SILENT.name,): self._silent_ms() / 1000,
         }
         now_ms = self._clock.now_ms()
         for place, state in view.states.items():
@@ -125,11 +149,13 @@ class HealthReporter:
         return gauges
 
 
-def _gauges_of(place: Place, state: PartitionState, now_ms: int) -> Iterator[tuple[SeriesKey, int]]:
+def _gauges_of(place: Place, state: PartitionState, now_ms: int) -> Iterator[tuple[SeriesKey, float]]:
     """Yield what a partition adds to the gauges of its intake, and its own."""
     intake, partition = place
     yield (WAITING.name, intake), state.waiting
     yield (PASSED_OVER.name, intake), len(state.passed_over)
+    if not state.replaying:
+        yield (OVERDUE.name, intake, str(partition)), state.overdue_ms(now_ms) / 1000
     for level, messages in state.overflow.in_buckets.items():
         yield (IN_BUCKETS.name, intake, str(level)), messages
     if state.overflow.has_levels:
@@ -143,7 +169,9 @@ def _gauges_of(place: Place, state: PartitionState, now_ms: int) -> Iterator[tup
         yield (PARKED.name, intake, target), messages
 
 
-def _health(view: View) -> Health:
+def _health(view: View, silent_ms: int) -> Health:
+    if silent_ms >= UNREADY_FROM_MS:
+        return Health(ready=False, why=f"no broker has answered for {silent_ms // 1000} s")
     if not view.joined:
         return Health(ready=False, why="the group has not assigned partitions to this process yet")
     if view.waiting:
