@@ -24,17 +24,26 @@ SETTINGS: Final = {
 OPTIONS: Final = tuple(word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}"))
 """The same for `tarry spark`."""
 
-INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Evaluate expressions without generated code: for small tables its compilation takes longer than the job itself.
+SHORT: Final = {
+    # Expressions without generated code: for small tables its compilation takes longer than the job itself.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Plans that are made once: with two partitions there is nothing to learn from the first stages of a query.
+    "spark.sql.adaptive.enabled": "false",
+    # Texts of plans, which nobody sees, are short.
+    "spark.sql.maxPlanStringLength": "1000",
+    "spark.sql.ui.explainMode": "simple",
+}
+"""The session that tests share leaves out what takes longer than a small table.
 
-The jobs that tests start as processes run with generated code, as those of users do.
+The jobs that tests start as processes run with all that, as those of users do.
 """
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local Spark session, created once: one process can have only one."""
-    with session("tests", "local[2]", SETTINGS | INTERPRETED, tell) as started:
+    with session("tests", "local[2]", SETTINGS | SHORT, tell) as started:
         yield started
 
 
