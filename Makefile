@@ -22,6 +22,9 @@ COMPILED_TESTS = $(COMPILED)/bin/python -m pytest -n $(JOBS) --dist loadfile --n
 	--ignore tests/unit/test_healthcheck.py tests/unit tests/model tests/simulation
 LOCK    = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --custom-compile-command "make lock"
 
+# The tests start hundreds of Pythons. Without bytecode, each would compile the service, and pytest all tests, anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all test-compiled cover mutants test-deploy check format soak bench wheel compiled manifests lock clean
 

@@ -31,7 +31,7 @@ def test_a_worker_killed_three_times_in_mid_load_delivers_all_once_in_order(
     serve.wait_serving()
     reader = lab.read()
     workload = lab.workload(delays_ms=(200, 8_000))
-    with Sending(workload, 10_000, 15.0):
+    with Sending(workload, 4_000, 15.0):
         kill_and_start(serve, random.Random(lab.seed), times=3, longest_s=3.0)
     report = verdict(workload, reader, [serve])
     report.assert_kept(LEAST_JUDGED_OF_FAULTS)

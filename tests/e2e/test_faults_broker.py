@@ -19,7 +19,7 @@ from tests.support.chaos import ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, Wire, pro
 from tests.support.checker import LEAST_JUDGED_OF_FAULTS
 from tests.support.workload import Flow, Target
 
-PER_S = 500
+PER_S = 200
 LONGEST_S = 120.0
 """A call of the client library that hangs costs a minute, until the supervisor ends the process."""
 

@@ -16,7 +16,7 @@ from tests.support.checker import LEAST_JUDGED_OF_FAULTS
 from tests.support.dying import STEPS, Step
 from tests.support.workload import Flow
 
-PER_S = 800
+PER_S = 300
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.exhaustive)])

@@ -20,7 +20,7 @@ from tests.support.checker import LEAST_JUDGED_OF_FAULTS
 from tests.support.dying import Step
 from tests.support.workload import Flow
 
-PER_S = 800
+PER_S = 300
 BROKERS_LOOK_S = 30.0
 """Beyond its timeout a transaction stays open until the brokers look for such the next time: every 10 s by default."""
 

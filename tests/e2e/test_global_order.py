@@ -14,7 +14,7 @@ from tests.support.chaos import pause
 from tests.support.processes import Serve
 from tests.support.workload import Flow, Target
 
-PER_S = 400
+PER_S = 200
 OWNED_WITHIN_S = 30.0
 
 

@@ -25,7 +25,7 @@ def test_messages_through_three_levels_arrive_once_in_order_and_nothing_stays_be
     serve.wait_serving()
     reader = lab.read()
     workload = lab.workload(delays_ms=DELAYS_MS)
-    with Sending(workload, 20_000, 15.0):
+    with Sending(workload, 5_000, 12.0):
         pass
     assert waiting_in_buckets(lab.bootstrap, lab.intake)
     wait_empty(lab.bootstrap, lab.intake, workload, reader)

@@ -30,7 +30,7 @@ def test_two_processes_deliver_all_and_a_killed_one_is_back_in_time(lab: Lab) ->
     reader = lab.read()
     workload = lab.workload(delays_ms=(200, 6_000))
     before = workers(serve)
-    with Sending(workload, 8_000, 8.0):
+    with Sending(workload, 3_000, 8.0):
         time.sleep(2.5)  # in the midst of it
         from_ms = now_ms()
         os.kill(before[0], signal.SIGKILL)

@@ -82,7 +82,7 @@ def test_with_the_documented_rights_all_arrives_once_in_order_through_all_levels
     serve = lab.serve(group_protocol=group_protocol, **SMALL_WHEEL).start()
     serve.wait_serving()
     workload, reader, watch = lab.watched(delays_ms=(200, 20_000))
-    with Sending(workload, 5_000, 10.0):
+    with Sending(workload, 2_000, 10.0):
         watch.wait_served()
         serve.kill()
         serve.start().wait_serving()

@@ -15,33 +15,35 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import DelayedProducer, Receipt
-from tarry.devbroker import EmbeddedBroker
 from tests.support.brokers import wait_until
 from tests.support.processes import Serve, ServeConfig
 from tests.support.programs import tarry
-from tests.support.rights import AUTHORIZER, allow, deny
+from tests.support.rights import allow, deny
 from tests.support.topics import ends_of, read_topic
 
-MESSAGES = 4_000
-VALUE_BYTES = 4_000
+MESSAGES = 1_000
+VALUE_BYTES = 16_000
 """With 16 MiB of memory, most of the messages exceed the share of parked messages."""
 
 
 class Outage:
     """An intake of two partitions, a service with little memory, and a target that is away."""
 
-    def __init__(self, bootstrap: str, directory: Path) -> None:
+    def __init__(self, bootstrap: str, name: Callable[[str], str], directory: Path) -> None:
         self.bootstrap, self.directory = bootstrap, directory
+        self.intake, self.away, self.there = map(name, ("intake", "away", "there"))
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        for future in self.admin.create_topics([NewTopic("away", 1, 1), NewTopic("there", 1, 1)]).values():
+        for future in self.admin.create_topics([NewTopic(self.away, 1, 1), NewTopic(self.there, 1, 1)]).values():
             future.result(timeout=30)
-        deny(self.admin, "away", AclOperation.WRITE)
-        self.config = ServeConfig(bootstrap, "intake", partitions=2, service={"memory_budget": "16MiB"})
+        deny(self.admin, self.away, AclOperation.WRITE)
+        self.config = ServeConfig(
+            bootstrap, self.intake, partitions=2, group=name("group"), service={"memory_budget": "16MiB"}
+        )
         self.serve = Serve(self.config, directory)
         self.receipts: list[Receipt] = []
 
     def send(self, target: str, many: int) -> None:
-        with DelayedProducer(self.bootstrap, "intake") as producer:
+        with DelayedProducer(self.bootstrap, self.intake) as producer:
             for _ in range(many):
                 number = len(self.receipts)
                 value = (b"%d " % number).ljust(VALUE_BYTES, b".")
@@ -55,8 +57,8 @@ class Outage:
 
     def lag(self) -> int:
         """How many offsets of the intake are not done, by the group's committed offsets."""
-        ends = ends_of(self.bootstrap, "intake", committed=True)
-        wanted = [TopicPartition("intake", partition) for partition in ends]
+        ends = ends_of(self.bootstrap, self.intake, committed=True)
+        wanted = [TopicPartition(self.intake, partition) for partition in ends]
         asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.config.group, wanted)])
         committed = asked[self.config.group].result(timeout=30).topic_partitions or []
         return sum(ends[one.partition] - max(one.offset, 0) for one in committed)
@@ -76,8 +78,8 @@ def number_of(value: bytes | None) -> int:
 
 
 @pytest.fixture
-def outage(start_embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> Iterator[Outage]:
-    outage = Outage(start_embedded_broker(properties=AUTHORIZER).bootstrap_servers, tmp_path)
+def outage(bootstrap_of_authorizer: str, unique_name: Callable[[str], str], tmp_path: Path) -> Iterator[Outage]:
+    outage = Outage(bootstrap_of_authorizer, unique_name, tmp_path)
     try:
         yield outage
     finally:
@@ -86,11 +88,11 @@ def outage(start_embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path)
 
 def test_what_waits_for_a_target_holds_up_nothing_else_and_arrives_in_order_after_a_kill(outage: Outage) -> None:
     outage.serve.start().wait_serving()
-    outage.send("away", MESSAGES)
-    outage.wait_written("intake.parked", MESSAGES // 2, "most are filed", 60)
+    outage.send(outage.away, MESSAGES)
+    outage.wait_written(f"{outage.intake}.parked", MESSAGES // 2, "most are filed", 60)
     wait_until(lambda: sum(row["messages"] for row in outage.run("parked")) > MESSAGES // 2, "most are filed", 60)
     first = outage.receipts[0].handle
-    assert [row["target"] for row in outage.run("parked")] == ["away"]
+    assert [row["target"] for row in outage.run("parked")] == [outage.away]
     assert outage.run("parked")[0]["since_ms"] == min(one.handle.due_ms for one in outage.receipts)
     [found] = outage.run("status", str(first))
     assert (found["state"], found["level"]) == ("waiting", -1)
@@ -100,62 +102,65 @@ def test_what_waits_for_a_target_holds_up_nothing_else_and_arrives_in_order_afte
     assert sum(row["count"] for row in outage.run("pending", "--exact")) == MESSAGES
     assert {row["level"]: row["at_most"] for row in outage.run("pending")}[-1] >= parked
     outage.serve.start().wait_serving()
-    outage.send("there", 20)
-    wait_until(lambda: len(outage.values("there")) == 20, "another target gets its messages")
+    outage.send(outage.there, 20)
+    wait_until(lambda: len(outage.values(outage.there)) == 20, "another target gets its messages")
 
-    outage.wait_written("intake.parked", MESSAGES, "those of the last 30 s as well", 90)
+    outage.wait_written(f"{outage.intake}.parked", MESSAGES, "those of the last 30 s as well", 90)
     wait_until(lambda: outage.run("parked")[0]["messages"] == MESSAGES, "those of the last 30 s as well", 90)
     metric = outage.serve.metric
-    wait_until(lambda: metric("tarry_parked_messages", target="away") == MESSAGES, "they are counted")
+    wait_until(lambda: metric("tarry_parked_messages", target=outage.away) == MESSAGES, "they are counted")
     # Or they would silence the alert about messages that wait for no target.
     wait_until(lambda: metric("tarry_waiting_messages") == MESSAGES, "they count as waiting, too")
-    outage.send("there", 20)  # each transaction commits the low watermarks
+    outage.send(outage.there, 20)  # each transaction commits the low watermarks
     wait_until(lambda: outage.lag() <= 4, "the intake waits for none of them")
-    allow(outage.admin, "away", AclOperation.WRITE)
-    outage.wait_written("away", MESSAGES, "the target is back", 90)
-    wait_until(lambda: len(outage.values("away")) >= MESSAGES, "the target is back, and they arrive", 90)
+    allow(outage.admin, outage.away, AclOperation.WRITE)
+    outage.wait_written(outage.away, MESSAGES, "the target is back", 90)
+    wait_until(lambda: len(outage.values(outage.away)) >= MESSAGES, "the target is back, and they arrive", 90)
     for key in (b"k0", b"k1"):
-        assert outage.values("away", key) == list(range(int(key[1:]), MESSAGES, 2))
+        assert outage.values(outage.away, key) == list(range(int(key[1:]), MESSAGES, 2))
     wait_until(lambda: outage.run("parked") == [], "nothing is parked any more")
-    wait_until(lambda: read_topic(outage.bootstrap, "intake.parked") == [], "the parked log is trimmed")
+    wait_until(lambda: read_topic(outage.bootstrap, f"{outage.intake}.parked") == [], "the parked log is trimmed")
     assert outage.serve.stop() == 0
 
 
-PURGED = 800
+PURGED = 200
 """Some are in the parked log at once, because they exceed the share of memory; the others are in memory."""
 
 
 def test_a_purge_makes_dead_letters_of_what_waits_in_memory_and_in_the_log_across_a_kill(outage: Outage) -> None:
     outage.serve.start().wait_serving()
-    outage.send("away", PURGED)
+    outage.send(outage.away, PURGED)
     metric = outage.serve.metric
-    wait_until(lambda: metric("tarry_parked_messages", target="away") == PURGED, "all are parked", 60)
-    [shown] = outage.run("parked", "--purge", "away")
-    assert shown == {"intake": "intake", "target": "away", "messages": shown["messages"], "purged": False}
+    wait_until(lambda: metric("tarry_parked_messages", target=outage.away) == PURGED, "all are parked", 60)
+    [shown] = outage.run("parked", "--purge", outage.away)
+    assert shown == {"intake": outage.intake, "target": outage.away, "messages": shown["messages"], "purged": False}
     assert 0 < shown["messages"] < PURGED
-    assert read_topic(outage.bootstrap, "intake.dead") == [], "without --run nothing is purged"
+    assert read_topic(outage.bootstrap, f"{outage.intake}.dead") == [], "without --run nothing is purged"
 
     outage.serve.kill()
     with ThreadPoolExecutor(1) as pool:
-        purge = pool.submit(outage.run, "parked", "--purge", "away", "--run")
+        purge = pool.submit(outage.run, "parked", "--purge", outage.away, "--run")
         wait_until(lambda: purges(outage) == 2, "one is in each partition")
         outage.serve.start().wait_serving()
-        assert purge.result(60) == [{"intake": "intake", "target": "away", "messages": 0, "purged": True}]
-    letters = read_topic(outage.bootstrap, "intake.dead")
+        assert purge.result(60) == [{"intake": outage.intake, "target": outage.away, "messages": 0, "purged": True}]
+    letters = read_topic(outage.bootstrap, f"{outage.intake}.dead")
     assert sorted(number_of(one.value()) for one in letters) == list(range(PURGED))
     assert {dict(one.headers() or [])["tarry-error"] for one in letters} == {b"purged"}
-    results = [json.loads(one.value() or b"") for one in read_topic(outage.bootstrap, "intake.results")]
+    results = [json.loads(one.value() or b"") for one in read_topic(outage.bootstrap, f"{outage.intake}.results")]
     assert Counter(one["outcome"] for one in results) == {"dead": PURGED, "purged": 2}
     assert {one.get("reason") for one in results if one["outcome"] == "dead"} == {"purged"}
 
-    allow(outage.admin, "away", AclOperation.WRITE)
-    outage.send("away", 10)
-    wait_until(lambda: len(outage.values("away")) == 10, "what is sent later is delivered", 60)
-    assert min(outage.values("away")) == PURGED
+    allow(outage.admin, outage.away, AclOperation.WRITE)
+    outage.send(outage.away, 10)
+    wait_until(lambda: len(outage.values(outage.away)) == 10, "what is sent later is delivered", 60)
+    assert min(outage.values(outage.away)) == PURGED
     assert outage.run("parked", "--purge", "nobody", "--run")[0]["messages"] == 0
     wait_until(lambda: outage.lag() <= 4, "the purges are done")
 
 
 def purges(outage: Outage) -> int:
     """How many purges are in the intake."""
-    return sum(("tarry-purge", b"away") in (one.headers() or []) for one in read_topic(outage.bootstrap, "intake"))
+    return sum(
+        ("tarry-purge", outage.away.encode()) in (one.headers() or [])
+        for one in read_topic(outage.bootstrap, outage.intake)
+    )

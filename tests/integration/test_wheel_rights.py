@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin._acl import AclOperation
 
-from tarry.devbroker import EmbeddedBroker
 from tests.support.brokers import wait_until
 from tests.support.buckets import QUICK_WHEEL
 from tests.support.processes import Serve, ServeConfig
-from tests.support.rights import AUTHORIZER, allow, deny
+from tests.support.rights import allow, deny
 from tests.support.stage import Inbox, Stage
 from tests.support.topics import read_topic
 
@@ -58,10 +57,9 @@ class Running:
 
 
 @pytest.fixture
-def running(start_embedded_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> Iterator[Running]:
-    broker = start_embedded_broker(properties=AUTHORIZER)
+def running(bootstrap_of_authorizer: str, unique_name: Callable[[str], str], tmp_path: Path) -> Iterator[Running]:
     with ExitStack() as until_the_end:
-        yield Running(Stage(broker.bootstrap_servers, "rights", 1, until_the_end), tmp_path)
+        yield Running(Stage(bootstrap_of_authorizer, unique_name("rights"), 1, until_the_end), tmp_path)
 
 
 def test_without_the_right_to_empty_buckets_it_does_not_start_and_says_which_is_missing(running: Running) -> None:

@@ -3,7 +3,6 @@
 import uuid
 from random import Random
 
-import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
@@ -46,21 +45,23 @@ def test_a_key_is_hashed_as_javas_clients_do(spark: SparkSession) -> None:
         assert row.hash == (None if row.key is None else murmur2(bytes(row.key)) & 0x7FFFFFFF), row.key
 
 
-@pytest.mark.parametrize(
-    ("headers", "value", "text"),
-    [
-        (None, None, None),
-        ([], None, None),
-        ([("b", b"2"), ("a", b"1"), ("a", b"3")], b"1", "1"),
-        ([("a", None)], None, None),
-        ([("a", b"\xff\xfe")], b"\xff\xfe", None),
-        ([("A", b"1")], None, None),
-        ([("a", b"")], b"", ""),
-    ],
-)
-def test_the_first_header_of_a_name_counts(
-    spark: SparkSession, headers: list[tuple[str, bytes | None]] | None, value: bytes | None, text: str | None
-) -> None:
-    record = spark.createDataFrame([("t", 0, 0, None, None, None, headers)], RECORD)
-    (row,) = record.select(columns.header("a").alias("value"), columns.text_header("a").alias("text")).collect()
-    assert (row.value, row.text) == (value, text)
+FIRST_OF_A_NAME: list[tuple[list[tuple[str, bytes | None]] | None, bytes | None, str | None]] = [
+    (None, None, None),
+    ([], None, None),
+    ([("b", b"2"), ("a", b"1"), ("a", b"3")], b"1", "1"),
+    ([("a", None)], None, None),
+    ([("a", b"\xff\xfe")], b"\xff\xfe", None),
+    ([("A", b"1")], None, None),
+    ([("a", b"")], b"", ""),
+]
+"""Headers, and the value of the header `a` as bytes and as text."""
+
+
+def test_the_first_header_of_a_name_counts(spark: SparkSession) -> None:
+    rows = [("t", 0, at, None, None, None, headers) for at, (headers, *_) in enumerate(FIRST_OF_A_NAME)]
+    found = spark.createDataFrame(rows, RECORD).select(
+        "offset", columns.header("a").alias("value"), columns.text_header("a").alias("text")
+    )
+    assert {row.offset: (row.value, row.text) for row in found.collect()} == {
+        at: (value, text) for at, (_, value, text) in enumerate(FIRST_OF_A_NAME)
+    }

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import reduce
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from tarry.errors import UsageError
@@ -80,13 +81,30 @@ DURATIONS = [
 ]
 
 
+Cases = Sequence[tuple[str, str, Sequence[object]]]
+"""SQL that turns `x` into the instant or delay, the type of `x`, and its values."""
+
+
+def readings(spark: SparkSession, cases: Cases) -> list[list[Row]]:
+    """Evaluate the values of all cases in one job; return the due time or code of each, by case."""
+
+    def due(number: int, sql: str, kind: str, values: Sequence[object]) -> DataFrame:
+        frame = spark.createDataFrame([(at, one) for at, one in enumerate(values)], f"n int, x {kind}")
+        value = frame.select("n", f.expr(sql).alias("x"))
+        given = value.schema["x"].dataType
+        column = due_at(f.col("x"), given) if "delay" not in sql else due_after(f.col("x"), given, BASE_MS)
+        return value.select(f.lit(number).alias("number"), "n", column.alias("due"))
+
+    found: list[list[Row]] = [[] for _ in cases]
+    evaluated = [due(number, *case) for number, case in enumerate(cases)]
+    for row in reduce(DataFrame.unionAll, evaluated).orderBy("number", "n").collect():
+        found[row["number"]].append(row["due"])
+    return found
+
+
 def read(spark: SparkSession, sql: str, over: Sequence[object], kind: str) -> list[Row]:
-    """Evaluate values, one per row; `sql` turns `x` into the instant or delay."""
-    frame = spark.createDataFrame([(number, one) for number, one in enumerate(over)], f"n int, x {kind}")
-    value = frame.select("n", f.expr(sql).alias("x"))
-    given = value.schema["x"].dataType
-    column = due_at(f.col("x"), given) if "delay" not in sql else due_after(f.col("x"), given, BASE_MS)
-    return [row["due"] for row in value.select("n", column.alias("due")).orderBy("n").collect()]
+    [found] = readings(spark, [(sql, kind, over)])
+    return found
 
 
 def or_none(parse: Callable[[str], int], text: str) -> int | None:
@@ -117,66 +135,66 @@ def test_delays_as_text_are_read_as_everywhere(spark: SparkSession) -> None:
             assert found.code == ("negative-delay" if is_negative else "bad-delay"), text
 
 
-@pytest.mark.parametrize(
-    ("sql", "kind", "values", "expected"),
-    [
-        (
-            "x",
-            "long",
-            [BASE_MS, 1_767_268_800, 0, -5, 10**12, MAX_EPOCH_MS, MAX_EPOCH_MS + 1, 2**63 - 1],
-            [BASE_MS, "looks-like-seconds", "looks-like-seconds", "bad-time", 10**12, MAX_EPOCH_MS, *["bad-time"] * 2],
-        ),
-        (
-            "x",
-            "string",
-            [str(BASE_MS), f" {BASE_MS} ", "1767268800", "9" * 18, "9" * 40, "-5", "+5", None],
-            [BASE_MS, BASE_MS, "looks-like-seconds", *["bad-time"] * 4, None],
-        ),
-        (
-            "x",
-            "double",
-            [float(BASE_MS), BASE_MS + 0.25, 1e300, float("nan"), float("inf"), -1.0, 5.0],
-            [BASE_MS, BASE_MS + 1, *["bad-time"] * 4, "looks-like-seconds"],
-        ),
-        ("cast(x as decimal(38, 0))", "string", [str(BASE_MS), "9" * 38], [BASE_MS, "bad-time"]),
-        (
-            "cast(x as timestamp)",
-            "string",
-            ["2026-01-01T12:00:00Z", "2026-01-01T12:00:00.000001Z", "9999-12-31T23:59:59.999001Z", "1969-01-01"],
-            [BASE_MS, BASE_MS + 1, "bad-time", "bad-time"],
-        ),
-        (
-            "from_utc_timestamp(x, 'UTC')",
-            "string",
-            ["3000-01-01T00:00:00.000999Z"],
-            [parse_instant_ms("3000-01-01T00:00:00.001Z")],
-        ),
-        (
-            "x /* delay */",
-            "long",
-            [0, 5_000, -1, 2**63 - 1, None],
-            [BASE_MS, BASE_MS + 5_000, "negative-delay", "beyond-max-delay", None],
-        ),
-        (
-            "x /* delay */",
-            "double",
-            [0.5, 1e300, float("nan"), -0.5, -1.5],
-            [BASE_MS + 1, "bad-delay", "bad-delay", BASE_MS, "negative-delay"],
-        ),
-        (
-            "make_dt_interval(0, 0, 0, x) /* delay */",
-            "decimal(18,6)",
-            ["1.5", "0.000001", "-1"],
-            [BASE_MS + 1_500, BASE_MS + 1, "negative-delay"],
-        ),
-    ],
-)
-def test_every_type_has_its_reading(
-    spark: SparkSession, sql: str, kind: str, values: list[object], expected: list[int | str | None]
-) -> None:
-    given = [Decimal(one) if kind.startswith("decimal") and isinstance(one, str) else one for one in values]
-    found = [row and (row.code or row.due_ms) for row in read(spark, sql, given, kind)]
-    assert found == expected
+READINGS: list[tuple[str, str, list[object], list[int | str | None]]] = [
+    (
+        "x",
+        "long",
+        [BASE_MS, 1_767_268_800, 0, -5, 10**12, MAX_EPOCH_MS, MAX_EPOCH_MS + 1, 2**63 - 1],
+        [BASE_MS, "looks-like-seconds", "looks-like-seconds", "bad-time", 10**12, MAX_EPOCH_MS, *["bad-time"] * 2],
+    ),
+    (
+        "x",
+        "string",
+        [str(BASE_MS), f" {BASE_MS} ", "1767268800", "9" * 18, "9" * 40, "-5", "+5", None],
+        [BASE_MS, BASE_MS, "looks-like-seconds", *["bad-time"] * 4, None],
+    ),
+    (
+        "x",
+        "double",
+        [float(BASE_MS), BASE_MS + 0.25, 1e300, float("nan"), float("inf"), -1.0, 5.0],
+        [BASE_MS, BASE_MS + 1, *["bad-time"] * 4, "looks-like-seconds"],
+    ),
+    ("cast(x as decimal(38, 0))", "string", [str(BASE_MS), "9" * 38], [BASE_MS, "bad-time"]),
+    (
+        "cast(x as timestamp)",
+        "string",
+        ["2026-01-01T12:00:00Z", "2026-01-01T12:00:00.000001Z", "9999-12-31T23:59:59.999001Z", "1969-01-01"],
+        [BASE_MS, BASE_MS + 1, "bad-time", "bad-time"],
+    ),
+    (
+        "from_utc_timestamp(x, 'UTC')",
+        "string",
+        ["3000-01-01T00:00:00.000999Z"],
+        [parse_instant_ms("3000-01-01T00:00:00.001Z")],
+    ),
+    (
+        "x /* delay */",
+        "long",
+        [0, 5_000, -1, 2**63 - 1, None],
+        [BASE_MS, BASE_MS + 5_000, "negative-delay", "beyond-max-delay", None],
+    ),
+    (
+        "x /* delay */",
+        "double",
+        [0.5, 1e300, float("nan"), -0.5, -1.5],
+        [BASE_MS + 1, "bad-delay", "bad-delay", BASE_MS, "negative-delay"],
+    ),
+    (
+        "make_dt_interval(0, 0, 0, x) /* delay */",
+        "decimal(18,6)",
+        ["1.5", "0.000001", "-1"],
+        [BASE_MS + 1_500, BASE_MS + 1, "negative-delay"],
+    ),
+]
+"""SQL, the type of `x`, its values, and what is read of each."""
+
+
+def test_every_type_has_its_reading(spark: SparkSession) -> None:
+    def given(kind: str, values: list[object]) -> list[object]:
+        return [Decimal(one) if kind.startswith("decimal") and isinstance(one, str) else one for one in values]
+
+    found = readings(spark, [(sql, kind, given(kind, values)) for sql, kind, values, _ in READINGS])
+    assert [[row and (row.code or row.due_ms) for row in rows] for rows in found] == [case[3] for case in READINGS]
 
 
 def test_a_time_without_a_zone_and_a_delay_of_months_are_refused(spark: SparkSession) -> None:

@@ -42,6 +42,7 @@ def events(world: World, name: str) -> list[tuple[str, int]]:
 
 
 @pytest.mark.some_of("shape")
+@pytest.mark.some_of("processes")
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("topic", LOGS)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())

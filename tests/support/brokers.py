@@ -8,7 +8,7 @@ tests fail with the reason; with ALLOW_SKIP=1 they are skipped.
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
 from importlib import import_module
@@ -26,11 +26,12 @@ from tarry.devbroker.properties import server_properties
 from tarry.errors import UsageError
 from tarry.testing.pytest_plugin import fresh_name
 from tests.support.lacking import lacks
+from tests.support.rights import AUTHORIZER
 from tests.support.secured import DOORS, SecuredBroker
 
 IMAGE = "apache/kafka:4.1.2"
 SERVERS_VARIABLE = "TARRY_TEST_BOOTSTRAP_SERVERS"
-_FIXTURES = {"bootstrap", "embedded_broker", "start_embedded_broker"}
+_FIXTURES = {"bootstrap", "bootstrap_of_authorizer", "embedded_broker", "start_embedded_broker"}
 _FOUND = pytest.StashKey[str]()
 # A broker must know its advertised address, and in Docker the port is known only after the container has started.
 _ADDRESS = "/tmp/address"  # noqa: S108 (in the container)
@@ -128,6 +129,25 @@ def bootstrap(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFact
             yield servers
             return
     no_broker(refusals)
+
+
+@pytest.fixture(scope="session")
+def bootstrap_of_authorizer(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
+    """The `bootstrap.servers` of a broker with an authorizer, for tests that take rights away from topics of their own.
+
+    All tests share it; a test must not harm it.
+    """
+    of_run = tmp_path_factory.getbasetemp()
+    if hasattr(pytestconfig, "workerinput"):
+        of_run = of_run.parent
+    directory = of_run / "authorizer"
+    directory.mkdir(exist_ok=True)
+    with ExitStack() as until_the_end:
+        try:
+            servers = until_the_end.enter_context(shared(directory, lambda: _starting(AUTHORIZER)))
+        except UsageError as refusal:
+            no_broker([str(refusal)])
+        yield servers
 
 
 @contextmanager
@@ -246,16 +266,16 @@ def locked(path: Path) -> Iterator[None]:
 
 def _embedded(until_the_end: ExitStack, directory: Path) -> tuple[str, str]:
     try:
-        return until_the_end.enter_context(shared(directory, _starting)), "the embedded broker"
+        return until_the_end.enter_context(shared(directory, lambda: _starting(_QUICK))), "the embedded broker"
     except UsageError as refusal:
         raise NoBrokerError(str(refusal)) from refusal
 
 
 @contextmanager
-def _starting() -> Iterator[str]:
+def _starting(properties: Mapping[str, str]) -> Iterator[str]:
     EmbeddedBroker.archive_classes()
     # All processes of a run create topics here, so the heap is larger than by default: the last option counts.
-    with EmbeddedBroker(properties=_QUICK, jvm_options=[*DEFAULT_JVM_OPTIONS, "-Xmx1g"]) as broker:
+    with EmbeddedBroker(properties=properties, jvm_options=[*DEFAULT_JVM_OPTIONS, "-Xmx1g"]) as broker:
         yield broker.bootstrap_servers
 
 

@@ -1,9 +1,11 @@
 """One Spark session for the tests of the pipelines, and the topics of a broker as tables."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import pytest
+from pyspark import RDD, SparkContext
+from pyspark.serializers import AutoBatchedSerializer, CPickleSerializer
 from pyspark.sql import SparkSession
 
 from tarry.kafka.settings import Cluster
@@ -24,18 +26,48 @@ SETTINGS: Final = {
 OPTIONS: Final = tuple(word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}"))
 """The same for `tarry spark`."""
 
-INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Evaluate expressions without generated code: for small tables its compilation takes longer than the job itself.
+SHORT: Final = {
+    # Expressions without generated code: for small tables its compilation takes longer than the job itself.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Plans that are made once: with two partitions there is nothing to learn from the first stages of a query.
+    "spark.sql.adaptive.enabled": "false",
+    # Texts of plans, which nobody sees, are short.
+    "spark.sql.maxPlanStringLength": "1000",
+    "spark.sql.ui.explainMode": "simple",
+}
+"""The session that tests share leaves out what takes longer than a small table.
 
-The jobs that tests start as processes run with generated code, as those of users do.
+The jobs that tests start as processes run with all that, as those of users do.
 """
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local Spark session, created once: one process can have only one."""
-    with session("tests", "local[2]", SETTINGS | INTERPRETED, tell) as started:
+    with session("tests", "local[2]", SETTINGS | SHORT, tell) as started:
+        _hand_over_rows(started.sparkContext)
         yield started
+
+
+def _hand_over_rows(context: SparkContext) -> None:
+    """Let `createDataFrame` serialize rows as Java wants them.
+
+    PySpark serializes them in other batches, so that in each job Python processes read them all, and write them anew:
+    four fifths of the processor time of a small table.
+    """
+    written = AutoBatchedSerializer(CPickleSerializer())  # type: ignore[no-untyped-call]
+
+    def parallelize(rows: Iterable[Any], slices: int | None = None) -> RDD[Any]:
+        java: Any = context._jvm
+        parts = slices or context.defaultParallelism
+
+        def read(file: str) -> Any:
+            return java.PythonRDD.readRDDFromFile(context._jsc, file, parts)
+
+        return RDD(context._serialize_to_jvm(list(rows), written, read, read), context, written)
+
+    context.parallelize = parallelize  # type: ignore[assignment,method-assign]
 
 
 @pytest.fixture

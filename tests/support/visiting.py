@@ -34,6 +34,14 @@ def faults_of(run: Callable[[int], Report], seed: int) -> dict[str, list[str]]:
         return {AN_ERROR: [f"{type(error).__name__}: {error}"]}
 
 
+def world_of(kinds: Iterable[str], course: str | None) -> Callable[[int], Report]:
+    """Return what runs a world, given its seed: a course of events, or random disturbances of some or of all kinds."""
+    if course:
+        return lambda seed: COURSES[course](seed).settle()
+    drawn = frozenset(kinds) or ALL_KINDS
+    return lambda seed: by_chance(seed, kinds=drawn).report
+
+
 def main(seeds: Iterable[int], run: Callable[[int], Report], within_s: float) -> None:
     """Run worlds; leave out those that take more CPU time than a limit, if the limit is not 0."""
     signal.signal(signal.SIGVTALRM, _interrupt)
@@ -66,8 +74,4 @@ if __name__ == "__main__":
     if not Path(tarry.__file__).is_relative_to(Path.cwd()):
         sys.exit(f"this would try {tarry.__file__}")
     tried = range(*options.range) if options.range else options.seeds
-    drawn = frozenset(options.kind) or ALL_KINDS
-    if options.course is None:
-        main(tried, lambda seed: by_chance(seed, kinds=drawn).report, options.within_s)
-    else:
-        main(tried, lambda seed: COURSES[options.course](seed).settle(), options.within_s)
+    main(tried, world_of(options.kind, options.course), options.within_s)
