@@ -140,12 +140,13 @@ def test_a_host_that_is_not_ours_is_one_line() -> None:
         listen("192.0.2.1", 0)
 
 
-def test_a_port_in_use_ends_serve_with_one_line_and_exit_1_before_it_touches_kafka(tmp_path: Path) -> None:
+def test_a_port_in_use_ends_serve_with_one_error_and_exit_1_before_it_touches_kafka(tmp_path: Path) -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         settings = {"TARRY_HTTP__PORT": str(port), "TARRY_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}
         said = tarry("serve", cwd=tmp_path, within_s=30, environment=settings)
     assert (said.code, said.out) == (1, "")
-    configured, error = said.err.splitlines()  # and nothing else: no topic was made, and no broker asked
+    configured, failed, error = said.err.splitlines()  # and nothing else: no topic was made, and no broker asked
     assert '"event": "configured"' in configured
+    assert '"event": "failed"' in failed
     assert f"http.port {port}: Address already in use" in error
