@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tarry.core.progress.done_set import DoneSet
-from tarry.core.progress.index import FoundIndex, IndexRun
+from tarry.core.progress.index import FoundIndex, IndexRun, within
 from tarry.core.progress.journal import Range
 from tarry.core.progress.journal_state import JournalState
 from tarry.core.progress.source import PARKED, Source
@@ -105,5 +105,4 @@ def _within(found: FoundIndex | None, stretch: Stretch) -> FoundIndex:
     if found is None or found.end < stretch.begin:
         return FoundIndex(stretch.begin)
     end = min(found.end, stretch.end)
-    runs = [run.within(stretch.begin, end) for run in found.runs]
-    return FoundIndex(max(end, stretch.begin), [run for run in runs if run is not None])
+    return FoundIndex(max(end, stretch.begin), within(found.runs, stretch.begin, end))

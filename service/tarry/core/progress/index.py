@@ -86,15 +86,16 @@ def index_records(parts: Iterable[IndexPart], most: int = MOST_RUNS) -> Iterator
 
 def _pieces(part: IndexPart, most: int) -> Iterator[IndexPart]:
     """Divide a part by offsets; of a run that goes on behind the end of its piece, the next one has the rest."""
+    if len(part.runs) <= most:
+        yield part
+        return
     runs = sorted(part.runs, key=attrgetter("first"))
     begin, goes_on = part.begin, list[IndexRun]()
-    for at in range(0, len(runs), most) if len(runs) > most else ():
+    for at in range(0, len(runs), most):
         end = runs[at + most].first if at + most < len(runs) else part.end
         here = [*goes_on, *runs[at : at + most]]
         yield part._replace(begin=begin, end=end, runs=within(here, begin, end))
         begin, goes_on = end, within(here, end, part.end)
-    if len(runs) <= most:
-        yield part
 
 
 def within(runs: Iterable[IndexRun], begin: int, end: int) -> list[IndexRun]:

@@ -109,7 +109,6 @@ class LevelLog:
         "_marker",
         "_noted",
         "_runs",
-        "_survey_from",
         "_surveyed",
         "_told_to",
         "_untold",
@@ -130,14 +129,13 @@ class LevelLog:
         """One above the last offset that is known."""
         known = found if found is not None and begin <= found.end <= self.end else FoundIndex(begin)
         self.surveyed_to = known.end
-        self._survey_from, self.survey_end = known.end, self.end
+        self.survey_end = self.end
         self.is_surveyed = self.surveyed_to >= self.survey_end
         """Whether all records are known that a take-over found; not before it was read to its end."""
         self.strangers = strangers
         self._runs: dict[int, Runs] = {}
-        for run in known.runs:
-            if (left := run.within(begin, known.end)) is not None:
-                self._add(left)
+        for run in within(known.runs, begin, known.end):
+            self._add(run)
         self._untold: list[IndexRun] = []
         """The runs that the journal does not tell of yet."""
         self._told_to = self.surveyed_to
@@ -253,7 +251,7 @@ class LevelLog:
     @property
     def _known_to(self) -> int:
         """The offset below which all is known and no stranger is on its way: what is told is not surveyed again."""
-        known = self.end if self.is_surveyed else self._survey_from
+        known = self.end if self.is_surveyed else self._told_to
         held = self.strangers.first_held
         firsts = [first for first, _ in self._gaps]
         return min([*firsts, known if held is None else min(known, held)])

@@ -260,8 +260,7 @@ class Filer(SideTransactions[_Attempt]):
 
     def _confirm(self, attempt: _Attempt) -> None:
         self._clear(len(attempt))
-        if self._bound.is_shrunk:
-            self._bound.grow(size_of(attempt.batches))
+        self._bound.grow(size_of(attempt.batches))
         for state, filing in attempt.batches:
             filing.runs = [run.told() for run in attempt.runs if run.state is state]
             state.confirm_filed(filing)

@@ -123,10 +123,10 @@ class HealthReporter:
                 self._answered_ms = self._clock.monotonic_ms()
         # Who has lost its partitions asks on: mostly because no broker answers.
         self._places = list(view.states) or self._places
-        if self._asked is None and self._places:
-            self._asked = self._offsets.ask_ends(self._places)
-        elif self._asked is None:
+        if not self._places:
             self._answered_ms = self._clock.monotonic_ms()
+        elif self._asked is None:
+            self._asked = self._offsets.ask_ends(self._places)
 
     def _gauges(self, view: View) -> dict[SeriesKey, float]:
         gauges: dict[SeriesKey, float] = {

@@ -167,7 +167,7 @@ class Worker:
         parts, states = self._parts, self._owned.states.values()
         if not parts.reading.is_quiet or parts.draining.is_reading or parts.second_reading.is_busy:
             return False
-        if any(one.is_open for one in (parts.filer, parts.parking, parts.letters)):
+        if any(one.is_open for one in parts.side_transactions):
             return False
         now_ms = self._clock.now_ms()
         return not any(

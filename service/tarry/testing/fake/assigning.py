@@ -35,9 +35,12 @@ def chosen(preferences: Iterable[Sequence[str]]) -> str:
     return max(sorted(known), key=lambda name: votes[name])
 
 
-def _all_of(wanted: Mapping[str, Sequence[str]], count: Callable[[str], int]) -> list[Place]:
-    topics = sorted({topic for topics in wanted.values() for topic in topics})
-    return [(topic, partition) for topic in topics for partition in range(count(topic))]
+def _topics(wanted: Mapping[str, Sequence[str]]) -> list[str]:
+    return sorted({topic for topics in wanted.values() for topic in topics})
+
+
+def _places(wanted: Mapping[str, Sequence[str]], count: Callable[[str], int]) -> list[Place]:
+    return [(topic, partition) for topic in _topics(wanted) for partition in range(count(topic))]
 
 
 def _ranges(
@@ -45,7 +48,7 @@ def _ranges(
 ) -> Assignment:
     """Give each member a range of partitions of each topic; if they do not divide evenly, the first ones get more."""
     given: Assignment = {member: [] for member in wanted}
-    for topic in sorted({topic for topics in wanted.values() for topic in topics}):
+    for topic in _topics(wanted):
         members = [member for member, topics in wanted.items() if topic in topics]
         each, more = divmod(count(topic), len(members))
         first = 0
@@ -62,7 +65,7 @@ def _in_turn(
     """Go round the members, and give the next partition to the next one that wants its topic."""
     given: Assignment = {member: [] for member in wanted}
     turns = cycle(wanted)
-    for place in _all_of(wanted, count):
+    for place in _places(wanted, count):
         given[next(member for member in turns if place[0] in wanted[member])].append(place)
     return given
 
@@ -71,7 +74,7 @@ def _evenly(
     wanted: Mapping[str, Sequence[str]], count: Callable[[str], int], owned: Mapping[str, Collection[Place]]
 ) -> Assignment:
     """Let each member keep up to its share of what it has, and give the rest to those that have least."""
-    there = _all_of(wanted, count)
+    there = _places(wanted, count)
     each, more = divmod(len(there), len(wanted))
     given: Assignment = {}
     for member, topics in wanted.items():
