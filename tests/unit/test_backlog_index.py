@@ -9,7 +9,7 @@ from tarry.core.progress.journal_state import JournalState
 from tarry.core.progress.source import PARKED, Source
 from tarry.core.wheel.levels import Bucket
 from tarry.kafka.backlog import Backlog, Stretch
-from tarry.kafka.backlog_index import READ_OVER, BucketCount, bucket_counts, parked_at_most, ranges_of
+from tarry.kafka.backlog_index import READ_OVER, DueRange, bucket_counts, parked_at_most, ranges_of
 
 SMALL = Geometry(10, 2, 2)
 LOW = (100, 0)
@@ -32,35 +32,35 @@ def state(
 
 
 def test_without_an_index_a_level_counts_by_its_offsets() -> None:
-    assert list(bucket_counts(backlog(150), JournalState())) == [BucketCount(1, 20, None, 50)]
-    assert list(bucket_counts(backlog(150, (1,)), JournalState())) == [BucketCount(1, 20, None, 49)]
+    assert list(bucket_counts(backlog(150), JournalState())) == [(DueRange(1, 20, None), 50)]
+    assert list(bucket_counts(backlog(150, (1,)), JournalState())) == [(DueRange(1, 20, None), 49)]
 
 
 def test_each_bucket_counts_by_its_records_and_what_the_index_does_not_tell_of_by_offsets() -> None:
     found = state((2, 100, 110, 10), (3, 110, 140, 12), (2, 141, 144, 3), end=150)
-    assert list(bucket_counts(backlog(150), found)) == [BucketCount(1, 20, 30, 13), BucketCount(1, 30, 40, 12)]
-    assert list(bucket_counts(backlog(155, (1,)), found))[2:] == [BucketCount(1, 20, None, 4)]
+    assert list(bucket_counts(backlog(150), found)) == [(DueRange(1, 20, 30), 13), (DueRange(1, 30, 40), 12)]
+    assert list(bucket_counts(backlog(155, (1,)), found))[2:] == [(DueRange(1, 20, None), 4)]
 
 
 def test_what_is_done_does_not_count_but_a_done_range_may_cover_records_of_other_buckets() -> None:
     runs = (2, 100, 110, 10), (3, 110, 140, 12)
     some = state(*runs, end=150, done={Source(1, 2): [(100, 104)], Source(1, 3): [(110, 120)]})
-    assert [one.at_most for one in bucket_counts(backlog(150), some)] == [6, 12]
+    assert [count for _, count in bucket_counts(backlog(150), some)] == [6, 12]
     more = state(
         *runs, end=150, done={Source(1, 2): [(100, 110)], Source(1, 3): [(110, 135)], Source(2, 3): [(0, 999)]}
     )
-    assert [one.at_most for one in bucket_counts(backlog(150), more)] == [5]
+    assert [count for _, count in bucket_counts(backlog(150), more)] == [5]
 
 
 def test_a_bucket_that_is_done_does_not_count_and_one_that_was_closed_counts_by_offsets() -> None:
     found = state((1, 100, 110, 10), (2, 110, 130, 0), end=150)
-    assert list(bucket_counts(backlog(150), found)) == [BucketCount(1, 20, None, 20)]
+    assert list(bucket_counts(backlog(150), found)) == [(DueRange(1, 20, None), 20)]
 
 
 def test_below_the_low_watermark_and_behind_the_end_of_the_log_nothing_counts() -> None:
     later = replace(backlog(130), checkpoint=replace(CHECKPOINT, low=(105, 0)))
     found = state((2, 100, 110, 10), (3, 120, 140, 20), end=150)
-    assert [one.at_most for one in bucket_counts(later, found)] == [5, 10]
+    assert [count for _, count in bucket_counts(later, found)] == [5, 10]
 
 
 def test_a_bucket_is_listed_from_its_runs_and_from_what_the_index_does_not_tell_of() -> None:

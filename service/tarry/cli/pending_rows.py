@@ -8,7 +8,7 @@ from tarry.cli.inspect import instants
 from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.handle import Handle
 from tarry.kafka.backlog import PARKED_SHOWN, Backlog
-from tarry.kafka.backlog_index import bucket_counts, parked_at_most
+from tarry.kafka.backlog_index import DueRange, bucket_counts, parked_at_most
 from tarry.kafka.inspector import EntryKind, States, Waiting
 from tarry.units import format_duration, format_instant, shown
 
@@ -55,48 +55,40 @@ def at_most(backlogs: Iterable[Backlog], states: States, *, by_bucket: bool = Fa
         messages, and a row for the parked log.
     """
     in_memory = parked = 0
-    counts: Counter[_Due] = Counter()
+    counts: Counter[DueRange] = Counter()
     for backlog in backlogs:
         state = states[backlog.place]
         in_memory += max(backlog.end - backlog.low - len(state.done[INTAKE]), 0)
         parked += parked_at_most(backlog, state)
-        for found in bucket_counts(backlog, state):
-            counts[_Due(found.level, found.from_ms, found.until_ms)] += found.at_most
+        for due, count in bucket_counts(backlog, state):
+            counts[due] += count
     if in_memory:
         yield PendingRow(in_memory, "in memory, or not read yet", {"at_most": in_memory, "level": 0})
     for due, count in sorted((counts if by_bucket else _by_level(counts)).items(), key=_in_order):
         span = instants(**{"from": due.from_ms}) | (instants(until=due.until_ms) if by_bucket else {})
-        yield PendingRow(count, due.text, {"at_most": count, "level": due.level, **span})
+        yield PendingRow(count, _due_text(due), {"at_most": count, "level": due.level, **span})
     if parked:
         yield PendingRow(
             parked, "parked: overdue, because their targets are away", {"at_most": parked, "level": PARKED_SHOWN}
         )
 
 
-class _Due(NamedTuple):
-    """When the messages of a row are due: `until_ms` is None if that is not known."""
-
-    level: int
-    from_ms: int
-    until_ms: int | None
-
-    @property
-    def text(self) -> str:
-        since = f"level {self.level}, due from {format_instant(self.from_ms)}"
-        return f"{since} on" if self.until_ms is None else f"{since} to {format_instant(self.until_ms)}"
+def _due_text(due: DueRange) -> str:
+    since = f"level {due.level}, due from {format_instant(due.from_ms)}"
+    return f"{since} on" if due.until_ms is None else f"{since} to {format_instant(due.until_ms)}"
 
 
-def _by_level(counts: Mapping[_Due, int]) -> Counter[_Due]:
+def _by_level(counts: Mapping[DueRange, int]) -> Counter[DueRange]:
     from_ms: dict[int, int] = {}
     for due in counts:
         from_ms[due.level] = min(due.from_ms, from_ms.get(due.level, due.from_ms))
-    levels: Counter[_Due] = Counter()
+    levels: Counter[DueRange] = Counter()
     for due, count in counts.items():
-        levels[_Due(due.level, from_ms[due.level], None)] += count
+        levels[DueRange(due.level, from_ms[due.level], None)] += count
     return levels
 
 
-def _in_order(row: tuple[_Due, int]) -> tuple[int, int, int]:
+def _in_order(row: tuple[DueRange, int]) -> tuple[int, int, int]:
     due, _ = row
     return due.level, due.from_ms, due.until_ms or 0
 

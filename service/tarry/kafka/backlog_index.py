@@ -28,24 +28,22 @@ READ_OVER = 20_000
 _NOTHING = DoneSet((), 0)
 
 
-class BucketCount(NamedTuple):
-    """How many messages wait within a range of due times, at most.
+class DueRange(NamedTuple):
+    """A range of due times in a level.
 
     Attributes:
         level: the level.
         from_ms: no message is due before this time.
         until_ms: all are due before this time; None if that is not known.
-        at_most: how many.
     """
 
     level: int
     from_ms: int
     until_ms: int | None
-    at_most: int
 
 
-def bucket_counts(backlog: Backlog, state: JournalState) -> Iterator[BucketCount]:
-    """Count what waits in the levels' logs, by bucket.
+def bucket_counts(backlog: Backlog, state: JournalState) -> Iterator[tuple[DueRange, int]]:
+    """Count what waits in the levels' logs, by bucket, at most.
 
     A range without an end is of records that the index does not tell of, or of buckets that are being brought down.
 
@@ -67,9 +65,9 @@ def bucket_counts(backlog: Backlog, state: JournalState) -> Iterator[BucketCount
                 buckets[run.bucket] = buckets.get(run.bucket, 0) + _left(run, done)
         for bucket, count in sorted(buckets.items()):
             if count:
-                yield BucketCount(stretch.level, bucket * width_ms, (bucket + 1) * width_ms, count)
+                yield DueRange(stretch.level, bucket * width_ms, (bucket + 1) * width_ms), count
         if others:
-            yield BucketCount(stretch.level, stretch.from_ms, None, others)
+            yield DueRange(stretch.level, stretch.from_ms, None), others
 
 
 def _left(run: IndexRun, done: DoneSet) -> int:

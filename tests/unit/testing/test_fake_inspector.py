@@ -20,7 +20,7 @@ from tarry.core.wheel.overflow import STRANGE, Upkeep
 from tarry.errors import UsageError
 from tarry.handle import Handle
 from tarry.headers import derived_id
-from tarry.kafka.backlog_index import bucket_counts
+from tarry.kafka.backlog_index import DueRange, bucket_counts
 from tarry.kafka.birth import Birth
 from tarry.kafka.inspector import Inspector, Waiting
 from tarry.kafka.intake_topics import make_or_check
@@ -160,16 +160,14 @@ def check_buckets(scene: InspectedIntake, waiting: list[Waiting]) -> int:
     states = scene.inspector.journals(backlogs)
     in_buckets = Counter((found.place, found.source) for found in waiting if found.source.level)
     for backlog in backlogs:
-        counts = {
-            (one.level, one.from_ms, one.until_ms): one.at_most for one in bucket_counts(backlog, states[backlog.place])
-        }
+        counts = dict(bucket_counts(backlog, states[backlog.place]))
         by_index += sum(until_ms is not None for _, _, until_ms in counts)
         others = {level: count for (level, _, until_ms), count in counts.items() if until_ms is None}
         for (place, (level, number)), count in in_buckets.items():
             width_ms = GEOMETRY.width_of(level)
             start_ms = number * width_ms
             if place == backlog.place:
-                assert counts.get((level, start_ms, start_ms + width_ms), 0) + others.get(level, 0) >= count
+                assert counts.get(DueRange(level, start_ms, start_ms + width_ms), 0) + others.get(level, 0) >= count
                 listed = scene.inspector.in_levels([backlog], states, Bucket(level, start_ms))
                 expected = [found.id for found in waiting if (found.place, found.source) == (place, (level, number))]
                 assert ids(list(listed)) == sorted(expected)
