@@ -154,10 +154,22 @@ def flaws_of_lock(address: str, lock: Path) -> list[Flaw]:
     if not run.stdout.startswith("{"):
         lines = run.stderr.strip().splitlines() or ["it says nothing"]
         raise NoAnswerError(f"pip-audit: {lines[-1]}")
+    return flaws_in(run.stdout)
+
+
+def flaws_in(report: str) -> list[Flaw]:
+    """Read the report of `pip-audit`. It is green with packages that it could not judge: we are not.
+
+    Raises:
+        NoAnswerError: there are such packages.
+    """
+    packages = json.loads(report)["dependencies"]
+    if skipped := [one["skip_reason"] for one in packages if "skip_reason" in one]:
+        raise NoAnswerError(f"pip-audit: {len(skipped)} packages were not judged: {skipped[0]}")
     return [
         Flaw(f"{one['name']} {one['version']}", (flaw["id"], *flaw["aliases"]), tuple(flaw["fix_versions"]))
-        for one in json.loads(run.stdout)["dependencies"]
-        for flaw in one.get("vulns", ())
+        for one in packages
+        for flaw in one["vulns"]
     ]
 
 

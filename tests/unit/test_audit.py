@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.advisories import Advisories
-from deploy.audit import NoAnswerError, accepted, audit, source_of
+from deploy.audit import NoAnswerError, accepted, audit, flaws_in, source_of
 from deploy.shipped import Part
 
 PYSPARK = Part("PyPI", "pyspark", "4.0.0")
@@ -100,6 +100,14 @@ def test_it_is_not_green_where_a_jar_does_not_name_its_group(
     folder = folder_of(tmp_path / "records", *CANARIES)
     assert audited(folder, lock_of(tmp_path / "a.lock", "rich==15.0.0"), Part("Maven", "driver", "1")) == 2
     assert "NOT JUDGED: 1 jars that do not name their group: driver\n" in capsys.readouterr().out
+
+
+def test_packages_that_pip_audit_did_not_judge_are_no_answer() -> None:
+    judged = {"name": "rich", "version": "15.0.0", "vulns": []}
+    skipped = {"name": "a", "skip_reason": "Dependency not found on PyPI and could not be audited: a (1)"}
+    assert flaws_in(json.dumps({"dependencies": [judged]})) == []
+    with pytest.raises(NoAnswerError, match="1 packages were not judged: Dependency not found"):
+        flaws_in(json.dumps({"dependencies": [judged, skipped]}))
 
 
 def test_a_folder_without_records_is_no_answer(tmp_path: Path) -> None:
