@@ -8,6 +8,8 @@ SOAK   ?= 60s
 JOBS   ?= 4
 MODULE ?=
 SAMPLE ?=
+KAFKA  ?=
+ADVISORIES ?=
 # A fixed seed: two runs of the suite make the same random choices, so that a new failure comes from a change.
 # test-all draws a new seed.
 SEED   ?= 350615919
@@ -26,7 +28,7 @@ LOCK    = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-compiled cover mutants test-deploy check format soak bench wheel compiled manifests lock clean
+.PHONY: help setup demo test test-all test-compiled cover mutants test-deploy check format soak bench wheel compiled manifests lock sbom audit brokers clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +108,15 @@ lock: $(READY) ## resolve the dependencies again and write the lock files
 	$(LOCK) -c requirements.lock pyproject.toml --extra service -o service/requirements/service.lock
 	$(LOCK) -c requirements.lock pyproject.toml --extra spark --extra postgres -o service/requirements/spark.lock
 	$(LOCK) -c requirements.lock service/requirements/build.in -o service/requirements/build.lock
+
+sbom: $(READY) ## write what we ship as CycloneDX: build/sbom
+	$(BIN)/python -m deploy.sbom
+
+audit: $(READY) ## list known flaws of what we ship; without osv.dev: ADVISORIES=DIR with records in the OSV format
+	$(BIN)/python -m deploy.audit $(if $(ADVISORIES),--advisories $(ADVISORIES))
+
+brokers: $(READY) ## run the contracts and a short end-to-end test on several versions of Kafka, or on some: KAFKA=4.1.2
+	$(BIN)/python -m tests.brokers $(KAFKA)
 
 clean: ## remove all files that make created
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -13,7 +13,8 @@ def kafka(request: pytest.FixtureRequest, seed: int) -> Iterator[Kafka]:
     """A cluster for one rule."""
     with ExitStack() as until_the_end:
         if request.param == "real":
-            yield RealKafka(request.getfixturevalue("bootstrap"), until_the_end)
+            version = request.config.getoption("--kafka-version")
+            yield RealKafka(request.getfixturevalue("bootstrap"), until_the_end, version)
         else:
             yield FakeKafka(seed, until_the_end)
 

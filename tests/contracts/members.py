@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Protocol = Literal["classic", "consumer"]
 PROTOCOLS: tuple[Protocol, ...] = ("classic", "consumer")
+CONSUMER_SINCE = "4.0"
+"""The first Kafka with a protocol `consumer` that the client library speaks."""
 
 both_protocols = pytest.mark.parametrize("protocol", PROTOCOLS)
 
@@ -139,6 +141,8 @@ class Group:
     """
 
     def __init__(self, kafka: Kafka, protocol: Protocol) -> None:
+        if protocol == "consumer":
+            kafka.needs(CONSUMER_SINCE, "the group protocol `consumer`")
         self._kafka = kafka
         self.protocol: Protocol = protocol
         self.name = kafka.name("group")

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 
 from tarry.kafka.settings import SESSION_TIMEOUT_MS
 from tests.contracts.lives import own
-from tests.contracts.members import PROTOCOLS, Group
+from tests.contracts.members import CONSUMER_SINCE, PROTOCOLS, Group
 from tests.contracts.steps import commit, refused
 from tests.support.contract import Kafka, Process
 
@@ -17,7 +17,7 @@ IN_USE = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 @pytest.fixture
 def groups(kafka: Kafka) -> list[Group]:
     """One of each protocol: sessions of both can end in the same time."""
-    return [Group(kafka, protocol) for protocol in PROTOCOLS]
+    return [Group(kafka, protocol) for protocol in PROTOCOLS if protocol == "classic" or kafka.has(CONSUMER_SINCE)]
 
 
 def _owner(kafka: Kafka, group: Group, instance: str | None = None) -> Process:

@@ -295,6 +295,98 @@ def test_an_unknown_field_is_refused(cluster: Cluster, applied: subprocess.Compl
     assert 'unknown field "spec.replication"' in made.stderr
 
 
+# -- helm on an API server --------------------------------------------------------------------------------------------
+
+
+class Release:
+    """A release of the chart with Strimzi's topics, in a namespace of its own."""
+
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        self._cluster, self._values = cluster, directory / "values.yaml"
+        self.namespace = f"{cluster.namespace}-{uuid.uuid4().hex[:4]}"
+
+    def helm(self, verb: str, *options: str) -> str:
+        """Run helm for this release; returns what it says."""
+        run = subprocess.run(
+            ["helm", verb, "tarry", *options, "--namespace", self.namespace],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        return run.stdout
+
+    def become(self, *, delays: dict[str, str], strimzi: bool = True) -> None:
+        """Install it, or upgrade it.
+
+        Args:
+            delays: the `max_delay` of each intake.
+            strimzi: whether Strimzi makes the topics.
+        """
+        intakes = [
+            {"topic": name, "partitions": 1, "replication": 1, "max_delay": delay, "targets": ["a"]}
+            for name, delay in delays.items()
+        ]
+        values = {"config": {"intake": intakes}, "strimzi": {"enabled": strimzi}}
+        self._values.write_text(yaml.safe_dump(values), encoding="utf-8")
+        self.helm("upgrade", "--install", str(render.CHART), "--create-namespace", "--values", str(self._values))
+
+    def topics(self) -> set[str]:
+        """The topics of the KafkaTopics that the API server has."""
+        got = self._cluster.kubectl("get", "kafkatopics", "--output=json", "--namespace", self.namespace)
+        assert got.returncode == 0, got.stderr
+        return {one["spec"]["topicName"] for one in json.loads(got.stdout)["items"]}
+
+    def kinds(self) -> set[str]:
+        """The kinds of some other objects of the chart that the API server has."""
+        kinds = "deployments,kafkausers,services"
+        got = self._cluster.kubectl("get", kinds, "--output=name", "--namespace", self.namespace)
+        assert got.returncode == 0, got.stderr
+        return {line.partition("/")[0].partition(".")[0] for line in got.stdout.split()}
+
+
+@pytest.fixture
+def release(cluster: Cluster, helm: None, tmp_path: Path) -> Iterator[Release]:
+    release = Release(cluster, tmp_path)
+    release.become(delays={"soon": "60s", "late": "30d"})
+    yield release
+    cluster.kubectl("delete", "namespace", release.namespace, "--wait=false")
+
+
+def test_the_topics_stay_when_the_release_is_uninstalled_and_it_takes_them_up_again(release: Release) -> None:
+    there = release.topics()
+    assert {"soon", "late", "late.wheel-4", "soon.journal"} <= there
+    said = release.helm("uninstall")
+    assert "These resources were kept due to the resource policy" in said
+    assert said.count("[KafkaTopic]") == len(there)
+    assert release.topics() == there
+    assert release.kinds() == set()
+    release.become(delays={"soon": "60s", "late": "30d"})
+    assert release.topics() == there
+    assert "deployment" in release.kinds()
+
+
+def test_the_topics_stay_when_strimzi_is_switched_off(release: Release) -> None:
+    there = release.topics()
+    release.become(delays={"soon": "60s", "late": "30d"}, strimzi=False)
+    assert release.topics() == there
+    assert "kafkauser" not in release.kinds()
+
+
+def test_the_topics_of_an_intake_stay_when_it_is_taken_out(release: Release) -> None:
+    there = release.topics()
+    release.become(delays={"soon": "60s"})
+    assert release.topics() == there
+
+
+def test_the_levels_stay_when_the_delay_becomes_shorter(release: Release) -> None:
+    there = release.topics()
+    assert "late.wheel-4" in there
+    release.become(delays={"soon": "60s", "late": "60s"})
+    assert release.topics() == there
+
+
 def _bare(name: str) -> Object:
     template = dict(pod_templates())[name]
     metadata: dict[str, Any] = {**template["metadata"], "name": f"bare-{name}"}

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.devbroker import EmbeddedBroker
+from tarry.devbroker.broker import KAFKA_VERSION
 from tarry.devbroker.ports import HOST, free_port
 from tarry.errors import UsageError
 from tests.support.brokers import is_alive, no_broker, wait_until
@@ -53,6 +54,13 @@ def test_it_reads_its_classes_from_the_archive_and_asks_for_it_once(shared: Embe
     mapped = Path(f"/proc/{shared.pid}/maps").read_text(encoding="utf-8")
     assert ".jsa" in mapped.replace("classes.jsa", "")  # Java's own archive has that name
     assert (shared.data / "console.log").read_text(encoding="utf-8") == ""
+
+
+def test_it_is_the_kafka_of_this_run(embedded_broker: EmbeddedBroker, pytestconfig: pytest.Config) -> None:
+    version = pytestconfig.getoption("--kafka-version") or KAFKA_VERSION
+    classpath = Path(f"/proc/{embedded_broker.pid}/cmdline").read_text(encoding="utf-8")
+    assert f"/kafka_2.13-{version}.jar" in classpath
+    assert classpath.count("/kafka_2.13-") == 1
 
 
 def cluster_id(servers: str) -> str:

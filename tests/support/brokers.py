@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tarry.devbroker import EmbeddedBroker
-from tarry.devbroker.broker import DEFAULT_JVM_OPTIONS
+from tarry.devbroker.broker import DEFAULT_JVM_OPTIONS, KAFKA_VERSION
 from tarry.devbroker.properties import server_properties
 from tarry.errors import UsageError
 from tarry.testing.pytest_plugin import fresh_name
@@ -111,11 +111,14 @@ def bootstrap(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFact
         of_run = tmp_path_factory.getbasetemp()
         if hasattr(pytestconfig, "workerinput"):
             of_run = of_run.parent  # of all processes of pytest-xdist
+        version = _version(pytestconfig)
         ways: tuple[Callable[[ExitStack], tuple[str, str]], ...] = (
             _given,
             _container,
-            lambda stack: _embedded(stack, of_run),
+            lambda stack: _embedded(stack, of_run, version),
         )
+        if pytestconfig.getoption("--kafka-version"):
+            ways = ways[-1:]
         if pytestconfig.getoption("--secured"):
             directory = tmp_path_factory.mktemp("secured")
             ways = (lambda stack: _secured(stack, directory, pytestconfig),)
@@ -140,25 +143,25 @@ def bootstrap_of_authorizer(tmp_path_factory: pytest.TempPathFactory, pytestconf
     of_run = tmp_path_factory.getbasetemp()
     if hasattr(pytestconfig, "workerinput"):
         of_run = of_run.parent
-    directory = of_run / "authorizer"
+    directory, version = of_run / "authorizer", _version(pytestconfig)
     directory.mkdir(exist_ok=True)
     with ExitStack() as until_the_end:
         try:
-            servers = until_the_end.enter_context(shared(directory, lambda: _starting(AUTHORIZER)))
+            servers = until_the_end.enter_context(shared(directory, lambda: _starting(AUTHORIZER, version)))
         except UsageError as refusal:
             no_broker([str(refusal)])
         yield servers
 
 
 @contextmanager
-def starting_brokers() -> Iterator[Callable[..., EmbeddedBroker]]:
+def starting_brokers(version: str = KAFKA_VERSION) -> Iterator[Callable[..., EmbeddedBroker]]:
     """Starts embedded brokers with the arguments of `EmbeddedBroker`; they are stopped at the end."""
     with ExitStack() as until_the_end:
 
         def start(**arguments: Any) -> EmbeddedBroker:
             try:
-                EmbeddedBroker.archive_classes()
-                return until_the_end.enter_context(EmbeddedBroker(**arguments))
+                EmbeddedBroker.archive_classes(version=version)
+                return until_the_end.enter_context(EmbeddedBroker(**{"version": version, **arguments}))
             except UsageError as refusal:
                 no_broker([str(refusal)])
 
@@ -178,7 +181,7 @@ def start_embedded_broker(
         return secured.broker
 
     doors, own = pytestconfig.stash.setdefault(DOORS, {}), list[str]()
-    with starting_brokers() as start:
+    with starting_brokers(_version(pytestconfig)) as start:
         yield start_secured if pytestconfig.getoption("--secured") else start
     for servers in own:
         del doors[servers]
@@ -217,7 +220,7 @@ def _given(_until_the_end: ExitStack) -> tuple[str, str]:
 
 
 def _secured(until_the_end: ExitStack, directory: Path, config: pytest.Config) -> tuple[str, str]:
-    start = until_the_end.enter_context(starting_brokers())
+    start = until_the_end.enter_context(starting_brokers(_version(config)))
     secured = SecuredBroker(start, directory)
     config.stash.setdefault(DOORS, {})[secured.broker.bootstrap_servers] = secured
     return secured.broker.bootstrap_servers, f"an embedded broker, services by SASL_SSL at {secured.address},"
@@ -264,18 +267,24 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _embedded(until_the_end: ExitStack, directory: Path) -> tuple[str, str]:
+def _version(config: pytest.Config) -> str:
+    return config.getoption("--kafka-version") or KAFKA_VERSION
+
+
+def _embedded(until_the_end: ExitStack, directory: Path, version: str) -> tuple[str, str]:
     try:
-        return until_the_end.enter_context(shared(directory, lambda: _starting(_QUICK))), "the embedded broker"
+        servers = until_the_end.enter_context(shared(directory, lambda: _starting(_QUICK, version)))
     except UsageError as refusal:
         raise NoBrokerError(str(refusal)) from refusal
+    return servers, f"the embedded broker, Kafka {version},"
 
 
 @contextmanager
-def _starting(properties: Mapping[str, str]) -> Iterator[str]:
-    EmbeddedBroker.archive_classes()
+def _starting(properties: Mapping[str, str], version: str) -> Iterator[str]:
+    EmbeddedBroker.archive_classes(version=version)
     # All processes of a run create topics here, so the heap is larger than by default: the last option counts.
-    with EmbeddedBroker(properties=properties, jvm_options=[*DEFAULT_JVM_OPTIONS, "-Xmx1g"]) as broker:
+    heap = [*DEFAULT_JVM_OPTIONS, "-Xmx1g"]
+    with EmbeddedBroker(properties=properties, jvm_options=heap, version=version) as broker:
         yield broker.bootstrap_servers
 
 

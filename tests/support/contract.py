@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.cimpl import NewTopic
+from packaging.version import Version
 
 from tarry.clock import Clock, SystemClock
 from tarry.errors import RetriableError
@@ -70,15 +71,26 @@ class Kafka(ABC):
         cluster: the connection of this process.
         clock: the time in the cluster.
         until_the_end: closes everything that was opened here.
+        version: the version of Kafka, if it is known; otherwise it is taken for a new one, as the fake one is.
     """
 
-    def __init__(self, cluster: Cluster, clock: Clock, until_the_end: ExitStack) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, until_the_end: ExitStack, version: str | None = None) -> None:
+        self._version = version
         self.cluster = cluster
         self.clock = clock
         self._until_the_end = until_the_end
         self.admin: AdminClient = cluster.clients.admin(cluster.client())
         self.offsets = Offsets(self.admin, self.name("asker"), cluster)
         until_the_end.callback(self.offsets.close)
+
+    def has(self, since: str) -> bool:
+        """Whether it does what Kafka does since a version."""
+        return self._version is None or Version(self._version) >= Version(since)
+
+    def needs(self, since: str, what: str) -> None:
+        """Skip the test on an older Kafka than the one that began with `what`."""
+        if not self.has(since):
+            pytest.skip(f"{what}: since Kafka {since}")
 
     def name(self, prefix: str) -> str:
         """Return a name that is unique on the cluster."""
@@ -164,10 +176,11 @@ class RealKafka(Kafka):
     Args:
         bootstrap: HOST:PORT.
         until_the_end: closes what was opened here.
+        version: see `Kafka`.
     """
 
-    def __init__(self, bootstrap: str, until_the_end: ExitStack) -> None:
-        super().__init__(Cluster(bootstrap), SystemClock(), until_the_end)
+    def __init__(self, bootstrap: str, until_the_end: ExitStack, version: str | None = None) -> None:
+        super().__init__(Cluster(bootstrap), SystemClock(), until_the_end, version)
 
     def put_raw(
         self, topic: str, headers: Sequence[tuple[bytes, bytes | None]], key: bytes, value: bytes, times: int = 1

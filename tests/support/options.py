@@ -47,6 +47,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how long each soak test sends messages, such as 60s or 30m (default: 60s)",
     )
     group.addoption(
+        "--kafka-version",
+        metavar="VERSION",
+        default=None,
+        help="all brokers of the run are embedded ones of this version of Kafka, such as 3.9.2",
+    )
+    group.addoption(
         "--secured",
         action="store_true",
         help="services of the end-to-end tests come to their brokers by SASL_SSL, with the rights that "

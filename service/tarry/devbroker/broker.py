@@ -37,15 +37,21 @@ from tarry.progress_output import tell
 
 KAFKA_VERSION: Final = "4.1.2"
 
-KAFKA: Final = Jars(
-    f"kafka-{KAFKA_VERSION}",
-    f"Kafka {KAFKA_VERSION} (43 MB, once)",
-    (
-        Artefact("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-        # Kafka's artefact brings log4j, but nothing that connects its logger to it; this artefact does.
-        Artefact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
-    ),
-)
+
+def kafka_jars(version: str) -> Jars:
+    """Return the jars of a version of Kafka, 3.9 or newer."""
+    return Jars(
+        f"kafka-{version}",
+        f"Kafka {version} (43 MB, once)",
+        (
+            Artefact("org.apache.kafka", "kafka_2.13", version),
+            # Kafka's artefact brings log4j, but nothing that connects its logger to it; this artefact does.
+            Artefact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+        ),
+    )
+
+
+KAFKA: Final = kafka_jars(KAFKA_VERSION)
 
 DEFAULT_JVM_OPTIONS: Final = (
     "-Xmx512m",
@@ -60,7 +66,6 @@ _ARCHIVE_WITHIN_S: Final = 120.0
 _ASK_EVERY_S: Final = 0.05
 _ANSWER_WITHIN_S: Final = 0.5
 _DRAWS_OF_PORTS: Final = 3
-_CLASSES: Final = f"the classes of Kafka {KAFKA_VERSION} (50 MB, once)"
 _TERMINATED: Final = 128 + signal.SIGTERM
 
 
@@ -77,6 +82,7 @@ class EmbeddedBroker:
         properties: Kafka properties to set or override. Listeners are added to the plaintext listener, see
             `server_properties`.
         jvm_options: options of the Java process that runs the broker.
+        version: the version of Kafka, 3.9 or newer; its jars are downloaded at the first start.
         start_within_s: the seconds that Kafka may take until it answers; the download of the jars is not included.
         on_progress: called with one line of text before a step that takes a while.
         clock: for the deadline of a start.
@@ -89,6 +95,7 @@ class EmbeddedBroker:
         data: Path | None = None,
         properties: Mapping[str, str] = MappingProxyType({}),
         jvm_options: Sequence[str] = DEFAULT_JVM_OPTIONS,
+        version: str = KAFKA_VERSION,
         start_within_s: float = 90.0,
         on_progress: Progress = tell,
         clock: Clock | None = None,
@@ -99,6 +106,7 @@ class EmbeddedBroker:
         self._data: Path | None = None
         self._properties = dict(properties)
         self._jvm_options = tuple(jvm_options)
+        self._kafka = kafka_jars(version)
         self._start_within_s = start_within_s
         self._on_progress = on_progress
         self._clock = clock or SystemClock()
@@ -137,7 +145,7 @@ class EmbeddedBroker:
         if self.running:
             raise UsageError("the broker is already running")
         java = find_java()
-        jars = KAFKA.get(java, self._on_progress)
+        jars = self._kafka.get(java, self._on_progress)
         data = self._data or self._make_data()
         with owned(data) as lock:
             self._data = data
@@ -180,7 +188,7 @@ class EmbeddedBroker:
         return self._running_process().wait(timeout_s)
 
     @classmethod
-    def archive_classes(cls, on_progress: Progress = tell) -> None:
+    def archive_classes(cls, on_progress: Progress = tell, *, version: str = KAFKA_VERSION) -> None:
         """Let all later brokers on this machine start with a third less processor time.
 
         This starts a broker and ends it, unless that was done before, so it pays for a suite that starts several.
@@ -189,29 +197,31 @@ class EmbeddedBroker:
 
         Args:
             on_progress: called with one line of text before a step that takes a while.
+            version: the version of Kafka.
 
         Raises:
             UsageError: the broker cannot start, as with `start`.
         """
         java = find_java()
-        archive = class_archive.archive_of(java, KAFKA.get(java, on_progress))
+        archive = class_archive.archive_of(java, kafka_jars(version).get(java, on_progress))
+        classes = f"the classes of Kafka {version} (50 MB, once)"
         if archive.exists():
             return
         try:
-            with locked(archive, on_progress, _CLASSES):
+            with locked(archive, on_progress, classes):
                 if not archive.exists():  # another process may have made it meanwhile
-                    cls._archive(archive, on_progress)
+                    on_progress(f"writing {classes} to {archive}")
+                    cls._archive(archive, on_progress, version)
         except OSError as error:
-            on_progress(f"cannot write {_CLASSES} to {archive}: {error.strerror}")
+            on_progress(f"cannot write {classes} to {archive}: {error.strerror}")
 
     @classmethod
-    def _archive(cls, archive: Path, on_progress: Progress) -> None:
-        on_progress(f"writing {_CLASSES} to {archive}")
+    def _archive(cls, archive: Path, on_progress: Progress, version: str) -> None:
         # Complete under its name, or absent: Java would read what a dump that was killed has left.
         with tempfile.TemporaryDirectory(prefix=f".{archive.name}.", dir=archive.parent) as work:
             new = Path(work, archive.name)
             options = (*DEFAULT_JVM_OPTIONS, *class_archive.writing(new))
-            with cls(jvm_options=options, on_progress=on_progress) as broker:
+            with cls(jvm_options=options, version=version, on_progress=on_progress) as broker:
                 os.kill(broker.pid, signal.SIGTERM)
                 ended = broker.wait(_ARCHIVE_WITHIN_S)
             if not new.exists():
