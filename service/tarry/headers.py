@@ -16,6 +16,9 @@ ID = "tarry-id"
 PARTITION = "tarry-partition"
 CANCEL = "tarry-cancel"
 PURGE = "tarry-purge"
+NAME = "tarry-name"
+IF = "tarry-if"
+CANCEL_NAME = "tarry-cancel-name"
 
 # A delivery: on the record at its target. `ID` is there too.
 DUE_MS = "tarry-due-ms"
@@ -32,7 +35,7 @@ STUB = "tarry-stub"
 CLOUDEVENTS_ID = "ce_id"
 
 #: The headers of a request: the service removes them at delivery. A record with one of them twice is a dead letter.
-REQUEST_HEADERS = frozenset({TARGET, DELAY_MS, DELIVER_AT, ID, PARTITION, CANCEL, PURGE})
+REQUEST_HEADERS = frozenset({TARGET, DELAY_MS, DELIVER_AT, ID, PARTITION, CANCEL, PURGE, NAME, IF, CANCEL_NAME})
 
 #: The headers that the service writes at delivery: it removes old ones from a message that was forwarded to an intake.
 REPLACED_HEADERS = frozenset({DUE_MS, SOURCE})
@@ -78,6 +81,10 @@ class ErrorCode(StrEnum):
     REJECTED_BY_BROKER = "rejected-by-broker"
     UNREADABLE_HEADERS = "unreadable-headers"
     PURGED = "purged"
+    BAD_NAME = "bad-name"
+    NAMES_NOT_ACCEPTED = "names-not-accepted"
+    WRONG_PARTITION = "wrong-partition"
+    TOO_MANY_NAMES = "too-many-names"
 
 
 class Outcome(StrEnum):
@@ -88,6 +95,9 @@ class Outcome(StrEnum):
     CANCEL_FILED = "cancel-filed"
     CANCEL_TOO_LATE = "cancel-too-late"
     DUPLICATE = "duplicate"
+    REPLACED = "replaced"
+    SCHEDULED = "scheduled"
+    SKIPPED = "skipped"
     DEAD = "dead"
     PURGED = "purged"
 
@@ -114,6 +124,16 @@ def parse_cloudevents_id(value: bytes | None) -> bytes | None:
     Sixteen bytes are not a UUID here: CloudEvents ids are text, such as `order-1234567890`.
     """
     return parse_id(value) if value is not None and len(value) == 36 else None
+
+
+def id_bytes(text: bytes) -> bytes:
+    """Return the 16 bytes of an id of 36 characters."""
+    return bytes.fromhex(text.replace(b"-", b"").decode())
+
+
+def id_text(raw: bytes) -> bytes:
+    """Return the 36 characters of an id of 16 bytes."""
+    return _hyphenated(raw.hex())
 
 
 def derived_id(topic: str, partition: int, offset: int) -> bytes:

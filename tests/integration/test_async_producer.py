@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tarry.client import AsyncDelayedProducer, DelayedMessage, Receipt
+from tarry.core.murmur2 import partition_of
 from tarry.errors import BrokerError, FatalError, HeaderError, RetriableError, UsageError
-from tarry.kafka.murmur2 import partition_of
 from tests.support.brokers import wait_until
 from tests.support.receipts import PARTITIONS, make_topic, request_of
 from tests.support.topics import read_topic

@@ -6,10 +6,10 @@ from collections import Counter
 import pytest
 from confluent_kafka import Producer
 
+from tarry.core.murmur2 import partition_of as javas_partition
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
-from tarry.kafka.murmur2 import partition_of as javas_partition
 from tarry.service.worker.plan import IntakePlan
 from tests.support.stage import Stage
 

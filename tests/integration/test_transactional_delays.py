@@ -7,9 +7,9 @@ import pytest
 from confluent_kafka import Producer
 
 from tarry.client import TransactionalDelays
+from tarry.core.murmur2 import partition_of
 from tarry.errors import BrokerError, HeaderError, UsageError
 from tarry.handle import Handle
-from tarry.kafka.murmur2 import partition_of
 from tests.support.receipts import PARTITIONS, make_topic, record_of, request_of
 from tests.support.topics import read_topic
 

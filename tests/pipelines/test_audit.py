@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Producer
 
 from tarry.clock import SystemClock
+from tarry.core.murmur2 import partition_of
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.errors import UsageError
 from tarry.headers import derived_id
-from tarry.kafka.murmur2 import partition_of
 from tarry.pipelines.audit import Audit, Span
 from tarry.pipelines.faults import FAULTS
 from tarry.pipelines.topics import TopicTables

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tarry.core.murmur2 import partition_of
 from tarry.errors import UsageError
-from tarry.kafka.murmur2 import partition_of
 from tarry.pipelines.audit.capture import CLOCKS_APART_MS, complete_since
 from tarry.pipelines.audit.summary import (
     beside,

@@ -6,8 +6,8 @@ from random import Random
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from tarry.core.murmur2 import murmur2
 from tarry.headers import NAMESPACE, derived_id
-from tarry.kafka.murmur2 import murmur2
 from tarry.pipelines import columns
 from tarry.pipelines.murmur2 import positive_murmur2
 from tarry.pipelines.topics import RECORD

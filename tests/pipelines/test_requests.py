@@ -9,7 +9,7 @@ from pyspark.sql import Row, SparkSession
 
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
-from tarry.core.request.request import CancelRequest, PurgeRequest, Rejection, Request
+from tarry.core.request.request import CancelRequest, NameCancelRequest, PurgeRequest, Rejection, Request
 from tarry.pipelines.requests import requests
 from tarry.pipelines.topics import RECORD
 
@@ -114,7 +114,9 @@ def found(spark: SparkSession, policy: IntakePolicy, headers: Sequence[Headers])
 
 
 def told(policy: IntakePolicy, offset: int, headers: Headers) -> Request | CancelRequest | PurgeRequest | Rejection:
-    return RequestReader(policy).read(0, offset, STAMP_MS, headers, STAMP_MS)
+    request = RequestReader(policy).read(0, offset, STAMP_MS, headers, STAMP_MS)
+    assert not isinstance(request, NameCancelRequest)
+    return request
 
 
 def test_clear_headers_are_read_as_the_service_reads_them(spark: SparkSession) -> None:

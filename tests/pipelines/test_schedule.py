@@ -12,9 +12,9 @@ from confluent_kafka import Producer, TopicPartition
 from pyspark.sql import SparkSession
 
 from tarry.clock import SystemClock
+from tarry.core.murmur2 import partition_of
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.errors import RetriableError, UsageError
-from tarry.kafka.murmur2 import partition_of
 from tarry.pipelines.schedule.job import ScheduleParameters, schedule
 from tarry.pipelines.schedule.messages import Expressions
 from tarry.pipelines.schedule.state import JobState

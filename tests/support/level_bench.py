@@ -17,6 +17,7 @@ from tarry.core.wheel.closed_range import ClosedRange
 from tarry.core.wheel.overflow import OverflowWheel, Upkeep
 from tarry.core.window.parked_log import ParkedLog
 from tests.support.durable import Filed, LevelLog, Store, recover
+from tests.support.naming import no_names
 
 if TYPE_CHECKING:
     from tarry.core.progress.source import Source
@@ -49,7 +50,8 @@ class LevelBench:
         self.wheel = OverflowWheel(found.checkpoint, found.buckets)
         self.wheel.upkeep = self.upkeep
         self.parked = ParkedLog({}, (0, 0), 0, 0)
-        self.progress = Progress(found.checkpoint, IntakeProgress(found, keeps_order=False), self.wheel, self.parked)
+        intake = IntakeProgress(found, keeps_order=False)
+        self.progress = Progress(found.checkpoint, intake, self.wheel, self.parked, no_names())
         return found
 
     def file(self, level: int, *dues: int) -> list[int]:

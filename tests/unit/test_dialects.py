@@ -5,7 +5,7 @@ import pytest
 from tarry.core.request.dialects import DIALECTS
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import Header, RequestReader
-from tarry.core.request.request import CancelRequest, PurgeRequest, Rejection, Request
+from tarry.core.request.request import CancelRequest, NameCancelRequest, PurgeRequest, Rejection, Request
 from tarry.core.request.translated import TranslatedMessage
 from tarry.headers import ErrorCode, derived_id
 
@@ -47,7 +47,7 @@ each_dialect = pytest.mark.parametrize("dialect", _GOOD)
 
 def _read(
     dialect: str, headers: list[Header], *, is_null: bool = False
-) -> Request | CancelRequest | PurgeRequest | Rejection:
+) -> Request | CancelRequest | NameCancelRequest | PurgeRequest | Rejection:
     reader = RequestReader(IntakePolicy(_TOPIC, dialect=dialect))
     return reader.read(3, 42, _NOW_MS, headers, _NOW_MS, is_null=is_null)
 

@@ -13,9 +13,9 @@ from tarry.client.pending import IntakeTopic, PendingCancel, PendingMessage, ref
 from tarry.client.receipt import DelayedMessage, MessageHeaders
 from tarry.client.sending import Sender, by_partitioner, with_room
 from tarry.clock import Clock, SystemClock
+from tarry.core.murmur2 import partition_of
 from tarry.handle import Handle
 from tarry.kafka.errors import error_of
-from tarry.kafka.murmur2 import partition_of
 
 _METADATA_WITHIN_S = 30.0
 """How long to wait for the intake's metadata, in seconds."""

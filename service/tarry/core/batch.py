@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 UNBOUNDED = 1 << 62
 """The byte limit of a transaction that has none."""
 
-_size_bytes: Callable[[HeldMessage | DeadMessage], int] = attrgetter("size_bytes")
+_size_bytes: Callable[[object], int] = attrgetter("size_bytes")
 
 
 class Resolution(NamedTuple):
@@ -37,6 +37,54 @@ class Resolution(NamedTuple):
         return (self.message,) if self.cancel is None else (self.message, self.cancel)
 
 
+class Answer(NamedTuple):
+    """A result of a decision on a named record.
+
+    Attributes:
+        outcome: what became of the record with the id.
+        id: 36 ASCII characters.
+        offset: of that record in the intake.
+        due_ms: its due time; None if it has none.
+        target: its target; None if that is not known.
+        by: the offset of the other record: what it was replaced or cancelled by, or what it met under its name.
+        reason: why it was skipped; else empty.
+    """
+
+    outcome: Outcome
+    id: bytes
+    offset: int
+    due_ms: int | None
+    target: str | None
+    by: int | None = None
+    reason: str = ""
+
+
+ANSWER_BYTES = 300
+"""About how many bytes an answer takes in a transaction."""
+
+
+class Decision(NamedTuple):
+    """What was decided on a named record, to be committed.
+
+    Attributes:
+        offset: of the record in the intake.
+        record: the record, if the decision completes it: a cancel, a duplicate, or a message that is skipped.
+        change: what changes in the index of names, in the journal's form; empty if nothing does.
+        answers: the results.
+    """
+
+    offset: int
+    record: HeldMessage | None
+    change: bytes
+    answers: tuple[Answer, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes a transaction writes for it."""
+        size = 0 if self.record is None else self.record.size_bytes
+        return size + len(self.change) + ANSWER_BYTES * len(self.answers)
+
+
 @dataclass(slots=True)
 class Batch:
     """The messages that one transaction delivers, writes as dead letters, or completes without a delivery."""
@@ -46,15 +94,27 @@ class Batch:
     retired: list[HeldMessage] = field(default_factory=list)
     """The messages that were due and became dead letters when they fired; their letters are in `dead`."""
     resolutions: list[Resolution] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    """The decisions on named records that the transaction commits, in the order of the intake."""
+    dropped: list[HeldMessage | DeadMessage] = field(default_factory=list)
+    """Superseded copies of named messages, which are done without a result."""
 
     def __len__(self) -> int:
-        return len(self.due) + len(self.dead) + len(self.resolutions)
+        return len(self.due) + len(self.dead) + len(self.resolutions) + len(self.decisions) + len(self.dropped)
 
     @property
     def size_bytes(self) -> int:
         """The approximate number of bytes that the transaction writes for the batch."""
         records = sum(record.size_bytes for resolution in self.resolutions for record in resolution.records)
-        return sum(map(_size_bytes, self.due)) + sum(map(_size_bytes, self.dead)) + records
+        decisions = sum(map(_size_bytes, self.decisions))
+        return sum(map(_size_bytes, self.due)) + sum(map(_size_bytes, self.dead)) + records + decisions
+
+    @property
+    def named(self) -> list[HeldMessage | DeadMessage]:
+        """The messages with names that the transaction delivers, writes as dead letters, or completes."""
+        records: list[HeldMessage | DeadMessage] = [*self.due, *self.dead]
+        records += [record for resolution in self.resolutions for record in resolution.records]
+        return [record for record in records if record.name is not None]
 
     def give_up(self, messages: Mapping[int, tuple[str, str]]) -> None:
         """Turn messages that can never be delivered into dead letters of this batch. Call this before `settle`.
@@ -111,6 +171,9 @@ class Batch:
                 offsets.setdefault(record.source, []).append(record.offset)
         for dead in self.dead:
             offsets.setdefault(dead.source, []).append(dead.offset)
+        own += [decision.offset for decision in self.decisions if decision.record is not None]
+        for copy in self.dropped:
+            offsets.setdefault(copy.source, []).append(copy.offset)
         return offsets
 
 

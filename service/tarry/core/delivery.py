@@ -7,7 +7,7 @@ ASCII, ids and numbers need no quoting, and `quoted` quotes topic names.
 import json
 from functools import lru_cache
 
-from tarry.core.batch import Resolution
+from tarry.core.batch import Answer, Resolution
 from tarry.core.message import DeadMessage, HeldCancel, HeldMessage
 from tarry.headers import DUE_MS, ERROR, ERROR_DETAIL, ID, SOURCE, STUB, Outcome
 
@@ -91,6 +91,40 @@ def filed_cancel_result(cancel: HeldCancel, prefix: bytes, at_ms: int) -> bytes:
     The definite result follows when the cancel is decided.
     """
     return _result(Outcome.CANCEL_FILED, cancel, None, prefix, at_ms)
+
+
+def answer_result(answer: Answer, prefix: bytes, at_ms: int) -> bytes:
+    """Return the result of a decision on a named record.
+
+    Args:
+        answer: what was decided.
+        prefix: from `source_prefix`.
+        at_ms: now.
+    """
+    result: dict[str, object] = {
+        "v": 1,
+        "outcome": answer.outcome.value,
+        "id": answer.id.decode(),
+        "source": (prefix + b"%d" % answer.offset).decode(),
+        "due_ms": answer.due_ms,
+        "at_ms": at_ms,
+        "target": answer.target,
+    }
+    if answer.reason:
+        result["reason"] = answer.reason
+    if answer.by is not None:
+        result[_OTHER[answer.outcome]] = (prefix + b"%d" % answer.by).decode()
+    return json.dumps(result, separators=(",", ":")).encode()
+
+
+_OTHER = {
+    Outcome.REPLACED: "replaced_by",
+    Outcome.CANCELLED: "cancel_source",
+    Outcome.SCHEDULED: "replaced",
+    Outcome.SKIPPED: "waiting",
+    Outcome.DUPLICATE: "waiting",
+}
+"""The field with the source of the other record."""
 
 
 def _result(kind: Outcome, message: HeldMessage, cancel: HeldMessage | None, prefix: bytes, at_ms: int) -> bytes:

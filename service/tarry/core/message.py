@@ -51,7 +51,10 @@ class HeldMessage(TimerTaskEntry):
         message_id: 36 ASCII characters.
     """
 
-    __slots__ = ("carries", "id", "key", "packed_headers", "target", "target_partition", "value")
+    __slots__ = ("carries", "id", "key", "name", "packed_headers", "target", "target_partition", "value")
+
+    name: bytes | None
+    """The hash of its key and name; None for a message without a name."""
 
     def __init__(  # does not call the parent's, for speed: this runs once per message, and the wheel sets the links
         self,
@@ -75,6 +78,7 @@ class HeldMessage(TimerTaskEntry):
         self.target = target
         self.target_partition = target_partition
         self.id = message_id
+        self.name = None
 
     @property
     def source(self) -> Source:
@@ -163,6 +167,7 @@ class DeadMessage(NamedTuple):
         offset: the record's offset in that log.
         is_stub: whether value and headers are left out; the record in that log still has them.
         unfiled_source: `topic/partition/offset` of a record in a bucket that the service has not filed; else empty.
+        name: the hash of the name under which the message waits; None if it does not.
     """
 
     sequence: int
@@ -178,6 +183,7 @@ class DeadMessage(NamedTuple):
     offset: int
     is_stub: bool = False
     unfiled_source: bytes = b""
+    name: bytes | None = None
 
     def named_from(self, prefix: bytes) -> bytes:
         """Return `topic/partition/offset` as results name the record.
@@ -218,4 +224,5 @@ class DeadMessage(NamedTuple):
             message.target,
             message.source,
             message.offset,
+            name=message.name,
         )

@@ -42,10 +42,12 @@ from tarry.core.progress.source import PARKED, Source
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.overflow import OverflowWheel
 from tarry.core.window.arrivals import Arrivals
+from tarry.core.window.deferred import Deferred
 from tarry.core.window.drained_records import DrainedRecords
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.letters import LARGE_BYTES, Bundle, Letters
 from tarry.core.window.memory import Memory
+from tarry.core.window.names import Names
 from tarry.core.window.parked import Parked
 from tarry.core.window.parked_log import ParkedLog
 from tarry.core.window.passed_over import NEVER_MS, PassedOver
@@ -86,6 +88,7 @@ class PartitionState:
         overflow: tracks where the records of each bucket of the overflow wheel are, and how far they are done.
         parked: holds the messages that wait for targets that are away.
         letters: holds the dead letters that a transaction of their own writes.
+        names: knows which message waits under each name.
     """
 
     def __init__(
@@ -103,30 +106,42 @@ class PartitionState:
         width_ms = recovered.checkpoint.geometry.width_ms
         memory = self._memory = Memory()
         overflow = self.overflow = OverflowWheel(recovered.checkpoint, recovered.buckets)
-        letters = self.letters = Letters(memory, overflow.stay)
-        ready = self._ready = Ready(letters)
+        names = self.names = Names(
+            (intake, partition),
+            recovered.names,
+            recovered.checkpoint.names_pointer,
+            recovered.checkpoint.names_complete_from,
+            recovered.buckets.journal_end,
+            memory,
+        )
+        letters = self.letters = Letters(memory, overflow.stay, names)
+        ready = self._ready = Ready(letters, names)
         intake_log = self._intake_log = IntakeProgress(recovered, keeps_order=keeps_order)
         passed_over = self.passed_over = PassedOver()
+        deferred = Deferred()
         hot = self._hot = HotWindow(
-            lambda: min(overflow.gate, passed_over.gate),
+            lambda: min(overflow.gate, passed_over.gate, deferred.gate),
             lambda: intake_log.known_below,
             new_wheel,
             ready,
             memory,
+            names,
             width_ms,
             now_ms,
         )
-        placing = self.placing = Placing(hot, overflow, width_ms, intake_log.holds_up)
-        self.arrivals = Arrivals(self.place, reader, intake_log, hot, placing, passed_over, ready, memory)
-        self.draining = DrainedRecords(self.place, overflow, hot, placing, ready, memory)
+        placing = self.placing = Placing(hot, overflow, width_ms, intake_log.holds_up, names)
+        self.arrivals = Arrivals(
+            self.place, reader, intake_log, hot, placing, passed_over, ready, memory, names, deferred
+        )
+        self.draining = DrainedRecords(self.place, overflow, hot, placing, ready, memory, names)
         parked_log = ParkedLog(
             recovered.parked,
             recovered.buckets.spans.get(PARKED, (0, 0)),
             recovered.checkpoint.reads_from,
             recovered.buckets.journal_end,
         )
-        self.parked = Parked(memory, self._hot.let_go, parked_log)
-        self._progress = Progress(recovered.checkpoint, intake_log, overflow, parked_log)
+        self.parked = Parked(memory, self._hot.let_go, parked_log, names)
+        self._progress = Progress(recovered.checkpoint, intake_log, overflow, parked_log, names)
         geometry = recovered.checkpoint.geometry
         self._far_ms = geometry.width_of(2) if geometry.levels > 1 and not keeps_order else None
         """A message that is due later than this from now may be passed over; None: no message may."""
@@ -161,7 +176,8 @@ class PartitionState:
     def held(self) -> int:
         """The number of messages that are held, ready ones included."""
         to_file = self.placing.to_file + self.placing.again
-        return len(self._hot) + len(self._ready) + to_file + len(self.parked) + len(self.letters)
+        deferred = len(self.arrivals.deferred)
+        return len(self._hot) + len(self._ready) + to_file + len(self.parked) + len(self.letters) + deferred
 
     @property
     def waiting(self) -> int:
@@ -175,8 +191,9 @@ class PartitionState:
 
     @property
     def memory_bytes(self) -> int:
-        """The approximate memory of the partition: messages, known ids, offsets passed over, due times of the log."""
-        return self._memory.held_bytes + self._hot.known_bytes + self._intake_log.order_bytes + self.passed_over.span
+        """The approximate memory of the partition: messages, known ids, names, offsets passed over, due times."""
+        known_bytes = self._hot.known_bytes + self.names.size_bytes
+        return self._memory.held_bytes + known_bytes + self._intake_log.order_bytes + self.passed_over.span
 
     def shed_known(self, limit_bytes: int) -> None:
         """Remember the ids of done messages in at most `limit_bytes`; forget those with the earliest due times."""
@@ -237,6 +254,8 @@ class PartitionState:
         """
         if self._intake_log.is_replaying:
             self._intake_log.reach(self._intake_log.position)
+        if len(self.arrivals.deferred):
+            self.arrivals.resume(now_ms)
         self._hot.decide(now_ms)
         if not self.replaying:
             self._hot.collect(now_ms)
@@ -255,11 +274,12 @@ class PartitionState:
 
     def settle(self, batch: Batch) -> Settlement:
         """Mark the batch as done, tentatively, and return what its transaction must commit."""
-        return self._progress.settle(batch.offsets())
+        return self._progress.settle(batch.offsets(), self.names.settle(batch))
 
     def confirm(self, batch: Batch) -> None:
         """Note that the batch's transaction committed."""
-        self.confirm_rest()
+        self._progress.confirm()
+        self.names.confirm(batch)
         self._complete(batch)
 
     def put_back(self, batch: Batch, apart: Container[str] = ()) -> None:
@@ -291,23 +311,69 @@ class PartitionState:
         for letter in letters:
             if letter.location in were_due:
                 self._memory.held_bytes += letter.size_bytes - were_due[letter.location]
+        self.names.end_aside(letters, committed=False)  # another transaction writes them
         self.letters.put(letters)
         return letters
 
+    # -- side transactions ------------------------------------------------------------------------------------------
+
+    def take_letters(self, limit: int, limit_bytes: int) -> Bundle:
+        """Take large dead letters to write; they are in flight until `confirm_letters` or `put_back_letters`."""
+        letters = self.letters.take(limit, limit_bytes)
+        self.names.begin_aside(letters)
+        return letters
+
+    def journal_of_letters(self, letters: Bundle) -> list[bytes]:
+        """Return the journal's records of a transaction of dead letters."""
+        return [encode_done(letters.offsets), *self.names.journal_aside(letters.done)]
+
+    def put_back_letters(self, letters: Bundle, refused: Container[tuple[Source, int]]) -> None:
+        """Put letters back to be written again: their transaction aborted (see `Letters.put_back`)."""
+        self.names.end_aside(letters, committed=False)
+        self.letters.put_back(letters, refused)
+
     def confirm_letters(self, letters: Bundle) -> None:
         """Note that a transaction of dead letters committed; a record that has only a stub is not done."""
+        self.names.end_aside(letters, committed=False)
+        self.names.end_aside(letters.done, committed=True)
         self._progress.mark(letters.offsets)
         self._progress.trim()
         self.letters.written(letters)
+
+    def take_parked(self, topic: str, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED) -> Batch:
+        """Take parked messages of a target (see `Parked.take`); they are in flight until the transaction is over."""
+        batch = self.parked.take(topic, limit, now_ms, limit_bytes)
+        self.names.begin_aside(batch.named)
+        return batch
+
+    def take_purged(self, topic: str, limit: int, limit_bytes: int = UNBOUNDED) -> Batch:
+        """Take parked messages that a purge makes dead letters of (see `Parked.take_purged`); they are in flight."""
+        batch = self.parked.take_purged(topic, limit, limit_bytes)
+        self.names.begin_aside(batch.named)
+        return batch
+
+    def journal_of_parked(self, batch: Batch) -> list[bytes]:
+        """Return the journal's records of a transaction of parked messages."""
+        return [encode_done(batch.offsets()), *self.names.journal_aside(batch.named)]
+
+    def park_again(self, topic: str, batch: Batch) -> None:
+        """Park the messages of a batch again: their transaction aborted."""
+        self.names.end_aside(batch.named, committed=False)
+        self.parked.park_again(topic, batch)
 
     def confirm_parked(self, batch: Batch) -> None:
         """Note that the transaction of a batch of parked messages committed.
 
         The batch is marked as done only now, because other transactions committed in the meantime.
         """
+        self.names.end_aside(batch.named, committed=True)
         self.parked.end_try()
         self._progress.mark(batch.offsets())
         self._complete(batch)
+
+    def wants_back(self) -> bool:
+        """Whether a record waits for the end of a side transaction that has messages in flight."""
+        return self.names.is_wanted_back
 
     def _complete(self, batch: Batch) -> None:
         """Count a batch as done, finally."""
@@ -317,6 +383,8 @@ class PartitionState:
         retired = {message.location for message in batch.retired}
         done_bytes += sum(dead.size_bytes for dead in batch.dead if dead.location not in retired)
         done_bytes += sum(record.size_bytes for resolution in batch.resolutions for record in resolution.records)
+        done_bytes += sum(one.record.size_bytes for one in batch.decisions if one.record is not None)
+        done_bytes += sum(map(_size_bytes, batch.dropped))
         self._memory.held_bytes -= done_bytes
 
     # -- filing -----------------------------------------------------------------------------------------------------
@@ -397,6 +465,8 @@ class PartitionState:
         for message, source in filing.records:
             if message.source == source:
                 again.append(cast("FiledMessage", message))
+            elif message.sequence in refused and self.names.is_superseded(message):
+                self.names.drop(message)
             elif message.sequence in refused:
                 dead = self._dead_of(message, *refused[message.sequence])
                 self._memory.held_bytes += dead.size_bytes - message.size_bytes
@@ -501,3 +571,4 @@ class PartitionState:
     def confirm_rest(self) -> None:
         """Note that the checkpoint of the last settlement is committed."""
         self._progress.confirm()
+        self.names.confirm()

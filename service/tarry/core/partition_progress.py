@@ -1,11 +1,14 @@
 """How far a partition is done, in the intake, in its buckets and in its parked log, and what a commit writes about it.
 
+What waits under each name is tracked by `core.window.names`; here its journal pointer is committed with the others.
+
 mark      mark the offsets that a transaction completes as done, tentatively
 settle    mark them, and return the low watermark, the checkpoint and the journal record to commit
 trim      the transaction committed: the marks are final
 unmark    the transaction aborted: the marks are removed
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -18,6 +21,7 @@ from tarry.core.progress.journal import encode_copy, encode_done, encode_index, 
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.source import INTAKE, PARKED, Offsets
 from tarry.core.wheel.overflow import OverflowWheel
+from tarry.core.window.names import Names
 from tarry.core.window.parked_log import ParkedLog
 
 if TYPE_CHECKING:
@@ -41,6 +45,7 @@ class Progress:
         intake: the progress of the intake.
         overflow: the progress of the buckets.
         parked: the progress of the parked log.
+        names: the names.
     """
 
     __slots__ = (
@@ -49,6 +54,7 @@ class Progress:
         "_indexed_at",
         "_intake",
         "_journal_end",
+        "_names",
         "_overflow",
         "_parked",
         "_settled",
@@ -57,8 +63,11 @@ class Progress:
         "reads_from",
     )
 
-    def __init__(self, base: Checkpoint, intake: IntakeProgress, overflow: OverflowWheel, parked: ParkedLog) -> None:
+    def __init__(
+        self, base: Checkpoint, intake: IntakeProgress, overflow: OverflowWheel, parked: ParkedLog, names: Names
+    ) -> None:
         self._base = base
+        self._names = names
         self._intake = intake
         self._overflow = overflow
         self._parked = parked
@@ -105,11 +114,17 @@ class Progress:
         self._intake.note_journal_end(end)
         self._overflow.note_journal_end(end)
         self._parked.note_journal_end(end)
+        self._names.note_journal_end(end)
 
-    def settle(self, offsets: Offsets) -> Settlement:
-        """Mark the offsets that a transaction completes, and return what it must commit."""
+    def settle(self, offsets: Offsets, of_names: Iterable[bytes] = ()) -> Settlement:
+        """Mark the offsets that a transaction completes, and return what it must commit.
+
+        Args:
+            offsets: the offsets, by source.
+            of_names: the journal's records about names.
+        """
         self.mark(offsets)
-        return Settlement(*self.alone(released=False), encode_done(offsets))
+        return Settlement(*self.alone(released=False), encode_done(offsets), tuple(of_names))
 
     def alone(self, *, released: bool) -> tuple[int, str]:
         """Return the low watermark and the checkpoint to commit without a copy, a summary or an index in the journal.
@@ -135,7 +150,7 @@ class Progress:
         self._summed_up_at = self._journal_end if summary is not None else None
         index = self._index(released=released)
         text = replace(self._checkpoint(low), released=released).encode()
-        return Settlement(low, text, encode_copy(low, text), (*(summary or ()), *index))
+        return Settlement(low, text, encode_copy(low, text), (*(summary or ()), *index, *self._names.rest(low)))
 
     def sign(self, writer: tuple[str, ...]) -> None:
         """Put these transactional ids into the checkpoint."""
@@ -194,6 +209,7 @@ class Progress:
             wheel_pointer=wheel_pointer,
             pointer=pointer,
             parked_pointer=parked_pointer,
+            names_pointer=self._names.pointer,
             index_pointer=self._index_pointer if self._indexed_at is None else self._indexed_at,
             due_below_ms=self._intake.due_below_ms(low),
         )

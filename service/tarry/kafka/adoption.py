@@ -120,6 +120,7 @@ class Adoption:
                 wheel_pointer=end,
                 pointer=end,
                 parked_pointer=parked,
+                names_complete_from=standing.start,
                 origin=standing.origin,
             )
         return replace(
@@ -129,6 +130,8 @@ class Adoption:
             pointer=end,
             parked_pointer=parked,
             index_pointer=None,
+            names_pointer=None,
+            names_complete_from=standing.start,
             due_below_ms=None,
             origin=standing.origin,
         )

@@ -1,4 +1,4 @@
-"""The key hash of the Java client's default partitioner (murmur2) as a Spark expression; see `tarry.kafka.murmur2`.
+"""The key hash of the Java client's default partitioner (murmur2) as a Spark expression; see `tarry.core.murmur2`.
 
 All numbers are longs below 2^32, so that no product overflows a long.
 """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tarry.clock import SystemClock
-from tarry.kafka.murmur2 import partition_of
+from tarry.core.murmur2 import partition_of
 from tarry.testing import LiveService
 from tests.support.spark_job import SparkJob
 from tests.support.tables import write_csv

@@ -159,7 +159,7 @@ def test_a_newer_version_is_refused_by_name() -> None:
 
 
 def test_a_field_that_a_later_version_adds_behind_is_passed_over() -> None:
-    known = replace(PLAIN, origin=ORIGIN, parked_pointer=7, index_pointer=9)
+    known = replace(PLAIN, origin=ORIGIN, parked_pointer=7, index_pointer=9, names_pointer=8)
     assert decode_checkpoint(known.encode() + "|something|new") == known
 
 

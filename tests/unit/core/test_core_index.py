@@ -20,6 +20,7 @@ from tarry.core.progress.source import Source
 from tarry.core.wheel.closed_range import ClosedRange
 from tarry.core.wheel.overflow import OverflowWheel, ToRead, Upkeep
 from tarry.core.window.parked_log import ParkedLog
+from tests.support.naming import no_names
 
 WIDE = Geometry(1_000, 4, 2)
 """Buckets of 1 s and of 4 s."""
@@ -254,7 +255,7 @@ def progress_after_filing(journal_end: int, index_after: int = 10) -> Progress:
     one.filed([FiledRun(Source(1, 4), 0, 3, 3)])
     base = Checkpoint(("w",), False, WIDE, (4_000, 8_000))
     intake = IntakeProgress(Recovered(0, base, DoneSet((), 0), 0), keeps_order=False)
-    found = Progress(base, intake, one, ParkedLog({}, (0, 0), 0, 0))
+    found = Progress(base, intake, one, ParkedLog({}, (0, 0), 0, 0), no_names())
     found.note_journal_end(journal_end)
     return found
 

@@ -24,6 +24,7 @@ from tarry.core.wheel.filed import filed_headers
 from tarry.core.window.memory import Memory
 from tarry.core.window.parked import FILINGS, PARK_AFTER_MS, Parked
 from tarry.core.window.parked_log import ParkedLog
+from tests.support.naming import no_names
 
 NOW_MS = 1_700_000_000_000
 LATER_MS = NOW_MS + PARK_AFTER_MS
@@ -54,7 +55,9 @@ class Shelf:
             found.take(entry)
         self.log = ParkedLog(found.found, (0, self.end), 0, len(self.journal))
         self.memory = Memory()
-        self.parked = Parked(self.memory, lambda gone: self.let_go.extend(one.sequence for one in gone), self.log)
+        self.parked = Parked(
+            self.memory, lambda gone: self.let_go.extend(one.sequence for one in gone), self.log, no_names()
+        )
 
     def park(self, *offsets: int, target: str = "out") -> None:
         for offset in offsets:

@@ -9,6 +9,7 @@ from tarry.core.progress.recovered import Buckets, Recovered
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.wheel.overflow import STRANGE, OverflowWheel
 from tarry.core.window.parked_log import ParkedLog
+from tests.support.naming import no_names
 
 
 def progress_of(records: int) -> tuple[Progress, IntakeProgress]:
@@ -17,7 +18,9 @@ def progress_of(records: int) -> tuple[Progress, IntakeProgress]:
     intake = IntakeProgress(Recovered(0, checkpoint, DoneSet((), 0), 0), keeps_order=False)
     for offset in range(records):
         intake.ledger.read(offset)
-    progress = Progress(checkpoint, intake, OverflowWheel(checkpoint, Buckets()), ParkedLog({}, (0, 0), 0, 0))
+    progress = Progress(
+        checkpoint, intake, OverflowWheel(checkpoint, Buckets()), ParkedLog({}, (0, 0), 0, 0), no_names()
+    )
     progress.note_journal_end(500)
     return progress, intake
 
@@ -68,7 +71,7 @@ def test_the_journal_is_needed_from_the_committed_pointer_on_and_not_from_the_pr
     )
     overflow = OverflowWheel(checkpoint, Buckets({1: (0, 4)}, {}, 500))
     intake = IntakeProgress(Recovered(0, checkpoint, DoneSet((), 0), 0), keeps_order=False)
-    progress = Progress(checkpoint, intake, overflow, ParkedLog({}, (0, 0), 0, 0))
+    progress = Progress(checkpoint, intake, overflow, ParkedLog({}, (0, 0), 0, 0), no_names())
     assert overflow.meet(1, 2)
     [survey] = overflow.unread(1, 1)
     overflow.reach_end(survey)

@@ -14,6 +14,7 @@ from tarry.core.window.parked import Parked
 from tarry.core.window.parked_log import ParkedLog
 from tarry.core.window.ready import Ready
 from tarry.headers import Outcome
+from tests.support.naming import no_names
 
 NOW_MS = 1_700_000_000_000
 VALUE = bytes(1_000)
@@ -40,9 +41,10 @@ class Shelf:
 
     def __init__(self, due: Sequence[int] = (), letters: Sequence[int] = (), resolved: Sequence[int] = ()) -> None:
         memory = Memory()
-        self.letters = Letters(memory, lambda _source, _offset: None)
-        self.parked = Parked(memory, lambda _messages: None, ParkedLog({}, (0, 0), 0, 0))
-        self.ready = Ready(self.letters)
+        names = no_names(memory)
+        self.letters = Letters(memory, lambda _source, _offset: None, names)
+        self.parked = Parked(memory, lambda _messages: None, ParkedLog({}, (0, 0), 0, 0), names)
+        self.ready = Ready(self.letters, names)
         self.ready.due = deque(map(message, due))
         for offset in letters:
             self.ready.bury(dead(offset))

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tarry.kafka.murmur2 import murmur2
+from tarry.core.murmur2 import murmur2
 from tarry.testing.fake.partitioner import choose
 
 

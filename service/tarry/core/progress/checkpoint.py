@@ -6,7 +6,7 @@ characters. Every transaction that touches the partition commits it, so it is ne
 Form, version 2: fields separated by `|`, list items by `,`, numbers in hexadecimal:
 
     2|released|width,size,levels|closed,…|done,…|low,…|wheel's|pointer|due|id,id,…|cluster,intake,journal,level,…|parked
-     |index
+     |index|names,complete from
 
     closed     for each overflow level the start of its first open bucket, in widths of that level
     done       for each level how many widths before that the first bucket starts that is not done
@@ -21,6 +21,9 @@ Form, version 2: fields separated by `|`, list items by `,`, numbers in hexadeci
                empty if nothing is there
     index      a pointer, too: the last whole index of the levels' logs was journalled at or after it; the field is
                missing if there is none
+    names      a pointer, too: all that waits under names was journalled at or after it, as changes and shards; empty if
+               nothing waits. Then the offset of the intake from which on a message that waits has a name there; both
+               are missing if there is no name, and the offset is 0
 
 A later version of tarry may add fields after these. A reader ignores fields that it does not know; a later version of
 tarry reads this form.
@@ -76,6 +79,8 @@ class Checkpoint:
         parked_pointer: the parked log's journal pointer; None if nothing is there.
         index_pointer: the journal pointer of the index of the levels' logs; None if there is none.
         origin: the cluster and the topics that the offsets belong to.
+        names_pointer: the journal pointer of the names; None if no name waits.
+        names_complete_from: a named message below this offset may wait although no name says so: it was adopted.
     """
 
     writer: tuple[str, ...]
@@ -90,6 +95,8 @@ class Checkpoint:
     parked_pointer: int | None = None
     index_pointer: int | None = None
     origin: Origin = UNKNOWN
+    names_pointer: int | None = None
+    names_complete_from: int = 0
 
     def __post_init__(self) -> None:
         """By default nothing waits in the levels."""
@@ -103,7 +110,7 @@ class Checkpoint:
         pointers = [self.pointer]
         if self.geometry.levels:
             pointers.append(self.wheel_pointer)
-        pointers += [one for one in (self.parked_pointer, self.index_pointer) if one is not None]
+        pointers += [one for one in (self.parked_pointer, self.index_pointer, self.names_pointer) if one is not None]
         return min(pointers)
 
     def encode(self) -> str:
@@ -125,10 +132,14 @@ class Checkpoint:
     def _text(self) -> str:
         geometry = self.geometry
         ids = list(self.origin.ids())
+        names = "" if self.names_pointer is None else f"{self.names_pointer:x}"
+        if names or self.names_complete_from:
+            names = f"{names},{self.names_complete_from:x}"
         last = [
             ",".join(_escape(one) for one in ids) if any(ids) else "",
             "" if self.parked_pointer is None else f"{self.parked_pointer:x}",
             "" if self.index_pointer is None else f"{self.index_pointer:x}",
+            names,
         ]
         while last and not last[-1]:  # these are missing, not empty
             del last[-1]
@@ -165,7 +176,8 @@ def decode_checkpoint(text: str) -> Checkpoint:
         )
     try:
         released, shape, closed, done, low, wheel_pointer, pointer, due, writer = fields[:9]
-        origin, parked, index = [*fields[9:12], "", "", ""][:3]
+        origin, parked, index, names = [*fields[9:13], "", "", "", ""][:4]
+        names_pointer, _, complete_from = names.partition(",")
         width_ms, size, levels = _numbers(shape, ",")
         geometry = Geometry(width_ms, size, levels)
         closed_ms = tuple(int(at, 16) * geometry.width_of(i) for i, at in enumerate(_split(closed), 1))
@@ -183,6 +195,8 @@ def decode_checkpoint(text: str) -> Checkpoint:
             due_below_ms=int(due, 16) if due else None,
             parked_pointer=int(parked, 16) if parked else None,
             index_pointer=int(index, 16) if index else None,
+            names_pointer=int(names_pointer, 16) if names_pointer else None,
+            names_complete_from=int(complete_from, 16) if complete_from else 0,
             origin=Origin.of([_unescape(one) for one in _split(origin)]) if origin else UNKNOWN,
         )
     except (ValueError, KeyError, TypeError) as error:

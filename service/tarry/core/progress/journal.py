@@ -13,7 +13,9 @@ recovery knows which targets have messages there, and need not read that log.
 
 Where the records of each bucket are, the *index* says (`index`). It is only a hint.
 
-Form: no key; one byte for the kind (`D`, `P`, `C` or `I`), one byte for the version, then
+Which message waits under each name, changes of *names* and *shards* of them say (`name_records`).
+
+Form: no key; one byte for the kind (`D`, `P`, `C`, `I`, `N` or `S`), one byte for the version, then
 
 - `D`: for each source `level, bucket, first offset, n`, then n numbers, alternating between run and gap: how many
   offsets are done, how many after them are not done, and so on. All numbers are varints. Level 0 is the intake, with
@@ -23,6 +25,7 @@ Form: no key; one byte for the kind (`D`, `P`, `C` or `I`), one byte for the ver
   parked log below which it has no such message, how many messages, and the name. Numbers are decimal.
 - `C`: the low watermark in decimal, a space, the checkpoint's text.
 - `I`: as `index.encode_parts` says.
+- `N` and `S`: as `name_records` says.
 
     offsets 5, 6, 7, 10 of the intake  ->  D 1 | 0 0 5 3 | 3 2 1
 """
@@ -32,10 +35,12 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import NamedTuple
 
+from tarry.core.progress import name_records as records
 from tarry.core.progress.index import IndexPart, decode_parts, encode_parts
+from tarry.core.progress.name_records import NamesEntry, ShardEntry
 from tarry.core.progress.source import Offsets, Source
 
-_DONE, _PARKED, _COPY, _INDEX, _VERSION = b"D", b"P", b"C", b"I", 1
+_DONE, _PARKED, _COPY, _INDEX, _NAMES, _SHARD, _VERSION = b"D", b"P", b"C", b"I", b"N", b"S", 1
 
 
 Range = tuple[int, int]
@@ -93,7 +98,7 @@ class IndexEntry:
     parts: tuple[IndexPart, ...] | None
 
 
-Entry = DoneEntry | ParkedEntry | Copy | IndexEntry
+Entry = DoneEntry | ParkedEntry | Copy | IndexEntry | NamesEntry | ShardEntry
 """A record of the journal."""
 
 
@@ -165,6 +170,16 @@ def encode_index(parts: Iterable[IndexPart]) -> bytes:
     return b"%b%c%b" % (_INDEX, _VERSION, encode_parts(parts))
 
 
+def encode_names(changes: bytes) -> bytes:
+    """Encode a record of changes of names."""
+    return b"%b%c%b" % (_NAMES, _VERSION, changes)
+
+
+def encode_shard(entry: ShardEntry) -> bytes:
+    """Encode a shard of names."""
+    return b"%b%c%b" % (_SHARD, _VERSION, records.encode_shard(entry))
+
+
 def _decode_index(record: bytes) -> IndexEntry:
     """Decode a record of the index; it is a hint, so it may be unreadable."""
     try:
@@ -181,7 +196,7 @@ def decode_entry(record: bytes | None) -> "Entry":
     """
     if record and record[:1] == _INDEX:
         return _decode_index(record)
-    if not record or len(record) < 2 or record[:1] not in (_DONE, _PARKED, _COPY):
+    if not record or len(record) < 2 or record[:1] not in (_DONE, _PARKED, _COPY, _NAMES, _SHARD):
         raise ValueError("not a journal record")
     if record[1] != _VERSION:
         raise ValueError(f"a journal record of version {record[1]}; this version of tarry reads version {_VERSION}")
@@ -193,6 +208,12 @@ def decode_entry(record: bytes | None) -> "Entry":
             return _decode_parked(record[2:].decode())
         except KeyError as error:
             raise ValueError("not a parked record") from error
+    if record[:1] in (_NAMES, _SHARD):
+        return records.decode_changes(record[2:]) if record[:1] == _NAMES else records.decode_shard(record[2:])
+    return _decode_done(record)
+
+
+def _decode_done(record: bytes) -> DoneEntry:
     numbers = unpack_varints(record[2:])
     ranges: dict[Source, list[Range]] = {}
     at = 0

@@ -1,10 +1,11 @@
-"""What the records of a partition's journal say together: what is done, what is parked, and where records are."""
+"""What the records of a partition's journal say together: what is done, parked, and named, and where records are."""
 
 from collections.abc import Mapping, Sequence
 
 from tarry.core.progress.done_set import DoneSet, add_done
 from tarry.core.progress.index import IndexRecords
 from tarry.core.progress.journal import Copy, DoneEntry, Entry, IndexEntry
+from tarry.core.progress.name_records import NameRecords, NamesEntry, ShardEntry
 from tarry.core.progress.parked_records import ParkedRecords
 from tarry.core.progress.source import INTAKE, PARKED, Source
 
@@ -21,13 +22,15 @@ class JournalState:
     Attributes:
         parked: what is in the parked log.
         index: where records are in the logs of the levels.
+        names: which message waits under each name.
     """
 
-    __slots__ = ("_done", "index", "parked")
+    __slots__ = ("_done", "index", "names", "parked")
 
     def __init__(self, low: int = 0, low_of_levels: Sequence[int] = ()) -> None:
         self.parked = ParkedRecords()
         self.index = IndexRecords(low_of_levels)
+        self.names = NameRecords()
         self._done = {INTAKE: DoneSet((), low)}
 
     @property
@@ -41,6 +44,9 @@ class JournalState:
             return
         if isinstance(record, IndexEntry):
             self.index.take(record.parts)
+            return
+        if isinstance(record, (NamesEntry, ShardEntry)):
+            self.names.take(record)
             return
         self.parked.take(record)
         if isinstance(record, DoneEntry):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.index import FoundIndex
+from tarry.core.progress.name_records import NameRecords
 from tarry.core.progress.parked_records import FoundParked
 from tarry.core.progress.source import Source
 
@@ -38,6 +39,7 @@ class Recovered:
         replay_end: the intake's end when the take-over began.
         buckets: what was found about the overflow wheel.
         parked: what the journal says of the parked log: the targets that have messages there, by number.
+        names: what the journal says of names.
         is_uncopied: whether the journal may have no copy with the checkpoint's full origin. Then a copy must be written
             before anything else.
     """
@@ -48,4 +50,5 @@ class Recovered:
     replay_end: int
     buckets: Buckets = field(default_factory=Buckets)
     parked: Mapping[int, FoundParked] = field(default_factory=dict)
+    names: NameRecords = field(default_factory=NameRecords)
     is_uncopied: bool = False

@@ -73,5 +73,6 @@ class Recovery:
             replay_end,
             Buckets(spans, of_buckets, journal_end, self.journal.index.found),
             self.journal.parked.found,
+            self.journal.names,
             not self.checkpoint.origin.knows_all_of(origin),
         )

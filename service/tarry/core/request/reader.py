@@ -1,21 +1,22 @@
 """Parse a record of an intake into a request.
 
 A record is untrusted input: any header may hold any bytes. The reader returns a `Request`, a `CancelRequest`, a
-`PurgeRequest`, or a `Rejection` with the reason why the record can never be delivered. It never raises and reads no
-clock.
+`NameCancelRequest`, a `PurgeRequest`, or a `Rejection` with the reason why the record can never be delivered. It never
+raises and reads no clock.
 
 If a record has several faults, the first in this order gives the error code:
 
 1. `repeated-header`: a request header occurs twice. A record with `tarry-cancel` is a cancel, whose other
-   headers are ignored, so for a cancel only a repeated `tarry-cancel` counts. A record with `tarry-purge` is a purge,
-   for which the same holds.
-2. `bad-handle`: of a cancel; `bad-target`: of a purge.
+   headers are ignored, so for a cancel only a repeated `tarry-cancel` counts. A record with `tarry-cancel-name` is a
+   cancel, too, and one with `tarry-purge` is a purge, for which the same holds.
+2. `bad-handle`: of a cancel; as in 7: of a cancel by name; `bad-target`: of a purge.
 3. `bad-id`.
 4. The time: `two-delays`, `no-delay`, then `bad-delay` or `negative-delay`, or `bad-time` or
    `looks-like-seconds`.
 5. The target: `no-target`, `bad-target`, `internal-target`, `target-not-allowed`.
 6. `bad-partition`.
-7. A valid due time that is too far ahead: `beyond-max-delay`, then `beyond-horizon`.
+7. The name: `names-not-accepted`, `bad-name`, `null-key`, `wrong-partition`.
+8. A valid due time that is too far ahead: `beyond-max-delay`, then `beyond-horizon`.
 
 A record with a header that the client library cannot decode is `unreadable-headers`.
 
@@ -32,6 +33,7 @@ from collections import Counter
 from collections.abc import Sequence
 from sys import intern
 
+from tarry.core.murmur2 import partition_of
 from tarry.core.progress.log_order import is_ahead
 from tarry.core.request.dialects import DIALECTS
 from tarry.core.request.header_values import (
@@ -44,16 +46,20 @@ from tarry.core.request.header_values import (
     shown,
 )
 from tarry.core.request.intake_policy import IntakePolicy
-from tarry.core.request.request import CancelRequest, PurgeRequest, Rejection, Request
+from tarry.core.request.naming import Condition, Naming, hash_of, name_fault
+from tarry.core.request.request import CancelRequest, NameCancelRequest, PurgeRequest, Rejection, Request
 from tarry.core.request.target_names import TargetNames
 from tarry.errors import HeaderError
 from tarry.handle import Handle
 from tarry.headers import (
     CANCEL,
+    CANCEL_NAME,
     CLOUDEVENTS_ID,
     DELAY_MS,
     DELIVER_AT,
     ID,
+    IF,
+    NAME,
     PARTITION,
     PURGE,
     REQUEST_HEADERS,
@@ -88,12 +94,15 @@ class RequestReader:
         "_taken_off",
         "_targets",
         "_tick_ms",
+        "partitions",
         "policy",
     )
 
     def __init__(self, policy: IntakePolicy) -> None:
         self.policy = policy
         """The intake's policy."""
+        self.partitions = 0
+        """How many partitions the intake has; 0: not known, so it is not checked that a named record is in its own."""
         self._tick_ms = policy.tick_ms
         self._max_delay_ms = policy.max_delay_ms if policy.fixed_delay_ms is None else policy.fixed_delay_ms
         dialect = self._dialect = None if policy.dialect is None else DIALECTS[policy.dialect]
@@ -110,8 +119,9 @@ class RequestReader:
         headers: Sequence[Header] | None,
         now_ms: int,
         *,
+        key: bytes | None = None,
         is_null: bool = False,
-    ) -> Request | CancelRequest | PurgeRequest | Rejection:
+    ) -> Request | CancelRequest | NameCancelRequest | PurgeRequest | Rejection:
         """Parse one record.
 
         Args:
@@ -121,6 +131,7 @@ class RequestReader:
             headers: as confluent-kafka returns them.
             now_ms: wall time; with a fixed delay, the latest time that it may be now. The horizon is counted from it. A
                 fixed delay is counted from it if the timestamp is far ahead of it. A purge is due then.
+            key: the record's key, to which its name belongs.
             is_null: whether the value is null, which is a cancel in some dialects.
 
         Returns:
@@ -133,6 +144,8 @@ class RequestReader:
             found = dict(reversed(headers))  # the first of each name counts
         if CANCEL in found and (repeated is None or CANCEL not in repeated):
             return self._cancel(found[CANCEL], partition, offset, timestamp_ms)
+        if CANCEL_NAME in found and (repeated is None or CANCEL_NAME not in repeated):
+            return self._cancel_name(found[CANCEL_NAME], key, partition, offset)
         if PURGE in found and (repeated is None or PURGE not in repeated):
             return self._purge(found[PURGE], partition, offset, now_ms)
         carries = not found.keys() <= self._taken_off
@@ -144,6 +157,7 @@ class RequestReader:
         target = self._targets.read(found)
         name = self._partition_name
         to_partition = read_partition(name, found[name]) if name in found else -1
+        naming = self._naming(found, key, partition) if NAME in found or IF in found else None
         no_schedule = None if self._dialect is None else self._dialect.refusal(found, is_null=is_null)
 
         if (
@@ -153,8 +167,9 @@ class RequestReader:
             or type(due_ms) is HeaderFault
             or type(target) is HeaderFault
             or type(to_partition) is HeaderFault
+            or type(naming) is HeaderFault
         ):
-            fault = _first_fault(repeated, no_schedule, message_id, due_ms, target, to_partition)
+            fault = _first_fault(repeated, no_schedule, message_id, due_ms, target, to_partition, naming)
             if isinstance(message_id, HeaderFault):
                 message_id = derived_id(self.policy.topic, partition, offset)
             return self._rejection(fault, message_id, due_ms, target)
@@ -172,7 +187,44 @@ class RequestReader:
         dialect = self._dialect
         if dialect is not None and dialect.sign is not None:
             carries = True
-        return Request(rounded_ms, target, to_partition, message_id, carries, dialect)
+        return Request(rounded_ms, target, to_partition, message_id, carries, dialect, naming)
+
+    def _naming(self, found: dict[str, bytes | None], key: bytes | None, partition: int) -> Naming | HeaderFault:
+        """Parse `tarry-name` and `tarry-if`."""
+        if NAME not in found:
+            return HeaderFault(ErrorCode.BAD_NAME, f"{IF} needs {NAME}")
+        condition = found.get(IF, b"")
+        if IF in found and condition not in (b"absent", b"present"):
+            return HeaderFault(ErrorCode.BAD_NAME, f"{IF} is neither absent nor present: {shown(condition)}")
+        name = self._name(NAME, found[NAME], key, partition)
+        return name if isinstance(name, HeaderFault) else Naming(name, Condition((condition or b"").decode()))
+
+    def _name(self, header: str, name: bytes | None, key: bytes | None, partition: int) -> bytes | HeaderFault:
+        """Return the hash of key and name."""
+        topic = self.policy.topic
+        if self.policy.fixed_delay_ms is not None:
+            return HeaderFault(ErrorCode.NAMES_NOT_ACCEPTED, f"{header}: {topic} has a fixed delay: it keeps no names")
+        if name is None or (fault := name_fault(name)) is not None:
+            return HeaderFault(ErrorCode.BAD_NAME, f"{header} {fault if name is not None else 'is null'}")
+        if key is None:
+            return HeaderFault(ErrorCode.NULL_KEY, f"{header}: a name belongs to a key, and this record has none")
+        if self.partitions and (own := partition_of(key, self.partitions)) != partition:
+            return HeaderFault(
+                ErrorCode.WRONG_PARTITION,
+                f"{header}: murmur2 puts this key into partition {own}, and the record is in {partition}:"
+                " set partitioner=murmur2_random in a producer based on librdkafka",
+            )
+        return hash_of(key, name)
+
+    def _cancel_name(
+        self, value: bytes | None, key: bytes | None, partition: int, offset: int
+    ) -> NameCancelRequest | Rejection:
+        """Parse a cancel by name; its other headers are ignored."""
+        derived = derived_id(self.policy.topic, partition, offset)
+        name = self._name(CANCEL_NAME, value, key, partition)
+        if isinstance(name, HeaderFault):
+            return Rejection(name.code, name.detail, derived, None, None)
+        return NameCancelRequest(name, derived)
 
     def _cancel(self, value: bytes | None, partition: int, offset: int, timestamp_ms: int) -> CancelRequest | Rejection:
         """Parse a cancel; its other headers are ignored."""
@@ -287,6 +339,6 @@ def _repeated(headers: Sequence[Header], of: frozenset[str]) -> set[str] | None:
 def _first_fault(repeated: set[str] | None, *parts: object) -> HeaderFault:
     """Return the fault that gives the error code: `parts` are in the order of the module's docstring."""
     if repeated is not None:
-        name = next((one for one in (CANCEL, PURGE) if one in repeated), min(repeated))
+        name = next((one for one in (CANCEL, CANCEL_NAME, PURGE) if one in repeated), min(repeated))
         return HeaderFault(ErrorCode.REPEATED_HEADER, f"{name} occurs more than once")
     return next(part for part in parts if isinstance(part, HeaderFault))

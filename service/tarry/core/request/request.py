@@ -1,4 +1,4 @@
-"""The four meanings of a record in an intake: a message to deliver later, a cancel, a purge, or a rejection.
+"""The meanings of a record in an intake: a message to deliver later, a cancel (of two kinds), a purge, a rejection.
 
 `tarry.core.request.reader` decides which.
 """
@@ -6,6 +6,7 @@
 from typing import NamedTuple, final
 
 from tarry.core.request.dialects import Dialect
+from tarry.core.request.naming import Naming
 from tarry.headers import ErrorCode
 
 
@@ -28,6 +29,20 @@ class Request(NamedTuple):
     id: bytes
     carries: bool
     dialect: Dialect | None = None
+    naming: Naming | None = None
+
+
+@final
+class NameCancelRequest(NamedTuple):
+    """A request to cancel the message that waits under a name.
+
+    Args:
+        hash: stands for key and name.
+        id: 36 ASCII characters, derived from topic, partition and offset.
+    """
+
+    hash: bytes
+    id: bytes
 
 
 @final

@@ -47,6 +47,7 @@ class ClosedRange:
     """
 
     __slots__ = (
+        "_dropped",
         "_met",
         "count",
         "end",
@@ -93,6 +94,8 @@ class ClosedRange:
         """The range's messages in the hot window, while the range is read whole."""
         self._met: dict[Source, list[int]] = {}
         """For each bucket of which records were met, the offsets from the first one to the last one."""
+        self._dropped: set[int] = set()
+        """Offsets of superseded messages that were met, and wait to be done."""
         self.is_retired = False
         """Whether all is done, and only that is remembered."""
 
@@ -185,6 +188,13 @@ class ClosedRange:
             self.passes = None
         return messages
 
+    def drop(self, offset: int) -> bool:
+        """Note that the message at an offset is superseded; return whether it was not noted in an earlier pass."""
+        if offset in self._dropped:
+            return False
+        self._dropped.add(offset)
+        return True
+
     # -- passes -----------------------------------------------------------------------------------------------------
 
     def switch_to_passes(self) -> list[HeldMessage]:
@@ -215,6 +225,7 @@ class ClosedRange:
         self.is_retired = True
         self.ledger = Ledger(self.end)
         self.staying.clear()
+        self._dropped.clear()
         self.found_done = {}
 
     def done_ranges(self) -> Iterator[tuple[Source, Iterable[Range]]]:

@@ -1,5 +1,7 @@
 """Take in the records of the intake: each is a message, a cancel, a purge or a dead letter, or is skipped as done.
 
+A named message, and a cancel by name, is decided first (`names`): it may be done at once.
+
 While too many messages wait to be filed, those that are due far in the future are passed over (`passed_over`).
 """
 
@@ -7,14 +9,18 @@ from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel, H
 from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.log_order import is_ahead
 from tarry.core.progress.source import INTAKE
+from tarry.core.request.naming import Naming
 from tarry.core.request.reader import RequestReader
-from tarry.core.request.request import CancelRequest, PurgeRequest, Rejection, Request
+from tarry.core.request.request import CancelRequest, NameCancelRequest, PurgeRequest, Rejection, Request
 from tarry.core.request.translated import TranslatedMessage
+from tarry.core.window.deferred import Deferred, NamedRecord
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.memory import Memory
+from tarry.core.window.names import Names, Verdict
 from tarry.core.window.passed_over import NEVER_MS, PassedOver
 from tarry.core.window.placing import Placing
 from tarry.core.window.ready import Ready
+from tarry.headers import ErrorCode
 
 
 class Arrivals:
@@ -29,18 +35,22 @@ class Arrivals:
         passed_over: takes the messages that are read again later.
         ready: takes dead letters.
         memory: counts the messages' memory.
+        names: decides what a named record does.
+        deferred: takes named records that cannot be decided yet.
     """
 
     __slots__ = (
         "_hot",
         "_intake",
         "_memory",
+        "_names",
         "_partition",
         "_passed_over",
         "_placing",
         "_reader",
         "_ready",
         "_topic",
+        "deferred",
         "passes_over_from_ms",
     )
 
@@ -54,7 +64,11 @@ class Arrivals:
         passed_over: PassedOver,
         ready: Ready,
         memory: Memory,
+        names: Names,
+        deferred: Deferred,
     ) -> None:
+        self.deferred = deferred
+        """Named records that wait to be decided."""
         self.passes_over_from_ms = NEVER_MS
         """Messages and cancels that are due at or after this time, and are not hot, are passed over."""
         self._topic, self._partition = place
@@ -65,6 +79,7 @@ class Arrivals:
         self._passed_over = passed_over
         self._ready = ready
         self._memory = memory
+        self._names = names
 
     def accept(
         self,
@@ -97,15 +112,17 @@ class Arrivals:
             ledger.reach(offset + 1)
             return
         read_ms = now_ms if order is None or latest_ms is None else latest_ms
-        request = self._reader.read(self._partition, offset, timestamp_ms, headers, read_ms, is_null=value is None)
+        request = self._reader.read(
+            self._partition, offset, timestamp_ms, headers, read_ms, key=key, is_null=value is None
+        )
         if type(request) is not Request:
             if known_done:
                 ledger.reach(offset + 1)
                 return
             ledger.read(offset)
-            self._accept_other(request, offset, key, value, headers, now_ms, read_ms)
+            self._accept_other(request, offset, timestamp_ms, key, value, headers, now_ms, read_ms)
             return
-        due_ms, target, target_partition, message_id, carries, dialect = request
+        due_ms, target, target_partition, message_id, carries, dialect, naming = request
         if order is not None:
             due_ms = order.next(offset, due_ms)
             # Also if the record is done: a replay would give the records after it other due times again.
@@ -115,7 +132,10 @@ class Arrivals:
                 ledger.reach(offset + 1)
                 return
         ledger.read(offset)
-        if due_ms < self._placing.hot_below_ms and dialect is None:
+        if naming is not None:
+            named = NamedRecord(request, offset, timestamp_ms, key, value, headers, read_ms)
+            self._accept_named(named, now_ms)
+        elif due_ms < self._placing.hot_below_ms and dialect is None:
             message = HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
             self._memory.count(message)
             self._hot.hold(message, now_ms)
@@ -150,21 +170,94 @@ class Arrivals:
         passed_over.take(offset)
         # Not earlier than it was read first: where the clock has stepped back, its due time may now be too far ahead.
         read_ms = max(now_ms, passed_over.read_ms)
-        request = self._reader.read(self._partition, offset, timestamp_ms, headers, read_ms, is_null=value is None)
+        request = self._reader.read(
+            self._partition, offset, timestamp_ms, headers, read_ms, key=key, is_null=value is None
+        )
         if type(request) is Rejection:
             raise ValueError(_changed(offset, request))
-        if type(request) is PurgeRequest:
+        if type(request) is PurgeRequest or type(request) is NameCancelRequest:
             raise ValueError(_changed(offset, request))
         if type(request) is CancelRequest:
             self._put(_cancel(request, offset, key, value, headers), offset, now_ms)
+            return
+        message = self._filed(request, request.due_ms, offset, timestamp_ms, key, value, headers)
+        message.source, message.offset = INTAKE, offset
+        if request.naming is not None:
+            message.name = request.naming.hash
+        if self._names.is_superseded(message):
+            self._memory.count(message)
+            self._names.drop(message)
         else:
-            due_ms = request.due_ms
-            self._put(self._filed(request, due_ms, offset, timestamp_ms, key, value, headers), offset, now_ms)
+            self._put(message, offset, now_ms)
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    def _accept_named(self, record: NamedRecord, now_ms: int) -> None:
+        """Take in a named message, or a cancel by name."""
+        if len(self.deferred) or not self._decide(record, now_ms):
+            self.deferred.add(record)
+            self._memory.held_bytes += record.size_bytes
+
+    def resume(self, now_ms: int) -> None:
+        """Decide records that waited for a side transaction, if it is over."""
+        while len(self.deferred) and self._decide(self.deferred.first, now_ms):
+            self._memory.held_bytes -= self.deferred.pop().size_bytes
+
+    def _decide(self, record: NamedRecord, now_ms: int) -> bool:
+        """Decide a named record; return whether it can be decided now."""
+        names, memory, message = self._names, self._memory, self._named(record)
+        if type(record.request) is NameCancelRequest:
+            verdict, older = names.decide_cancel(message)
+        elif record.offset >= names.decided_below:
+            naming = record.request.naming
+            assert type(naming) is Naming, "the record has a name"  # noqa: S101
+            verdict, older = names.decide(message, naming.condition)
+        elif names.is_superseded(message):  # in a replay: it was decided before
+            memory.count(message)
+            names.drop(message)
+            return True
+        else:
+            verdict, older = Verdict.KEEP, None
+        if verdict is Verdict.WAIT:
+            return False
+        if older is not None:
+            self._hot.recall(older)
+        if verdict is Verdict.DONE:
+            memory.count(message)
+            memory.held_bytes -= message.drop_content()
+        elif verdict is Verdict.REFUSE:
+            dead = DeadMessage.of(message, ErrorCode.TOO_MANY_NAMES, f"{names.limit} names wait in this partition")
+            memory.held_bytes += dead.size_bytes
+            self._ready.bury(dead)
+        elif type(message) is HeldMessage:
+            memory.count(message)
+            self._hot.hold(message, now_ms)
+        elif isinstance(message, FiledMessage) and self._holds(record.offset, message.due_ms, record.read_ms):
+            self._put(message, record.offset, now_ms)
+        return True
+
+    def _named(self, record: NamedRecord) -> HeldMessage:
+        """Return the message, or the cancel, of a named record."""
+        request, offset, key, value, headers = record.request, record.offset, record.key, record.value, record.headers
+        message: HeldMessage
+        if type(request) is NameCancelRequest:
+            message = HeldMessage(0, offset, None, None, None, False, "", -1, request.id)
+            message.name = request.hash
+            return message
+        assert type(request) is Request, "only messages and cancels by name are named"  # noqa: S101
+        due_ms, target, target_partition, message_id, carries, dialect, naming = request
+        if due_ms < self._placing.hot_below_ms and dialect is None:
+            message = HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
+        else:
+            message = self._filed(request, due_ms, offset, record.timestamp_ms, key, value, headers)
+        message.name = None if naming is None else naming.hash
+        return message
 
     def _accept_other(
         self,
-        request: CancelRequest | PurgeRequest | Rejection,
+        request: CancelRequest | NameCancelRequest | PurgeRequest | Rejection,
         offset: int,
+        timestamp_ms: int,
         key: bytes | None,
         value: bytes | None,
         headers: Headers | None,
@@ -175,6 +268,8 @@ class Arrivals:
         if type(request) is CancelRequest:
             if self._holds(offset, request.due_ms, read_ms):
                 self._put(_cancel(request, offset, key, value, headers), offset, now_ms)
+        elif type(request) is NameCancelRequest:
+            self._accept_named(NamedRecord(request, offset, timestamp_ms, key, None, None, read_ms), now_ms)
         elif type(request) is PurgeRequest:
             purge = HeldPurge(request.due_ms, offset, None, None, headers, False, request.target, -1, request.id)
             self._memory.count(purge)
@@ -216,7 +311,7 @@ class Arrivals:
         headers: Headers | None,
     ) -> FiledMessage:
         """Return the message of a request; `due_ms` may be later than the request says."""
-        _, target, target_partition, message_id, carries, dialect = request
+        _, target, target_partition, message_id, carries, dialect, _ = request
         if dialect is not None:
             return TranslatedMessage(dialect, request, offset, key, value, headers, timestamp_ms, self._topic)
         return FiledMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)

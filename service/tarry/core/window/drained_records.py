@@ -22,6 +22,7 @@ from tarry.core.wheel.overflow import LEAST_OF_A_PASS, STRANGE, OverflowWheel, T
 from tarry.core.wheel.refiling import Refiling
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.memory import Memory
+from tarry.core.window.names import Names
 from tarry.core.window.placing import Placing
 from tarry.core.window.ready import Ready
 from tarry.errors import LogError
@@ -38,9 +39,10 @@ class DrainedRecords:
         placing: takes all other messages, and cancels.
         ready: takes dead letters.
         memory: counts the messages' memory.
+        names: knows which messages are superseded, and takes them.
     """
 
-    __slots__ = ("_hot", "_memory", "_overflow", "_partition", "_placing", "_ready", "_room_bytes", "_topic")
+    __slots__ = ("_hot", "_memory", "_names", "_overflow", "_partition", "_placing", "_ready", "_room_bytes", "_topic")
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class DrainedRecords:
         placing: Placing,
         ready: Ready,
         memory: Memory,
+        names: Names,
     ) -> None:
         self._topic, self._partition = place
         self._overflow = overflow
@@ -57,6 +60,7 @@ class DrainedRecords:
         self._placing = placing
         self._ready = ready
         self._memory = memory
+        self._names = names
         self._room_bytes = 0
 
     def unread(self, room_bytes: int, least_bytes: int = 0) -> list[ToRead]:
@@ -148,6 +152,11 @@ class DrainedRecords:
         self._placing.put_again(message)
 
     def _place(self, one: ClosedRange, message: FiledMessage, now_ms: int, *, is_new: bool) -> None:
+        if self._names.is_superseded(message):
+            if one.drop(message.offset):
+                self._memory.count(message)
+                self._names.drop(message)
+            return
         is_hot = message.due_ms < self._placing.hot_below_ms and type(message) is not HeldCancel
         if one.passes is not None and is_hot:
             if is_new:
@@ -174,8 +183,10 @@ class DrainedRecords:
         whole = one.switch_to_passes()
         assert one.passes is not None, "switch_to_passes has just made them"  # noqa: S101
         for message in whole:
-            self._hot.take_back(message)
-            self._memory.held_bytes += one.passes.offer(message) - message.size_bytes
+            if self._hot.take_back(message):
+                self._memory.held_bytes += one.passes.offer(message) - message.size_bytes
+            else:
+                one.drop(message.offset)
 
     def reach_end(self, read: ToRead, now_ms: int) -> None:
         """Note that something was read to its end, past markers and aborted records."""

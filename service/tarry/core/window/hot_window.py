@@ -1,7 +1,8 @@
 """The hot window: the messages of a partition that are due soon, held in memory.
 
 Here messages are matched with their cancels and duplicates, which have the same id and due time. A duplicate or a
-cancelled message is completed without a delivery. All other messages wait in the wheel until they are due.
+cancelled message is completed without a delivery. All other messages wait in the wheel until they are due. A superseded
+message of a name is dropped as soon as it is met.
 
     arrives      known already                   then
     message      -                               the message is held
@@ -15,12 +16,14 @@ from collections.abc import Callable, Iterable
 
 from tarry.core.batch import Batch, Resolution
 from tarry.core.message import HeldCancel, HeldMessage, HeldPurge, OrderKey
+from tarry.core.progress.name_index import NameEntry
 from tarry.core.window.gated_wheel import GatedWheel
 from tarry.core.window.matching import Matching
 from tarry.core.window.memory import Memory
+from tarry.core.window.names import Names
 from tarry.core.window.ready import Ready
 from tarry.core.window.undecided import Undecided
-from tarry.headers import Outcome
+from tarry.headers import Outcome, id_text
 from tarry.timer import TimingWheel
 
 
@@ -33,11 +36,12 @@ class HotWindow:
         new_wheel: makes an empty timing wheel that starts at a given time.
         ready: takes messages that are due, and messages and cancels that need no delivery.
         memory: is reduced when a withheld message drops its content.
+        names: knows which messages are superseded, and takes them.
         keep_ms: how long the id of a message is known after its due time, so that a second one is a duplicate.
         now_ms: wall time.
     """
 
-    __slots__ = ("_gate", "_known_below", "_matching", "_memory", "_ready", "_undecided", "_wheel")
+    __slots__ = ("_gate", "_known_below", "_matching", "_memory", "_names", "_ready", "_undecided", "_wheel")
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class HotWindow:
         new_wheel: Callable[[int], TimingWheel],
         ready: Ready,
         memory: Memory,
+        names: Names,
         keep_ms: int,
         now_ms: int,
     ) -> None:
@@ -53,6 +58,7 @@ class HotWindow:
         self._known_below = known_below
         self._ready = ready
         self._memory = memory
+        self._names = names
         self._wheel = GatedWheel(gate, new_wheel, ready.due, now_ms)
         self._matching = Matching(keep_ms)
         self._undecided = Undecided()
@@ -71,12 +77,23 @@ class HotWindow:
         elif not self._place(message, now_ms):
             self._undecided.add(message)
 
+    def recall(self, superseded: NameEntry) -> None:
+        """Drop a message that has just been superseded, if it waits in the wheel; else it is dropped when it is met."""
+        known = self._matching.known(id_text(superseded.id), superseded.due_ms)
+        # The range of a message that was read from a bucket may still have it.
+        if type(known) is HeldMessage and known.sequence == superseded.offset and self._wheel.cancel(known):
+            self._matching.forget(known)
+            self._names.drop(known)
+
     def hold_purge(self, purge: HeldPurge, now_ms: int) -> None:
         """Take in a purge: it is due after all messages that are due before it."""
         self._wheel.hold(purge, now_ms)
 
     def _place(self, message: HeldMessage, now_ms: int) -> bool:
         """Withhold a message, or hold it in the wheel; return False if one with its id and due time is known."""
+        if self._names.is_superseded(message):
+            self._names.drop(message)
+            return True
         if self._undecided.is_cancelled(message) and not self._was_handed_out(message):
             self._withhold(message)
             return True
@@ -92,6 +109,9 @@ class HotWindow:
 
     def _withhold(self, message: HeldMessage) -> None:
         """Keep a message for its cancel. If no pass will read it again, drop its content."""
+        if self._names.is_superseded(message):
+            self._names.drop(message)
+            return
         if (message.due_ms, message.sequence) < self._gate():
             if self._undecided.withholds_another(message):
                 self._ready.resolutions.append(Resolution(Outcome.DUPLICATE, message))
@@ -99,12 +119,16 @@ class HotWindow:
             self._memory.held_bytes -= message.drop_content()
         self._undecided.withhold(message)
 
-    def take_back(self, message: HeldMessage) -> None:
-        """Forget a message as if it had not arrived. It is after the gate, so nothing about it is decided yet."""
+    def take_back(self, message: HeldMessage) -> bool:
+        """Forget a message as if it had not arrived. It is after the gate, so nothing about it is decided yet.
+
+        Returns:
+            Whether it was held: a superseded message may have been dropped.
+        """
         if self._wheel.cancel(message):
             self._matching.forget(message)
-        else:
-            self._undecided.take_back(message)
+            return True
+        return self._undecided.take_back(message)
 
     def next_due_ms(self) -> int | None:
         """When `decide` or `collect` has something to do next: 0 for now; None if nothing before the gate moves."""
@@ -137,7 +161,13 @@ class HotWindow:
 
         So a process that takes over still finds the cancel as long as it finds one of those messages.
         """
-        message, *others = self._undecided.taken_by(cancel) or (None,)
+        taken: list[HeldMessage] = []
+        for one in self._undecided.taken_by(cancel):
+            if self._names.is_superseded(one):
+                self._names.drop(one)
+            else:
+                taken.append(one)
+        message, *others = taken or (None,)
         self._ready.resolutions += [Resolution(Outcome.DUPLICATE, other) for other in others]
         self._ready.resolutions.append(
             Resolution(Outcome.CANCEL_TOO_LATE, cancel)
@@ -165,6 +195,9 @@ class HotWindow:
         """Note that the messages of a batch were delivered or became dead letters: only their ids stay known."""
         self.let_go(batch.due)
         self.let_go(batch.retired)
+        for copy in batch.dropped:
+            if isinstance(copy, HeldMessage):
+                self._matching.forget(copy)
 
     def let_go(self, messages: Iterable[HeldMessage]) -> None:
         """Note that messages are not held here any more; only their ids stay known."""

@@ -18,6 +18,7 @@ from tarry.core.batch import fitting
 from tarry.core.message import DeadMessage
 from tarry.core.progress.source import Source
 from tarry.core.window.memory import Memory
+from tarry.core.window.names import Names
 from tarry.native import mypyc_attr
 
 LARGE_BYTES = 256_000
@@ -36,12 +37,16 @@ class Bundle(tuple[DeadMessage, ...]):
         return sum(letter.size_bytes for letter in self)
 
     @property
+    def done(self) -> list[DeadMessage]:
+        """The letters whose records the transaction completes: a record that gets a stub is not completed."""
+        return [letter for letter in self if not letter.is_stub]
+
+    @property
     def offsets(self) -> dict[Source, list[int]]:
-        """The offsets that the transaction completes, by log; a record that gets a stub is not completed."""
+        """The offsets that the transaction completes, by log."""
         offsets: dict[Source, list[int]] = {}
-        for letter in self:
-            if not letter.is_stub:
-                offsets.setdefault(letter.source, []).append(letter.offset)
+        for letter in self.done:
+            offsets.setdefault(letter.source, []).append(letter.offset)
         return offsets
 
 
@@ -51,12 +56,14 @@ class Letters:
     Args:
         memory: the partition's memory; a letter takes none when it is written, or left in its log.
         stay: called with the log and the offset of each letter that is left in its log.
+        names: knows which letters are of superseded messages.
     """
 
-    __slots__ = ("_memory", "_stay", "_waiting", "left")
+    __slots__ = ("_memory", "_names", "_stay", "_waiting", "left")
 
-    def __init__(self, memory: Memory, stay: Callable[[Source, int], None]) -> None:
+    def __init__(self, memory: Memory, stay: Callable[[Source, int], None], names: Names) -> None:
         self._memory = memory
+        self._names = names
         self._stay = stay
         self._waiting: list[DeadMessage] = []
         self.left = 0
@@ -76,9 +83,18 @@ class Letters:
 
     def take(self, limit: int, limit_bytes: int) -> Bundle:
         """Take up to `limit` letters, and at most `limit_bytes`; the first one is taken even if it is larger."""
-        count = fitting([letter.size_bytes for letter in self._waiting[:limit]], limit_bytes)
-        taken, self._waiting = self._waiting[:count], self._waiting[count:]
-        return Bundle(taken)
+        names, first = self._names, list[DeadMessage]()
+        for letter in self._waiting[:limit]:
+            if names.is_superseded(letter):
+                names.drop(letter)
+            else:
+                first.append(letter)
+        admitted = [letter for letter in first if letter.name is None or letter.sequence < names.admitted_below]
+        count = fitting([letter.size_bytes for letter in admitted], limit_bytes)
+        taken = Bundle(admitted[:count])
+        places = {letter.location for letter in taken}
+        self._waiting = [*(one for one in first if one.location not in places), *self._waiting[limit:]]
+        return taken
 
     def put_back(self, letters: Iterable[DeadMessage], refused: Container[tuple[Source, int]]) -> None:
         """Put letters back to be written again: their transaction aborted.

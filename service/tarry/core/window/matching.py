@@ -68,10 +68,14 @@ class Matching:
 
     def find(self, record: HeldMessage) -> HeldMessage | int | None:
         """Return the known message with the id and due time of a message or cancel; a number if it is done."""
-        known = self._slices.get(record.due_ms // SLICE_MS, {})
-        for key in (record.id, (record.id, record.due_ms)):
+        return self.known(record.id, record.due_ms)
+
+    def known(self, id_: bytes, due_ms: int) -> HeldMessage | int | None:
+        """Return the known message with an id and a due time; a number if it is done."""
+        known = self._slices.get(due_ms // SLICE_MS, {})
+        for key in (id_, (id_, due_ms)):
             found = known.get(key)
-            if found is not None and _moment(found) == record.due_ms % SLICE_MS:
+            if found is not None and _moment(found) == due_ms % SLICE_MS:
                 return found
         return None
 

@@ -25,6 +25,7 @@ from tarry.core.message import FiledMessage, Headers, HeldMessage, HeldPurge, Or
 from tarry.core.progress.source import PARKED, Source
 from tarry.core.wheel.filed import read_filed, target_of
 from tarry.core.window.memory import Memory
+from tarry.core.window.names import Names
 from tarry.core.window.parked_log import ParkedLog, TargetLog
 from tarry.headers import ErrorCode, Outcome
 
@@ -95,12 +96,16 @@ class Parked:
         memory: the partition's memory.
         let_go: called with messages that are not held any more, because they are in the parked log.
         log: the parked log.
+        names: knows which messages are superseded, or must not be tried yet.
     """
 
-    __slots__ = ("_filed_ms", "_let_go", "_memory", "_queues", "limit_bytes", "log", "park_after_ms")
+    __slots__ = ("_filed_ms", "_let_go", "_memory", "_names", "_queues", "limit_bytes", "log", "park_after_ms")
 
-    def __init__(self, memory: Memory, let_go: Callable[[Iterable[HeldMessage]], None], log: ParkedLog) -> None:
+    def __init__(
+        self, memory: Memory, let_go: Callable[[Iterable[HeldMessage]], None], log: ParkedLog, names: Names
+    ) -> None:
         self._memory = memory
+        self._names = names
         self._let_go = let_go
         self.log = log
         self.limit_bytes = UNBOUNDED
@@ -167,7 +172,8 @@ class Parked:
         queue = self._queues.get(topic)
         if queue is None:
             return Batch()
-        batch = Batch(queue.take(limit, limit_bytes, (now_ms + 1, 0), has_more=self._has_more(topic, queue)))
+        has_more = self._has_more(topic, queue)
+        batch = Batch(queue.take(limit, limit_bytes, (now_ms + 1, 0), self._names, has_more=has_more))
         queue.is_tried = bool(batch)
         self._tidy(topic)
         return batch
@@ -212,7 +218,7 @@ class Parked:
         if queue is None or not queue.purges:
             return Batch()
         purge, has_more = queue.purges[0], self._has_more(topic, queue)
-        batch = Batch(queue.take(limit, limit_bytes, _key_of(purge), has_more=has_more))
+        batch = Batch(queue.take(limit, limit_bytes, _key_of(purge), self._names, has_more=has_more))
         why = f"purged by the record at offset {purge.sequence} of the intake's partition"
         batch.give_up({message.sequence: (ErrorCode.PURGED, why) for message in batch.due})
         if not batch and (queue.next_ones(has_more=has_more) or not has_more):
@@ -311,6 +317,13 @@ class Parked:
                 continue
             while queue.rest and (excess_bytes > 0 or (is_time and queue.is_due_by(now_ms - self.park_after_ms))):
                 size = queue.rest[0].size_bytes
+                if self._names.is_superseded(queue.rest[0]):
+                    queue.size_bytes -= size
+                    excess_bytes -= size
+                    self._names.drop(queue.rest.popleft())
+                    continue
+                if not self._names.is_admitted(queue.rest[0]):
+                    break
                 if taken and (len(taken) >= limit or size > limit_bytes):
                     is_all = False
                     break
@@ -320,6 +333,7 @@ class Parked:
                 queue.size_bytes -= size
                 excess_bytes -= size
                 limit_bytes -= size
+            self._tidy(topic)
         if taken and is_time and is_all:
             self._filed_ms = now_ms
         return taken
@@ -389,13 +403,22 @@ class _Queue:
         # A message that came late may be due before those in the log.
         return rest if rest and _key_of(rest[0]) < _key_of(first[0]) else first
 
-    def take(self, limit: int, limit_bytes: int, before: OrderKey, *, has_more: bool) -> list[HeldMessage]:
-        """Take messages in order: at most `limit`, before a key, and the first one even if it is above the bytes."""
+    def take(
+        self, limit: int, limit_bytes: int, before: OrderKey, names: Names, *, has_more: bool
+    ) -> list[HeldMessage]:
+        """Take messages in order: at most `limit`, before a key, and the first one even if it is above the bytes.
+
+        Superseded messages are dropped, and none is taken whose decision is not committed.
+        """
         taken: list[HeldMessage] = []
         while len(taken) < limit and (messages := self.next_ones(has_more=has_more)):
             message = messages[0]
+            if names.is_superseded(message):
+                self.size_bytes -= message.size_bytes
+                names.drop(messages.popleft())
+                continue
             limit_bytes -= message.size_bytes
-            if _key_of(message) >= before or (limit_bytes < 0 and taken):
+            if _key_of(message) >= before or (limit_bytes < 0 and taken) or not names.is_admitted(message):
                 break
             taken.append(messages.popleft())
             self.size_bytes -= message.size_bytes

@@ -14,6 +14,7 @@ from tarry.core.message import FiledMessage, HeldMessage
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.wheel.overflow import OverflowWheel
 from tarry.core.window.hot_window import HotWindow
+from tarry.core.window.names import Names
 
 MOST_HELD_UP = 5_000
 """The most messages of a partition that are held up. If there would be more, all of them are filed."""
@@ -30,6 +31,7 @@ class Placing:
         overflow: determines the bucket for each other message.
         width_ms: the width of a bucket of level 1.
         is_held_up: whether the message at an offset of the intake must not be filed yet.
+        names: knows which messages are superseded, or must not be filed yet.
     """
 
     __slots__ = (
@@ -38,6 +40,7 @@ class Placing:
         "_hot",
         "_is_held_up",
         "_moving",
+        "_names",
         "_overflow",
         "_waiting",
         "_width_ms",
@@ -45,10 +48,11 @@ class Placing:
     )
 
     def __init__(
-        self, hot: HotWindow, overflow: OverflowWheel, width_ms: int, is_held_up: Callable[[int], bool]
+        self, hot: HotWindow, overflow: OverflowWheel, width_ms: int, is_held_up: Callable[[int], bool], names: Names
     ) -> None:
         self._hot = hot
         self._is_held_up = is_held_up
+        self._names = names
         self._overflow = overflow
         self._width_ms = width_ms
         self._moving: list[FiledMessage] = []
@@ -106,8 +110,16 @@ class Placing:
         self._moving, self._waiting = self._moving[moved:], self._waiting[len(taken) - moved :]
         records: list[tuple[HeldMessage, Source]] = []
         # All messages due within one width of level 1 go to the same bucket: bounds are multiples of that width.
-        width_ms, buckets = self._width_ms, dict[int, Source]()
+        width_ms, buckets, names = self._width_ms, dict[int, Source](), self._names
+        early: list[FiledMessage] = []
         for message in taken:
+            if message.name is not None:
+                if names.is_superseded(message):
+                    names.drop(message)
+                    continue
+                if not names.is_admitted(message):
+                    early.append(message)
+                    continue
             if message.due_ms < self.hot_below_ms:
                 self._hot.hold(message, now_ms)
                 continue
@@ -115,6 +127,7 @@ class Placing:
             if source is None:
                 source = buckets[message.due_ms // width_ms] = self._overflow.bucket_for(message.due_ms)
             records.append((message, source))
+        self._waiting[:0] = early
         records.sort(key=_bucket)
         return records
 

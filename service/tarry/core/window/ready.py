@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tarry.core.batch import Batch, Resolution, fitting
 from tarry.core.message import DeadMessage, HeldPurge
 from tarry.core.window.letters import LARGE_BYTES, Letters
+from tarry.core.window.names import Names
 from tarry.core.window.parked import Parked
 from tarry.headers import Outcome
 
@@ -19,22 +20,25 @@ class Ready:
 
     Args:
         letters: takes large dead letters.
+        names: has decisions to commit, and knows which messages are superseded.
     """
 
-    __slots__ = ("_letters", "dead", "due", "resolutions")
+    __slots__ = ("_letters", "_names", "dead", "due", "resolutions")
 
-    def __init__(self, letters: Letters) -> None:
+    def __init__(self, letters: Letters, names: Names) -> None:
         self._letters = letters
+        self._names = names
         self.due: deque[HeldMessage] = deque()
         """The messages that are due, and purges, in order."""
         self.dead: list[DeadMessage] = []
         self.resolutions: list[Resolution] = []
 
     def __len__(self) -> int:
-        return len(self.due) + len(self.dead) + sum(len(resolution.records) for resolution in self.resolutions)
+        undelivered = sum(len(resolution.records) for resolution in self.resolutions)
+        return len(self.due) + len(self.dead) + undelivered + self._names.held
 
     def __bool__(self) -> bool:
-        return bool(self.due or self.dead or self.resolutions)
+        return bool(self.due or self.dead or self.resolutions or self._names)
 
     def bury(self, dead: DeadMessage) -> None:
         """Add a dead letter: to the next batch, or to `letters` if it is large."""
@@ -53,11 +57,12 @@ class Ready:
             away: targets whose messages are parked instead; so are those of targets that have parked messages.
             parked: takes those messages.
         """
-        batch = Batch()
+        batch, names = Batch(), self._names
+        below = names.take(batch, limit, limit_bytes)
         if self.dead or self.resolutions:
-            self._take_undelivered(batch, limit, limit_bytes)
-            limit_bytes -= batch.size_bytes
+            self._take_undelivered(batch, below, limit - len(batch), limit_bytes - batch.size_bytes)
         room = limit - len(batch)
+        limit_bytes -= batch.size_bytes
         ready, due, parks = self.due, batch.due, bool(away) or bool(parked)
         while room > 0 and ready and ready[0].due_ms <= now_ms:
             message = ready[0]
@@ -65,10 +70,13 @@ class Ready:
                 if any(one.target == message.target for one in due):
                     break  # if their transaction aborts, they are parked, and belong to the purge
                 ready.popleft()
-                if not parked.purge(message):
-                    batch.resolutions.append(Resolution(Outcome.PURGED, message))
-                    room -= 1
+                room -= self._begin_purge(message, batch, parked)
                 continue
+            if message.name is not None:
+                if message.sequence >= below:
+                    break  # the decision on it is not committed, nor in this batch
+                if self._names.drops(ready):
+                    continue
             if parks and (message.target in away or message.target in parked):
                 ready.popleft()
                 parked.park(message)
@@ -81,17 +89,58 @@ class Ready:
             room -= 1
         return batch
 
-    def _take_undelivered(self, batch: Batch, limit: int, limit_bytes: int) -> None:
-        count = fitting([dead.size_bytes for dead in self.dead[:limit]], limit_bytes)
-        batch.dead, self.dead = self.dead[:count], self.dead[count:]
-        room = limit - count
-        sizes = [sum(record.size_bytes for record in resolution.records) for resolution in self.resolutions[:room]]
-        room_bytes = limit_bytes - batch.size_bytes
+    @staticmethod
+    def _begin_purge(purge: HeldPurge, batch: Batch, parked: Parked) -> int:
+        """Hand over a purge; return 1 if it is done at once, because nothing is parked for its target."""
+        if parked.purge(purge):
+            return 0
+        batch.resolutions.append(Resolution(Outcome.PURGED, purge))
+        return 1
+
+    def _take_undelivered(self, batch: Batch, below: int, limit: int, limit_bytes: int) -> None:
+        """Take dead letters and resolutions of records that are admitted below an offset."""
+        first, rest = self._admitted_letters(below, limit)
+        count = fitting([dead.size_bytes for dead in first], limit_bytes)
+        batch.dead, self.dead = first[:count], [*first[count:], *rest]
+        room = max(0, limit - count)
+        resolutions = self._admitted_resolutions(below, room)
+        sizes = [sum(record.size_bytes for record in resolution.records) for resolution in resolutions]
+        room_bytes = limit_bytes - sum(dead.size_bytes for dead in batch.dead)
         count = fitting(sizes, room_bytes) if room_bytes > 0 or not batch.dead else 0
-        batch.resolutions, self.resolutions = self.resolutions[:count], self.resolutions[count:]
+        batch.resolutions = resolutions[:count]
+        del self.resolutions[:count]
+
+    def _admitted_letters(self, below: int, limit: int) -> tuple[list[DeadMessage], list[DeadMessage]]:
+        """Return the letters that may be taken, and the rest; drop those that were superseded since they were added."""
+        names, first, rest = self._names, list[DeadMessage](), list[DeadMessage]()
+        for dead in self.dead[: max(0, limit)]:
+            if names.is_superseded(dead):
+                names.drop(dead)
+            elif dead.name is None or dead.sequence < below:
+                first.append(dead)
+            else:
+                rest.append(dead)
+        return first, rest + self.dead[max(0, limit) :]
+
+    def _admitted_resolutions(self, below: int, limit: int) -> list[Resolution]:
+        """Return the first resolutions that may be taken. A cancel by handle is too late for a superseded message."""
+        names, found, seen = self._names, list[Resolution](), 0
+        for message, cancel, resolution in ((one.message, one.cancel, one) for one in self.resolutions[:limit]):
+            if names.is_superseded(message):
+                names.drop(message)
+                if cancel is not None:
+                    found.append(Resolution(Outcome.CANCEL_TOO_LATE, cancel))
+            elif message.name is None or message.sequence < below:
+                found.append(resolution)
+            else:
+                break
+            seen += 1
+        self.resolutions[:seen] = found
+        return found
 
     def put_back(self, batch: Batch) -> None:
         """Put a batch back, in front of the others."""
+        self._names.put_back(batch)
         self.dead[:0] = batch.dead
         self.resolutions[:0] = batch.resolutions
         self.due.extendleft(reversed(batch.due))

@@ -95,10 +95,15 @@ class Undecided:
             self._withheld[name] = withheld[len(taken) :]
         return taken
 
-    def take_back(self, message: HeldMessage) -> None:
-        """Forget a message as if it had not arrived."""
-        if self._waiting.pop(message.sequence, None) is None:
-            name = (message.id, message.due_ms)
-            self._withheld[name].remove(message)
-            if not self._withheld[name]:
-                del self._withheld[name]
+    def take_back(self, message: HeldMessage) -> bool:
+        """Forget a message as if it had not arrived; return False if it does not wait here."""
+        if self._waiting.pop(message.sequence, None) is not None:
+            return True
+        name = (message.id, message.due_ms)
+        withheld = self._withheld.get(name, [])
+        if message not in withheld:
+            return False
+        withheld.remove(message)
+        if not withheld:
+            del self._withheld[name]
+        return True

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tarry.core.batch import Batch
 from tarry.core.delivery import (
     OutHeaders,
+    answer_result,
     dead_headers,
     dead_result,
     delivery_headers,
@@ -102,6 +103,11 @@ class Composer:
         outcomes += [
             {"key": resolved.message.id, "value": resolution_result(resolved, prefix, now_ms)}
             for resolved in batch.resolutions
+        ]
+        outcomes += [
+            {"key": answer.id, "value": answer_result(answer, prefix, now_ms)}
+            for decision in batch.decisions
+            for answer in decision.answers
         ]
         self._transactor.produce_all(state.intake + RESULTS, own, outcomes, self._report_own)
         return apart

@@ -3,7 +3,8 @@
     1. take       from each partition the messages that are ready
     2. validate   a message that can never be delivered becomes a dead letter of the same batch; a message for a target
                   that is set apart is parked
-    3. produce    each delivery and its result; each dead letter and its result; one journal record a partition
+    3. produce    each delivery and its result; each dead letter and its result; what was decided on named records;
+                  one journal record a partition, and more about names
     4. offsets    of the intakes, with their checkpoints, with the member's group metadata taken right before
     5. commit     and only then count the batches as done
 
@@ -103,7 +104,12 @@ class Firing:
         now_ms = self._clock.now_ms()
         monotonic_ms = self._clock.monotonic_ms()
         is_resting = monotonic_ms < self._next_in_replay_ms
-        ready = [state for state in states if state.collect(now_ms) and not (is_resting and state.replaying)]
+        # A decision on a named record must not wait: a replay has many of them, and what they complete takes memory.
+        ready = [
+            state
+            for state in states
+            if state.collect(now_ms) and not (is_resting and state.replaying and not state.names.has_pending)
+        ]
         if not ready or monotonic_ms < self.not_before_ms:
             return
         self._next_ms = monotonic_ms + self._interval_ms
@@ -259,6 +265,8 @@ class Firing:
             self._composer.write(state, batch, self._targets.partitions, now_ms)
             settled = state.settle(batch)
             offsets[state.place] = (settled.low, settled.metadata)
+            for record in settled.summary:
+                self._composer.journal(state, record)
             self._composer.journal(state, settled.journal)
         self._transactor.send_offsets(offsets, self._membership.metadata())
         self._transactor.deliver(self._has_failed)

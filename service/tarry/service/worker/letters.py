@@ -16,7 +16,6 @@ from tarry.core.batch import Batch
 from tarry.core.delivery import dead_headers, dead_result, source_prefix, stub_headers
 from tarry.core.message import DeadMessage
 from tarry.core.partition import PartitionState
-from tarry.core.progress.journal import encode_done
 from tarry.core.progress.source import Source
 from tarry.core.window.letters import Bundle
 from tarry.kafka.clients import Clients
@@ -115,9 +114,10 @@ class LetterWriter(SideTransactions[_Attempt]):
     def _take(self, states: Sequence[PartitionState]) -> None:
         self._turns += 1
         letters = take_batches(
-            rotated(states, self._turns), MOST_ALONE, self._bound.bytes, lambda state, *room: state.letters.take(*room)
+            rotated(states, self._turns), MOST_ALONE, self._bound.bytes, lambda state, *room: state.take_letters(*room)
         )
-        self._begin(_Attempt(batches=letters))
+        if letters:
+            self._begin(_Attempt(batches=letters))
 
     def _write(self, attempt: _Attempt, state: PartitionState, batch: Bundle) -> None:
         produce = self._transactor.produce
@@ -148,8 +148,8 @@ class LetterWriter(SideTransactions[_Attempt]):
             if not letter.is_stub:
                 result = dead_result(letter, source, now_ms)
                 produce(state.intake + RESULTS, state.partition, letter.id, result, [], attempt.report_own)
-        record = encode_done(batch.offsets)
-        produce(state.intake + JOURNAL, state.partition, None, record, [], attempt.report_own)
+        for record in state.journal_of_letters(batch):
+            produce(state.intake + JOURNAL, state.partition, None, record, [], attempt.report_own)
 
     @staticmethod
     def _not_written(
@@ -192,4 +192,4 @@ class LetterWriter(SideTransactions[_Attempt]):
         if refused:
             reason = f"raise max.message.bytes of {state.intake}{DEAD}, and restart the service"
             self._on_event("dead_letter_refused", topic=state.intake + DEAD, letters=len(refused), reason=reason)
-        state.letters.put_back(batch, refused)
+        state.put_back_letters(batch, refused)

@@ -25,7 +25,6 @@ from confluent_kafka import KafkaError
 from tarry.core.batch import Batch
 from tarry.core.message import HeldMessage
 from tarry.core.partition import PartitionState
-from tarry.core.progress.journal import encode_done
 from tarry.errors import LogError, RetriableError
 from tarry.kafka.clients import Clients
 from tarry.kafka.partition_logs import proof_of
@@ -248,7 +247,7 @@ class Parking(SideTransactions[_Attempt]):
             states,
             self._most,
             self._purges.bound.bytes,
-            lambda state, room, size: state.parked.take_purged(topic, room, size),
+            lambda state, room, size: state.take_purged(topic, room, size),
         )
         if batches:
             self._begin(_Attempt(topic=topic, batches=batches, is_purge=True))
@@ -280,7 +279,7 @@ class Parking(SideTransactions[_Attempt]):
         due_ms, apart = self._clock.now_ms(), self._apart[topic]
         most = min(self._most, MOST_ALONE) if apart.alone else self._most
         batches = take_batches(
-            states, most, apart.bound.bytes, lambda state, room, size: state.parked.take(topic, room, due_ms, size)
+            states, most, apart.bound.bytes, lambda state, room, size: state.take_parked(topic, room, due_ms, size)
         )
         if batches:
             attempt = _Attempt(topic=topic, batches=batches)
@@ -296,7 +295,8 @@ class Parking(SideTransactions[_Attempt]):
     def _write(self, _attempt: _Attempt, state: PartitionState, batch: Batch) -> None:
         for letter in self._composer.write(state, batch, self._targets.partitions, self._clock.now_ms()):
             self._verdicts.pop((state.place, letter.sequence), None)
-        self._composer.journal(state, encode_done(batch.offsets()))
+        for record in state.journal_of_parked(batch):
+            self._composer.journal(state, record)
 
     def _fitting_bytes(self) -> int:
         """Return the largest batch size, in bytes, that every target that is set apart accepts."""
@@ -355,7 +355,7 @@ class Parking(SideTransactions[_Attempt]):
         self._producer.renew()
 
     def _return(self, attempt: _Attempt, state: PartitionState, batch: Batch) -> None:
-        state.parked.park_again(attempt.topic, batch)
+        state.park_again(attempt.topic, batch)
 
     def _leave(self, topic: str, states: Sequence[PartitionState]) -> None:
         """Free the memory of messages that were read for a target that is still away: others need it."""

@@ -2,7 +2,8 @@
 
     1. begin    take messages, open a transaction, hand the records to the client library
     2. look     every turn, without waiting: delivered → send offsets and commit; failed, or a record was refused
-                permanently → abort, put the messages back, and try again
+                permanently, or a named record replaces or cancels a message → abort, put the messages back, and try
+                again
 
 Such a transaction commits no offset of the intake, because other transactions may hold messages of the intake. It
 commits an offset of the journal, which no process reads, so that the broker checks our membership. Its journal record
@@ -136,7 +137,11 @@ class SideTransactions(ABC, Generic[_Attempt]):
 
     def _look(self, attempt: _Attempt) -> None:
         queued = self._transactor.push()
-        if attempt.is_refused:
+        if any(state.wants_back() for state, _ in attempt.batches):
+            # What a named record replaces or cancels must not be delivered, so this is tried again without it.
+            self._put_back(attempt)
+            self._producer.renew()
+        elif attempt.is_refused:
             self._on_refusal(attempt)
         elif attempt.failure:
             self._on_failure(attempt, attempt.failure)

@@ -3,7 +3,7 @@
 import zlib
 from random import Random
 
-from tarry.kafka.murmur2 import partition_of
+from tarry.core.murmur2 import partition_of
 
 
 def choose(partitioner: str, key: bytes | None, partitions: int, random: Random) -> int:

@@ -1,0 +1,162 @@
+"""What the journal says of a partition's names: changes of single names, and shards, which repeat a range of them.
+
+    N    changes: what firing and side transactions did, in their order
+    S    shard: all names of a range of hashes, as they are after the changes before it
+
+A recovery reads from before the oldest shard that counts, and takes the records in order. One thing is not in order: a
+side transaction may have written that a message is gone *before* a shard was written that still has it, and committed
+after it. So what a side transaction has removed stays removed: an offset is never given twice.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tarry.core.progress.name_index import ENTRY_BYTES, HASH_BYTES, NameEntry, NameIndex, Shard
+
+_PUT, _GONE, _GONE_ASIDE = b"+", b"-", b"~"
+_GONE_BYTES = 1 + HASH_BYTES + 6
+_PUT_BYTES = 1 + ENTRY_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class NamesEntry:
+    """A record of changes.
+
+    Attributes:
+        changes: from `put`, `gone` and `gone_aside`, one after the other.
+    """
+
+    changes: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEntry:
+    """A record of a shard.
+
+    Attributes:
+        below: every named record of the intake below this offset was decided.
+        shard: the range and its entries.
+    """
+
+    below: int
+    shard: Shard
+
+
+def put(name: bytes, entry: NameEntry) -> bytes:
+    """Return the change that a message waits under a name from now on."""
+    return _PUT + name + entry.packed()
+
+
+def gone(name: bytes, offset: int) -> bytes:
+    """Return the change that the message at an offset of the intake waits under its name no more."""
+    return _GONE + name + offset.to_bytes(6)
+
+
+def gone_aside(name: bytes, offset: int) -> bytes:
+    """Return the same change of a side transaction."""
+    return _GONE_ASIDE + name + offset.to_bytes(6)
+
+
+def encode_shard(entry: ShardEntry) -> bytes:
+    """Return the content of a record of a shard: `below`, each bound with its length before it, the entries."""
+    shard = entry.shard
+    bounds = b"".join(bytes((len(bound),)) + bound for bound in (shard.first, shard.end))
+    return entry.below.to_bytes(8) + bounds + shard.entries
+
+
+def decode_shard(data: bytes) -> ShardEntry:
+    """Parse the content of a record of a shard.
+
+    Raises:
+        ValueError: it is truncated.
+    """
+    bounds, at = list[bytes](), 8
+    for _ in range(2):
+        length = data[at] if at < len(data) else -1
+        bounds.append(data[at + 1 : at + 1 + length])
+        at += 1 + length
+        if length not in (0, HASH_BYTES) or at > len(data):
+            raise ValueError("a truncated record of names")
+    if (len(data) - at) % ENTRY_BYTES:
+        raise ValueError("a truncated record of names")
+    return ShardEntry(int.from_bytes(data[:8]), Shard(bounds[0], bounds[1], data[at:]))
+
+
+def decode_changes(data: bytes) -> NamesEntry:
+    """Parse the content of a record of changes.
+
+    Raises:
+        ValueError: it is truncated, or has a change that this version of tarry does not know.
+    """
+    for _ in _changes(data):
+        pass
+    return NamesEntry(data)
+
+
+def _changes(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Yield for each change what it is, the name's hash, and the rest."""
+    at = 0
+    while at < len(data):
+        kind = data[at : at + 1]
+        size = _PUT_BYTES if kind == _PUT else _GONE_BYTES
+        if kind not in (_PUT, _GONE, _GONE_ASIDE):
+            raise ValueError("a change of names that this version of tarry does not know")
+        if at + size > len(data):
+            raise ValueError("a truncated record of names")
+        yield kind, data[at + 1 : at + 1 + HASH_BYTES], data[at + 1 + HASH_BYTES : at + size]
+        at += size
+
+
+class NameRecords:
+    """What the records of names say together.
+
+    Args:
+        index: an empty index.
+
+    Attributes:
+        below: every named record of the intake below this offset was decided.
+    """
+
+    __slots__ = ("_gone", "_index", "below")
+
+    def __init__(self, index: NameIndex | None = None) -> None:
+        self._index = NameIndex() if index is None else index
+        self._gone: list[tuple[bytes, int]] = []
+        self.below = 0
+
+    def take(self, entry: NamesEntry | ShardEntry) -> None:
+        """Take a record. The records are taken in the order of the journal."""
+        if isinstance(entry, ShardEntry):
+            self._index.replace(entry.shard)
+            self.below = max(self.below, entry.below)
+            return
+        for kind, name, rest in _changes(entry.changes):
+            offset = int.from_bytes(rest[:6])
+            if kind == _PUT:
+                self._index.put(name, NameEntry(offset, int.from_bytes(rest[6:12]), rest[12:]))
+                self.below = max(self.below, offset + 1)
+            else:
+                self._index.remove(name, offset)
+                if kind == _GONE_ASIDE:
+                    self._gone.append((name, offset))
+
+    @property
+    def index(self) -> NameIndex:
+        """The names, as far as the records were taken."""
+        for name, offset in self._gone:
+            self._index.remove(name, offset)
+        return self._index
+
+
+def joined(changes: Iterable[bytes], most_bytes: int) -> Iterator[bytes]:
+    """Join changes to contents of records of at most this many bytes each; a change is never divided."""
+    record: list[bytes] = []
+    size = 0
+    for change in changes:
+        if size + len(change) > most_bytes and record:
+            yield b"".join(record)
+            record, size = [], 0
+        record.append(change)
+        size += len(change)
+    if record:
+        yield b"".join(record)

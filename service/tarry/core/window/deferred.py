@@ -1,0 +1,77 @@
+"""Named records that wait to be decided, until a side transaction is aborted.
+
+Records are decided in the order of the intake, so all named records after the first one wait, too. None of them is
+decided, so none is lost by a crash. A message among them may be due before others that are held: nothing fires that is
+due after it.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from tarry.core.message import Headers, OrderKey
+from tarry.core.request.request import NameCancelRequest, Request
+
+_NEVER: OrderKey = (1 << 62, -1)
+
+
+class NamedRecord(NamedTuple):
+    """A named record of the intake, as it was read.
+
+    Attributes:
+        request: what it asks for.
+        offset: its offset in the intake.
+        timestamp_ms: its timestamp.
+        key: its key.
+        value: its value.
+        headers: its headers.
+        read_ms: the time at which its request was judged.
+    """
+
+    request: Request | NameCancelRequest
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+    read_ms: int
+
+    @property
+    def due_ms(self) -> int:
+        """The due time of a message; a cancel by name holds nothing back."""
+        return self.request.due_ms if isinstance(self.request, Request) else _NEVER[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """The approximate memory that it takes."""
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers or ())
+        return len(self.key or b"") + len(self.value or b"") + headers
+
+
+class Deferred:
+    """The named records of one partition that wait to be decided."""
+
+    __slots__ = ("_records", "gate")
+
+    def __init__(self) -> None:
+        self._records: deque[NamedRecord] = deque()
+        self.gate: OrderKey = _NEVER
+        """The key from which on no message may fire."""
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def first(self) -> NamedRecord:
+        """The first record."""
+        return self._records[0]
+
+    def add(self, record: NamedRecord) -> None:
+        """Let a record wait."""
+        self._records.append(record)
+        self.gate = min(self.gate, (record.due_ms, -1))
+
+    def pop(self) -> NamedRecord:
+        """Remove the first record, which is decided."""
+        record = self._records.popleft()
+        self.gate = min(((one.due_ms, -1) for one in self._records), default=_NEVER)
+        return record

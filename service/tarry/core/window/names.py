@@ -1,0 +1,396 @@
+"""What a named record does, and which copies of named messages count.
+
+A named record is **decided** when it is read, in the order of the intake: it is scheduled (and replaces the message
+that waits under its name), or it is done at once: a duplicate, skipped, or a cancel. The decision changes the index at
+once. It is **admitted** by the firing transaction that commits its change, its results, and the records that it
+completes. Only what is admitted is filed, or tried from parking. It may fire in the transaction that admits it.
+
+    intake    5 x   6 y   7 x   8 cancel y
+    index     x5    x5 y6    x7 y6    x7           5 is superseded by 7, and 6 is cancelled
+    pending   5     5 6      5 6 7    5 6 7 8      what the next firing transaction commits
+
+A message that is not the one in the index is **superseded**: whoever holds a copy drops it. Dropped copies are done
+without a result of their own, because the decision wrote one.
+
+A message whose delivery a side transaction tries is **in flight**. A record that would replace or cancel it cannot be
+decided before that transaction is aborted. Records after it wait, because they are decided in order.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+
+from tarry.core.batch import Answer, Batch, Decision, fitting
+from tarry.core.message import DeadMessage, HeldMessage
+from tarry.core.progress.journal import encode_names, encode_shard
+from tarry.core.progress.name_index import ENTRY_BYTES, NameEntry, NameIndex, Shard
+from tarry.core.progress.name_records import NameRecords, ShardEntry, gone, gone_aside, joined, put
+from tarry.core.request.naming import Condition, hash_of
+from tarry.core.window.memory import Memory
+from tarry.headers import Outcome, id_bytes, id_text
+
+RECORD_BYTES = 256_000
+"""The most bytes of changes in one record of the journal."""
+
+REPEATED = 4
+"""For each byte of changes, this many bytes of shards are written: a recovery reads at most a quarter more."""
+
+LEAST_DEBT_BYTES = 4_096
+"""No shard is written for less."""
+
+MOST_SHARDS = 4
+"""The most shards in one transaction."""
+
+
+class Verdict(Enum):
+    """What becomes of a named record."""
+
+    KEEP = "the message waits from now on"
+    DONE = "the decision completes the record"
+    REFUSE = "there are too many names"
+    WAIT = "a side transaction tries to deliver the message that it would replace or cancel"
+
+
+@dataclass(slots=True)
+class _Settled:
+    """What a firing transaction writes about names.
+
+    Attributes:
+        removed: names and offsets of the messages that it completes.
+        written: the number of each shard that it writes, and its journal pointer.
+        debt: what is owed afterwards, in bytes.
+        clears: whether it writes that there are no names.
+    """
+
+    removed: list[tuple[bytes, int]]
+    written: list[tuple[int, int]]
+    debt: int
+    clears: bool = False
+
+
+class Names:
+    """The names of one partition.
+
+    Args:
+        place: the intake and the partition's number.
+        found: what the journal says.
+        pointer: the journal offset from which that was read; None if there were no names.
+        complete_from: a message without an entry is superseded only if its offset is at least this.
+        journal_end: an end of the journal from before the first change.
+        memory: the partition's memory.
+
+    Attributes:
+        limit: the most names; a new one beyond is refused.
+        decided_below: every named record below this offset is decided.
+        admitted_below: every decision below this offset is committed.
+        is_wanted_back: whether a record waits for the end of a side transaction.
+    """
+
+    __slots__ = (
+        "_clear",
+        "_debt",
+        "_dropped",
+        "_in_flight",
+        "_index",
+        "_journal_end",
+        "_memory",
+        "_pending",
+        "_place",
+        "_settled",
+        "admitted_below",
+        "complete_from",
+        "decided_below",
+        "is_wanted_back",
+        "limit",
+    )
+
+    def __init__(
+        self,
+        place: tuple[str, int],
+        found: NameRecords,
+        pointer: int | None,
+        complete_from: int,
+        journal_end: int,
+        memory: Memory,
+    ) -> None:
+        self._place = place
+        self._index: NameIndex = found.index
+        self._memory = memory
+        self._journal_end = journal_end
+        self.complete_from = complete_from
+        self.limit = 1 << 62
+        self.decided_below = self.admitted_below = found.below
+        self.is_wanted_back = False
+        self._clear = pointer is None and not found.index.count
+        """Whether the journal need not be read for names."""
+        self._index.point_all(pointer or 0)
+        self._debt = 0
+        self._pending: deque[Decision] = deque()
+        self._dropped: list[HeldMessage | DeadMessage] = []
+        self._in_flight: dict[int, int] = {}
+        """The offsets of messages in flight, each with an end of the journal from before its transaction."""
+        self._settled = _Settled([], [], 0)
+
+    # -- deciding -----------------------------------------------------------------------------------------------------
+
+    def decide(self, message: HeldMessage, condition: Condition) -> tuple[Verdict, NameEntry | None]:
+        """Decide a named message that was read at or above `decided_below`.
+
+        A refused message gets a name of its own, under which it waits until its dead letter is written.
+
+        Returns:
+            What becomes of it, and the message that it replaces, if there is one.
+        """
+        name = _name_of(message)
+        entry = self._index.find(name)
+        if entry is not None and self._is_in_flight(entry):
+            return Verdict.WAIT, None
+        offset, id_ = message.sequence, id_bytes(message.id)
+        if entry is not None and entry.id == id_ and entry.due_ms == message.due_ms:
+            return self._complete(message, self._answer(Outcome.DUPLICATE, message)), None
+        if entry is not None and condition is Condition.ABSENT:
+            answer = self._answer(Outcome.SKIPPED, message, reason="waiting", by=entry.offset)
+            return self._complete(message, answer), None
+        if entry is None and condition is Condition.PRESENT:
+            return self._complete(message, self._answer(Outcome.SKIPPED, message, reason="not-waiting")), None
+        new = NameEntry(offset, message.due_ms, id_)
+        if entry is None and self._index.count >= self.limit:
+            message.name = hidden_name(offset)
+            self._put(message.name, new, ())
+            return Verdict.REFUSE, None
+        answers: tuple[Answer, ...] = ()
+        if entry is not None:
+            answers = (_of_entry(Outcome.REPLACED, entry, offset),)
+        if condition is not Condition.ALWAYS:
+            by = None if entry is None else entry.offset
+            answers = (*answers, self._answer(Outcome.SCHEDULED, message, by=by))
+        self._put(name, new, answers)
+        return Verdict.KEEP, entry
+
+    def decide_cancel(self, cancel: HeldMessage) -> tuple[Verdict, NameEntry | None]:
+        """Decide a cancel of the message that waits under a name.
+
+        Returns:
+            What becomes of it, and the message that it cancels, if there is one.
+        """
+        name = _name_of(cancel)
+        entry = self._index.find(name)
+        if entry is None:
+            return self._complete(cancel, self._answer(Outcome.CANCEL_TOO_LATE, cancel)), None
+        if self._is_in_flight(entry):
+            return Verdict.WAIT, None
+        self._index.remove(name, entry.offset)
+        answers = (_of_entry(Outcome.CANCELLED, entry, cancel.sequence), self._answer(Outcome.CANCELLED, cancel))
+        self._decided(Decision(cancel.sequence, cancel, gone(name, entry.offset), answers))
+        return Verdict.DONE, entry
+
+    def _is_in_flight(self, entry: NameEntry) -> bool:
+        if entry.offset not in self._in_flight:
+            return False
+        self.is_wanted_back = True
+        return True
+
+    def _put(self, name: bytes, entry: NameEntry, answers: tuple[Answer, ...]) -> None:
+        self._index.put(name, entry)
+        self._decided(Decision(entry.offset, None, put(name, entry), answers))
+
+    def _complete(self, record: HeldMessage, answer: Answer) -> Verdict:
+        self._decided(Decision(record.sequence, record, b"", (answer,)))
+        return Verdict.DONE
+
+    def _decided(self, decision: Decision) -> None:
+        self.decided_below = decision.offset + 1
+        self._pending.append(decision)
+
+    @staticmethod
+    def _answer(outcome: Outcome, message: HeldMessage, *, reason: str = "", by: int | None = None) -> Answer:
+        due_ms = message.due_ms if message.target else None
+        return Answer(outcome, message.id, message.sequence, due_ms, message.target or None, by, reason)
+
+    # -- copies -------------------------------------------------------------------------------------------------------
+
+    def is_superseded(self, message: HeldMessage | DeadMessage) -> bool:
+        """Whether a message is not the one that waits under its name; False if it has none."""
+        name = message.name
+        if name is None:
+            return False
+        entry = self._index.find(name)
+        if entry is None:
+            return message.sequence >= self.complete_from
+        return entry.offset != message.sequence
+
+    def is_admitted(self, message: HeldMessage) -> bool:
+        """Whether the decision on a message is committed; True if it has no name."""
+        return message.name is None or message.sequence < self.admitted_below
+
+    def drop(self, message: HeldMessage | DeadMessage) -> None:
+        """Take a superseded copy that was held, and is counted in memory: a firing transaction completes it."""
+        if isinstance(message, HeldMessage):
+            self._memory.held_bytes -= message.drop_content()
+        self._dropped.append(message)
+
+    def drops(self, messages: deque[HeldMessage]) -> bool:
+        """Drop the first message of a queue if it is superseded; return whether it was."""
+        if not self.is_superseded(messages[0]):
+            return False
+        self.drop(messages.popleft())
+        return True
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of the index."""
+        return self._index.size_bytes
+
+    @property
+    def count(self) -> int:
+        """The number of names."""
+        return self._index.count
+
+    @property
+    def held(self) -> int:
+        """The number of records that wait to be completed."""
+        return len(self._dropped) + sum(decision.record is not None for decision in self._pending)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether decisions wait to be committed."""
+        return bool(self._pending)
+
+    def __bool__(self) -> bool:
+        """Whether a firing transaction has something to write or complete."""
+        return bool(self._pending or self._dropped)
+
+    # -- the firing transaction ---------------------------------------------------------------------------------------
+
+    def take(self, batch: Batch, limit: int, limit_bytes: int) -> int:
+        """Add decisions to a batch, and when all are in it, dropped copies.
+
+        Returns:
+            The offset below which named messages may be in the batch.
+        """
+        sizes = [decision.size_bytes for decision in islice(self._pending, limit)]
+        batch.decisions = [self._pending.popleft() for _ in range(fitting(sizes, limit_bytes))]
+        if not self._pending:
+            room = max(0, limit - len(batch.decisions))
+            batch.dropped, self._dropped = self._dropped[:room], self._dropped[room:]
+        return batch.decisions[-1].offset + 1 if batch.decisions else self.admitted_below
+
+    def put_back(self, batch: Batch) -> None:
+        """Take back what `take` has added: the transaction aborted."""
+        self._pending.extendleft(reversed(batch.decisions))
+        self._dropped[:0] = batch.dropped
+        batch.decisions, batch.dropped = [], []
+
+    def settle(self, batch: Batch) -> list[bytes]:
+        """Return the journal's records of a firing transaction about names."""
+        removed = list(self._current(batch.named))
+        changes = [decision.change for decision in batch.decisions if decision.change]
+        changes += [gone(name, offset) for name, offset in removed]
+        debt = self._debt + REPEATED * sum(map(len, changes))
+        if changes and self._clear:
+            self._index.point_all(self._journal_end)
+            self._clear, debt = False, 0
+        shards, written = list[bytes](), list[tuple[int, int]]()
+        # A shard must not say what is not committed yet.
+        if not self._pending and not self._clear:
+            debt = self._write_shards(debt, shards, written)
+        self._settled = _Settled(removed, written, debt)
+        return [*shards, *map(encode_names, joined(changes, RECORD_BYTES))]
+
+    def _write_shards(self, debt: int, shards: list[bytes], written: list[tuple[int, int]]) -> int:
+        """Add the oldest shards, as far as they are due; return what is owed afterwards."""
+        pointer = min([self._journal_end, *self._in_flight.values()])
+        while debt >= LEAST_DEBT_BYTES and len(shards) < MOST_SHARDS:
+            number = self._index.oldest()
+            shard = self._index.shard(number)
+            if debt < len(shard.entries) or any(number == one for one, _ in written):
+                break
+            shards.append(encode_shard(ShardEntry(self.decided_below, shard)))
+            written.append((number, pointer))
+            debt -= max(len(shard.entries), LEAST_DEBT_BYTES)
+        return debt
+
+    def rest(self, low: int) -> list[bytes]:
+        """Return what to write about names without a batch.
+
+        Args:
+            low: the low watermark of the intake.
+        """
+        is_over = not (self._index.count or self._pending or self._in_flight or self._clear)
+        clears = is_over and low >= self.decided_below
+        self._settled = _Settled([], [], self._debt, clears)
+        if not clears:
+            return []
+        # From now on a recovery may begin to read behind the last names, and find an old shard: this replaces it.
+        return [encode_shard(ShardEntry(self.decided_below, Shard(b"", b"", b"")))]
+
+    def confirm(self, batch: Batch | None = None) -> None:
+        """Note that the transaction of the last `settle` or `rest` committed."""
+        settled, self._settled = self._settled, _Settled([], [], self._debt)
+        for number, pointer in settled.written:  # before shards are joined
+            self._index.point(number, pointer)
+        for name, offset in settled.removed:
+            self._index.remove(name, offset)
+        self._debt = settled.debt
+        self._clear = self._clear or settled.clears
+        if batch is not None and batch.decisions:
+            self.admitted_below = batch.decisions[-1].offset + 1
+
+    def _current(self, records: Iterable[HeldMessage | DeadMessage]) -> Iterator[tuple[bytes, int]]:
+        """Yield name and offset of each message that waits under its name."""
+        for record in records:
+            entry = None if record.name is None else self._index.find(record.name)
+            if record.name is not None and entry is not None and entry.offset == record.sequence:
+                yield record.name, entry.offset
+
+    # -- side transactions --------------------------------------------------------------------------------------------
+
+    def begin_aside(self, records: Iterable[HeldMessage | DeadMessage]) -> None:
+        """Note that a side transaction tries to complete messages."""
+        for record in records:
+            if record.name is not None:
+                self._in_flight[record.sequence] = self._journal_end
+
+    def journal_aside(self, records: Iterable[HeldMessage | DeadMessage]) -> list[bytes]:
+        """Return the journal's records of a side transaction about names."""
+        changes = [gone_aside(name, offset) for name, offset in self._current(records)]
+        return [encode_names(part) for part in joined(changes, RECORD_BYTES)]
+
+    def end_aside(self, records: Sequence[HeldMessage | DeadMessage], *, committed: bool) -> None:
+        """Note that the side transaction is over."""
+        named = [record for record in records if record.name is not None]
+        if committed:
+            for name, offset in list(self._current(named)):
+                self._index.remove(name, offset)
+                self._debt += REPEATED * ENTRY_BYTES // 2
+        for record in named:
+            self._in_flight.pop(record.sequence, None)
+        if not self._in_flight:
+            self.is_wanted_back = False
+
+    # -- the checkpoint -----------------------------------------------------------------------------------------------
+
+    @property
+    def pointer(self) -> int | None:
+        """The journal offset from which a recovery must read for names; None if it need not."""
+        return None if self._clear else self._index.pointer
+
+    def note_journal_end(self, end: int) -> None:
+        """Note an end of the journal that was requested earlier."""
+        self._journal_end = max(self._journal_end, end)
+
+
+def hidden_name(offset: int) -> bytes:
+    """Return a hash that is no name's: under it, a refused message waits for its dead letter."""
+    return hash_of(b"", b"\xff%d" % offset)
+
+
+def _name_of(message: HeldMessage) -> bytes:
+    assert message.name is not None, "only named records are decided"  # noqa: S101
+    return message.name
+
+
+def _of_entry(outcome: Outcome, entry: NameEntry, by: int) -> Answer:
+    return Answer(outcome, id_text(entry.id), entry.offset, entry.due_ms, None, by)
