@@ -126,6 +126,23 @@ def parse_cloudevents_id(value: bytes | None) -> bytes | None:
     return parse_id(value) if value is not None and len(value) == 36 else None
 
 
+#: The longest name, in bytes of UTF-8.
+MAX_NAME_BYTES = 255
+
+
+def name_fault(name: bytes | None) -> str | None:
+    """Return why a header's value is no name; None if it is one."""
+    if not name:
+        return "is empty"
+    if len(name) > MAX_NAME_BYTES:
+        return f"has {len(name)} bytes, and at most {MAX_NAME_BYTES} are allowed"
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return "is not UTF-8"
+    return None
+
+
 def id_bytes(text: bytes) -> bytes:
     """Return the 16 bytes of an id of 36 characters."""
     return bytes.fromhex(text.replace(b"-", b"").decode())

@@ -1,6 +1,7 @@
 """`tarry cancel`: cancel a message before it is delivered."""
 
 import json
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -10,7 +11,11 @@ from tarry.cli.options import (
     ConfigOption,
     HandleIntakeOption,
     JsonOption,
+    KeyOfNameOption,
+    NameOption,
     ServersOption,
+    default_intake,
+    named,
     refuse_other_intakes,
     value_of,
 )
@@ -25,9 +30,11 @@ from tarry.units import format_duration, format_instant, parse_duration_ms
 
 def cancel(
     handle: Annotated[
-        str, typer.Argument(help="The message's handle, from the receipt of tarry send.", show_default=False)
-    ],
+        str | None, typer.Argument(help="The message's handle, from the receipt of tarry send.", show_default=False)
+    ] = None,
     *,
+    key: KeyOfNameOption = None,
+    name: NameOption = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the final outcome and print it.")] = False,
     timeout: Annotated[
         str, typer.Option(metavar="30s", help="With --wait: the longest time to wait, such as 500ms, 30s or 1h.")
@@ -46,14 +53,23 @@ def cancel(
     due soon (within 5 to 25 s by default), the service first answers `cancel-filed`, and gives the final answer shortly
     before the message is due.
 
+    With --key and --name the command cancels the message that waits under that name. The answer is always final: the
+    service gives it as soon as it reads the request.
+
     Exit codes: 1 if the cancel was too late, if --wait timed out, or if the handle belongs to an intake that is
     neither configured nor given by --intake; 2 if HANDLE is not a handle.
 
     Example: tarry cancel 1.tarry.delayed.2.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21 --wait
+
+    Example: tarry cancel --key 17 --name payment --wait
     """
-    wanted = Handle.parse(handle)
+    by_name = named(handle, key, name)
     timeout_ms = value_of("--timeout", parse_duration_ms, timeout)
     settings, cluster = configured(config, bootstrap_servers)
+    if by_name is not None:
+        _by_name(cluster, intake or default_intake(settings), *by_name, timeout_ms if wait else None, as_json=as_json)
+        return
+    wanted = Handle.parse(handle or "")
     refuse_other_intakes(wanted, settings, intake)
     _refuse_fixed_delay(settings, wanted.topic)
     if not wait:
@@ -66,10 +82,7 @@ def cancel(
             last = Outcome(result["outcome"])
             typer.echo(json.dumps(result, ensure_ascii=False) if as_json else _text(last, wanted, result.get("reason")))
     if last is None:
-        raise UsageError(
-            f"no answer within {format_duration(timeout_ms)}: the broker has accepted the cancel; "
-            "check that `tarry serve` is running for this intake"
-        )
+        raise UsageError(_no_answer(timeout_ms))
     if last is Outcome.CANCEL_FILED:
         raise UsageError(
             f"no final answer within {format_duration(timeout_ms)}: "
@@ -77,6 +90,36 @@ def cancel(
         )
     if last is not Outcome.CANCELLED:
         raise typer.Exit(1)
+
+
+def _by_name(cluster: Cluster, intake: str, key: bytes, name: bytes, timeout_ms: int | None, *, as_json: bool) -> None:
+    """Cancel the message that waits under a name; wait for the answer if there is a timeout."""
+    with ExitStack() as open_clients:
+        outcomes = None
+        if timeout_ms is not None:
+            outcomes = open_clients.enter_context(OutcomeReader(cluster.bootstrap_servers, intake, cluster.options))
+        with DelayedProducer(cluster.bootstrap_servers, intake, cluster.options) as producer:
+            receipt = producer.cancel_named(key, name)
+        line = {"id": receipt.id, "state": "accepted", "source": receipt.source}
+        typer.echo(json.dumps(line) if as_json else "accepted")
+        if outcomes is None or timeout_ms is None:
+            return
+        try:
+            result = outcomes.await_outcome(receipt, timeout_ms / 1_000)
+        except TimeoutError:
+            raise UsageError(_no_answer(timeout_ms)) from None
+    outcome, reason = result["outcome"], result.get("reason")
+    text = f"{outcome}: no message waits under this name" if outcome == Outcome.CANCEL_TOO_LATE else str(outcome)
+    typer.echo(json.dumps(result, ensure_ascii=False) if as_json else f"{text}: {reason}" if reason else text)
+    if outcome != Outcome.CANCELLED:
+        raise typer.Exit(1)
+
+
+def _no_answer(timeout_ms: int) -> str:
+    return (
+        f"no answer within {format_duration(timeout_ms)}: the broker has accepted the cancel; "
+        "check that `tarry serve` is running for this intake"
+    )
 
 
 def _refuse_fixed_delay(settings: Config, topic: str) -> None:

@@ -1,5 +1,6 @@
 """Options that several commands share: their declarations, their parsers and their defaults."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -65,6 +66,24 @@ def signed_duration_ms(text: str) -> int:
     """
     sign = -1 if text.startswith("-") else 1
     return sign * positive_duration_ms(text.removeprefix("-"))
+
+
+KeyOfNameOption = Annotated[str | None, typer.Option("--key", metavar="K", help="With --name: the message's key.")]
+NameOption = Annotated[
+    str | None,
+    typer.Option("--name", metavar="N", help="The message's name, in place of its handle; needs --key."),
+]
+
+
+def named(handle: str | None, key: str | None, name: str | None) -> tuple[bytes, bytes] | None:
+    """Return key and name, if a command was given them instead of a handle.
+
+    Raises:
+        typer.BadParameter: it was given both, neither, or only a part.
+    """
+    if (handle is None) == (name is None) or (key is None) != (name is None):
+        raise typer.BadParameter("needs either HANDLE, or --key and --name")
+    return None if key is None or name is None else (os.fsencode(key), os.fsencode(name))
 
 
 HandleIntakeOption = Annotated[

@@ -15,6 +15,7 @@ from tarry.cli.inspect import configured
 from tarry.cli.options import ConfigOption, ServersOption, default_intake, value_of
 from tarry.cli.send_file import MessageFile, delay_of, read_time
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt
+from tarry.client.receipt import OnlyIf
 from tarry.config import Config
 from tarry.errors import HeaderError, UsageError
 from tarry.headers import Outcome
@@ -33,6 +34,8 @@ class _Asked:
     id: str | None = None
     partition: int | None = None
     header: list[str] | None = None
+    name: str | None = None
+    only_if: OnlyIf | None = None
 
     def message(self) -> DelayedMessage:
         """Return the message that they describe."""
@@ -55,6 +58,8 @@ class _Asked:
             self.id,
             pairs,
             self.partition,
+            None if self.name is None else os.fsencode(self.name),
+            self.only_if,
         )
 
 
@@ -96,6 +101,19 @@ def send(
         list[str] | None,
         typer.Option("--header", "-H", metavar="K=V", help="A header of the message; repeat for more headers."),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="The message's name: it replaces the message that waits under this name of its key. Needs --key.",
+        ),
+    ] = None,
+    only_if: Annotated[
+        OnlyIf | None,
+        typer.Option(
+            "--if", help="With --name: skip the message if one of its name waits (absent), or if none does (present)."
+        ),
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the outcome and print it. There is no timeout.")
     ] = False,
@@ -112,17 +130,20 @@ def send(
     due_ms, intake, partition, offset. With --wait it then prints the outcome that the service wrote, and exits with 1
     if the outcome is `dead`.
 
-    Each line of a file is a JSON object with the fields target, value, key, delay or at, id, partition and headers.
+    Each line of a file is a JSON object with the fields target, value, key, delay or at, id, partition, headers, name
+    and if.
     partition is a number, headers is an object of strings, and the other fields are strings in the format of the
     options. A null value or key is a null in Kafka; a missing value is empty, and a missing key is null. The command
     ends at the first bad line; it has sent the messages of the lines above, as their receipts show.
 
     Example: tarry send orders '{"order": 17}' --key 17 --delay 15m
+
+    Example: tarry send reminders 'pay' --key 17 --name payment --delay 1d
     """
-    asked = _Asked(target, value, delay, at, key, id_, partition, header)
+    asked = _Asked(target, value, delay, at, key, id_, partition, header, name, only_if)
     if file is not None and (wait or asked != _Asked()):
         raise typer.BadParameter(
-            "--file excludes TARGET, VALUE, --delay, --at, --key, --id, --partition, --header and --wait"
+            "--file excludes TARGET, VALUE, --delay, --at, --key, --id, --partition, --header, --name, --if and --wait"
         )
     settings, cluster = configured(config, bootstrap_servers)
     chosen_intake = intake or default_intake(settings)

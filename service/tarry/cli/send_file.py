@@ -1,23 +1,24 @@
 """Reads files of messages: one JSON object per line, with the fields of `tarry send`.
 
-The fields are `target`, `value`, `key`, `delay` or `at`, `id`, `partition` and `headers`. `partition` is a number,
-`headers` is an object of strings, and the others are strings in the format of the command's options. A null value, key
-or header is a null in Kafka; a missing value is empty, and a missing key is null.
+The fields are `target`, `value`, `key`, `delay` or `at`, `id`, `partition`, `headers`, `name` and `if`. `partition` is
+a number, `headers` is an object of strings, and the others are strings in the format of the command's options. A null
+value, key or header is a null in Kafka; a missing value is empty, and a missing key is null.
 """
 
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tarry.client import DelayedMessage
+from tarry.client.receipt import OnlyIf
 from tarry.errors import UsageError
 from tarry.units import MAX_EPOCH_MS, parse_duration_ms, parse_instant_ms
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Read = TypeVar("_Read")
-_FIELDS = ("target", "value", "key", "delay", "at", "id", "partition", "headers")
+_FIELDS = ("target", "value", "key", "delay", "at", "id", "partition", "headers", "name", "if")
 
 
 def delay_of(text: str) -> timedelta:
@@ -113,6 +114,8 @@ def to_message(fields: object) -> DelayedMessage:
         _text(fields, "id", None),
         _headers(fields),
         fields.get("partition"),
+        _text(fields, "name", None),
+        cast("OnlyIf | None", _text(fields, "if", None)),
     )
 
 

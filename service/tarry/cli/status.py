@@ -6,21 +6,35 @@ from typing import Annotated, Any
 import typer
 
 from tarry.cli.inspect import configured, instants, open_inspector, policy
-from tarry.cli.options import ConfigOption, HandleIntakeOption, JsonOption, ServersOption, refuse_other_intakes
+from tarry.cli.options import (
+    ConfigOption,
+    HandleIntakeOption,
+    JsonOption,
+    KeyOfNameOption,
+    NameOption,
+    ServersOption,
+    default_intake,
+    named,
+    refuse_other_intakes,
+)
 from tarry.cli.pending_rows import level_shown
 from tarry.clock import SystemClock
 from tarry.core.progress.source import PARKED
+from tarry.errors import UsageError
 from tarry.handle import Handle
-from tarry.headers import Outcome
+from tarry.headers import Outcome, id_text
+from tarry.kafka.inspector import Inspector
 from tarry.kafka.whereabouts import Whereabouts, find
 from tarry.units import format_duration, format_instant
 
 
 def status(
     handle: Annotated[
-        str, typer.Argument(help="The message's handle, from the receipt of tarry send.", show_default=False)
-    ],
+        str | None, typer.Argument(help="The message's handle, from the receipt of tarry send.", show_default=False)
+    ] = None,
     *,
+    key: KeyOfNameOption = None,
+    name: NameOption = None,
     intake: HandleIntakeOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
@@ -28,26 +42,46 @@ def status(
 ) -> None:
     """Show where a message is: waiting, fired, cancelled and so on.
 
-    The states are waiting, fired, cancelled, dead, duplicate and unknown. For a waiting message, the command prints its
-    bucket of the overflow wheel, or that it is in memory or parked; when it is due; and whether a cancel for it is
-    pending.
+    The states are waiting, fired, cancelled, replaced, skipped, dead, duplicate and unknown. For a waiting message, the
+    command prints its bucket of the overflow wheel, or that it is in memory or parked; when it is due; and whether a
+    cancel for it is pending.
 
     The command searches the results and the waiting messages. This takes longer if the levels hold millions of
     messages. Results are kept for 7 days; a message with an older result is unknown.
 
-    Exit codes: 1 if the message is unknown; 2 if HANDLE is not a handle.
+    With --key and --name the command looks for the message that waits under that name: one that has fired has no name
+    any more.
+
+    Exit codes: 1 if the message is unknown, or none waits under the name; 2 if HANDLE is not a handle.
 
     Example: tarry status 1.tarry.delayed.2.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21
+
+    Example: tarry status --key 17 --name payment
     """
-    wanted = Handle.parse(handle)
+    by_name = named(handle, key, name)
+    given = None if handle is None else Handle.parse(handle)
     settings, cluster = configured(config, bootstrap_servers)
-    refuse_other_intakes(wanted, settings, intake)
+    if given is not None:
+        refuse_other_intakes(given, settings, intake)
     with open_inspector(settings, cluster) as inspector:
+        wanted = given or _named(inspector, intake or default_intake(settings), *(by_name or (b"", b"")))
         found = find(inspector, wanted, policy(settings, wanted.topic))
     line = json.dumps(_fields(wanted, found)) if as_json else _text(wanted, found, SystemClock().now_ms())
     typer.echo(line)
     if _state(found) == "unknown":
         raise typer.Exit(1)
+
+
+def _named(inspector: Inspector, intake: str, key: bytes, name: bytes) -> Handle:
+    """Return the handle of the message that waits under a name.
+
+    Raises:
+        UsageError: none does.
+    """
+    (topic, partition), entry = inspector.named(intake, key, name)
+    if entry is None:
+        raise UsageError(f"no message waits under this name in {topic}/{partition}")
+    return Handle(topic, partition, entry.due_ms, id_text(entry.id).decode())
 
 
 def _state(found: Whereabouts) -> str:
@@ -66,7 +100,9 @@ def _fields(handle: Handle, found: Whereabouts) -> dict[str, Any]:
     if found.result is not None:
         fields |= instants(at=found.result.get("at_ms"))
         fields |= {
-            name: found.result[name] for name in ("target", "source", "reason", "cancel_source") if name in found.result
+            name: found.result[name]
+            for name in ("target", "source", "reason", "cancel_source", "replaced_by")
+            if name in found.result
         }
     return {**fields, "cancel_waits": found.cancel_waits, "served": found.is_served}
 

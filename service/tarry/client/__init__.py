@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 from tarry.client import outcome
 from tarry.client.aio import AsyncDelayedProducer
 from tarry.client.outcome import OutcomeReader
-from tarry.client.pending import PendingCancel, PendingMessage
+from tarry.client.pending import PendingCancel, PendingMessage, PendingNameCancel
 from tarry.client.producer import DelayedProducer
-from tarry.client.receipt import CancelReceipt, DelayedMessage, Receipt, RescheduleReceipt
+from tarry.client.receipt import CancelReceipt, DelayedMessage, NameCancelReceipt, Receipt, RescheduleReceipt
 from tarry.client.transactional_delays import TransactionalDelays
 
 if TYPE_CHECKING:
@@ -18,10 +18,12 @@ __all__ = [
     "CancelReceipt",
     "DelayedMessage",
     "DelayedProducer",
+    "NameCancelReceipt",
     "OutcomeMetrics",
     "OutcomeReader",
     "PendingCancel",
     "PendingMessage",
+    "PendingNameCancel",
     "Receipt",
     "RescheduleReceipt",
     "TransactionalDelays",

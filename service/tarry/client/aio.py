@@ -20,7 +20,15 @@ from uuid import UUID
 from tarry.client.closing import AsyncClosing
 from tarry.client.connection import REPORTS_WITHIN_S, Connection, ProducerSettings
 from tarry.client.pending import MAYBE_WRITTEN, IntakeTopic, Pending, ReceiptT
-from tarry.client.receipt import CancelReceipt, DelayedMessage, MessageHeaders, Receipt, RescheduleReceipt
+from tarry.client.receipt import (
+    CancelReceipt,
+    DelayedMessage,
+    MessageHeaders,
+    NameCancelReceipt,
+    OnlyIf,
+    Receipt,
+    RescheduleReceipt,
+)
 from tarry.client.sending import is_empty, serve_reports
 from tarry.clock import Clock
 from tarry.errors import BrokerError, FatalError, RetriableError, UsageError
@@ -101,14 +109,20 @@ class AsyncDelayedProducer(AsyncClosing):
         id: UUID | str | bytes | None = None,  # noqa: A002 - as the header is called
         headers: MessageHeaders | None = None,
         partition: int | None = None,
+        name: str | bytes | None = None,
+        only_if: OnlyIf | None = None,
     ) -> Receipt:
         """Send one message, and wait until the brokers have acknowledged it, as `DelayedProducer.send`."""
-        message = DelayedMessage(target, value, key, delay, at, id, headers, partition)
+        message = DelayedMessage(target, value, key, delay, at, id, headers, partition, name, only_if)
         return await self._acknowledged(lambda: self._connection.sender.send(message))
 
     async def cancel(self, handle: Handle | str) -> CancelReceipt:
         """Send a cancel, and wait until the brokers have acknowledged it, as `DelayedProducer.cancel`."""
         return await self._acknowledged(lambda: self._connection.sender.cancel(handle))
+
+    async def cancel_named(self, key: str | bytes, name: str | bytes) -> NameCancelReceipt:
+        """Cancel the message that waits under a name of a key, as `DelayedProducer.cancel_named`."""
+        return await self._acknowledged(lambda: self._connection.sender.cancel_named(key, name))
 
     async def reschedule(self, handle: Handle | str, message: DelayedMessage) -> RescheduleReceipt:
         """Cancel a message and send another in its place, in one transaction, as `DelayedProducer.reschedule`.

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message
 
-from tarry.client.receipt import CancelReceipt, Receipt
+from tarry.client.receipt import CancelReceipt, NameCancelReceipt, Receipt
 from tarry.client.record import IntakeRecord, to_topic
 from tarry.errors import BrokerError, ConfigError, RetriableError, UsageError
 from tarry.handle import Handle
@@ -171,6 +171,20 @@ class PendingCancel(Pending[CancelReceipt]):
 
     def _receipt(self) -> CancelReceipt:
         return CancelReceipt(self._handle, self.offset)
+
+
+class PendingNameCancel(Pending[NameCancelReceipt]):
+    """A cancel by name in flight; call `receipt()` when it is acknowledged.
+
+    Args:
+        topic: the intake.
+        timestamp_ms: the record's timestamp, epoch milliseconds.
+    """
+
+    __slots__ = ()
+
+    def _receipt(self) -> NameCancelReceipt:
+        return NameCancelReceipt(self._topic, self.partition, self.offset)
 
 
 def refusal(error: KafkaError, topic: str) -> BrokerError:

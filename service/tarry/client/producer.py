@@ -14,7 +14,15 @@ from tarry.client.closing import Closing
 from tarry.client.connection import REPORTS_WITHIN_S, WINDOW, Connection, ProducerSettings
 from tarry.client.forking import CreatingProcess, close_before_forks
 from tarry.client.pending import MAYBE_WRITTEN, IntakeTopic, Pending, PendingMessage, ReceiptT
-from tarry.client.receipt import CancelReceipt, DelayedMessage, MessageHeaders, Receipt, RescheduleReceipt
+from tarry.client.receipt import (
+    CancelReceipt,
+    DelayedMessage,
+    MessageHeaders,
+    NameCancelReceipt,
+    OnlyIf,
+    Receipt,
+    RescheduleReceipt,
+)
 from tarry.client.sending import POLL_S, Wait, serve_reports, with_room
 from tarry.clock import Clock
 from tarry.errors import FatalError, RetriableError, UsageError
@@ -79,6 +87,8 @@ class DelayedProducer(Closing):
         id: UUID | str | bytes | None = None,  # noqa: A002 - as the header is called
         headers: MessageHeaders | None = None,
         partition: int | None = None,
+        name: str | bytes | None = None,
+        only_if: OnlyIf | None = None,
     ) -> Receipt:
         """Send one message, and wait until the brokers have acknowledged it.
 
@@ -92,6 +102,9 @@ class DelayedProducer(Closing):
                 `at`, so that the service or a reader can recognise the duplicate.
             headers: the application's own headers, which are delivered unchanged.
             partition: the partition of the target; None: chosen by the key.
+            name: 1 to 255 bytes of UTF-8. At most one message of a key and a name waits at a time: this one replaces
+                the one that waits, which is never delivered then.
+            only_if: "absent": skip this message if one of its name waits; "present": if none does.
 
         Returns:
             The receipt, with the message's handle.
@@ -101,7 +114,7 @@ class DelayedProducer(Closing):
             RetriableError: no acknowledgement in time; the message may or may not have been sent.
             BrokerError: Kafka refused the message.
         """
-        message = DelayedMessage(target, value, key, delay, at, id, headers, partition)
+        message = DelayedMessage(target, value, key, delay, at, id, headers, partition, name, only_if)
         wait = self._wait()
         return self._receipt(self._hand_over(message, wait), wait)
 
@@ -160,6 +173,25 @@ class DelayedProducer(Closing):
         wait = self._wait()
         connection = self._open()
         return self._receipt(with_room(connection.producer, lambda: connection.sender.cancel(handle), wait), wait)
+
+    def cancel_named(self, key: str | bytes, name: str | bytes) -> NameCancelReceipt:
+        """Cancel the message that waits under a name of a key, and wait until the brokers have acknowledged the cancel.
+
+        The service decides when it reads the cancel, at once and finally: `OutcomeReader.await_outcome` of the receipt
+        returns `cancelled`, or `cancel-too-late` if no message of the name waited.
+
+        Args:
+            key: the key of the message.
+            name: its name.
+
+        Raises:
+            HeaderError: the name is empty or longer than 255 bytes, or the key is None.
+            RetriableError: no acknowledgement in time; the cancel may or may not have been sent.
+            BrokerError: Kafka refused the cancel.
+        """
+        wait = self._wait()
+        sender, producer = self._open().sender, self._open().producer
+        return self._receipt(with_room(producer, lambda: sender.cancel_named(key, name), wait), wait)
 
     def reschedule(self, handle: Handle | str, message: DelayedMessage) -> RescheduleReceipt:
         """Cancel a message and send another in its place, in one transaction, and wait until it is committed.

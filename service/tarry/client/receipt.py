@@ -3,11 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Literal
 from uuid import UUID
 
 from tarry.handle import Handle
+from tarry.headers import derived_id
 
 HeaderValue = str | bytes | None
+
+OnlyIf = Literal["absent", "present"]
 
 #: The application's own headers: a mapping, or pairs if a name occurs more than once.
 MessageHeaders = Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]]
@@ -26,6 +30,8 @@ class DelayedMessage:
         id: the message's UUID; None: a random one.
         headers: the application's own headers, which are delivered unchanged.
         partition: the partition of the target; None: chosen by the key.
+        name: 1 to 255 bytes of UTF-8. At most one message of a key and a name waits at a time: this one replaces it.
+        only_if: "absent": this message is skipped if one of its name waits; "present": if none does.
     """
 
     target: str
@@ -36,6 +42,38 @@ class DelayedMessage:
     id: UUID | str | bytes | None = None
     headers: MessageHeaders | None = None
     partition: int | None = None
+    name: str | bytes | None = None
+    only_if: OnlyIf | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NameCancelReceipt:
+    """An acknowledged cancel by name. The intake's results topic will say whether a message waited.
+
+    Args:
+        intake: the intake.
+        partition: the partition of the cancel, which is that of the key.
+        offset: the offset of the cancel there.
+    """
+
+    intake: str
+    partition: int
+    offset: int
+
+    @property
+    def source(self) -> str:
+        """The cancel's `topic/partition/offset`, as results give it in `source`."""
+        return f"{self.intake}/{self.partition}/{self.offset}"
+
+    @property
+    def id(self) -> str:
+        """The id under which the service answers, 36 characters."""
+        return derived_id(self.intake, self.partition, self.offset).decode()
+
+    @property
+    def handle(self) -> Handle:
+        """The place of the answer; a cancel by name has no due time."""
+        return Handle(self.intake, self.partition, 0, self.id)
 
 
 @dataclass(frozen=True, slots=True)

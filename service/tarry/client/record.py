@@ -11,7 +11,21 @@ from uuid import UUID, uuid4
 from tarry.client.receipt import DelayedMessage, MessageHeaders
 from tarry.errors import HeaderError
 from tarry.handle import Handle
-from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, PARTITION, REQUEST_HEADERS, TARGET, is_legal_topic, parse_id
+from tarry.headers import (
+    CANCEL,
+    CANCEL_NAME,
+    DELAY_MS,
+    DELIVER_AT,
+    ID,
+    IF,
+    NAME,
+    PARTITION,
+    REQUEST_HEADERS,
+    TARGET,
+    is_legal_topic,
+    name_fault,
+    parse_id,
+)
 from tarry.units import MAX_EPOCH_MS, shown
 
 _MS = timedelta(milliseconds=1)
@@ -55,8 +69,8 @@ def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
 
     Raises:
         HeaderError: the delay is negative, the time is naive or out of range, both or neither are given, the id is not
-            a UUID, the target is not a legal topic name, an application header has the name of a request header, or a
-            value has the wrong type.
+            a UUID, the target is not a legal topic name, an application header has the name of a request header, the
+            name is none or has no key, or a value has the wrong type.
     """
     if not isinstance(message, DelayedMessage):
         raise HeaderError(f"message: not a DelayedMessage: {type(message).__name__}")
@@ -69,6 +83,7 @@ def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
     if message.partition is not None:
         headers.append((PARTITION, b"%d" % to_partition(message.partition)))
     headers += ((TARGET, target.encode()), (ID, message_id.encode()))
+    headers += _naming(message)
     if delay_ms is not None:
         due_ms = now_ms + delay_ms
         headers.append((DELAY_MS, b"%d" % delay_ms))
@@ -92,6 +107,39 @@ def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
 def to_cancel(handle: Handle) -> IntakeRecord:
     """Return the record that cancels a message; it must go to the handle's partition."""
     return IntakeRecord(None, None, [(CANCEL, str(handle).encode())], handle.id, None, handle.due_ms)
+
+
+def to_name_cancel(key: str | bytes, name: str | bytes) -> IntakeRecord:
+    """Return the record that cancels the message that waits under a name; its key decides the partition.
+
+    Raises:
+        HeaderError: the name is none, or the key is null.
+    """
+    named = to_bytes(key, "key")
+    if named is None:
+        raise HeaderError("key: a name belongs to a key, which must not be null")
+    return IntakeRecord(named, None, [(CANCEL_NAME, _name(name))], "", None, None)
+
+
+def _naming(message: DelayedMessage) -> list[tuple[str, bytes | None]]:
+    """Return the headers of a message's name; none if it has no name."""
+    if message.only_if not in (None, "absent", "present"):
+        raise HeaderError(f"only_if: neither absent nor present: {shown(repr(message.only_if))}")
+    if message.name is None:
+        if message.only_if is not None:
+            raise HeaderError("only_if: needs a name")
+        return []
+    if message.key is None:
+        raise HeaderError("name: belongs to a key, which must not be null")
+    named: list[tuple[str, bytes | None]] = [(NAME, _name(message.name))]
+    return named if message.only_if is None else [*named, (IF, message.only_if.encode())]
+
+
+def _name(name: str | bytes) -> bytes:
+    raw = to_bytes(name, "name")
+    if fault := name_fault(raw):
+        raise HeaderError(f"name: {fault}")
+    return raw or b""
 
 
 def _delay_ms(delay: timedelta | None) -> int | None:

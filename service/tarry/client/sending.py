@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tarry.client.forking import CreatingProcess
-from tarry.client.pending import IntakeTopic, Pending, PendingCancel, PendingMessage, refusal
+from tarry.client.pending import IntakeTopic, Pending, PendingCancel, PendingMessage, PendingNameCancel, refusal
 from tarry.client.receipt import DelayedMessage
-from tarry.client.record import IntakeRecord, to_cancel, to_handle, to_record
+from tarry.client.record import IntakeRecord, to_cancel, to_handle, to_name_cancel, to_record
 from tarry.clock import Clock, SystemClock
 from tarry.errors import BrokerError, RetriableError
 from tarry.handle import Handle
@@ -81,6 +81,18 @@ class Sender:
         parsed = to_handle(handle, self._intake.topic)
         pending = PendingCancel(parsed, self._clock.now_ms())
         return self._hand_over(pending, to_cancel(parsed), parsed.topic, parsed.partition)
+
+    def cancel_named(self, key: str | bytes, name: str | bytes) -> PendingNameCancel:
+        """Produce a cancel by name.
+
+        Raises:
+            HeaderError: the name is none, or the key is null.
+            BufferError: as `send`.
+            BrokerError: as `send`.
+        """
+        record = to_name_cancel(key, name)
+        pending = PendingNameCancel(self._intake.topic, self._clock.now_ms())
+        return self._hand_over(pending, record, self._intake.topic, self._partition_of(record.key))
 
     def _hand_over(self, pending: _PendingT, record: IntakeRecord, topic: str, partition: int) -> _PendingT:
         self._origin.check("producer")

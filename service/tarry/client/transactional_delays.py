@@ -9,8 +9,8 @@ from uuid import UUID
 from confluent_kafka import KafkaException, Producer
 
 from tarry.client.forking import keep_in_children
-from tarry.client.pending import IntakeTopic, PendingCancel, PendingMessage, refusal
-from tarry.client.receipt import DelayedMessage, MessageHeaders
+from tarry.client.pending import IntakeTopic, PendingCancel, PendingMessage, PendingNameCancel, refusal
+from tarry.client.receipt import DelayedMessage, MessageHeaders, OnlyIf
 from tarry.client.sending import Sender, by_partitioner, with_room
 from tarry.clock import Clock, SystemClock
 from tarry.core.murmur2 import partition_of
@@ -66,6 +66,8 @@ class TransactionalDelays:
         id: UUID | str | bytes | None = None,  # noqa: A002 - as the header is called
         headers: MessageHeaders | None = None,
         partition: int | None = None,
+        name: str | bytes | None = None,
+        only_if: OnlyIf | None = None,
     ) -> PendingMessage:
         """Add a message to the open transaction.
 
@@ -81,6 +83,9 @@ class TransactionalDelays:
             id: the message's UUID; None: a random one.
             headers: the application's own headers, which are delivered unchanged.
             partition: the partition of the target; None: chosen by the key.
+            name: 1 to 255 bytes of UTF-8. At most one message of a key and a name waits at a time: this one replaces
+                the one that waits, which is never delivered then.
+            only_if: "absent": skip this message if one of its name waits; "present": if none does.
 
         Returns:
             A pending message; call its `receipt()` after the commit.
@@ -89,7 +94,7 @@ class TransactionalDelays:
             HeaderError: the message could never be delivered; the transaction is unchanged.
             BrokerError: the producer refuses the message, for example because no transaction is open.
         """
-        message = DelayedMessage(target, value, key, delay, at, id, headers, partition)
+        message = DelayedMessage(target, value, key, delay, at, id, headers, partition, name, only_if)
         return with_room(self._producer, lambda: self._sender.send(message))
 
     def clients(self) -> list[object]:
@@ -107,6 +112,18 @@ class TransactionalDelays:
             BrokerError: as `send`.
         """
         return with_room(self._producer, lambda: self._sender.cancel(handle))
+
+    def cancel_named(self, key: str | bytes, name: str | bytes) -> PendingNameCancel:
+        """Add a cancel of the message that waits under a name of a key to the open transaction.
+
+        Returns:
+            A pending cancel; call its `receipt()` after the commit.
+
+        Raises:
+            HeaderError: the name is empty or longer than 255 bytes, or the key is None; the transaction is unchanged.
+            BrokerError: as `send`.
+        """
+        return with_room(self._producer, lambda: self._sender.cancel_named(key, name))
 
     def _partition_of(self, key: bytes | None) -> int:
         if key is None:

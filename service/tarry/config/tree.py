@@ -156,6 +156,7 @@ class Intake(_Section):
         target: the target of every record. Set it together with `delay_ms`, or with a dialect that has no header for
             the target.
         dialect: another scheduler, whose headers the service reads instead of its own.
+        names_limit: the most names under which messages wait, in each partition; 44 bytes of memory and journal each.
     """
 
     topic: IntakeTopic
@@ -167,6 +168,7 @@ class Intake(_Section):
     delay_ms: Annotated[int, duration("1ms", "36500d")] | None = Field(default=None, alias="delay")
     target: TopicName | None = None
     dialect: Literal["etf1", "karafka", "timebridge", "rabbitmq"] | None = None
+    names_limit: Count = Field(default=1_000_000, ge=0, le=100_000_000)
 
     @field_validator("targets")
     @classmethod

@@ -46,7 +46,7 @@ class Answer(NamedTuple):
         offset: of that record in the intake.
         due_ms: its due time; None if it has none.
         target: its target; None if that is not known.
-        by: the offset of the other record: what it was replaced or cancelled by, or what it met under its name.
+        other: the name of a field of the result, and the offset of the record that it names; None if there is no other.
         reason: why it was skipped; else empty.
     """
 
@@ -55,7 +55,7 @@ class Answer(NamedTuple):
     offset: int
     due_ms: int | None
     target: str | None
-    by: int | None = None
+    other: tuple[str, int] | None = None
     reason: str = ""
 
 

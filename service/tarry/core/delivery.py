@@ -112,19 +112,10 @@ def answer_result(answer: Answer, prefix: bytes, at_ms: int) -> bytes:
     }
     if answer.reason:
         result["reason"] = answer.reason
-    if answer.by is not None:
-        result[_OTHER[answer.outcome]] = (prefix + b"%d" % answer.by).decode()
+    if answer.other is not None:
+        field, offset = answer.other
+        result[field] = (prefix + b"%d" % offset).decode()
     return json.dumps(result, separators=(",", ":")).encode()
-
-
-_OTHER = {
-    Outcome.REPLACED: "replaced_by",
-    Outcome.CANCELLED: "cancel_source",
-    Outcome.SCHEDULED: "replaced",
-    Outcome.SKIPPED: "waiting",
-    Outcome.DUPLICATE: "waiting",
-}
-"""The field with the source of the other record."""
 
 
 def _result(kind: Outcome, message: HeldMessage, cancel: HeldMessage | None, prefix: bytes, at_ms: int) -> bytes:

@@ -16,12 +16,15 @@ from confluent_kafka import Message
 
 from tarry.clock import Clock
 from tarry.core.message import HeldCancel
+from tarry.core.murmur2 import partition_of
 from tarry.core.progress.checkpoint import CheckpointError, decode_checkpoint, is_checkpoint
 from tarry.core.progress.journal import Range, decode_entry
 from tarry.core.progress.journal_state import JournalState
+from tarry.core.progress.name_index import NameEntry
 from tarry.core.progress.source import INTAKE, PARKED, Source
+from tarry.core.request.naming import hash_of
 from tarry.core.request.reader import RequestReader
-from tarry.core.request.request import CancelRequest, PurgeRequest, Rejection
+from tarry.core.request.request import CancelRequest, NameCancelRequest, PurgeRequest, Rejection, Request
 from tarry.core.wheel.filed import due_ms_of, read_filed
 from tarry.core.wheel.levels import Bucket
 from tarry.core.wheel.overflow import STRANGE
@@ -220,9 +223,12 @@ class Inspector:
         for place, record in self._read(starts, ends):
             offset = record.offset() or 0
             if offset < ends[place] and not states[place].is_done(INTAKE, offset):
-                yield self._requested(place, record, requests)
+                found = self._requested(place, record, requests, states[place])
+                if found is not None:
+                    yield found
 
-    def _requested(self, place: Place, record: Message, requests: RequestReader) -> Waiting:
+    def _requested(self, place: Place, record: Message, requests: RequestReader, state: JournalState) -> Waiting | None:
+        """Return a record of the intake; None if it was replaced or cancelled by name."""
         offset, stamp_ms = record.offset() or 0, record.timestamp()[1]
         try:
             headers = read_headers(record)
@@ -230,7 +236,12 @@ class Inspector:
             found: Any = requests.unreadable(place[1], offset, saved_headers(record, error))
         else:
             is_null = record.value() is None
-            found = requests.read(place[1], offset, stamp_ms, headers, self._clock.now_ms(), is_null=is_null)
+            now_ms = self._clock.now_ms()
+            found = requests.read(place[1], offset, stamp_ms, headers, now_ms, key=record.key(), is_null=is_null)
+        if isinstance(found, NameCancelRequest):
+            return Waiting(place, INTAKE, "cancel", None, found.id.decode(), record.key(), None, offset)
+        if isinstance(found, Request) and found.naming is not None and state.is_superseded(found.naming.hash, offset):
+            return None
         kind = _KINDS.get(type(found), "message")
         target = None if kind == "cancel" else found.target
         return Waiting(place, INTAKE, kind, found.due_ms, found.id.decode(), record.key(), target, offset)
@@ -297,6 +308,8 @@ class Inspector:
         except ValueError:
             yield _unreadable(place, source, due_ms, record)
             return
+        if state.is_superseded(found.name, found.sequence):
+            return
         kind: EntryKind = "cancel" if isinstance(found, HeldCancel) else "message"
         target = found.target or None
         yield Waiting(place, source, kind, found.due_ms, found.id.decode(), found.key, target, found.sequence)
@@ -322,6 +335,8 @@ class Inspector:
             known = of_target[backlog.place].get(target)
             if offset >= backlog.parked_from or (known is not None and known.holds(offset)):
                 found = read_filed(Source(PARKED, 0), offset, record.key(), record.value(), headers_of(record))
+                if states[backlog.place].is_superseded(found.name, found.sequence):
+                    continue
                 id_, key, sequence = found.id.decode(), found.key, found.sequence
                 yield Waiting(backlog.place, found.source, "message", found.due_ms, id_, key, target, sequence)
 
@@ -342,6 +357,16 @@ class Inspector:
                         break
             for target, one in found.items():
                 yield ParkedMessages(backlog.place, target, one.row.messages, since_ms.get(target))
+
+    def named(self, intake: str, key: bytes, name: bytes) -> tuple[Place, NameEntry | None]:
+        """Return the partition of a name, and the message that waits under it; None if none does.
+
+        Raises:
+            UsageError: there is no such intake.
+            BrokerError: no answer.
+        """
+        [backlog] = self.survey(intake, partition_of(key, self._count(intake)))
+        return backlog.place, self.journals([backlog])[backlog.place].names.index.find(hash_of(key, name))
 
     # -- results ------------------------------------------------------------------------------------------------------
 
@@ -403,7 +428,9 @@ class Inspector:
 
 def _empty_state(backlog: Backlog) -> JournalState:
     checkpoint = backlog.checkpoint
-    return JournalState(backlog.low, () if checkpoint is None else checkpoint.low)
+    if checkpoint is None:
+        return JournalState(backlog.low)
+    return JournalState(backlog.low, checkpoint.low, checkpoint.names_complete_from)
 
 
 def _ranges(backlog: Backlog, stretch: Stretch, states: States, only: Bucket | None) -> Sequence[Range]:

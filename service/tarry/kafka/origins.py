@@ -94,6 +94,14 @@ class AskedOrigins:
         ids = {name: _id_of(name, future) for name, future in self._topics.items()}
         return {intake: Origin.of([cluster, *(ids[name] for name in some)]) for intake, some in self._names.items()}
 
+    def partitions(self) -> dict[str, int]:
+        """Return how many partitions each intake has, once `answers` has returned; 0 if there is no such intake."""
+        asked = {intake: self._topics[intake] for intake in self._names}
+        return {
+            intake: 0 if future.exception() is not None else len(future.result().partitions)
+            for intake, future in asked.items()
+        }
+
 
 def verify(held: Mapping[Place, Origin], now: Mapping[str, Origin]) -> None:
     """Check that the cluster and the topics of our partitions are still those that were taken over.

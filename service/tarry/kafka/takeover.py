@@ -137,7 +137,8 @@ class TakeOver:
             RetriableError: refused for now; begin at 0 again.
             UsageError: no process can take the partition over; one line says why.
         """
-        self._now = self._origins.of({topic: self._identity.geometry[topic] for topic, _ in places})
+        asked = self._origins.ask({topic: self._identity.geometry[topic] for topic, _ in places})
+        self._now, partitions = asked.answers(), asked.partitions()
         committed = self._offsets.committed(places)
         found = {place: self._checkpoint(place, committed.get(place)) for place in places}
         last = [checkpoint for _, checkpoint in found.values() if checkpoint]
@@ -167,7 +168,9 @@ class TakeOver:
             {place: shortfall(place, one, ends[place], spans[place]) for place, one in recoveries.items()}
         )
         return {
-            place: one.recovered(ends[place], spans[place], journal_ends[journal_of(place)], self._now[place[0]])
+            place: one.recovered(
+                ends[place], spans[place], journal_ends[journal_of(place)], self._now[place[0]], partitions[place[0]]
+            )
             for place, one in recoveries.items()
         }
 

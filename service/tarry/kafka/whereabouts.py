@@ -21,7 +21,14 @@ from tarry.headers import Outcome
 from tarry.kafka.backlog import Backlog
 from tarry.kafka.inspector import Inspector, States, Waiting
 
-_RANK = (Outcome.FIRED, Outcome.DEAD, Outcome.CANCELLED, Outcome.DUPLICATE)
+_RANK = (
+    Outcome.FIRED,
+    Outcome.DEAD,
+    Outcome.CANCELLED,
+    Outcome.REPLACED,
+    Outcome.SKIPPED,
+    Outcome.DUPLICATE,
+)
 """If there are several results, the first of these counts: a cancelled message may have been sent again."""
 
 

@@ -15,7 +15,18 @@ from pyspark.sql import functions as f
 
 from tarry.core.request.dialects import DIALECTS
 from tarry.core.request.intake_policy import IntakePolicy
-from tarry.headers import CANCEL, CLOUDEVENTS_ID, DELAY_MS, DELIVER_AT, ID, PARTITION, PURGE, REQUEST_HEADERS, TARGET
+from tarry.headers import (
+    CANCEL,
+    CANCEL_NAME,
+    CLOUDEVENTS_ID,
+    DELAY_MS,
+    DELIVER_AT,
+    ID,
+    PARTITION,
+    PURGE,
+    REQUEST_HEADERS,
+    TARGET,
+)
 from tarry.pipelines.columns import derived_id, epoch_ms, has_header, header, text_header
 from tarry.units import MAX_EPOCH_MS
 
@@ -29,7 +40,7 @@ _LEAST_EPOCH_MS: Final = 10**12
 
 
 def requests(records: DataFrame, policy: IntakePolicy) -> DataFrame:
-    """Read the requests of one intake's records, one row for each record that is no purge.
+    """Read the requests of one intake's records, one row for each record that is no purge, and no cancel by name.
 
     Columns: topic, partition, offset, timestamp_ms, key, value, headers; `is_cancel`; `id`, of the message or of the
     message to cancel, as 36 characters; `due_ms`, the due time of that message, rounded up to the tick; `target`, and
@@ -45,7 +56,7 @@ def requests(records: DataFrame, policy: IntakePolicy) -> DataFrame:
     is_handle = f.coalesce(handle.rlike(_HANDLE), f.lit(False))
     cancelled_due = f.when(is_handle, f.regexp_extract(handle, _HANDLE, 3)).cast("long")
     return (
-        records.where(is_cancel | ~has_header(PURGE))
+        records.where(is_cancel | ~(has_header(PURGE) | has_header(CANCEL_NAME)))
         .withColumn("timestamp_ms", epoch_ms())
         .withColumn("is_cancel", is_cancel)
         .withColumn("is_plain", ~_repeats())

@@ -166,6 +166,7 @@ def plan_of(config: Config, index: int) -> Plan:
                 intake.is_fixed,
                 geometry_of(config, intake),
                 intake.keep_ms,
+                intake.names_limit,
             )
             for intake in config.intakes
         },

@@ -391,7 +391,7 @@ def with_flags(header: bytes, flags: int) -> bytes:
     ("spoil", "is_stranger"),
     [
         (lambda header: header[:40], True),
-        (lambda header: b"\x02" + header[1:], True),
+        (lambda header: b"\x03" + header[1:], True),
         (lambda header: header + b"\xff", False),
         (lambda header: with_flags(header, 4), False),
         (lambda header: with_flags(header + b" unheard-of 1 in", 4), False),
@@ -444,7 +444,7 @@ def test_a_null_value_is_told_of_as_the_service_will_read_it_in_an_intakes_diale
     assert found == {offsets[b""]: "message", offsets[None]: kind}
 
 
-@pytest.mark.parametrize("header", [b"", b"\x02" + bytes(80)], ids=["truncated", "of a later version"])
+@pytest.mark.parametrize("header", [b"", b"\x03" + bytes(80)], ids=["truncated", "of a later version"])
 def test_a_record_of_the_parked_log_that_cannot_be_read_is_told_of_in_one_line(header: bytes) -> None:
     scene = InspectedIntake()
     scene.serve(1_000)

@@ -17,7 +17,7 @@ from tarry.client.outcome.looking_back import LookingBack, Search
 from tarry.client.outcome.recent import RecentResults
 from tarry.client.outcome.result import Result, Wanted
 from tarry.client.outcome.waiting import AwaitedOutcome, PendingOutcomes
-from tarry.client.receipt import CancelReceipt, Receipt
+from tarry.client.receipt import CancelReceipt, NameCancelReceipt, Receipt
 from tarry.clock import Clock, SystemClock
 from tarry.errors import FatalError, TarryError, UsageError
 from tarry.handle import Handle
@@ -36,7 +36,7 @@ _POLL_S = 0.1
 _MARK_EVERY_MS = 1_000
 """The least time between two marks: each mark requests the end offset of every partition."""
 
-Subject = Receipt | CancelReceipt | Handle | str
+Subject = Receipt | CancelReceipt | NameCancelReceipt | Handle | str
 
 
 class OutcomeReader(Closing):
@@ -98,7 +98,7 @@ class OutcomeReader(Closing):
     def await_outcome(
         self, subject: Subject, timeout_s: float | None = None, *, since: datetime | None = None
     ) -> Result:
-        """Wait until the message is delivered, cancelled, recognised as a duplicate, or a dead letter.
+        """Wait until the message is delivered, cancelled, replaced, skipped, recognised as a duplicate, or dead.
 
         Args:
             subject: the message's receipt or handle, or the receipt of a cancel. The outcome of a cancel is

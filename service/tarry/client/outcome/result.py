@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tarry.client.receipt import CancelReceipt, Receipt
+from tarry.client.receipt import CancelReceipt, NameCancelReceipt, Receipt
 from tarry.handle import Handle
 from tarry.headers import Outcome, derived_id
 
@@ -18,8 +18,8 @@ Result = dict[str, Any]
 OutcomeKey = tuple[int, bytes]
 """A partition of the results topic, and the key of a result: a message's id."""
 
-_OF_A_HANDLE = (Outcome.FIRED, Outcome.CANCELLED, Outcome.DEAD)
-_DEFINITE = (*_OF_A_HANDLE, Outcome.DUPLICATE, Outcome.PURGED)
+_OF_A_HANDLE = (Outcome.FIRED, Outcome.CANCELLED, Outcome.REPLACED, Outcome.SKIPPED, Outcome.DEAD)
+_DEFINITE = (*_OF_A_HANDLE, Outcome.DUPLICATE, Outcome.PURGED, Outcome.CANCEL_TOO_LATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Wanted:
     """The message or cancel whose result a caller waits for.
 
     Attributes:
-        subject: a message's receipt, a cancel's receipt, or a message's handle.
+        subject: a message's receipt, a cancel's receipt, that of a cancel by name, or a message's handle.
         interim: whether `cancel-filed` counts as an answer.
     """
 
-    subject: Receipt | CancelReceipt | Handle
+    subject: Receipt | CancelReceipt | NameCancelReceipt | Handle
     interim: bool = False
 
     @property
@@ -61,7 +61,7 @@ class Wanted:
         if isinstance(subject, CancelReceipt):
             result = cancel_result_of(value, subject.source)
             return result if result is None or self.interim or result["outcome"] != Outcome.CANCEL_FILED else None
-        if isinstance(subject, Receipt):
+        if isinstance(subject, Receipt | NameCancelReceipt):
             handle = subject.handle
             return _result_of(value, f"{handle.topic}/{handle.partition}/{subject.offset}")
         result = parsed_result(value)
@@ -88,6 +88,6 @@ def cancel_result_of(value: bytes | None, source: str) -> Result | None:
 
 
 def _result_of(value: bytes | None, source: str) -> Result | None:
-    """Return the result in a record's value if it is the definite one of the message at `source`."""
+    """Return the result in a record's value if it is the definite one of the message or name cancel at `source`."""
     result = parsed_result(value)
     return result if result.get("source") == source and result.get("outcome") in _DEFINITE else None

@@ -18,6 +18,7 @@ class JournalState:
     Args:
         low: the low watermark: offsets of the intake below it are left out.
         low_of_levels: for each level the first offset of its log that is not done.
+        complete_from: a named message below this offset of the intake may wait although no name says so.
 
     Attributes:
         parked: what is in the parked log.
@@ -25,9 +26,10 @@ class JournalState:
         names: which message waits under each name.
     """
 
-    __slots__ = ("_done", "index", "names", "parked")
+    __slots__ = ("_complete_from", "_done", "index", "names", "parked")
 
-    def __init__(self, low: int = 0, low_of_levels: Sequence[int] = ()) -> None:
+    def __init__(self, low: int = 0, low_of_levels: Sequence[int] = (), complete_from: int = 0) -> None:
+        self._complete_from = complete_from
         self.parked = ParkedRecords()
         self.index = IndexRecords(low_of_levels)
         self.names = NameRecords()
@@ -51,6 +53,10 @@ class JournalState:
         self.parked.take(record)
         if isinstance(record, DoneEntry):
             add_done(self._done, {source: one for source, one in record.ranges.items() if source.level != PARKED})
+
+    def is_superseded(self, name: bytes | None, offset: int) -> bool:
+        """Whether the message at an offset of the intake was replaced or cancelled by its name, if it has one."""
+        return self.names.is_superseded(name, offset, self._complete_from)
 
     def is_done(self, source: Source, offset: int) -> bool:
         """Whether the record at an offset of the intake, or of a bucket, is done."""

@@ -117,17 +117,21 @@ class NameRecords:
         below: every named record of the intake below this offset was decided.
     """
 
-    __slots__ = ("_gone", "_index", "below")
+    __slots__ = ("_gone", "_index", "_is_stale", "below")
 
     def __init__(self, index: NameIndex | None = None) -> None:
         self._index = NameIndex() if index is None else index
         self._gone: list[tuple[bytes, int]] = []
+        """Names and offsets that side transactions have removed."""
+        self._is_stale = False
+        """Whether a shard may have brought one of them back."""
         self.below = 0
 
     def take(self, entry: NamesEntry | ShardEntry) -> None:
         """Take a record. The records are taken in the order of the journal."""
         if isinstance(entry, ShardEntry):
             self._index.replace(entry.shard)
+            self._is_stale = bool(self._gone)
             self.below = max(self.below, entry.below)
             return
         for kind, name, rest in _changes(entry.changes):
@@ -143,9 +147,24 @@ class NameRecords:
     @property
     def index(self) -> NameIndex:
         """The names, as far as the records were taken."""
-        for name, offset in self._gone:
-            self._index.remove(name, offset)
+        if self._is_stale:
+            for name, offset in self._gone:
+                self._index.remove(name, offset)
+            self._is_stale = False
         return self._index
+
+    def is_superseded(self, name: bytes | None, offset: int, complete_from: int) -> bool:
+        """Whether the message at an offset of the intake was replaced or cancelled by name.
+
+        Args:
+            name: the hash of its name; None if it has none.
+            offset: its offset in the intake.
+            complete_from: an older message without an entry may wait.
+        """
+        if name is None or offset >= self.below:
+            return False
+        entry = self.index.find(name)
+        return offset >= complete_from if entry is None else entry.offset != offset
 
 
 def joined(changes: Iterable[bytes], most_bytes: int) -> Iterator[bytes]:

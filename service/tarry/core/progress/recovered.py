@@ -40,6 +40,7 @@ class Recovered:
         buckets: what was found about the overflow wheel.
         parked: what the journal says of the parked log: the targets that have messages there, by number.
         names: what the journal says of names.
+        partitions: how many partitions the intake has; 0 if that is not known.
         is_uncopied: whether the journal may have no copy with the checkpoint's full origin. Then a copy must be written
             before anything else.
     """
@@ -51,4 +52,5 @@ class Recovered:
     buckets: Buckets = field(default_factory=Buckets)
     parked: Mapping[int, FoundParked] = field(default_factory=dict)
     names: NameRecords = field(default_factory=NameRecords)
+    partitions: int = 0
     is_uncopied: bool = False

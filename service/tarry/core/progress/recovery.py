@@ -54,7 +54,12 @@ class Recovery:
         self.journal = JournalState(low, checkpoint.low)
 
     def recovered(
-        self, replay_end: int, spans: Mapping[int, tuple[int, int]], journal_end: int, origin: Origin
+        self,
+        replay_end: int,
+        spans: Mapping[int, tuple[int, int]],
+        journal_end: int,
+        origin: Origin,
+        partitions: int = 0,
     ) -> Recovered:
         """Return the partition's state, when the journal was read to its end.
 
@@ -63,6 +68,7 @@ class Recovery:
             spans: for each level the first offset that its log holds, and its end.
             journal_end: the journal's end when the take-over began.
             origin: the present cluster and topic ids.
+            partitions: how many partitions the intake has; 0 if that is not known.
         """
         of_buckets = {source: done for source, done in self.journal.done.items() if source != INTAKE}
         return Recovered(
@@ -74,5 +80,6 @@ class Recovery:
             Buckets(spans, of_buckets, journal_end, self.journal.index.found),
             self.journal.parked.found,
             self.journal.names,
+            partitions,
             not self.checkpoint.origin.knows_all_of(origin),
         )

@@ -6,9 +6,6 @@ from typing import NamedTuple, final
 
 from tarry.core.progress.name_index import HASH_BYTES
 
-MOST_NAME_BYTES = 255
-"""The longest name, in bytes of UTF-8."""
-
 
 class Condition(StrEnum):
     """When a named message is scheduled: the value of `tarry-if`."""
@@ -37,16 +34,3 @@ def hash_of(key: bytes, name: bytes) -> bytes:
     They are BLAKE2b-128 of the key's length (4 bytes, big-endian), the key and the name.
     """
     return blake2b(len(key).to_bytes(4) + key + name, digest_size=HASH_BYTES).digest()
-
-
-def name_fault(name: bytes | None) -> str | None:
-    """Return why a header's value is no name; None if it is one."""
-    if not name:
-        return "is empty"
-    if len(name) > MOST_NAME_BYTES:
-        return f"has {len(name)} bytes, and at most {MOST_NAME_BYTES} are allowed"
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return "is not UTF-8"
-    return None

@@ -46,7 +46,7 @@ from tarry.core.request.header_values import (
     shown,
 )
 from tarry.core.request.intake_policy import IntakePolicy
-from tarry.core.request.naming import Condition, Naming, hash_of, name_fault
+from tarry.core.request.naming import Condition, Naming, hash_of
 from tarry.core.request.request import CancelRequest, NameCancelRequest, PurgeRequest, Rejection, Request
 from tarry.core.request.target_names import TargetNames
 from tarry.errors import HeaderError
@@ -68,6 +68,7 @@ from tarry.headers import (
     ErrorCode,
     derived_id,
     is_legal_topic,
+    name_fault,
     parse_cloudevents_id,
     parse_id,
 )

@@ -149,9 +149,9 @@ class Names:
             return Verdict.WAIT, None
         offset, id_ = message.sequence, id_bytes(message.id)
         if entry is not None and entry.id == id_ and entry.due_ms == message.due_ms:
-            return self._complete(message, self._answer(Outcome.DUPLICATE, message)), None
+            return self._complete(message, self._answer(Outcome.DUPLICATE, message, ("waiting", entry.offset))), None
         if entry is not None and condition is Condition.ABSENT:
-            answer = self._answer(Outcome.SKIPPED, message, reason="waiting", by=entry.offset)
+            answer = self._answer(Outcome.SKIPPED, message, ("waiting", entry.offset), reason="waiting")
             return self._complete(message, answer), None
         if entry is None and condition is Condition.PRESENT:
             return self._complete(message, self._answer(Outcome.SKIPPED, message, reason="not-waiting")), None
@@ -162,10 +162,10 @@ class Names:
             return Verdict.REFUSE, None
         answers: tuple[Answer, ...] = ()
         if entry is not None:
-            answers = (_of_entry(Outcome.REPLACED, entry, offset),)
+            answers = (_of_entry(Outcome.REPLACED, entry, ("replaced_by", offset)),)
         if condition is not Condition.ALWAYS:
-            by = None if entry is None else entry.offset
-            answers = (*answers, self._answer(Outcome.SCHEDULED, message, by=by))
+            replaced = None if entry is None else ("replaced", entry.offset)
+            answers = (*answers, self._answer(Outcome.SCHEDULED, message, replaced))
         self._put(name, new, answers)
         return Verdict.KEEP, entry
 
@@ -182,7 +182,10 @@ class Names:
         if self._is_in_flight(entry):
             return Verdict.WAIT, None
         self._index.remove(name, entry.offset)
-        answers = (_of_entry(Outcome.CANCELLED, entry, cancel.sequence), self._answer(Outcome.CANCELLED, cancel))
+        answers = (
+            _of_entry(Outcome.CANCELLED, entry, ("cancel_source", cancel.sequence)),
+            self._answer(Outcome.CANCELLED, cancel, ("cancelled", entry.offset)),
+        )
         self._decided(Decision(cancel.sequence, cancel, gone(name, entry.offset), answers))
         return Verdict.DONE, entry
 
@@ -205,9 +208,11 @@ class Names:
         self._pending.append(decision)
 
     @staticmethod
-    def _answer(outcome: Outcome, message: HeldMessage, *, reason: str = "", by: int | None = None) -> Answer:
+    def _answer(
+        outcome: Outcome, message: HeldMessage, other: tuple[str, int] | None = None, *, reason: str = ""
+    ) -> Answer:
         due_ms = message.due_ms if message.target else None
-        return Answer(outcome, message.id, message.sequence, due_ms, message.target or None, by, reason)
+        return Answer(outcome, message.id, message.sequence, due_ms, message.target or None, other, reason)
 
     # -- copies -------------------------------------------------------------------------------------------------------
 
@@ -392,5 +397,5 @@ def _name_of(message: HeldMessage) -> bytes:
     return message.name
 
 
-def _of_entry(outcome: Outcome, entry: NameEntry, by: int) -> Answer:
-    return Answer(outcome, id_text(entry.id), entry.offset, entry.due_ms, None, by)
+def _of_entry(outcome: Outcome, entry: NameEntry, other: tuple[str, int]) -> Answer:
+    return Answer(outcome, id_text(entry.id), entry.offset, entry.due_ms, None, other)

@@ -1,14 +1,13 @@
 """Read records of the overflow wheel with Spark expressions. `tarry.core.wheel.filed` defines their format."""
 
-from typing import Final
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from tarry.core.progress.name_index import HASH_BYTES
 from tarry.core.wheel.filed import FILED
 from tarry.kafka.backlog import PARKED_SHOWN
 
-_VERSION: Final = 1
+_VERSION, _NAMED_VERSION = 1, 2
 _CANCEL, _TRANSLATED = 2, 4
 # Start (from 1, as in SQL) and length of each field of the packed header.
 _DUE, _OFFSET, _PARTITION, _FLAGS, _ID, _TEXT = (2, 8), (10, 8), (18, 4), (22, 1), (23, 36), 59
@@ -17,7 +16,7 @@ _DUE, _OFFSET, _PARTITION, _FLAGS, _ID, _TEXT = (2, 8), (10, 8), (18, 4), (22, 1
 def target() -> Column:
     """The target of a record that the service filed; null if it did not."""
     # In a dialect, more follows after a space.
-    return f.split_part(f.substr(_packed(), f.lit(_TEXT)).cast("string"), f.lit(" "), f.lit(1))
+    return f.split_part(_text(_packed()), f.lit(" "), f.lit(1))
 
 
 def due_ms() -> Column:
@@ -28,6 +27,16 @@ def due_ms() -> Column:
 def _packed() -> Column:
     last = f.try_element_at(f.col("headers"), f.lit(-1))
     return f.when((last["key"] == FILED) & (f.length(last["value"]) >= _TEXT - 1), last["value"])
+
+
+def _version(packed: Column) -> Column:
+    return f.conv(f.hex(f.substring(packed, 1, 1)), 16, 10).cast("int")
+
+
+def _text(packed: Column) -> Column:
+    """The text behind the fields; of a message with a name, the hash of its name is before it."""
+    begin = f.when(_version(packed) == _NAMED_VERSION, _TEXT + HASH_BYTES).otherwise(_TEXT)
+    return f.substr(packed, begin).cast("string")
 
 
 def filed(records: DataFrame) -> DataFrame:
@@ -41,16 +50,19 @@ def filed(records: DataFrame) -> DataFrame:
     Args:
         records: a table of records of topics `*.wheel-n` or `*.parked` (`tarry.pipelines.topics`).
     """
-    version = f.conv(f.hex(f.substring("packed", 1, 1)), 16, 10).cast("int")
+    version = _version(f.col("packed"))
     unknown = f.raise_error(f.concat(f.lit("a record of a bucket has the unknown version "), version.cast("string")))
     flags = _number(_FLAGS).cast("int")
-    text = f.expr(f"substring(packed, {_TEXT})").cast("string")
+    text = _text(f.col("packed"))
     is_translated = flags.bitwiseAND(_TRANSLATED) != 0
     target_partition = _number(_PARTITION)
     return (
         records.withColumn("packed", _packed())
         .where("packed is not null")
-        .withColumn("is_cancel", f.when(version != _VERSION, unknown).otherwise(flags.bitwiseAND(_CANCEL) != 0))
+        .withColumn(
+            "is_cancel",
+            f.when(~version.isin(_VERSION, _NAMED_VERSION), unknown).otherwise(flags.bitwiseAND(_CANCEL) != 0),
+        )
         .select(
             f.regexp_extract("topic", r"^(.*)\.(?:wheel-[0-9]+|parked)\z", 1).alias("intake"),
             f.when(f.endswith("topic", f.lit(".parked")), PARKED_SHOWN)

@@ -503,6 +503,8 @@ class Ownership:
             for place, found in recovered.items():
                 intake = self._plan.intakes[place[0]]
                 state = PartitionState(*place, intake.reader, intake.fixed_delay, self._new_wheel, found, now_ms)
+                state.names.limit = intake.names_limit
+                intake.reader.partitions = found.partitions
                 states[place] = state
                 unless_all_is_well.callback(state.close)
             if uncopied := [state for place, state in states.items() if recovered[place].is_uncopied]:

@@ -19,12 +19,14 @@ class IntakePlan:
         fixed_delay: whether it has a fixed delay, which keeps the order of its log.
         geometry: the shape of its overflow wheel.
         keep_ms: the least age, by its timestamp, at which a done record is deleted from the intake.
+        names_limit: the most names under which messages wait, in each partition.
     """
 
     reader: RequestReader
     fixed_delay: bool
     geometry: Geometry
     keep_ms: int
+    names_limit: int = 1_000_000
 
 
 def producers_of(name: str) -> tuple[str, str, str, str]:
