@@ -9,12 +9,14 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tarry.client import DelayedMessage
-from tarry.client.receipt import OnlyIf
 from tarry.errors import UsageError
 from tarry.units import MAX_EPOCH_MS, parse_duration_ms, parse_instant_ms
+
+if TYPE_CHECKING:
+    from tarry.client.receipt import OnlyIf
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Read = TypeVar("_Read")

@@ -178,17 +178,16 @@ class Arrivals:
         if type(request) is PurgeRequest or type(request) is NameCancelRequest:
             raise ValueError(_changed(offset, request))
         if type(request) is CancelRequest:
-            self._put(_cancel(request, offset, key, value, headers), offset, now_ms)
+            self._put(_cancel(request, offset, key, value, headers), now_ms)
             return
         message = self._filed(request, request.due_ms, offset, timestamp_ms, key, value, headers)
-        message.source, message.offset = INTAKE, offset
         if request.naming is not None:
             message.name = request.naming.hash
         if self._names.is_superseded(message):
             self._memory.count(message)
             self._names.drop(message)
         else:
-            self._put(message, offset, now_ms)
+            self._put(message, now_ms)
 
     # -- names --------------------------------------------------------------------------------------------------------
 
@@ -233,7 +232,7 @@ class Arrivals:
             memory.count(message)
             self._hot.hold(message, now_ms)
         elif isinstance(message, FiledMessage) and self._holds(record.offset, message.due_ms, record.read_ms):
-            self._put(message, record.offset, now_ms)
+            self._put(message, now_ms)
         return True
 
     def _named(self, record: NamedRecord) -> HeldMessage:
@@ -267,7 +266,7 @@ class Arrivals:
         """Take in a record that is no message."""
         if type(request) is CancelRequest:
             if self._holds(offset, request.due_ms, read_ms):
-                self._put(_cancel(request, offset, key, value, headers), offset, now_ms)
+                self._put(_cancel(request, offset, key, value, headers), now_ms)
         elif type(request) is NameCancelRequest:
             self._accept_named(NamedRecord(request, offset, timestamp_ms, key, None, None, read_ms), now_ms)
         elif type(request) is PurgeRequest:
@@ -291,7 +290,7 @@ class Arrivals:
     ) -> None:
         """Take in a message that may have to be filed."""
         if self._holds(offset, due_ms, read_ms):
-            self._put(self._filed(request, due_ms, offset, timestamp_ms, key, value, headers), offset, now_ms)
+            self._put(self._filed(request, due_ms, offset, timestamp_ms, key, value, headers), now_ms)
 
     def _holds(self, offset: int, due_ms: int, read_ms: int) -> bool:
         """Return whether a record is held; if not, it is passed over, because it is due far enough in the future."""
@@ -314,10 +313,11 @@ class Arrivals:
         _, target, target_partition, message_id, carries, dialect, _ = request
         if dialect is not None:
             return TranslatedMessage(dialect, request, offset, key, value, headers, timestamp_ms, self._topic)
-        return FiledMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
-
-    def _put(self, message: FiledMessage, offset: int, now_ms: int) -> None:
+        message = FiledMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
         message.source, message.offset = INTAKE, offset
+        return message
+
+    def _put(self, message: FiledMessage, now_ms: int) -> None:
         self._memory.count(message)
         self._placing.put(message, now_ms)
 
@@ -349,7 +349,9 @@ class Arrivals:
 def _cancel(
     request: CancelRequest, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None
 ) -> HeldCancel:
-    return HeldCancel(request.due_ms, offset, key, value, headers, False, "", -1, request.id)
+    cancel = HeldCancel(request.due_ms, offset, key, value, headers, False, "", -1, request.id)
+    cancel.source, cancel.offset = INTAKE, offset
+    return cancel
 
 
 def _changed(offset: int, request: object) -> str:
