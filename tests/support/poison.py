@@ -1,7 +1,8 @@
 """Messages that can never be delivered: one kind for each error code that can occur with Apache Kafka.
 
 `rejected-by-broker` cannot: it is for refusals by brokers of other vendors. `beyond-horizon` cannot either, because an
-intake holds every message that its longest delay allows.
+intake holds every message that its longest delay allows. Those of names that depend on more than one record are in
+`tests/integration/test_names.py`.
 """
 
 from collections.abc import Callable
@@ -92,6 +93,7 @@ def by_headers(target: str) -> list[Kind]:
         kind(ErrorCode.BEYOND_MAX_DELAY, to, ("tarry-delay-ms", b"%d" % (MAX_DELAY_MS + 1))),
         kind(ErrorCode.REPEATED_HEADER, to, to, at_once),
         kind(ErrorCode.BAD_HANDLE, to, ("tarry-cancel", b"no handle")),
+        kind(ErrorCode.BAD_NAME, to, at_once, ("tarry-name", b"")),
     ]
 
 

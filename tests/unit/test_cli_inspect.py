@@ -47,8 +47,10 @@ def _run(*arguments: str) -> tuple[int, str, BaseException | None]:
         (["pending", "--bucket", "1767225600"], "a number must be milliseconds since the epoch"),
         (["pending", "--bucket", "9" * 30], "a number must be milliseconds since the epoch"),
         (["cancel", HANDLE, "--wait", "--timeout", "30"], "needs a unit"),
-        (["cancel"], "Missing argument"),
-        (["status"], "Missing argument"),
+        (["cancel"], "needs either HANDLE, or --key and --name"),
+        (["status"], "needs either HANDLE, or --key and --name"),
+        (["status", HANDLE, "--key", "k", "--name", "n"], "needs either HANDLE, or --key and --name"),
+        (["cancel", "--name", "n"], "needs either HANDLE, or --key and --name"),
     ],
 )
 def test_wrong_usage_exits_with_2(arguments: list[str], says: str) -> None:

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.client import DelayedMessage, DelayedProducer
-from tarry.client.record import to_record
+from tarry.client.record import to_name_cancel, to_record
 from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.naming import Condition, Naming, hash_of
 from tarry.core.request.reader import RequestReader
-from tarry.core.request.request import Request
+from tarry.core.request.request import NameCancelRequest, Request
 from tarry.errors import ConfigError, FatalError, HeaderError
-from tarry.headers import REQUEST_HEADERS
+from tarry.headers import REQUEST_HEADERS, derived_id
 
 _NOW_MS = 1_767_225_600_000
 _ID = "8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
@@ -99,6 +100,43 @@ def test_an_undeliverable_message_is_refused_in_one_line(fields: dict[str, Any],
     with pytest.raises(HeaderError, match=says) as refusal:
         to_record(_message(**fields), _NOW_MS)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"name": ""}, "name: is empty"),
+        ({"name": "ü" * 128}, "name: has 256 bytes, and at most 255 are allowed"),
+        ({"name": b"\xff"}, "name: is not UTF-8"),
+        ({"name": "n", "key": None}, "name: belongs to a key, which must not be null"),
+        ({"only_if": "absent"}, "only_if: needs a name"),
+        ({"name": "n", "only_if": "sometimes"}, "only_if: neither absent nor present"),
+    ],
+)
+def test_a_name_that_the_service_would_refuse_is_refused_in_one_line(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(HeaderError, match=says):
+        to_record(_message(**{"key": b"k", "delay": timedelta(0), **fields}), _NOW_MS)
+
+
+@given(
+    name=st.text(min_size=1, max_size=63),
+    key=st.binary(max_size=5),
+    only_if=st.sampled_from([None, "absent", "present"]),
+)
+def test_the_service_reads_the_name_that_the_client_wrote(name: str, key: bytes, only_if: Any) -> None:
+    try:
+        raw = name.encode()
+    except UnicodeEncodeError:
+        with pytest.raises(HeaderError, match="UTF-8"):
+            to_name_cancel(key, name)
+        return
+    message = _message(key=key, delay=timedelta(0), name=name, only_if=only_if)
+    reader = RequestReader(IntakePolicy("tarry.delayed"))
+    decision = reader.read(0, 0, _NOW_MS, to_record(message, _NOW_MS).headers, 0, key=key)
+    assert isinstance(decision, Request)
+    assert decision.naming == Naming(hash_of(key, raw), Condition(only_if or ""))
+    cancel = reader.read(0, 7, _NOW_MS, to_name_cancel(key, name).headers, 0, key=key)
+    assert cancel == NameCancelRequest(hash_of(key, raw), derived_id("tarry.delayed", 0, 7))
 
 
 def test_delays_and_times_round_up_to_milliseconds() -> None:

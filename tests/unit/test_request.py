@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarry.core.murmur2 import partition_of
 from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.naming import Naming, hash_of
 from tarry.core.request.reader import Header, RequestReader
 from tarry.core.request.request import CancelRequest, NameCancelRequest, PurgeRequest, Rejection, Request
 from tarry.headers import DELAY_MS, DELIVER_AT, REQUEST_HEADERS, ErrorCode, derived_id
@@ -77,6 +79,64 @@ def test_the_id_is_the_records_own_else_cloudevents_else_made_from_its_place() -
     assert with_ce.id == str(other).encode()
     assert with_ce.carries
     assert _accepted([_TARGET, _DELAY, ("ce_id", b"7")]).id == derived_id(_TOPIC, 3, 42)
+
+
+_NAMED: list[Header] = [_TARGET, _DELAY, ("tarry-name", b"n")]
+
+
+@pytest.mark.parametrize(
+    ("headers", "key", "code"),
+    [
+        (_NAMED, None, "null-key"),
+        (_NAMED, b"elsewhere", "wrong-partition"),
+        ([_TARGET, _DELAY, ("tarry-name", None)], b"k", "bad-name"),
+        ([_TARGET, _DELAY, ("tarry-name", b"n" * 256)], b"k", "bad-name"),
+        ([*_NAMED, ("tarry-if", None)], b"k", "bad-name"),
+        ([*_NAMED, ("tarry-if", b"")], b"k", "bad-name"),
+        ([_TARGET, _DELAY, ("tarry-if", b"absent")], b"k", "bad-name"),
+        ([*_NAMED, *_NAMED], b"k", "repeated-header"),
+        ([("tarry-cancel-name", b"")], b"k", "bad-name"),
+        ([("tarry-cancel-name", b"n")], None, "null-key"),
+        ([("tarry-cancel-name", b"n"), ("tarry-cancel-name", b"n")], b"k", "repeated-header"),
+    ],
+)
+def test_a_name_needs_a_key_in_its_partition_and_1_to_255_bytes(
+    headers: list[Header], key: bytes | None, code: str
+) -> None:
+    reader = RequestReader(IntakePolicy(_TOPIC))
+    own = partition_of(b"k", 7)
+    reader.partitions = 7
+    assert partition_of(b"elsewhere", 7) != own
+    decision = reader.read(own, 42, _NOW_MS, headers, _NOW_MS, key=key)
+    assert isinstance(decision, Rejection)
+    assert decision.code == code
+
+
+def test_an_intake_with_a_fixed_delay_accepts_no_names() -> None:
+    reader = RequestReader(IntakePolicy(_TOPIC, fixed_delay_ms=5, fixed_target="orders"))
+    for header in ("tarry-name", "tarry-cancel-name"):
+        decision = reader.read(0, 42, _NOW_MS, [(header, b"n")], _NOW_MS, key=b"k")
+        assert isinstance(decision, Rejection)
+        assert decision.code == "names-not-accepted"
+
+
+def test_what_a_cancel_by_name_ignores_may_be_wrong() -> None:
+    reader = RequestReader(IntakePolicy(_TOPIC))
+    decision = reader.read(
+        0, 42, _NOW_MS, [("tarry-cancel-name", b"n"), ("tarry-delay-ms", b"soon")], _NOW_MS, key=b"k"
+    )
+    assert decision == NameCancelRequest(hash_of(b"k", b"n"), derived_id(_TOPIC, 0, 42))
+
+
+def test_a_name_is_not_delivered() -> None:
+    named = RequestReader(IntakePolicy(_TOPIC)).read(0, 42, _NOW_MS, _NAMED, _NOW_MS, key=b"k")
+    assert isinstance(named, Request)
+    assert named.carries is False
+    assert named.naming == Naming(hash_of(b"k", b"n"))
+
+
+def test_key_and_name_are_told_apart() -> None:
+    assert hash_of(b"ab", b"c") != hash_of(b"a", b"bc")
 
 
 def test_the_same_target_is_the_same_object() -> None:

@@ -11,8 +11,16 @@ from uuid import UUID
 
 from tarry.client.closing import AsyncClosing, Closing
 from tarry.client.pending import IntakeTopic
-from tarry.client.receipt import CancelReceipt, DelayedMessage, MessageHeaders, Receipt, RescheduleReceipt
-from tarry.client.record import IntakeRecord, to_cancel, to_handle, to_record
+from tarry.client.receipt import (
+    CancelReceipt,
+    DelayedMessage,
+    MessageHeaders,
+    NameCancelReceipt,
+    OnlyIf,
+    Receipt,
+    RescheduleReceipt,
+)
+from tarry.client.record import IntakeRecord, to_cancel, to_handle, to_name_cancel, to_record
 from tarry.client.rescheduling import refuse_itself
 from tarry.handle import Handle
 
@@ -41,13 +49,23 @@ class FakeSending(Closing):
         id: UUID | str | bytes | None = None,  # noqa: A002 - as in `DelayedProducer.send`
         headers: MessageHeaders | None = None,
         partition: int | None = None,
+        name: str | bytes | None = None,
+        only_if: OnlyIf | None = None,
     ) -> Receipt:
         """Send a message, as `DelayedProducer.send` does.
 
         Raises:
             HeaderError: the message could never be delivered.
         """
-        receipt = self._sent(DelayedMessage(target, value, key, delay, at, id, headers, partition))
+        return self.send_message(DelayedMessage(target, value, key, delay, at, id, headers, partition, name, only_if))
+
+    def send_message(self, message: DelayedMessage) -> Receipt:
+        """Send a message.
+
+        Raises:
+            HeaderError: as `send`.
+        """
+        receipt = self._sent(message)
         self._settle()
         return receipt
 
@@ -57,10 +75,7 @@ class FakeSending(Closing):
         Raises:
             HeaderError: as `send`.
         """
-        for message in messages:
-            receipt = self._sent(message)
-            self._settle()
-            yield receipt
+        yield from map(self.send_message, messages)
 
     def cancel(self, handle: Handle | str) -> CancelReceipt:
         """Send a cancel for a message, as `DelayedProducer.cancel` does.
@@ -69,6 +84,16 @@ class FakeSending(Closing):
             HeaderError: `handle` is not a handle, or is a handle of another intake.
         """
         receipt = self._cancelled(self._own(handle))
+        self._settle()
+        return receipt
+
+    def cancel_named(self, key: str | bytes, name: str | bytes) -> NameCancelReceipt:
+        """Cancel the message that waits under a name of a key, as `DelayedProducer.cancel_named` does.
+
+        Raises:
+            HeaderError: the name is empty or longer than 255 bytes, or the key is None.
+        """
+        receipt = NameCancelReceipt(self.intake, *self._append(to_name_cancel(key, name), None))
         self._settle()
         return receipt
 
@@ -144,13 +169,20 @@ class AsyncFakeSending(AsyncClosing):
         id: UUID | str | bytes | None = None,  # noqa: A002 - as in `AsyncDelayedProducer.send`
         headers: MessageHeaders | None = None,
         partition: int | None = None,
+        name: str | bytes | None = None,
+        only_if: OnlyIf | None = None,
     ) -> Receipt:
         """Send a message, as `AsyncDelayedProducer.send` does."""
-        return self._sending.send(target, value, key, delay=delay, at=at, id=id, headers=headers, partition=partition)
+        message = DelayedMessage(target, value, key, delay, at, id, headers, partition, name, only_if)
+        return self._sending.send_message(message)
 
     async def cancel(self, handle: Handle | str) -> CancelReceipt:
         """Send a cancel for a message, as `AsyncDelayedProducer.cancel` does."""
         return self._sending.cancel(handle)
+
+    async def cancel_named(self, key: str | bytes, name: str | bytes) -> NameCancelReceipt:
+        """Cancel the message that waits under a name of a key, as `AsyncDelayedProducer.cancel_named` does."""
+        return self._sending.cancel_named(key, name)
 
     async def reschedule(self, handle: Handle | str, message: DelayedMessage) -> RescheduleReceipt:
         """Cancel a message and send another in its place, as `AsyncDelayedProducer.reschedule` does."""

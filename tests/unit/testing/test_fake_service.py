@@ -65,6 +65,87 @@ def test_a_cancelled_message_does_not_come(tarry_fake: FakeService) -> None:
     assert [(one["outcome"], one["id"]) for one in tarry_fake.outcomes()] == [("cancelled", receipt.id)]
 
 
+def outcomes_of(fake: FakeService, id_: str) -> list[str]:
+    return [one["outcome"] for one in fake.outcomes() if one["id"] == id_]
+
+
+def test_each_event_moves_the_timer_of_its_name_and_the_last_one_comes(tarry_fake: FakeService) -> None:
+    tarry_fake.make_topic("searches")
+    sent = []
+    for typed in (b"t", b"ta", b"tar"):
+        sent.append(tarry_fake.send("searches", typed, "customer", name="search", delay=timedelta(seconds=2)))
+        tarry_fake.clock.advance(1_500)
+    assert values(tarry_fake, "searches") == []
+    tarry_fake.clock.advance(500)
+    assert values(tarry_fake, "searches") == [b"tar"]
+    assert [outcomes_of(tarry_fake, one.id) for one in sent] == [["replaced"], ["replaced"], ["fired"]]
+
+
+def test_of_a_burst_only_the_first_comes_if_a_later_one_must_find_none(tarry_fake: FakeService) -> None:
+    tarry_fake.make_topic("mails")
+    for number in range(3):
+        tarry_fake.send("mails", b"%d" % number, "k", name="digest", only_if="absent", delay=timedelta(minutes=1))
+    tarry_fake.clock.advance(MINUTE_MS)
+    again = tarry_fake.send("mails", b"3", "k", name="digest", only_if="absent", delay=timedelta(minutes=1))
+    tarry_fake.clock.advance(MINUTE_MS)
+    assert values(tarry_fake, "mails") == [b"0", b"3"]
+    assert outcomes_of(tarry_fake, again.id) == ["scheduled", "fired"]
+
+
+def test_what_has_gone_is_not_moved_if_it_must_still_wait(tarry_fake: FakeService) -> None:
+    tarry_fake.make_topic("mails")
+    tarry_fake.send("mails", b"first", "k", name="n", delay=timedelta(seconds=1))
+    tarry_fake.clock.advance(1_000)
+    late = tarry_fake.send("mails", b"second", "k", name="n", only_if="present", delay=timedelta(seconds=1))
+    tarry_fake.clock.advance(1_000)
+    assert values(tarry_fake, "mails") == [b"first"]
+    assert [(one["outcome"], one["reason"]) for one in tarry_fake.outcomes() if one["id"] == late.id] == [
+        ("skipped", "not-waiting")
+    ]
+
+
+def test_a_cancel_by_name_needs_no_handle_and_is_answered_at_once(tarry_fake: FakeService) -> None:
+    tarry_fake.make_topic("orders")
+    unpaid = tarry_fake.send("orders", b"unpaid", "order-17", name="payment", delay=timedelta(days=3))
+    paid = tarry_fake.cancel_named("order-17", "payment")
+    again = tarry_fake.cancel_named("order-17", "payment")
+    tarry_fake.clock.advance(4 * DAY_MS)
+    assert values(tarry_fake, "orders") == []
+    outcomes = [outcomes_of(tarry_fake, one.id) for one in (unpaid, paid, again)]
+    assert outcomes == [["cancelled"], ["cancelled"], ["cancel-too-late"]]
+
+
+def test_the_same_message_again_is_a_duplicate_and_does_not_move_its_name(tarry_fake: FakeService) -> None:
+    tarry_fake.make_topic("orders")
+    at = datetime.fromtimestamp(tarry_fake.clock.now_ms() / 1_000, UTC) + timedelta(minutes=1)
+    sent = [
+        tarry_fake.send("orders", b"v", "k", name="n", at=at, id="8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21") for _ in "ab"
+    ]
+    tarry_fake.clock.advance(MINUTE_MS)
+    assert values(tarry_fake, "orders") == [b"v"]
+    assert outcomes_of(tarry_fake, sent[0].id) == ["duplicate", "fired"]
+
+
+def test_a_named_message_that_waits_for_its_target_is_replaced(tarry_fake: FakeService) -> None:
+    tarry_fake.make_topic("orders")
+    tarry_fake.broker.take_away("orders")
+    old = tarry_fake.send("orders", b"old", "k", name="n", delay=timedelta(seconds=1))
+    tarry_fake.clock.advance(MINUTE_MS)
+    new = tarry_fake.send("orders", b"new", "k", name="n", delay=timedelta(seconds=1))
+    tarry_fake.clock.advance(MINUTE_MS)
+    tarry_fake.broker.bring_back("orders")
+    tarry_fake.clock.advance(5 * MINUTE_MS)
+    assert values(tarry_fake, "orders") == [b"new"]
+    assert [outcomes_of(tarry_fake, one.id) for one in (old, new)] == [["replaced"], ["fired"]]
+
+
+async def test_names_are_the_same_for_coroutines(tarry_fake: FakeService) -> None:
+    tarry_fake.make_topic("orders")
+    await tarry_fake.aio.send("orders", b"v", "k", name="n", only_if="absent", delay=timedelta(hours=1))
+    receipt = await tarry_fake.aio.cancel_named("k", "n")
+    assert outcomes_of(tarry_fake, receipt.id) == ["cancelled"]
+
+
 def test_a_message_that_the_service_refuses_is_a_dead_letter_with_its_reason() -> None:
     fake = FakeService(targets=["orders.*"], max_delay=timedelta(hours=1))
     fake.make_topic("orders.paid")

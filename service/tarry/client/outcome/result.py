@@ -7,6 +7,7 @@ skipped.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,8 @@ OutcomeKey = tuple[int, bytes]
 """A partition of the results topic, and the key of a result: a message's id."""
 
 _OF_A_HANDLE = (Outcome.FIRED, Outcome.CANCELLED, Outcome.REPLACED, Outcome.SKIPPED, Outcome.DEAD)
-_DEFINITE = (*_OF_A_HANDLE, Outcome.DUPLICATE, Outcome.PURGED, Outcome.CANCEL_TOO_LATE)
+_DEFINITE = (*_OF_A_HANDLE, Outcome.DUPLICATE, Outcome.PURGED)
+_OF_A_NAME_CANCEL = (Outcome.CANCELLED, Outcome.CANCEL_TOO_LATE, Outcome.DEAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ class Wanted:
             return result if result is None or self.interim or result["outcome"] != Outcome.CANCEL_FILED else None
         if isinstance(subject, Receipt | NameCancelReceipt):
             handle = subject.handle
-            return _result_of(value, f"{handle.topic}/{handle.partition}/{subject.offset}")
+            outcomes = _DEFINITE if isinstance(subject, Receipt) else _OF_A_NAME_CANCEL
+            return _result_of(value, f"{handle.topic}/{handle.partition}/{subject.offset}", outcomes)
         result = parsed_result(value)
         is_ours = result.get("due_ms") == subject.due_ms and result.get("outcome") in _OF_A_HANDLE
         return result if is_ours else None
@@ -87,7 +90,7 @@ def cancel_result_of(value: bytes | None, source: str) -> Result | None:
     return result if result.get("cancel_source") == source or is_dead else None
 
 
-def _result_of(value: bytes | None, source: str) -> Result | None:
+def _result_of(value: bytes | None, source: str, outcomes: Sequence[Outcome]) -> Result | None:
     """Return the result in a record's value if it is the definite one of the message or name cancel at `source`."""
     result = parsed_result(value)
-    return result if result.get("source") == source and result.get("outcome") in _DEFINITE else None
+    return result if result.get("source") == source and result.get("outcome") in outcomes else None
