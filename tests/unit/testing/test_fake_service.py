@@ -1,9 +1,11 @@
 """The service on a fake broker that users test with."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tarry.client import NameCancelReceipt
 from tarry.errors import HeaderError
 from tarry.testing import FakeService, ManualClock
 
@@ -139,10 +141,13 @@ def test_a_named_message_that_waits_for_its_target_is_replaced(tarry_fake: FakeS
     assert [outcomes_of(tarry_fake, one.id) for one in (old, new)] == [["replaced"], ["fired"]]
 
 
-async def test_names_are_the_same_for_coroutines(tarry_fake: FakeService) -> None:
+def test_names_are_the_same_for_coroutines(tarry_fake: FakeService) -> None:
+    async def named() -> NameCancelReceipt:
+        await tarry_fake.aio.send("orders", b"v", "k", name="n", only_if="absent", delay=timedelta(hours=1))
+        return await tarry_fake.aio.cancel_named("k", "n")
+
     tarry_fake.make_topic("orders")
-    await tarry_fake.aio.send("orders", b"v", "k", name="n", only_if="absent", delay=timedelta(hours=1))
-    receipt = await tarry_fake.aio.cancel_named("k", "n")
+    receipt = asyncio.run(named())
     assert outcomes_of(tarry_fake, receipt.id) == ["cancelled"]
 
 

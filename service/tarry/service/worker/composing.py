@@ -76,7 +76,12 @@ class Composer:
         produce, blame = self._transactor.produce, self._blame
         own = state.partition
         refused: dict[int, tuple[str, str]] = {}
-        outcomes: list[dict[str, bytes]] = []
+        # First of all: what was decided, was decided before any of the others left.
+        outcomes = [
+            {"key": answer.id, "value": answer_result(answer, prefix, now_ms)}
+            for decision in batch.decisions
+            for answer in decision.answers
+        ]
         for message in batch.due:
             source = prefix + b"%d" % message.sequence
             to_partition = message.target_partition
@@ -103,11 +108,6 @@ class Composer:
         outcomes += [
             {"key": resolved.message.id, "value": resolution_result(resolved, prefix, now_ms)}
             for resolved in batch.resolutions
-        ]
-        outcomes += [
-            {"key": answer.id, "value": answer_result(answer, prefix, now_ms)}
-            for decision in batch.decisions
-            for answer in decision.answers
         ]
         self._transactor.produce_all(state.intake + RESULTS, own, outcomes, self._report_own)
         return apart

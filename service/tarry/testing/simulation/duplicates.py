@@ -17,9 +17,9 @@ from typing import Any
 from tarry.headers import Outcome
 from tarry.testing.simulation.sent import Name, Sent, SentCancel
 
-OF_CANCELS = frozenset({Outcome.CANCEL_FILED, Outcome.CANCEL_TOO_LATE})
-"""The outcomes that answer a cancel and are not the outcome of a message."""
-SETTLED = frozenset({Outcome.CANCELLED, Outcome.DUPLICATE})
+NOT_FINAL = frozenset({Outcome.CANCEL_FILED, Outcome.CANCEL_TOO_LATE, Outcome.SCHEDULED})
+"""The outcomes that are not the final outcome of a message."""
+SETTLED = frozenset({Outcome.CANCELLED, Outcome.REPLACED, Outcome.SKIPPED, Outcome.DUPLICATE})
 """The outcomes of messages that are neither delivered nor dead."""
 
 

@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from tarry.headers import ErrorCode, Outcome
 from tarry.kafka.types import Place
 from tarry.testing.judge import Judge, Report
-from tarry.testing.simulation.duplicates import OF_CANCELS, SETTLED, Duplicates, SeenResult
+from tarry.testing.simulation.duplicates import NOT_FINAL, SETTLED, Duplicates, SeenResult
+from tarry.testing.simulation.naming import NameJudge, SentNamed
 from tarry.testing.simulation.sent import Sent, SentCancel, SentPurge
 
 
@@ -50,6 +52,7 @@ def check(
     results: Iterable[Seen],
     repeated: AbstractSet[bytes] = frozenset(),
     purges: Sequence[SentPurge] = (),
+    named: Sequence[SentNamed] = (),
 ) -> Report:
     """Compare the sent messages with the visible records.
 
@@ -61,6 +64,7 @@ def check(
         results: the results; their `id` is the record's key.
         repeated: the ids of messages that may be delivered more than once, because their intake was adopted.
         purges: all acknowledged purges.
+        named: all acknowledged named records, in the order of their partitions. Their messages are in `sent`, too.
     """
     by_source = {message.source: message for message in sent}
     report = Report(sent=len(by_source))
@@ -70,11 +74,16 @@ def check(
     # A dead letter does not name its position in the intake, but each message has a unique value.
     letters = _by_source(replace(one, source=by_value.get(one.value or b"", "")) for one in dead)
     seen_results = [SeenResult(json.loads(one.value or b""), one.offset) for one in results]
-    of_messages = Counter(one.source for one in seen_results if one.outcome not in OF_CANCELS)
+    of_messages = Counter(one.source for one in seen_results if one.outcome not in NOT_FINAL)
     purged = _check_purges(report, by_source.values(), purges, seen_results)
     settled = {one.source for one in seen_results if one.outcome in SETTLED}
-    duplicates = Duplicates(by_source.values(), seen_results, {*arrivals, *letters})
-    for kind, fault in [*duplicates.faults_of_cancels(cancels), *duplicates.faults_of_duplicates(cancels, repeated)]:
+    have_names = {one.source for one in named}
+    unnamed = [message for message in by_source.values() if message.source not in have_names]
+    of_unnamed = [one for one in seen_results if one.source not in have_names]
+    duplicates = Duplicates(unnamed, of_unnamed, {*arrivals, *letters})
+    of_names = [] if repeated else NameJudge(named, seen_results).faults()
+    of_duplicates = duplicates.faults_of_duplicates(cancels, repeated)
+    for kind, fault in chain(of_names, duplicates.faults_of_cancels(cancels), of_duplicates):
         report.add(kind, fault)
     for message in by_source.values():
         at_target, in_letters = arrivals.get(message.source, []), letters.get(message.source, [])

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from confluent_kafka import Consumer, TopicPartition
 
+from tarry.core.murmur2 import partition_of
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.progress.journal import encode_done
 from tarry.core.progress.log_order import AHEAD_MS
@@ -23,7 +24,20 @@ from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.overflow import USUAL, Upkeep
 from tarry.core.window.parked import PARK_AFTER_MS
 from tarry.errors import MembershipLostError
-from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, PARTITION, PURGE, SOURCE, STUB, TARGET
+from tarry.headers import (
+    CANCEL,
+    CANCEL_NAME,
+    DELAY_MS,
+    DELIVER_AT,
+    ID,
+    IF,
+    NAME,
+    PARTITION,
+    PURGE,
+    SOURCE,
+    STUB,
+    TARGET,
+)
 from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import Birth
 from tarry.kafka.intake_topics import make_or_check, make_or_check_status
@@ -37,6 +51,7 @@ from tarry.testing.fake import FakeBroker, Fate, Step
 from tarry.testing.judge import Report
 from tarry.testing.manual_clock import ManualClock
 from tarry.testing.simulation.known import Known
+from tarry.testing.simulation.naming import SentNamed
 from tarry.testing.simulation.oracle import Seen, check, check_log_order
 from tarry.testing.simulation.process import Crash, Disturbance, Process, Role
 from tarry.testing.simulation.sent import Sent, SentCancel, SentPurge
@@ -51,6 +66,9 @@ LARGE_LEVELS = Geometry(2_000, 2, 2)
 """Two levels, for a cluster whose transactions take up to a second each."""
 
 KEYS = 6
+NAMES = (b"a", b"b")
+CANCELS_BY_NAME = 0.15
+"""The share of cancels among named records."""
 LARGE_BYTES = 1_200_000
 """A size that every topic refuses."""
 WIDE_BYTES = 1_114_124
@@ -99,6 +117,7 @@ class Shape:
         large: the share of these that fit only into a compressed batch.
         cancels: the probability of a cancel after each message.
         again: the probability of a duplicate after each message, as if an acknowledgement had come too late.
+        names: the share of messages that have a name. Some of these records are cancels by name.
         aborts: with random disturbances, the probability that a request to end a transaction, or to send offsets to it,
             is answered that the transaction must be aborted.
         geometry: the shape of the overflow wheel.
@@ -126,6 +145,7 @@ class Shape:
     large: float = 0.0
     cancels: float = 0.0
     again: float = 0.0
+    names: float = 0.0
     aborts: float = 0.0
     geometry: Geometry = NO_LEVELS
     fixed_delay_ms: int | None = None
@@ -190,6 +210,7 @@ class World:
         self.sent: list[Sent] = []
         self.cancels: list[SentCancel] = []
         self.purges: list[SentPurge] = []
+        self.named: list[SentNamed] = []
         self.events: list[tuple[str, str, Mapping[str, Any]]] = []
         """The events so far: process, name of the event, fields."""
         self.away: set[str] = set()
@@ -212,7 +233,7 @@ class World:
         """Those of these ids that were still seen afterwards."""
         self._repeated: set[bytes] = set()
         """The ids of messages that were sent before an intake was adopted: they may be delivered again."""
-        self._unread: dict[Place, list[Sent | SentCancel]] = {}
+        self._unread: dict[Place, list[Sent | SentCancel | SentNamed]] = {}
         self._waiting: dict[str, _Waiting] = {}
         self._owners: dict[Place, str] = {}
         self._known = Known()
@@ -297,11 +318,22 @@ class World:
             if self.shape.large and self.random.random() < self.shape.large * self.shape.poison:
                 self.send_large(LARGE_BYTES, target=None)
                 continue
+            if self.shape.names and self.random.random() < self.shape.names:
+                self.send_named(self.random.choice((0, 40, 300, longest_ms)))
+                continue
             self._send_one(self.random.choice((0, 40, 300, longest_ms)))
             if self.shape.again and self.random.random() < self.shape.again:
-                self.send_again(self.random.choice(self.sent[-20:]), later_ms=self.random.choice((0, 0, 1)))
+                self.send_again(self.random.choice(self._recent), later_ms=self.random.choice((0, 0, 1)))
             if self.sent and self.random.random() < self.shape.cancels:
-                self.cancel(self.random.choice(self.sent[-20:]))
+                self.cancel(self.random.choice(self._recent))
+
+    @property
+    def _recent(self) -> Sequence[Sent]:
+        """The last messages without a name: the others have cancels of their own."""
+        if not self.named:
+            return self.sent[-20:]
+        names = {record.source for record in self.named}
+        return [message for message in self.sent[-60:] if message.source not in names][-20:]
 
     def send_due(self, due_ms: int) -> None:
         """Write a message with this due time to the intake."""
@@ -323,6 +355,32 @@ class World:
         offset = self.broker.append(INTAKE, key, value, headers, place[1], now_ms)
         due_ms = self._tick_of(now_ms + delay_ms)
         self._note_sent(Sent(id_, place, offset, key, None if poisoned else target, due_ms, value))
+
+    def send_named(self, longest_ms: int) -> None:
+        """Write a named record: a cancel by name, or a message, perhaps with a condition or sent twice."""
+        choose = self.random
+        key, name = b"key-%d" % choose.randrange(KEYS), choose.choice(NAMES)
+        place, now_ms = (INTAKE, partition_of(key, self.shape.partitions)), self.clock.now_ms()
+        if choose.random() < CANCELS_BY_NAME:
+            offset = self.broker.append(INTAKE, key, None, [(CANCEL_NAME, name)], place[1], now_ms)
+            cancel = SentNamed(place, offset, key, name)
+            self.named.append(cancel)
+            self._unread.setdefault(place, []).append(cancel)
+            return
+        condition = choose.choice((b"", b"", b"absent", b"present"))
+        id_ = str(uuid.UUID(int=choose.getrandbits(128), version=4)).encode()
+        target = None if choose.random() < self.shape.poison else choose.choice(self.shape.targets)[0]
+        due_ms = self._tick_of(now_ms + choose.randint(0, longest_ms))
+        when: list[tuple[str, bytes | None]] = [(ID, id_), (DELIVER_AT, b"%d" % due_ms), (NAME, name)]
+        headers = [*when, (TARGET, (target or "no-such-topic").encode()), *[(IF, condition)] * bool(condition)]
+        for _ in range(choose.choice((1, 1, 1, 2))):
+            value = b"%d" % self._number
+            offset = self.broker.append(INTAKE, key, value, headers, place[1], now_ms)
+            message = Sent(id_, place, offset, key, target, due_ms, value)
+            named = SentNamed(place, offset, key, name, condition, message)
+            self.named.append(named)
+            self._note_sent(message)
+            self._unread[place].append(named)
 
     def send_large(
         self, size: int, *, target: str | None, arrives: bool = False, delay_ms: int = 0, codec: bool = True
@@ -457,7 +515,8 @@ class World:
         while self._watch():
             pass
         delivered, dead, results = self._seen["delivered"], self._seen[DEAD], self._seen[RESULTS]
-        report = check(self.sent, self.cancels, delivered, dead, results, self._repeated, self.purges)
+        named = [] if self._former else self.named  # of a new intake, records may have the places of former ones
+        report = check(self.sent, self.cancels, delivered, dead, results, self._repeated, self.purges, named)
         if self.shape.fixed_delay_ms is not None:
             check_log_order(report, self.sent, delivered, dict(self.shape.targets), self._repeated)
         if left := self._left_behind():
@@ -656,7 +715,7 @@ class World:
         self._prepare()
         if "" in suffixes:
             self._forget(list(self.sent))
-            for kept in (self.cancels, self.purges, self._unread, self._last_due_ms, self._owners):
+            for kept in (self.cancels, self.purges, self.named, self._unread, self._last_due_ms, self._owners):
                 kept.clear()
             # The brokers delete the committed offsets with the intake, and so the name of the last owner. No take-over
             # can fence it: a transaction that it left open holds the journal back until the brokers abort it.
@@ -760,6 +819,9 @@ class World:
             while unread and unread[0].offset < state.position:
                 message = unread.pop(0)
                 latest_ms = max(now_ms, self._latest_ms)
+                if isinstance(message, SentNamed):
+                    message.read_ms = latest_ms if message.read_ms is None else message.read_ms
+                    continue
                 if isinstance(message, SentCancel):
                     cancelled = message.message
                     # Its message is before it in the partition, so the owner has read the message, too. The latest wall
@@ -814,7 +876,8 @@ class World:
                 purge.is_answered = purge.is_answered or purge.source == source
             if suffix == "delivered" and (waiting := self._waiting.get(source)) is not None:
                 self._known.deliver(waiting.message)
-            if suffix != RESULTS or b'"fired"' not in (value or b""):  # for `fired`, the delivery itself must be seen
+            # For `fired`, the delivery itself must be seen, and `scheduled` is not final.
+            if suffix != RESULTS or not any(outcome in (value or b"") for outcome in (b'"fired"', b'"scheduled"')):
                 self._waiting.pop(source, None)
         if not self._paused:
             self._complain(wall_ms, now_ms)
