@@ -443,6 +443,20 @@ def test_a_target_that_comes_again_is_told_from_what_was_done_before() -> None:
     assert shelf.deliver_all() == [20]
 
 
+def test_after_a_take_over_the_log_is_read_to_its_end_so_that_it_can_be_trimmed() -> None:
+    shelf = Shelf()
+    shelf.park(5)
+    shelf.park(6, target="other")
+    assert shelf.file() == [5, 6]
+    shelf.take_over()
+    read = []
+    while "out" in shelf.parked:
+        read += shelf.read("out", limit_bytes=1)
+        shelf.deliver("out")
+    assert read == [5]
+    assert shelf.log.of("out") is None
+
+
 def test_messages_that_are_not_in_the_log_any_more_are_counted() -> None:
     shelf = Shelf()
     shelf.park(0, 1, 2)

@@ -199,6 +199,11 @@ class ParkedLog:
         log = self._logs.get(target)
         return 0 if log is None else log.unread
 
+    def is_read(self, target: str) -> bool:
+        """Whether the log was read to the end of what may be of a target: after a take-over, that is the log's end."""
+        log = self._logs.get(target)
+        return log is None or log.next_run() is None
+
     # -- filing -------------------------------------------------------------------------------------------------------
 
     def source_of(self, target: str) -> Source:
