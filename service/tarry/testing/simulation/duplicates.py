@@ -72,7 +72,7 @@ class Duplicates:
         answers: dict[str, list[SeenResult]] = defaultdict(list)
         for one in self._results:
             if one.outcome in {Outcome.CANCELLED, Outcome.CANCEL_TOO_LATE}:
-                answers[one.fields["cancel_source"]].append(one)
+                answers[one.fields.get("cancel_source", "")].append(one)
         filed = Counter(one.fields["cancel_source"] for one in self._results if one.outcome == Outcome.CANCEL_FILED)
         fired = {one.source: one.offset for one in self._results if one.outcome == Outcome.FIRED}
         for cancel in cancels:
