@@ -269,6 +269,24 @@ def far_before_near(seed: int) -> World:
     return world
 
 
+def named_again_and_again(seed: int) -> World:
+    """Few names for many records, in memory, at all levels, and parked; crashes, and targets that are away."""
+    shape = Shape(geometry=SMALL_LEVELS, names=0.8, poison=0.1, partitions=1, processes=1, park_after_ms=300)
+    world = serve(seed, shape)
+    [process] = world.processes
+    for _ in range(50):
+        world.send(3, longest_ms=world.random.choice((500, 3_000, 6_000)))
+        deed = world.random.choice(("crash", "away", "back", "back", "none", "none", "none", "none"))
+        if deed == "crash" and process.worker is not None:
+            world.crash(process)
+        elif deed == "away":
+            world.take_away("bills", markers_wait=world.random.random() < 0.5)
+        elif deed == "back" and world.away:
+            world.bring_back("bills")
+        world.run(world.random.choice((20, 150, 400)))
+    return world
+
+
 COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "ahead-at-the-edge": ahead_at_the_edge,
     "away-for-minutes": away_for_minutes,
@@ -280,6 +298,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "few-are-far": few_are_far,
     "index-is-lost": index_is_lost,
     "index-is-lost-and-the-survey-slow": partial(index_is_lost, share=1.0, fetch_most=1, sends=20),
+    "named-again-and-again": named_again_and_again,
     "purged-again-and-again": purged_again_and_again,
     "release-before-markers": release_before_markers,
 }

@@ -53,6 +53,7 @@ def check(
     repeated: AbstractSet[bytes] = frozenset(),
     purges: Sequence[SentPurge] = (),
     named: Sequence[SentNamed] = (),
+    judges_names: bool = True,
 ) -> Report:
     """Compare the sent messages with the visible records.
 
@@ -65,6 +66,7 @@ def check(
         repeated: the ids of messages that may be delivered more than once, because their intake was adopted.
         purges: all acknowledged purges.
         named: all acknowledged named records, in the order of their partitions. Their messages are in `sent`, too.
+        judges_names: whether their results are judged.
     """
     by_source = {message.source: message for message in sent}
     report = Report(sent=len(by_source))
@@ -81,7 +83,7 @@ def check(
     unnamed = [message for message in by_source.values() if message.source not in have_names]
     of_unnamed = [one for one in seen_results if one.source not in have_names]
     duplicates = Duplicates(unnamed, of_unnamed, {*arrivals, *letters})
-    of_names = [] if repeated else NameJudge(named, seen_results).faults()
+    of_names = NameJudge(named, seen_results).faults() if judges_names else ()
     of_duplicates = duplicates.faults_of_duplicates(cancels, repeated)
     for kind, fault in chain(of_names, duplicates.faults_of_cancels(cancels), of_duplicates):
         report.add(kind, fault)

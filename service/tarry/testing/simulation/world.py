@@ -515,8 +515,11 @@ class World:
         while self._watch():
             pass
         delivered, dead, results = self._seen["delivered"], self._seen[DEAD], self._seen[RESULTS]
-        named = [] if self._former else self.named  # of a new intake, records may have the places of former ones
-        report = check(self.sent, self.cancels, delivered, dead, results, self._repeated, self.purges, named)
+        # In a new intake, records may have the places of former ones, whose results are still there.
+        judges_names = not (self._former or self._repeated)
+        report = check(
+            self.sent, self.cancels, delivered, dead, results, self._repeated, self.purges, self.named, judges_names
+        )
         if self.shape.fixed_delay_ms is not None:
             check_log_order(report, self.sent, delivered, dict(self.shape.targets), self._repeated)
         if left := self._left_behind():

@@ -1,0 +1,39 @@
+"""Named messages in the simulation: replaced, skipped and cancelled by name, under every disturbance."""
+
+import random
+
+import pytest
+
+from tarry.testing.simulation import Shape, at_a_step, by_chance, crash, freeze, lose, steps_of
+from tarry.testing.simulation.scenarios import Deed
+from tarry.testing.simulation.world import SMALL_LEVELS
+from tests.support.courses import named_again_and_again
+from tests.support.worlds import verify_all_kept, verify_kept
+
+LEAST_JUDGED = 0.02
+"""Most named messages are replaced; in 20 worlds the lowest part was 0.1."""
+
+STEPS = 12
+WORLDS = 12
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("deed", [crash, freeze, lose], ids=lambda deed: deed.__name__)
+def test_a_process_disturbed_at_any_step_breaks_no_promise_to_a_name(seed: int, deed: Deed) -> None:
+    shape = Shape(geometry=SMALL_LEVELS, names=0.7)
+    indices = random.Random(seed).sample(range(len(steps_of(seed, shape))), STEPS)
+    verify_all_kept([at_a_step(seed, shape, index, deed) for index in sorted(indices)], least_judged=LEAST_JUDGED)
+
+
+@pytest.mark.no_cover
+def test_random_worlds_keep_the_promises_to_names(seed: int) -> None:
+    outcomes = [by_chance(seed + number, names=0.5) for number in range(WORLDS)]
+    verify_all_kept(outcomes, least_judged=LEAST_JUDGED)
+
+
+@pytest.mark.no_cover
+def test_few_names_for_many_records_through_crashes_and_targets_that_are_away(seed: int) -> None:
+    world = named_again_and_again(seed)
+    assert len(world.named) > 50
+    assert any(record.condition for record in world.named)
+    verify_kept(world, "few names for many records", least_judged=LEAST_JUDGED)
