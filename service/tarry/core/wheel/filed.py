@@ -6,6 +6,8 @@ of equal due times) through any number of buckets:
 
     version u8 | due_ms i64 | offset in the intake i64 | target's partition or -1 i32 | flags u8 | id, 36 | target
 
+A named message has version 2, and its name's hash (16 bytes) before the target.
+
 Flags: 1 if other headers are delivered; 2 for a cancel, whose due time and id are those of its message; 4 for a message
 in a dialect. In a dialect, the target is followed by the name of the dialect, the timestamp of the record in the
 intake, and the intake, each after a space.
@@ -15,6 +17,7 @@ from struct import Struct
 from sys import intern
 
 from tarry.core.message import FiledMessage, Headers, HeldCancel, HeldMessage
+from tarry.core.progress.name_index import HASH_BYTES
 from tarry.core.progress.source import Source
 from tarry.core.request.dialects import DIALECTS
 from tarry.core.request.request import Request
@@ -22,7 +25,7 @@ from tarry.core.request.translated import TranslatedMessage
 
 FILED = "tarry-filed"
 
-_VERSION = 1
+_VERSION, _NAMED_VERSION = 1, 2
 _FORM = Struct(">BqqiB36s")
 _START = Struct(">Bq")
 _CARRIES, _CANCEL, _TRANSLATED = 1, 2, 4
@@ -35,8 +38,9 @@ def filed_headers(message: HeldMessage) -> list[tuple[str, str | bytes | None]]:
     if isinstance(message, TranslatedMessage):
         flags |= _TRANSLATED
         text = f"{text} {message.dialect.name} {message.timestamp_ms} {message.intake}"
-    packed = _FORM.pack(_VERSION, message.due_ms, message.sequence, message.target_partition, flags, message.id)
-    return [*message.original_headers, (FILED, packed + text.encode())]
+    name, version = message.name or b"", _VERSION if message.name is None else _NAMED_VERSION
+    packed = _FORM.pack(version, message.due_ms, message.sequence, message.target_partition, flags, message.id)
+    return [*message.original_headers, (FILED, packed + name + text.encode())]
 
 
 def due_ms_of(headers: Headers | None) -> int:
@@ -57,7 +61,11 @@ def target_of(headers: Headers | None) -> str | None:
     if not headers or headers[-1][0] != FILED:
         return None
     # In a dialect, more follows after a space.
-    return _packed(headers)[_FORM.size :].decode().partition(" ")[0]
+    return _text(_packed(headers)).partition(" ")[0]
+
+
+def _text(packed: bytes) -> str:
+    return packed[_FORM.size + (HASH_BYTES if packed[0] == _NAMED_VERSION else 0) :].decode()
 
 
 def _packed(headers: Headers) -> bytes:
@@ -66,8 +74,8 @@ def _packed(headers: Headers) -> bytes:
     packed = headers[-1][1] or b""
     if len(packed) < _FORM.size:
         raise ValueError(f"a record whose header {FILED} is truncated")
-    if packed[0] != _VERSION:
-        raise ValueError(f"a record filed in version {packed[0]}; this version of tarry reads version {_VERSION}")
+    if packed[0] not in (_VERSION, _NAMED_VERSION):
+        raise ValueError(f"a record filed in version {packed[0]}; this version of tarry reads up to {_NAMED_VERSION}")
     return packed
 
 
@@ -89,7 +97,7 @@ def read_filed(
     headers = headers or []
     packed = _packed(headers)
     _, due_ms, sequence, target_partition, flags, message_id = _FORM.unpack_from(packed)
-    carries, text = bool(flags & _CARRIES), packed[_FORM.size :].decode()
+    carries, text = bool(flags & _CARRIES), _text(packed)
     message: FiledMessage
     if flags & _TRANSLATED:
         target, name, timestamp_ms, intake = text.split(" ")
@@ -101,5 +109,7 @@ def read_filed(
     else:
         kind = HeldCancel if flags & _CANCEL else FiledMessage
         message = kind(due_ms, sequence, key, value, headers[:-1], carries, intern(text), target_partition, message_id)
+    if packed[0] == _NAMED_VERSION:
+        message.name = packed[_FORM.size : _FORM.size + HASH_BYTES]
     message.source, message.offset = source, offset
     return message
