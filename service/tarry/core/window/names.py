@@ -121,7 +121,8 @@ class Names:
         self._journal_end = journal_end
         self.complete_from = complete_from
         self.limit = 1 << 62
-        self.decided_below = self.admitted_below = found.below
+        self.decided_below = found.below
+        self.admitted_below = max(found.below, complete_from)
         self.is_wanted_back = False
         self._clear = pointer is None and not found.index.count
         """Whether the journal need not be read for names."""
