@@ -1,5 +1,6 @@
 """The index of names against a dictionary, and its records in the journal."""
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -56,7 +57,7 @@ def test_an_index_is_a_dictionary_whatever_is_put_removed_and_replaced() -> None
             assert index.find(one) == known.get(one)
             ranges = shards(index)
             assert (ranges[0].first, ranges[-1].end) == (b"", b"")
-            assert all(left.end == right.first for left, right in zip(ranges, ranges[1:], strict=False))
+            assert all(left.end == right.first for left, right in pairwise(ranges))
 
 
 def replace_a_range(choose: Random, index: NameIndex, known: dict[bytes, NameEntry], offset: int) -> None:

@@ -212,12 +212,14 @@ class Arrivals:
             naming = record.request.naming
             assert type(naming) is Naming, "the record has a name"  # noqa: S101
             verdict, older = names.decide(message, naming.condition)
-        elif names.is_superseded(message):  # in a replay: it was decided before
+        elif not names.is_superseded(message):  # in a replay: it was decided before
+            verdict, older = Verdict.KEEP, None
+        elif names.was_refused(message):
+            verdict, older = Verdict.REFUSE, None
+        else:
             memory.count(message)
             names.drop(message)
             return True
-        else:
-            verdict, older = Verdict.KEEP, None
         if verdict is Verdict.WAIT:
             return False
         if older is not None:
@@ -249,7 +251,9 @@ class Arrivals:
         if due_ms < self._placing.hot_below_ms and dialect is None:
             message = HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
         else:
-            message = self._filed(request, due_ms, offset, record.timestamp_ms, key, value, headers)
+            filed = self._filed(request, due_ms, offset, record.timestamp_ms, key, value, headers)
+            filed.source, filed.offset = INTAKE, offset  # it may be dropped, or refused
+            message = filed
         message.name = None if naming is None else naming.hash
         return message
 

@@ -222,6 +222,14 @@ class Names:
             return message.sequence >= self.complete_from
         return entry.offset != message.sequence
 
+    def was_refused(self, message: HeldMessage) -> bool:
+        """Whether a message that is read again was refused, and its dead letter not written; if so, name it so."""
+        hidden = hidden_name(message.sequence)
+        if self._index.find(hidden) is None:
+            return False
+        message.name = hidden
+        return True
+
     def is_admitted(self, message: HeldMessage) -> bool:
         """Whether the decision on a message is committed; True if it has no name."""
         return message.name is None or message.sequence < self.admitted_below
