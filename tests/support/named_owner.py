@@ -16,14 +16,15 @@ from tarry.core.progress.checkpoint import Geometry
 from tarry.core.progress.journal import Copy, DoneEntry, decode_entry
 from tarry.core.progress.source import PARKED
 from tarry.core.request.naming import Condition
+from tarry.core.wheel.closed_range import ClosedRange
 from tarry.core.wheel.overflow import Upkeep
 from tarry.core.window.letters import Bundle
 from tarry.handle import Handle
 from tarry.headers import CANCEL, CANCEL_NAME, DELIVER_AT, ID, IF, NAME, PURGE, TARGET
-from tests.support.durable import Store
+from tests.support.durable import Filed, Store
 from tests.support.names_oracle import KEY, Oracle, Record
 from tests.support.owner import NAME as INTAKE_NAME
-from tests.support.owner import CrashError, Owner
+from tests.support.owner import CrashError, Owner, Plan
 from tests.support.parked import read_parked
 
 if TYPE_CHECKING:
@@ -95,9 +96,7 @@ class NamedOwner(Owner):
             elif what < 0.22 and self.messages():
                 message = choose.choice(self.messages()[-8:])
                 handle = Handle(INTAKE_NAME, 0, message.due_ms or 0, message.id.decode())
-                self._append_record(
-                    [(CANCEL, str(handle).encode())], message.id, message.due_ms, "", is_by_handle=True
-                )
+                self._append_record([(CANCEL, str(handle).encode())], message.id, message.due_ms, "", is_by_handle=True)
             elif what < 0.24:
                 self._append_record([(PURGE, choose.choice(TARGETS).encode())], b"", None, "")
             elif what < 0.36 and self.messages():
@@ -198,11 +197,14 @@ class NamedOwner(Owner):
         for offset in range(passed_over.position, passed_over.position + self.choose.choice((1, 5))):
             if (record := self.records.get(offset)) is not None:
                 value = b"v" if record.target else b""
-                self.state.arrivals.accept_again(
-                    offset, record.timestamp_ms, KEY, value, record.headers, self.now_ms
-                )
+                self.state.arrivals.accept_again(offset, record.timestamp_ms, KEY, value, record.headers, self.now_ms)
             assert passed_over.reach(offset + 1) == 0
         return True
+
+    def read_record(self, plan: Plan, offset: int, record: Filed) -> None:
+        whole = [one.range for one in plan.present if isinstance(one.range, ClosedRange) and not one.range.passes]
+        self.state.draining.accept(plan.present, offset, record.key, record.value, record.headers, self.now_ms)
+        self.turned_to_passes += sum(one.passes is not None for one in whole)
 
     def commit_checkpoint(self) -> bool:
         is_open = self.attempt is not None or self.letters is not None
@@ -231,7 +233,8 @@ class NamedOwner(Owner):
         return True
 
     def give_up(self, batch: Batch) -> None:
-        batch.give_up({one.sequence: ("too-large", "") for one in batch.due if self.choose.random() < 0.1})
+        # Not random: after a crash, the same messages must become dead letters again.
+        batch.give_up({one.sequence: ("too-large", "") for one in batch.due if one.sequence % 11 == 3})
 
     # -- side transactions --------------------------------------------------------------------------------------------
 

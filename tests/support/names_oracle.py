@@ -181,9 +181,7 @@ class Oracle:
             allowed.append(self._answers(offset, record, None))
         return allowed
 
-    def _answers(
-        self, offset: int, record: Record, last: int | None
-    ) -> list[tuple[Outcome, int, int | None, str]]:
+    def _answers(self, offset: int, record: Record, last: int | None) -> list[tuple[Outcome, int, int | None, str]]:
         if record.is_by_name:
             if last is None:
                 return [(Outcome.CANCEL_TOO_LATE, offset, None, "")]
@@ -245,10 +243,16 @@ class Oracle:
         elif outcome is Outcome.CANCEL_TOO_LATE:
             assert record.is_by_handle
             missed = [at for at, one in messages.items() if at < offset and one.outcome is None]
+            missed = [at for at in missed if not self._may_be_superseded(self.records[at])]
             assert not missed or (record.due_ms or 0) <= now_ms, f"{offset}: {missed} could be cancelled"
         else:
             assert outcome is Outcome.PURGED
         self._end(offset, outcome)
+
+    def _may_be_superseded(self, record: Record) -> bool:
+        """Whether a record of its name is not decided yet, as far as commits tell."""
+        undecided = (one for at, one in self.records.items() if at >= self._decided_below)
+        return record.name is not None and any(one.name == record.name for one in undecided)
 
     @staticmethod
     def _is_original(one: Record, offset: int) -> bool:

@@ -98,7 +98,11 @@ class HotWindow:
             self._withhold(message)
             return True
         if not self._matching.remember(message):
-            return False
+            known = self._matching.find(message)
+            if not isinstance(known, HeldMessage) or not self._names.is_superseded(known):
+                return False
+            self._matching.forget(known)  # it will not be delivered, so this is no duplicate of it
+            self._matching.remember(message)
         self._wheel.hold(message, now_ms)
         return True
 
