@@ -244,6 +244,7 @@ class Oracle:
             assert record.is_by_handle
             missed = [at for at, one in messages.items() if at < offset and one.outcome is None]
             missed = [at for at in missed if not self._may_be_superseded(self.records[at])]
+            missed = [at for at in missed if not self.records[at].is_refused]
             assert not missed or (record.due_ms or 0) <= now_ms, f"{offset}: {missed} could be cancelled"
         else:
             assert outcome is Outcome.PURGED

@@ -301,6 +301,8 @@ class Arrivals:
         """Return whether a record is held; if not, it is passed over, because it is due far enough in the future."""
         if due_ms < self.passes_over_from_ms or due_ms < self._placing.hot_below_ms:
             return True
+        if offset < self._passed_over.end:  # it waited to be decided, and those behind it did not
+            return True
         self._passed_over.add(offset, due_ms, read_ms)
         return False
 

@@ -76,7 +76,7 @@ class Names:
     Args:
         place: the intake and the partition's number.
         found: what the journal says.
-        pointer: the journal offset from which that was read; None if there were no names.
+        pointer: the journal offset from which that was read; None if it says nothing of names.
         complete_from: a message without an entry is superseded only if its offset is at least this.
         journal_end: an end of the journal from before the first change.
         memory: the partition's memory.
@@ -124,7 +124,7 @@ class Names:
         self.decided_below = found.below
         self.admitted_below = max(found.below, complete_from)
         self.is_wanted_back = False
-        self._clear = pointer is None and not found.index.count
+        self._clear = pointer is None
         """Whether the journal need not be read for names."""
         self._index.point_all(pointer or 0)
         self._debt = 0
