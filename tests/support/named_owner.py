@@ -311,6 +311,7 @@ class NamedOwner(Owner):
     def commit_letters(self, letters: Bundle, journal: list[bytes]) -> None:
         self.store.commit_without_offset(*journal)
         self.oracle.step += 1
+        self.oracle.left_behind |= {letter.sequence for letter in letters if letter.is_stub}
         for letter in letters.done:
             self.oracle.judge_dead(letter.sequence, letter.code)
 

@@ -72,6 +72,8 @@ class Oracle:
     step: int = 0
     seen: Counter[str] = field(default_factory=Counter)
     limit: int = 1 << 62
+    left_behind: set[int] = field(default_factory=set)
+    """Dead letters that were refused: after the next take-over they may fire, late, if they can."""
     _last: dict[bytes, int] = field(default_factory=dict)
     """For each name the offset of the message that was scheduled last, if no record superseded it."""
     _decided_below: int = 0
@@ -264,7 +266,7 @@ class Oracle:
 
     def _judge_order(self, message: HeldMessage) -> None:
         record, left = self.records[message.sequence], self._left.setdefault(message.target, [])
-        if record.accepted_at is not None and self.keeps_order:
+        if record.accepted_at is not None and self.keeps_order and message.sequence not in self.left_behind:
             ahead = [(due_ms, offset) for due_ms, offset, step in left if step > record.accepted_at]
             assert max(ahead, default=(0, 0)) < (message.due_ms, message.sequence), f"{message.sequence}: out of order"
         left.append((message.due_ms, message.sequence, self.step))

@@ -59,7 +59,8 @@ class TargetLog:
     @property
     def is_over(self) -> bool:
         """Whether all messages are done."""
-        return not self._runs and not self._order
+        # Behind the last one, there may be messages of other targets, which are not read for this one.
+        return not self._order and (not self._runs or self.unread == 0)
 
     @property
     def low(self) -> int:
