@@ -50,6 +50,7 @@ class Verdict(Enum):
     KEEP = "the message waits from now on"
     DONE = "the decision completes the record"
     REFUSE = "there are too many names"
+    SUPERSEDED = "it was replaced or cancelled before it was read again"
     WAIT = "a side transaction tries to deliver the message that it would replace or cancel"
 
 
