@@ -5,7 +5,7 @@ what a named record wants to replace or cancel is aborted.
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -14,6 +14,9 @@ from tarry.core.batch import Batch, Settlement
 from tarry.core.message import Headers
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.progress.journal import Copy, DoneEntry, decode_entry
+from tarry.core.progress.name_index import NameIndex
+from tarry.core.progress.name_records import NameRecords
+from tarry.core.progress.recovery import Recovery
 from tarry.core.progress.source import PARKED
 from tarry.core.request.naming import Condition
 from tarry.core.wheel.closed_range import ClosedRange
@@ -40,14 +43,39 @@ MOST_TURNS = 4_000
 
 
 class CheckedStore(Store):
-    """A store that sees that each record of each log is done once."""
+    """A store that sees that each record of each log is done once, with small shards of names.
 
-    def commit(self, settled: Settlement) -> None:
-        """Commit a transaction with an offset of the intake."""
-        super().commit(settled)
+    The records of a transaction that stays open are in front of those that others write meanwhile.
+    """
+
+    most_names = 2
+    """The most names in a shard."""
+
+    def begin(self, writer: str) -> Recovery:
+        """Return the checkpoint of a new owner."""
+        recovery = super().begin(writer)
+        recovery.journal.names = NameRecords(NameIndex(self.most_names))
+        return recovery
 
     def commit_without_offset(self, *records: bytes) -> None:
-        """Commit a transaction."""
+        """Commit a transaction that was written at once."""
+        self._look_at(records)
+        super().commit_without_offset(*records)
+
+    def write(self, records: list[bytes]) -> int:
+        """Write the records of a transaction that stays open; return the offset of the first one."""
+        first = self.journal_end
+        self.journal_end += len(records)
+        return first
+
+    def commit_written(self, first: int, records: list[bytes]) -> None:
+        """Commit such a transaction."""
+        self._look_at(records)
+        written = [(offset, record) for offset, record in enumerate(records, first) if offset >= self.journal_start]
+        self.journal = sorted([*self.journal, *written])
+        self.journal_end += 1
+
+    def _look_at(self, records: Iterable[bytes]) -> None:
         self.done: set[tuple[int, int]] = getattr(self, "done", set())
         for record in records:
             entry = decode_entry(record)
@@ -55,7 +83,6 @@ class CheckedStore(Store):
                 places = {(source.level, offset) for run in ranges for offset in range(*run)}
                 assert not places & self.done, f"done twice: {sorted(places & self.done)}"
                 self.done |= places
-        super().commit_without_offset(*records)
 
 
 class NamedOwner(Owner):
@@ -71,24 +98,29 @@ class NamedOwner(Owner):
         self.oracle = Oracle()
         self.records = self.oracle.records
         self.to_send = records
-        self.names = [b"n%d" % number for number in range(choose.choice((1, 2, 4)))]
+        self.names = [b"n%d" % number for number in range(choose.choice((1, 2, 4, 40)))]
         self.longest_ms = choose.choice((1_500, 6_000, 30_000))
+        self.least_ms = choose.choice((0, 0, 4_000))
+        self.burst = choose.choice((5, 5, 40))
+        self.budget_bytes = choose.choice((3_000, BUDGET_BYTES))
+        self.away_rate = choose.choice((0.06, 0.3))
+        self.hangs = choose.choice((0.4, 0.1))
+        """How often an attempt that is open is ended."""
         self.faults = choose.choice((0.0, 0.02, 0.1, 0.25))
         self.steps_back = choose.random() < 0.2
         self.most_names = choose.choice((1, 2, 1 << 62, 1 << 62))
         self.pauses = choose.choice((0.1, 0.5))
         """How often a step is left out."""
-        self.shard_debt = choose.choice((1, 300))
-        self.attempt: tuple[str, Batch, list[bytes], int] | None = None
-        self.letters: tuple[Bundle, list[bytes]] | None = None
+        self.attempt: tuple[str, Batch, int, list[bytes], int] | None = None
+        self.letters: tuple[Bundle, int, list[bytes]] | None = None
         super().__init__(choose, START_MS + choose.randrange(100_000), SMALL)
-        self.upkeep = self.state.overflow.upkeep = Upkeep(choose.choice((6, 1_000)), choose.choice((1, 1_000)), 6)
+        self.upkeep = self.state.overflow.upkeep = Upkeep(choose.choice((6, 1_000)), choose.choice((1, 1_000)), choose.choice((2, 6)))
 
     # -- what is sent -------------------------------------------------------------------------------------------------
 
     def send_some(self) -> None:
         choose = self.choose
-        for _ in range(min(choose.choice((1, 1, 2, 5)), self.to_send)):
+        for _ in range(min(choose.choice((1, 1, 2, self.burst)), self.to_send)):
             self.to_send -= 1
             what = choose.random()
             if what < 0.12:
@@ -104,7 +136,7 @@ class NamedOwner(Owner):
                 assert again.due_ms is not None
                 self.send_message(again.id, again.due_ms)
             else:
-                delay_ms = choose.randint(0, choose.choice((200, 3_000, self.longest_ms)))
+                delay_ms = self.least_ms + choose.randint(0, choose.choice((200, 3_000, self.longest_ms)))
                 id_ = str(uuid.UUID(int=choose.getrandbits(128), version=4)).encode()
                 self.send_message(id_, self.now_ms + delay_ms)
 
@@ -148,8 +180,9 @@ class NamedOwner(Owner):
     # -- its owners ---------------------------------------------------------------------------------------------------
 
     def take_over(self) -> None:
-        if not isinstance(self.store, CheckedStore):
-            self.store = CheckedStore(journal=self.store.journal, journal_end=self.store.journal_end)
+        if self.lives == 0:
+            self.checked = CheckedStore(journal=self.store.journal, journal_end=self.store.journal_end)
+            self.store = self.checked
         self.attempt = self.letters = None
         super().take_over()
         self.state.names.limit = self.oracle.limit = self.most_names
@@ -171,12 +204,12 @@ class NamedOwner(Owner):
             return True
 
     def room_bytes(self) -> int:
-        return max(0, BUDGET_BYTES // 2 - self.state.held_bytes)
+        return max(0, self.budget_bytes // 2 - self.state.held_bytes)
 
     def read(self) -> bool:
         state, choose = self.state, self.choose
         may_pass_over = state.pass_over(is_behind=not self.calm and choose.random() < 0.2, now_ms=self.now_ms)
-        is_full = state.held_bytes > BUDGET_BYTES and not state.replaying and not may_pass_over
+        is_full = state.held_bytes > self.budget_bytes and not state.replaying and not may_pass_over
         if self.cursor >= self.intake_end or is_full:
             return False
         for offset in range(self.cursor, min(self.cursor + choose.choice((1, 3, 20)), self.intake_end)):
@@ -243,7 +276,7 @@ class NamedOwner(Owner):
         state.parked.limit_bytes = choose.choice((0, 1_500, 1 << 40))
         self.apart = self.away | set(state.parked.targets)
         if self.attempt is not None:
-            if state.wants_back() or self.calm or choose.random() < 0.4:
+            if (state.wants_back() and choose.random() < 0.5) or self.calm or choose.random() < self.hangs:
                 self.end_attempt()
             return True
         if not state.parked:
@@ -265,17 +298,18 @@ class NamedOwner(Owner):
             letters = state.set_aside(batch, every=True) if choose.random() < 0.2 else []
             # One that was to be purged is none of that after a crash, and may be delivered late.
             self.oracle.left_behind |= {letter.sequence for letter in letters if letter.code == ErrorCode.PURGED}
-            self.attempt = topic, batch, state.journal_of_parked(batch), self.now_ms
+            journal = state.journal_of_parked(batch)
+            self.attempt = topic, batch, self.checked.write(journal), journal, self.now_ms
             if letters and not len(batch):
                 self.end_attempt()
         return self.attempt is not None
 
     def end_attempt(self) -> None:
         assert self.attempt is not None
-        topic, batch, journal, taken_ms = self.attempt
+        topic, batch, first, journal, taken_ms = self.attempt
         self.attempt = None
         is_wanted = self.state.wants_back() or topic in self.away
-        if not is_wanted and self.transact(partial(self.commit_aside, journal, batch, taken_ms), self.store.abort):
+        if not is_wanted and self.transact(partial(self.commit_aside, first, journal, batch, taken_ms), self.store.abort):
             self.state.confirm_parked(batch)
             return
         if is_wanted:
@@ -283,8 +317,8 @@ class NamedOwner(Owner):
             self.store.abort()
         self.state.park_again(topic, batch)
 
-    def commit_aside(self, journal: list[bytes], batch: Batch, taken_ms: int) -> None:
-        self.store.commit_without_offset(*journal)
+    def commit_aside(self, first: int, journal: list[bytes], batch: Batch, taken_ms: int) -> None:
+        self.checked.commit_written(first, journal)
         self.oracle.committed(batch, taken_ms)
 
     def write_letters(self) -> bool:
@@ -293,11 +327,12 @@ class NamedOwner(Owner):
         if self.letters is None:
             letters = state.take_letters(choose.choice((1, 5)), 1 << 62)
             if letters:
-                self.letters = letters, state.journal_of_letters(letters)
+                journal = state.journal_of_letters(letters)
+                self.letters = letters, self.checked.write(journal), journal
             return bool(letters)
-        if not (state.wants_back() or self.calm or choose.random() < 0.4):
+        if not (state.wants_back() or self.calm or choose.random() < self.hangs):
             return True
-        (letters, journal), self.letters = self.letters, None
+        (letters, first, journal), self.letters = self.letters, None
         refused: set[tuple[Source, int]] = set()
         if not self.calm and choose.random() < 0.2:
             refused = {letter.location for letter in letters if choose.random() < 0.5 and not letter.is_stub}
@@ -305,14 +340,14 @@ class NamedOwner(Owner):
             self.oracle.seen["letters wanted back"] += state.wants_back()
             self.store.abort()
             state.put_back_letters(letters, refused)
-        elif self.transact(partial(self.commit_letters, letters, journal), self.store.abort):
+        elif self.transact(partial(self.commit_letters, letters, first, journal), self.store.abort):
             state.confirm_letters(letters)
         else:
             state.put_back_letters(letters, ())
         return True
 
-    def commit_letters(self, letters: Bundle, journal: list[bytes]) -> None:
-        self.store.commit_without_offset(*journal)
+    def commit_letters(self, letters: Bundle, first: int, journal: list[bytes]) -> None:
+        self.checked.commit_written(first, journal)
         self.oracle.step += 1
         self.oracle.left_behind |= {letter.sequence for letter in letters if letter.is_stub}
         for letter in letters.done:
@@ -350,7 +385,7 @@ class NamedOwner(Owner):
         if self.steps_back and choose.random() < 0.02:
             self.now_ms -= choose.choice((1, 900, 3_000))
             self.oracle.keeps_order = False
-        if choose.random() < 0.06:
+        if choose.random() < self.away_rate:
             self.away = set() if self.away else {choose.choice(TARGETS)}
             self.apart |= self.away
         if choose.random() < 0.05:

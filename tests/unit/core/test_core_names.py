@@ -50,6 +50,14 @@ def commit(names: Names, delivered: Sequence[HeldMessage] = ()) -> Batch:
     return batch
 
 
+def wants_back(names: Names) -> bool:
+    return names.is_wanted_back
+
+
+def pointer_of(names: Names) -> int | None:
+    return names.pointer
+
+
 def waiting(*held: HeldMessage) -> Names:
     """Names under which these messages wait, committed."""
     names = no_names()
@@ -157,12 +165,13 @@ def test_what_is_in_flight_is_not_decided_upon_until_its_transaction_is_over() -
         for is_committed in (True, False):
             names = waiting(older)
             names.begin_aside([older])
+            assert wants_back(names) is False
             assert names.decide(message(7), condition) == (Verdict.WAIT, None)
             assert names.decide_cancel(cancel(7)) == (Verdict.WAIT, None)
-            assert names.is_wanted_back
+            assert wants_back(names) is True
             assert not names.has_pending
             names.end_aside([older], committed=is_committed)
-            assert not names.is_wanted_back
+            assert wants_back(names) is False
             verdict, _ = names.decide(message(7), condition)
             is_skipped = condition is (Condition.PRESENT if is_committed else Condition.ABSENT)
             assert verdict is (Verdict.DONE if is_skipped else Verdict.KEEP)
@@ -305,23 +314,23 @@ def test_the_pointer_of_a_shard_stays_before_an_attempt_that_was_open_when_it_wa
 
 def test_the_journal_is_not_needed_any_more_when_all_names_are_gone_and_an_empty_shard_says_so() -> None:
     names = no_names()
-    assert names.pointer is None
+    assert pointer_of(names) is None
     names.note_journal_end(40)
     names.decide(message(5), Condition.ALWAYS)
     commit(names)
-    assert names.pointer == 40
+    assert pointer_of(names) == 40
     assert names.rest(6) == []
     names.confirm()
     commit(names, [message(5)])
     assert names.rest(5) == []  # a record that was decided may be read again
     names.confirm()
     (record,) = names.rest(6)
-    assert names.pointer == 40
+    assert pointer_of(names) == 40
     names.confirm()
-    assert names.pointer is None
+    assert pointer_of(names) is None
     found = read([record])
     assert (dict(found.index), found.below) == ({}, 6)
     names.note_journal_end(70)
     names.decide(message(9), Condition.ALWAYS)
     commit(names)
-    assert names.pointer == 70
+    assert pointer_of(names) == 70
