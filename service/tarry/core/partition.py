@@ -106,10 +106,13 @@ class PartitionState:
         width_ms = recovered.checkpoint.geometry.width_ms
         memory = self._memory = Memory()
         overflow = self.overflow = OverflowWheel(recovered.checkpoint, recovered.buckets)
+        names_pointer = recovered.checkpoint.names_pointer
+        if names_pointer is None and recovered.names.below:  # an older copy of the checkpoint knew of no names
+            names_pointer = recovered.checkpoint.reads_from
         names = self.names = Names(
             (intake, partition),
             recovered.names,
-            recovered.checkpoint.names_pointer,
+            names_pointer,
             recovered.checkpoint.names_complete_from,
             recovered.buckets.journal_end,
             memory,

@@ -8,6 +8,7 @@ While too many messages wait to be filed, those that are due far in the future a
 from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel, HeldMessage, HeldPurge
 from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.log_order import is_ahead
+from tarry.core.progress.name_index import NameEntry
 from tarry.core.progress.source import INTAKE
 from tarry.core.request.naming import Naming
 from tarry.core.request.reader import RequestReader
@@ -205,18 +206,7 @@ class Arrivals:
     def _decide(self, record: NamedRecord, now_ms: int) -> bool:
         """Decide a named record; return whether it can be decided now."""
         names, memory, message = self._names, self._memory, self._named(record)
-        if type(record.request) is NameCancelRequest:
-            verdict, older = names.decide_cancel(message)
-        elif record.offset >= names.decided_below:
-            naming = record.request.naming
-            assert type(naming) is Naming, "the record has a name"  # noqa: S101
-            verdict, older = names.decide(message, naming.condition)
-        elif names.is_superseded(message):  # in a replay: it was decided before
-            memory.count(message)
-            names.drop(message)
-            return True
-        else:
-            verdict, older = Verdict.KEEP, None
+        verdict, older = self._verdict(record, message)
         if verdict is Verdict.WAIT:
             return False
         if older is not None:
@@ -224,6 +214,9 @@ class Arrivals:
         if verdict is Verdict.DONE:
             memory.count(message)
             memory.held_bytes -= message.drop_content()
+        elif verdict is Verdict.SUPERSEDED:
+            memory.count(message)
+            names.drop(message)
         elif verdict is Verdict.REFUSE:
             dead = DeadMessage.of(message, ErrorCode.TOO_MANY_NAMES, f"{names.limit} names wait in this partition")
             memory.held_bytes += dead.size_bytes
@@ -234,6 +227,20 @@ class Arrivals:
         elif isinstance(message, FiledMessage) and self._holds(record.offset, message.due_ms, record.read_ms):
             self._put(message, now_ms)
         return True
+
+    def _verdict(self, record: NamedRecord, message: HeldMessage) -> tuple[Verdict, NameEntry | None]:
+        """Return what becomes of a named record, and the message that it replaces or cancels, if there is one."""
+        names = self._names
+        if type(record.request) is NameCancelRequest:
+            return names.decide_cancel(message)
+        if record.offset >= names.decided_below:
+            naming = record.request.naming
+            assert type(naming) is Naming, "the record has a name"  # noqa: S101
+            return names.decide(message, naming.condition)
+        # In a replay: it was decided before.
+        if not names.is_superseded(message):
+            return Verdict.KEEP, None
+        return (Verdict.REFUSE if names.was_refused(message) else Verdict.SUPERSEDED), None
 
     def _named(self, record: NamedRecord) -> HeldMessage:
         """Return the message, or the cancel, of a named record."""
@@ -295,6 +302,8 @@ class Arrivals:
     def _holds(self, offset: int, due_ms: int, read_ms: int) -> bool:
         """Return whether a record is held; if not, it is passed over, because it is due far enough in the future."""
         if due_ms < self.passes_over_from_ms or due_ms < self._placing.hot_below_ms:
+            return True
+        if offset < self._passed_over.end:  # it waited to be decided, and those behind it did not
             return True
         self._passed_over.add(offset, due_ms, read_ms)
         return False

@@ -79,9 +79,14 @@ class HotWindow:
 
     def recall(self, superseded: NameEntry) -> None:
         """Drop a message that has just been superseded, if it waits in the wheel; else it is dropped when it is met."""
-        known = self._matching.known(id_text(superseded.id), superseded.due_ms)
+        id_, due_ms = id_text(superseded.id), superseded.due_ms
+        known = self._matching.known(id_, due_ms)
+        if isinstance(known, int):
+            # It is in the parked log, or its dead letter waits, so its id is known; unless that is of another message.
+            if not self._undecided.has(id_, due_ms, superseded.offset):
+                self._matching.forget_done(id_, due_ms)
         # The range of a message that was read from a bucket may still have it.
-        if type(known) is HeldMessage and known.sequence == superseded.offset and self._wheel.cancel(known):
+        elif type(known) is HeldMessage and known.sequence == superseded.offset and self._wheel.cancel(known):
             self._matching.forget(known)
             self._names.drop(known)
 
@@ -98,7 +103,11 @@ class HotWindow:
             self._withhold(message)
             return True
         if not self._matching.remember(message):
-            return False
+            known = self._matching.find(message)
+            if not isinstance(known, HeldMessage) or not self._names.is_superseded(known):
+                return False
+            self._matching.forget(known)  # it will not be delivered, so this is no duplicate of it
+            self._matching.remember(message)
         self._wheel.hold(message, now_ms)
         return True
 

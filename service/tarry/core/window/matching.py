@@ -86,6 +86,17 @@ class Matching:
             if known.get(key) is message:
                 del known[key]
 
+    def forget_done(self, id_: bytes, due_ms: int) -> None:
+        """Remove a message that is done: a new one with its id and due time may come."""
+        slice_ = due_ms // SLICE_MS
+        known = self._slices.get(slice_, {})
+        for key in (id_, (id_, due_ms)):
+            found = known.get(key)
+            if isinstance(found, int) and found == due_ms % SLICE_MS:
+                del known[key]
+                self._done[slice_] -= 1
+                self._done_count -= 1
+
     def done(self, messages: Iterable[HeldMessage]) -> None:
         """Keep only id and due time of messages that were delivered, or of which only the places are kept."""
         for message in messages:

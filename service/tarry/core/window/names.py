@@ -50,6 +50,7 @@ class Verdict(Enum):
     KEEP = "the message waits from now on"
     DONE = "the decision completes the record"
     REFUSE = "there are too many names"
+    SUPERSEDED = "it was replaced or cancelled before it was read again"
     WAIT = "a side transaction tries to deliver the message that it would replace or cancel"
 
 
@@ -76,7 +77,7 @@ class Names:
     Args:
         place: the intake and the partition's number.
         found: what the journal says.
-        pointer: the journal offset from which that was read; None if there were no names.
+        pointer: the journal offset from which that was read; None if it says nothing of names.
         complete_from: a message without an entry is superseded only if its offset is at least this.
         journal_end: an end of the journal from before the first change.
         memory: the partition's memory.
@@ -121,9 +122,10 @@ class Names:
         self._journal_end = journal_end
         self.complete_from = complete_from
         self.limit = 1 << 62
-        self.decided_below = self.admitted_below = found.below
+        self.decided_below = found.below
+        self.admitted_below = max(found.below, complete_from)
         self.is_wanted_back = False
-        self._clear = pointer is None and not found.index.count
+        self._clear = pointer is None
         """Whether the journal need not be read for names."""
         self._index.point_all(pointer or 0)
         self._debt = 0
@@ -225,6 +227,14 @@ class Names:
         if entry is None:
             return message.sequence >= self.complete_from
         return entry.offset != message.sequence
+
+    def was_refused(self, message: HeldMessage) -> bool:
+        """Whether a message that is read again was refused, and its dead letter not written; if so, name it so."""
+        hidden = hidden_name(message.sequence)
+        if self._index.find(hidden) is None:
+            return False
+        message.name = hidden
+        return True
 
     def is_admitted(self, message: HeldMessage) -> bool:
         """Whether the decision on a message is committed; True if it has no name."""

@@ -365,8 +365,7 @@ class Parked:
 
     def _tidy(self, topic: str) -> None:
         queue = self._queues.get(topic)
-        # Until the log is read to its end, it cannot be trimmed, even if no message is left there.
-        if queue is not None and queue.is_empty and not self.log.unread(topic) and self.log.is_read(topic):
+        if queue is not None and queue.is_empty and not self.log.unread(topic):
             del self._queues[topic]
 
 

@@ -59,7 +59,8 @@ class TargetLog:
     @property
     def is_over(self) -> bool:
         """Whether all messages are done."""
-        return not self._runs and not self._order
+        # Behind the last one, there may be messages of other targets, which are not read for this one.
+        return not self._order and (not self._runs or self.unread == 0)
 
     @property
     def low(self) -> int:
@@ -198,11 +199,6 @@ class ParkedLog:
         """Return how many messages of a target are there, and are not held in memory."""
         log = self._logs.get(target)
         return 0 if log is None else log.unread
-
-    def is_read(self, target: str) -> bool:
-        """Whether the log was read to the end of what may be of a target: after a take-over, that is the log's end."""
-        log = self._logs.get(target)
-        return log is None or log.next_run() is None
 
     # -- filing -------------------------------------------------------------------------------------------------------
 

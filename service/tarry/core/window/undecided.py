@@ -45,6 +45,11 @@ class Undecided:
     def __len__(self) -> int:
         return len(self._waiting) + sum(map(len, self._withheld.values()))
 
+    def has(self, id_: bytes, due_ms: int, sequence: int) -> bool:
+        """Whether a message waits here, by itself or for its cancel."""
+        withheld = self._withheld.get((id_, due_ms), ())
+        return sequence in self._waiting or any(message.sequence == sequence for message in withheld)
+
     def add(self, record: HeldMessage) -> None:
         """Let a cancel, or a message whose id and due time are known, wait for the gate."""
         self._waiting[record.sequence] = record

@@ -1,0 +1,281 @@
+"""Judges what is committed about named messages, from the records that were sent alone.
+
+Named records are decided in the order of the intake. What a decision may answer follows from the message that was
+scheduled last under its name, and from whether that one has left since. What left between the reading of a record and
+the commit of its decision may count as waiting, or not.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tarry.core.batch import Answer, Batch, Decision, Resolution
+from tarry.core.message import Headers, HeldMessage
+from tarry.core.request.naming import Condition, hash_of
+from tarry.headers import ErrorCode, Outcome
+from tests.support.outcomes import is_refused
+
+KEY = b"k"
+
+
+def is_doomed(offset: int) -> bool:
+    """Whether a message becomes a dead letter, unless it is replaced or cancelled before."""
+    return offset % 11 == 3  # not random: after a crash, the same messages must become dead letters again
+
+
+@dataclass(slots=True)
+class Record:
+    """A record of the intake, and what became of it.
+
+    Attributes:
+        timestamp_ms: when it was sent.
+        headers: its headers.
+        id: its id; of a cancel by handle, that of its message; empty for other records.
+        due_ms: its due time, or that of its message; None for a cancel by name.
+        target: its target; empty for a cancel.
+        name: its name; None if it has none.
+        condition: the condition of a named message.
+        is_by_name: whether it is a cancel by name.
+        is_by_handle: whether it is a cancel by handle.
+        accepted_at: the step in which an owner had read it before it was due.
+        read_at: the step in which it was read last.
+        outcome: its outcome.
+        ended_at: the step in which that was committed.
+        superseded_by: the offset of the record that replaced or cancelled it by name.
+        is_refused: whether there were too many names.
+        is_scheduled: whether a result said that it was scheduled.
+    """
+
+    timestamp_ms: int
+    headers: Headers
+    id: bytes
+    due_ms: int | None
+    target: str = ""
+    name: bytes | None = None
+    condition: Condition = Condition.ALWAYS
+    is_by_name: bool = False
+    is_by_handle: bool = False
+    accepted_at: int | None = None
+    read_at: int = 0
+    outcome: Outcome | None = None
+    ended_at: int | None = None
+    superseded_by: int | None = None
+    is_refused: bool = False
+    is_scheduled: bool = False
+
+
+@dataclass(slots=True)
+class Oracle:
+    """Checks every commit, and fails at the first fault.
+
+    Attributes:
+        records: the records that were sent, by offset.
+        keeps_order: whether the order is judged: not after the clock was set back.
+        seen: counts outcomes and reasons.
+    """
+
+    records: dict[int, Record] = field(default_factory=dict)
+    keeps_order: bool = True
+    step: int = 0
+    latest_ms: int = 0
+    seen: Counter[str] = field(default_factory=Counter)
+    limit: int = 1 << 62
+    left_behind: set[int] = field(default_factory=set)
+    """Dead letters that were refused: after the next take-over they may fire, late, if they can."""
+    _last: dict[bytes, int] = field(default_factory=dict)
+    """For each name the offset of the message that was scheduled last, if no record superseded it."""
+    _decided_below: int = 0
+    _left: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
+
+    def waiting(self) -> int:
+        """How many records have no outcome yet."""
+        return sum(record.outcome is None for record in self.records.values())
+
+    def names(self) -> dict[bytes, int]:
+        """Return the offset of the message that waits under each name, by the name's hash."""
+        return {
+            hash_of(KEY, name): offset for name, offset in self._last.items() if self.records[offset].outcome is None
+        }
+
+    def accept(self, offset: int, now_ms: int) -> None:
+        """An owner reads a record."""
+        record = self.records[offset]
+        record.read_at = self.step
+        if record.due_ms is not None and now_ms < record.due_ms and record.accepted_at is None:
+            record.accepted_at = self.step
+
+    def committed(self, batch: Batch, taken_ms: int) -> None:
+        """Check a batch that was taken at a time and is committed now."""
+        self.step += 1
+        self.latest_ms = max(self.latest_ms, taken_ms)
+        for decision in batch.decisions:
+            self._judge_decision(decision)
+        for message in batch.due:
+            record = self.records[message.sequence]
+            assert message.due_ms <= taken_ms, "early"
+            assert (message.due_ms, message.target, message.id) == (record.due_ms, record.target, record.id)
+            self._must_be_decided(message.sequence)
+            assert not record.is_refused, "a message of a name too many was delivered"
+            self._end(message.sequence, Outcome.FIRED)
+            self._judge_order(message)
+        for dead in batch.dead:
+            self.judge_dead(dead.sequence, dead.code)
+        for resolution in batch.resolutions:
+            self._judge_resolution(resolution)
+        for copy in batch.dropped:
+            of_copy = self.records[copy.sequence]
+            assert of_copy.superseded_by is not None, f"{copy.sequence} was dropped, and nothing superseded it"
+            self.seen["dropped"] += 1
+
+    def judge_dead(self, offset: int, code: str) -> None:
+        """Check a dead letter that is committed."""
+        record = self.records[offset]
+        self._must_be_decided(offset)
+        assert record.is_refused is (code == ErrorCode.TOO_MANY_NAMES)
+        self._end(offset, Outcome.DEAD)
+        self.seen[code] += 1
+
+    def _must_be_decided(self, offset: int) -> None:
+        assert self.records[offset].name is None or offset < self._decided_below, "not decided"
+
+    def _end(self, offset: int, outcome: Outcome) -> None:
+        record = self.records[offset]
+        assert record.outcome is None, f"{offset}: {outcome}, and {record.outcome} before"
+        record.outcome, record.ended_at = outcome, self.step
+        self.seen[outcome] += 1
+
+    # -- named records ------------------------------------------------------------------------------------------------
+
+    def _judge_decision(self, decision: Decision) -> None:
+        offset = decision.offset
+        record = self.records[offset]
+        assert record.name is not None
+        passed = [at for at, one in self.records.items() if one.name and self._decided_below <= at < offset]
+        assert offset >= self._decided_below, f"{offset} was decided twice"
+        assert not passed, f"{passed} were not decided"
+        self._decided_below = offset + 1
+        last = self._last.get(record.name)
+        found = [self._of(answer) for answer in decision.answers]
+        if decision.record is None and decision.change[1:17] != hash_of(KEY, record.name):
+            assert len(self.names()) + self._ended_since(record.read_at) >= self.limit, "refused without a cause"
+            assert not found
+            assert last is None or self.records[last].outcome is not None
+            record.is_refused = True
+            return
+        allowed = self._allowed(offset, record, last)
+        assert found in allowed, f"{offset}: answered {found}, but {allowed} would be right"
+        assert (decision.record is None) is (not found or found[-1][0] in {Outcome.REPLACED, Outcome.SCHEDULED})
+        self._apply(offset, record, last, found)
+
+    @staticmethod
+    def _of(answer: Answer) -> tuple[Outcome, int, int | None, str]:
+        return answer.outcome, answer.offset, answer.by, answer.reason
+
+    def _ended_since(self, step: int) -> int:
+        ended = (record.ended_at for record in self.records.values() if record.name and not record.is_by_name)
+        since = sum(at is not None and at >= step for at in ended)
+        return since + sum(record.is_refused and record.outcome is None for record in self.records.values())
+
+    def _allowed(
+        self, offset: int, record: Record, last: int | None
+    ) -> list[list[tuple[Outcome, int, int | None, str]]]:
+        """Return the answers that may be given: as if the last message of the name waits, or as if it does not."""
+        allowed = []
+        if last is not None:
+            waited = self.records[last]
+            if waited.outcome is None or (waited.ended_at or 0) > record.read_at:
+                answers = self._answers(offset, record, last)
+                is_taken = any(one[0] in {Outcome.REPLACED, Outcome.CANCELLED} for one in answers)
+                if waited.outcome is None or not is_taken:
+                    allowed.append(answers)
+        if last is None or self.records[last].outcome is not None:
+            allowed.append(self._answers(offset, record, None))
+        return allowed
+
+    def _answers(self, offset: int, record: Record, last: int | None) -> list[tuple[Outcome, int, int | None, str]]:
+        if record.is_by_name:
+            if last is None:
+                return [(Outcome.CANCEL_TOO_LATE, offset, None, "")]
+            return [(Outcome.CANCELLED, last, offset, ""), (Outcome.CANCELLED, offset, None, "")]
+        if last is not None:
+            waits = self.records[last]
+            if (waits.id, waits.due_ms) == (record.id, record.due_ms):
+                return [(Outcome.DUPLICATE, offset, None, "")]
+            if record.condition is Condition.ABSENT:
+                return [(Outcome.SKIPPED, offset, last, "waiting")]
+        elif record.condition is Condition.PRESENT:
+            return [(Outcome.SKIPPED, offset, None, "not-waiting")]
+        answers: list[tuple[Outcome, int, int | None, str]] = []
+        if last is not None:
+            answers.append((Outcome.REPLACED, last, offset, ""))
+        if record.condition is not Condition.ALWAYS:
+            answers.append((Outcome.SCHEDULED, offset, last, ""))
+        return answers
+
+    def _apply(
+        self, offset: int, record: Record, last: int | None, found: list[tuple[Outcome, int, int | None, str]]
+    ) -> None:
+        assert record.name is not None
+        is_done = False
+        for outcome, of, _, reason in found:
+            if outcome is Outcome.SCHEDULED:
+                assert not record.is_scheduled
+                record.is_scheduled = True
+                self.seen[outcome] += 1
+                continue
+            is_done = is_done or of == offset
+            self._end(of, outcome)
+            self.seen[reason] += 1
+            if of != offset:
+                assert of == last
+                self.records[of].superseded_by = offset
+                del self._last[record.name]
+        if not is_done:
+            self._last[record.name] = offset
+
+    # -- other records ------------------------------------------------------------------------------------------------
+
+    def _judge_resolution(self, resolution: Resolution) -> None:
+        outcome, message, cancel = resolution
+        offset, record = message.sequence, self.records[message.sequence]
+        self._must_be_decided(offset)
+        same = {at: one for at, one in self.records.items() if (one.id, one.due_ms) == (record.id, record.due_ms)}
+        messages = {at: one for at, one in same.items() if one.target and at != offset}
+        if outcome is Outcome.CANCELLED:
+            assert cancel is not None
+            of_cancel = self.records[cancel.sequence]
+            assert of_cancel.is_by_handle
+            assert cancel.sequence > offset
+            assert cancel.sequence in same
+            self._end(cancel.sequence, outcome)
+        elif outcome is Outcome.DUPLICATE:
+            assert any(self._is_original(one, offset) for one in messages.values()), f"{offset} is no duplicate"
+            self.seen["duplicate without a name"] += record.name is None
+        elif outcome is Outcome.CANCEL_TOO_LATE:
+            assert record.is_by_handle
+            missed = [at for at, one in messages.items() if at < offset and one.outcome is None]
+            missed = [at for at in missed if not self._may_be_superseded(self.records[at])]
+            missed = [at for at in missed if not (self.records[at].is_refused or is_doomed(at) or is_refused(at))]
+            assert not missed or (record.due_ms or 0) <= self.latest_ms, f"{offset}: {missed} could be cancelled"
+        else:
+            assert outcome is Outcome.PURGED
+        self._end(offset, outcome)
+
+    def _may_be_superseded(self, record: Record) -> bool:
+        """Whether a record of its name is not decided yet, as far as commits tell."""
+        undecided = (one for at, one in self.records.items() if at >= self._decided_below)
+        return record.name is not None and any(one.name == record.name for one in undecided)
+
+    @staticmethod
+    def _is_original(one: Record, offset: int) -> bool:
+        """Whether a message makes one at an offset its duplicate: it waits or was delivered, or did in front of it."""
+        if one.superseded_by is not None:
+            return one.superseded_by > offset
+        return one.outcome not in {Outcome.SKIPPED, Outcome.DUPLICATE}
+
+    def _judge_order(self, message: HeldMessage) -> None:
+        record, left = self.records[message.sequence], self._left.setdefault(message.target, [])
+        may_be_late = message.sequence in self.left_behind or is_refused(message.sequence)
+        if record.accepted_at is not None and self.keeps_order and not may_be_late:
+            ahead = [(due_ms, offset) for due_ms, offset, step in left if step > record.accepted_at]
+            assert max(ahead, default=(0, 0)) < (message.due_ms, message.sequence), f"{message.sequence}: out of order"
+        left.append((message.due_ms, message.sequence, self.step))
