@@ -297,6 +297,7 @@ class Names:
         self._pending.extendleft(reversed(batch.decisions))
         self._dropped[:0] = batch.dropped
         batch.decisions, batch.dropped = [], []
+        self._settled = _Settled([], [], self._debt)  # the next commit may be of a checkpoint alone
 
     def settle(self, batch: Batch) -> list[bytes]:
         """Return the journal's records of a firing transaction about names."""
