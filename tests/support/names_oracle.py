@@ -168,7 +168,7 @@ class Oracle:
 
     @staticmethod
     def _of(answer: Answer) -> tuple[Outcome, int, int | None, str]:
-        return answer.outcome, answer.offset, answer.by, answer.reason
+        return answer.outcome, answer.offset, None if answer.other is None else answer.other[1], answer.reason
 
     def _ended_since(self, step: int) -> int:
         ended = (record.ended_at for record in self.records.values() if record.name and not record.is_by_name)

@@ -35,7 +35,7 @@ def cancel(offset: int, name: bytes = X) -> HeldMessage:
 def answers_of(names: Names) -> list[tuple[Outcome, int, int | None, str]]:
     """Commit the decisions; return outcome, offset, other offset and reason of each result."""
     return [
-        (one.outcome, one.offset, one.by, one.reason)
+        (one.outcome, one.offset, None if one.other is None else one.other[1], one.reason)
         for decision in commit(names).decisions
         for one in decision.answers
     ]
@@ -85,7 +85,7 @@ def test_the_next_message_of_a_name_replaces_the_one_that_waits() -> None:
     assert verdict is Verdict.KEEP
     assert older == NameEntry(5, DUE_MS + 5, id_bytes(message(5).id))
     (decision,) = commit(names).decisions
-    assert decision.answers == (Answer(Outcome.REPLACED, message(5).id, 5, DUE_MS + 5, None, 7),)
+    assert decision.answers == (Answer(Outcome.REPLACED, message(5).id, 5, DUE_MS + 5, None, ("replaced_by", 7)),)
     assert decision.record is None
     assert names.is_superseded(message(5))
     assert not names.is_superseded(message(7))
