@@ -115,7 +115,7 @@ def test_a_message_with_name_id_and_due_time_of_the_one_that_waits_is_a_duplicat
     for condition in Condition:
         names = waiting(message(5))
         assert names.decide(message(7, due_ms=DUE_MS + 5, id_=5), condition) == (Verdict.DONE, None)
-        assert answers_of(names) == [(Outcome.DUPLICATE, 7, None, "")]
+        assert answers_of(names) == [(Outcome.DUPLICATE, 7, 5, "")]
         assert not names.is_superseded(message(5))
 
 
@@ -134,7 +134,7 @@ def test_a_cancel_takes_the_message_that_waits_and_is_too_late_where_none_does()
     assert names.decide_cancel(cancel(8)) == (Verdict.DONE, None)
     assert answers_of(names) == [
         (Outcome.CANCELLED, 5, 7, ""),
-        (Outcome.CANCELLED, 7, None, ""),
+        (Outcome.CANCELLED, 7, 5, ""),
         (Outcome.CANCEL_TOO_LATE, 8, None, ""),
     ]
     assert names.is_superseded(message(5))
