@@ -198,7 +198,10 @@ def serve(config: Config, *, adopt: bool, processes: int, log_level: Level, on_e
         stop = StopSignals()
         topics = [intake.topic for intake in config.intakes]
         on_event("starting", pid=os.getpid(), processes=processes, intakes=topics)
-        totals = Totals({"intake": topics, "decision": ("assigned", "revoked", "lost")})
+        totals = Totals(
+            {"intake": topics, "decision": ("assigned", "revoked", "lost")},
+            {intake.topic: intake.partitions for intake in config.intakes},
+        )
         Supervisor(
             lambda index: ChildProcess(work_command(), pickle.dumps(Orders(config, index, log_level))),
             processes,
