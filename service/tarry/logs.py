@@ -76,6 +76,7 @@ WARNINGS: Final = frozenset(
         "clock_followed",
         "clock_not_compared",
         "clock_stepped",
+        "credentials_unreadable",
         "dead_letter_refused",
         "dead_letters_apart",
         "dead_letters_not_written",

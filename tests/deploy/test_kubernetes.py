@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from deploy import render
 from tarry.config import load
 from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, status_topic, topics_of
 from tarry.service.app import geometry_of
+from tests.support.brokers import wait_until
 from tests.support.manifests import CRDS, Object, objects, pod_templates
 
 pytestmark = pytest.mark.deploy
@@ -120,6 +122,9 @@ def test_a_secret_that_is_there_gives_the_users_password_to_strimzi_too() -> Non
     secret = {"existing": "made-elsewhere", "options": options}
     made = [one for one in yaml.safe_load_all(render.template(render.VALUES, f"secret={json.dumps(secret)}")) if one]
     assert [one for one in made if one["kind"] == "Secret"] == []
+    [job] = [one["spec"]["template"]["spec"] for one in made if one["kind"] == "Job"]
+    [container] = job["containers"]
+    assert {one["valueFrom"]["secretKeyRef"]["name"] for one in container["env"]} == {"made-elsewhere"}
     [user] = [one for one in made if one["kind"] == "KafkaUser" and one["metadata"]["name"] == "tarry"]
     given = user["spec"]["authentication"]["password"]["valueFrom"]["secretKeyRef"]
     assert given == {"name": "made-elsewhere", "key": "word"}
@@ -153,7 +158,9 @@ def test_what_an_operator_adds_reaches_every_pod() -> None:
         'extraVolumeMounts=[{"name":"certs","mountPath":"/certs"}]',
     )
     found = [one for one in yaml.safe_load_all(made) if one]
-    assert _the(found, "ServiceAccount")["metadata"]["annotations"] == {"a/role": "b"}
+    accounts = [one["metadata"]["annotations"] for one in found if one["kind"] == "ServiceAccount"]
+    assert len(accounts) == 2
+    assert all(annotations["a/role"] == "b" for annotations in accounts)
     pods = [one["spec"] for one in found if one["kind"] in {"Deployment", "Job"}]
     pods += [one["spec"]["jobTemplate"]["spec"] for one in found if one["kind"] == "CronJob"]
     assert len(pods) == 4
@@ -169,7 +176,7 @@ def test_what_an_operator_adds_reaches_every_pod() -> None:
 @pytest.mark.usefixtures("helm")
 def test_each_pod_can_read_its_own_secret_from_files() -> None:
     made = [one for one in yaml.safe_load_all(render.template(render.VALUES, "secret.asFiles=true")) if one]
-    secrets = {"Deployment": "tarry-sasl", "Job": "tarry-sasl", "CronJob": "tarry-spark-sasl"}
+    secrets = {"Deployment": "tarry-sasl", "Job": "tarry-topics", "CronJob": "tarry-spark-sasl"}
     for one in made:
         if one["kind"] not in secrets:
             continue
@@ -332,6 +339,44 @@ class Release:
         self._values.write_text(yaml.safe_dump(values), encoding="utf-8")
         self.helm("upgrade", "--install", str(render.CHART), "--create-namespace", "--values", str(self._values))
 
+    def begin_with_job(self) -> subprocess.Popen[str]:
+        """Begin to install it with the Job of the topics; return helm, which waits for the Job."""
+        intake = {"topic": "in", "partitions": 1, "replication": 1, "max_delay": "60s", "targets": ["a"]}
+        secret = {"options": {"sasl.password": "password"}, "values": {"password": "secret"}}
+        values = {"config": {"intake": [intake]}, "secret": secret, "topicsJob": {"enabled": True}}
+        self._values.write_text(yaml.safe_dump(values), encoding="utf-8")
+        command = ["helm", "install", "tarry", str(render.CHART), "--create-namespace", "--values", str(self._values)]
+        return subprocess.Popen(
+            [*command, "--namespace", self.namespace, "--timeout", f"{TIMEOUT_S}s"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_for_job(self) -> str:
+        """Wait until the API server has the Job; return its name."""
+        found: list[str] = []
+
+        def is_there() -> bool:
+            got = self._cluster.kubectl("get", "jobs", "--output=name", "--namespace", self.namespace)
+            found[:] = got.stdout.split()
+            return bool(found)
+
+        wait_until(is_there, "helm makes the Job", 60)
+        (job,) = found
+        return job
+
+    def succeed(self, job: str) -> None:
+        """Say that a Job has succeeded."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        conditions = [{"type": one, "status": "True"} for one in ("SuccessCriteriaMet", "Complete")]
+        status = {"startTime": now, "completionTime": now, "succeeded": 1, "conditions": conditions}
+        patch = json.dumps({"status": status})
+        done = self._cluster.kubectl(
+            "patch", job, "--subresource=status", "--type=merge", "--patch", patch, "--namespace", self.namespace
+        )
+        assert done.returncode == 0, done.stderr
+
     def topics(self) -> set[str]:
         """The topics of the KafkaTopics that the API server has."""
         got = self._cluster.kubectl("get", "kafkatopics", "--output=json", "--namespace", self.namespace)
@@ -385,6 +430,31 @@ def test_the_levels_stay_when_the_delay_becomes_shorter(release: Release) -> Non
     assert "late.wheel-4" in there
     release.become(delays={"soon": "60s", "late": "60s"})
     assert release.topics() == there
+
+
+def test_nothing_else_is_made_before_the_job_of_the_topics_has_succeeded(
+    cluster: Cluster, helm: None, tmp_path: Path
+) -> None:
+    """No pod runs here: the test says in the place of the kubelet that the Job has succeeded."""
+    release = Release(cluster, tmp_path)
+    helm_runs = release.begin_with_job()
+    try:
+        job = release.wait_for_job()
+        assert release.kinds() == set(), "neither pods nor their configuration"
+        there = cluster.kubectl("get", "configmap,secret,serviceaccount", "--output=name", "-n", release.namespace)
+        own = ("configmap/tarry-topics", "secret/tarry-topics", "serviceaccount/tarry-topics")
+        assert {one for one in there.stdout.split() if one.endswith("/tarry") or "tarry-" in one} == set(own)
+        release.succeed(job)
+        said, complaint = helm_runs.communicate(timeout=TIMEOUT_S)
+        assert helm_runs.returncode == 0, complaint
+        assert "deployed" in said
+    finally:
+        helm_runs.kill()
+        helm_runs.wait()
+        cluster.kubectl("delete", "namespace", release.namespace, "--wait=false")
+    assert "deployment" in release.kinds()
+    left = cluster.kubectl("get", "configmap,secret,serviceaccount", "--output=name", "-n", release.namespace)
+    assert not {*left.stdout.split()} & {*own}, "what the Job needed is gone"
 
 
 def _bare(name: str) -> Object:

@@ -1,6 +1,9 @@
 """The service where everybody has to say who they are, and may do what docs/security.md grants and nothing else."""
 
 import json
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -31,6 +34,14 @@ from tests.support.workload import Sending
 pytestmark = pytest.mark.broker
 
 NEEDED: Final = documented(SERVICE, NAMES)
+REAUTHENTICATE_S: Final = 20
+"""How long a connection to the broker of the rotation lasts if the client does not show its password again."""
+
+WITH_A_FILE: Final = """
+import os, runpy
+os.environ["TARRY_KAFKA__OPTIONS__SASL_PASSWORD_FILE"] = {path!r}
+runpy.run_module("tarry", run_name="__main__", alter_sys=True)
+"""
 SECRET: Final = "not-to-be-seen-anywhere"  # noqa: S105 (of a broker that lives for these tests)
 
 
@@ -259,3 +270,53 @@ def test_a_secret_is_nowhere_to_be_seen(
             said += [done.out, done.err]
     assert any("sasl" in text for text in said), "nothing was said of what is secret at all"
     assert [line for text in said for line in text.splitlines() if SECRET in line] == []
+
+
+@pytest.mark.exhaustive
+def test_a_password_that_changes_in_its_file_reaches_living_clients_and_those_of_a_process_that_starts_later(
+    tmp_path: Path,
+) -> None:
+    """The broker asks all connections for the password once more, some time after it has changed."""
+    with starting_brokers() as start:
+        secured = SecuredBroker(start, tmp_path, {"connections.max.reauth.ms": str(REAUTHENTICATE_S * 1_000)})
+        user = secured.user("tarry", [*NEEDED, *documented(MAKER, NAMES)], "first")
+        secured.admin.create_topics([NewTopic("bills", 1, 1)])["bills"].result(30)
+        password = tmp_path / "password"
+        password.write_text("first\n", encoding="utf-8")
+        (tmp_path / "with_a_file.py").write_text(WITH_A_FILE.format(path=str(password)), encoding="utf-8")
+        options = {name: value for name, value in user.options.items() if name != "sasl.password"}
+        config = replace(config_of(secured, user), options=options)
+        serve = Serve(config, tmp_path, command=("with_a_file", "serve", "--config"))
+        plain = secured.broker.bootstrap_servers
+
+        def deliver(values: int) -> None:
+            """Send messages one after another, some through a level, and wait for all."""
+            before = len(read_topic(plain, "bills"))
+            with DelayedProducer(plain, "rights") as producer:
+                for number in range(values):
+                    producer.send("bills", b"v", delay=timedelta(milliseconds=2_500 if number % 2 else 100))
+            wait_until(lambda: len(read_topic(plain, "bills")) == before + values, "all arrive", 60)
+
+        try:
+            serve.start().wait_serving()
+            deliver(4)
+            worker = serve.workers[0]
+            password.write_text("second\n", encoding="utf-8")
+            secured.user("tarry", (), "second")
+            changed = time.monotonic()
+            wait_until(lambda: bool(serve.events("credentials_changed")), "the file is read", 10)
+            while time.monotonic() < changed + 1.5 * REAUTHENTICATE_S:
+                deliver(4)
+            assert [one for one in serve.events("librdkafka") if "uthentication" in str(one)] == []
+            assert serve.workers[0] == worker
+            assert [one["properties"] for one in serve.events("credentials_changed")] == [["sasl.password"]]
+            os.kill(worker, signal.SIGKILL)
+            serve.wait_serving(2)
+            deliver(2)
+            assert "second" not in serve.tail(10_000)
+            password.unlink()
+            wait_until(lambda: bool(serve.events("credentials_unreadable")), "a file that is gone is said", 10)
+            deliver(2)
+            assert serve.stop() == 0
+        finally:
+            serve.close()

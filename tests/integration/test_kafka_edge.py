@@ -4,7 +4,8 @@ import subprocess
 import sys
 import textwrap
 import time
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from typing import Any, Literal
 
 import pytest
@@ -13,11 +14,15 @@ from confluent_kafka.cimpl import NewPartitions
 
 from tarry.devbroker import EmbeddedBroker
 from tarry.errors import AbortableError, FatalError
+from tarry.kafka.offsets import Offsets, PendingAnswers
 from tarry.kafka.origins import Origins
 from tarry.kafka.record_headers import LOST_NAME
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import Target, TopicAdmin
 from tarry.kafka.transaction import Transactor, fence
+from tarry.kafka.types import Place
+from tarry.service.metrics.families import TRIM_FAILURES
+from tarry.service.metrics.tally import Tally
 from tarry.service.worker.context import Context
 from tarry.service.worker.maintenance import COPY_EVERY_MS, ENDS_EVERY_MS, Maintenance
 from tests.support.brokers import wait_until
@@ -406,6 +411,43 @@ def test_the_intake_is_never_trimmed_past_the_watermark_that_is_committed(stage:
 
     wait_until(tidied, "the intake is trimmed")
     assert stage.offsets.starts([place])[place] == stage.watermarks()[place][0] == 3
+
+
+def test_brokers_that_refuse_to_trim_are_counted_and_said(stage: Stage) -> None:
+    stage.make_intake()
+    process = stage.process("only")
+    stage.send(b"a")
+    process.serve(process.take_over())
+    clock, tally = Ahead(), Tally()
+
+    class TooFar(Offsets):
+        """Asks to delete what is not there yet, which brokers refuse."""
+
+        def trim(self, below: Mapping[Place, int]) -> PendingAnswers:
+            return super().trim(dict.fromkeys(below, 1_000))
+
+    with closing(TooFar(stage.admin, stage.group, stage.cluster)) as offsets:
+        maintenance = Maintenance(
+            offsets,
+            {stage.intake: 0},
+            lambda intakes: Origins(stage.admin).ask(dict.fromkeys(intakes, GEOMETRY)),
+            lambda _states, _summed_up: process.commit_rest(released=False),
+            lambda: True,
+            10_000,
+            Context(clock, process.events, tally),
+        )
+        maintenance.turn(process.states)
+        assert process.fire() == 1
+        clock.by_ms += COPY_EVERY_MS
+
+        def refused() -> bool:
+            clock.by_ms += ENDS_EVERY_MS
+            maintenance.turn(process.states)
+            return tally.snapshot().counters.get((TRIM_FAILURES.name, stage.intake), 0) >= 2
+
+        wait_until(refused, "the intake and the journal are not trimmed")
+    said = {fields["reason"].partition("/")[0] for fields in process.events.of("trim_failed")}
+    assert said == {stage.intake, f"{stage.intake}.journal"}
 
 
 class Ahead(Later):

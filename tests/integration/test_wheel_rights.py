@@ -51,6 +51,10 @@ class Running:
     def untrimmed(self) -> float:
         return self.serve.metric("tarry_untrimmed_records", intake=self.stage.intake, partition="0")
 
+    @property
+    def trim_failures(self) -> float:
+        return self.serve.metric("tarry_trim_failures_total", intake=self.stage.intake)
+
     def said(self, event: str) -> list[tuple[int, dict[str, Any]]]:
         """The events of a name that the service has logged, with their times."""
         return [(at_ms, one) for at_ms, one in self.serve.history() if one["event"] == event]
@@ -85,6 +89,7 @@ def test_the_right_to_empty_buckets_is_taken_away_and_comes_back(running: Runnin
         running.all_arrive()
     wait_until(lambda: bool(serve.events("buckets_not_emptied")), "it is said")
     wait_until(lambda: running.untrimmed >= len(running.sent), "they are counted")
+    wait_until(lambda: running.trim_failures >= 2, "each try is counted", 30)
     bootstrap = running.stage.cluster.bootstrap_servers
     used = {topic for topic in running.levels if read_topic(bootstrap, topic)}
     wait_until(lambda: {one["topic"] for _, one in running.said("buckets_not_emptied")} == used, "it is said of all")
@@ -96,10 +101,12 @@ def test_the_right_to_empty_buckets_is_taken_away_and_comes_back(running: Runnin
     for topic in running.levels:
         allow(admin, topic, AclOperation.DELETE)
     wait_until(lambda: running.untrimmed == 0, "all are emptied", 30)
+    failures = running.trim_failures
     assert sorted(one["topic"] for one in serve.events("buckets_emptied_again")) == sorted(used)
     assert not any(read_topic(bootstrap, topic) for topic in used)
     running.send(NEAR_MS)
     running.all_arrive()
+    assert running.trim_failures == failures
     assert serve.stop() == 0
 
 

@@ -33,9 +33,14 @@ def of_kind(kind: str) -> list[Object]:
 
 
 def the(kind: str) -> Object:
-    """Return the only object of its kind."""
-    (one,) = of_kind(kind)
+    """Return the only object of its kind that is there to stay: no hook of Helm's."""
+    (one,) = (one for one in of_kind(kind) if not is_hook(one))
     return one
+
+
+def is_hook(one: Object) -> bool:
+    """Return whether an object is a hook of Helm's."""
+    return "helm.sh/hook" in one["metadata"].get("annotations", {})
 
 
 def pod_templates() -> Iterator[tuple[str, Object]]:

@@ -9,6 +9,8 @@ _MATCHED = re.compile(r"\{([^}]*)\}")
 _RANGE = re.compile(r"\[[^\]]*\]")
 _BY = re.compile(r"\bby\s*\(([^)]*)\)\s*\(")
 _CLAUSE = re.compile(r"\b(?:by|on|ignoring)\s*\(([^)]*)\)")
+_ONLY_MATCHED = re.compile(r"\b(?:and|unless)\s+on\s*\([^)]*\)\s*\w+\s+by\s*\([^)]*\)\s*\($")
+"""Before an aggregation of which the result keeps no label: `unless on (…) sum by (…) (`."""
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _LABEL_VALUES = re.compile(r"label_values\((.*),\s*(\w+)\)")
 _WORDS = frozenset({"by", "and", "or", "unless", "on", "ignoring", "group_left", "group_right", "offset", "bool"})
@@ -51,7 +53,7 @@ def uses(expression: str) -> list[Use]:
 def kept_labels(expression: str) -> frozenset[str] | None:
     """Return the labels of an expression's result, by its outermost aggregations; None if one has no labels."""
     text = _RANGE.sub("", _STRING.sub("''", expression))
-    aggregations = list(_aggregations(text))
+    aggregations = [one for one in _aggregations(text) if not _ONLY_MATCHED.search(text[: one[0]])]
     outermost = [one for one in aggregations if not any(o[0] < one[0] and one[1] < o[1] for o in aggregations)]
     return frozenset.intersection(*(labels for _, _, labels in outermost)) if outermost else None
 

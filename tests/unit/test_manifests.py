@@ -7,7 +7,7 @@ import yaml
 
 from deploy import render
 from tarry import __version__
-from tests.support.manifests import MANIFESTS, VERSIONS, fault, objects, of_kind, pod_templates, the
+from tests.support.manifests import MANIFESTS, VERSIONS, fault, is_hook, objects, of_kind, pod_templates, the
 
 OBJECTS = objects()
 PODS = dict(pod_templates())
@@ -100,8 +100,38 @@ def test_every_volume_of_a_pod_is_defined_and_mounted(name: str) -> None:
     for container in spec["containers"]:
         assert {mount["name"] for mount in container["volumeMounts"]} == volumes
     (config,) = (volume["configMap"]["name"] for volume in spec["volumes"] if "configMap" in volume)
-    assert config == the("ConfigMap")["metadata"]["name"]
-    assert spec["serviceAccountName"] == the("ServiceAccount")["metadata"]["name"]
+    hooks = spec["serviceAccountName"] == "tarry-topics"
+    for kind, wanted in (("ConfigMap", config), ("ServiceAccount", spec["serviceAccountName"])):
+        (there,) = (one for one in of_kind(kind) if one["metadata"]["name"] == wanted)
+        assert is_hook(there) == hooks
+
+
+def test_the_job_of_the_topics_runs_first_and_needs_nothing_that_helm_makes_later() -> None:
+    hooks = [one for one in OBJECTS if is_hook(one)]
+    weights = {one["kind"]: int(one["metadata"]["annotations"]["helm.sh/hook-weight"]) for one in hooks}
+    assert weights == {"Job": 0, "ServiceAccount": -1, "ConfigMap": -1, "Secret": -1, "NetworkPolicy": -1}
+    assert {one["metadata"]["annotations"]["helm.sh/hook"] for one in hooks} == {"pre-install,pre-upgrade"}
+    for one in hooks:
+        does_go = "hook-succeeded" in one["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+        assert does_go == (one["kind"] != "Job"), "who wonders reads its log"
+    (job,) = (one for one in hooks if one["kind"] == "Job")
+    spec = job["spec"]["template"]["spec"]
+    needed = {variable["valueFrom"]["secretKeyRef"]["name"] for variable in spec["containers"][0]["env"]}
+    needed |= {volume["configMap"]["name"] for volume in spec["volumes"] if "configMap" in volume}
+    later = {one["metadata"]["name"] for one in OBJECTS if not is_hook(one)}
+    assert needed | {spec["serviceAccountName"]} == {"tarry-topics"}
+    assert not needed & later
+    (policy,) = (one["spec"] for one in hooks if one["kind"] == "NetworkPolicy")
+    assert policy["egress"] == the("NetworkPolicy")["spec"]["egress"]
+    labels = {name: template["metadata"]["labels"] for name, template in PODS.items()}
+    selected = [name for name, own in labels.items() if policy["podSelector"]["matchLabels"].items() <= own.items()]
+    assert selected == [job["metadata"]["name"]]
+
+
+def test_what_the_job_of_the_topics_has_a_copy_of_is_the_same() -> None:
+    for kind, field in (("ConfigMap", "data"), ("Secret", "stringData")):
+        (copy,) = (one for one in of_kind(kind) if is_hook(one))
+        assert copy[field] == the(kind)[field]
 
 
 def test_selectors_find_the_service_s_pods_and_no_others() -> None:

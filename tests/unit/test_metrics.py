@@ -17,6 +17,7 @@ from tarry.service.metrics.families import (
     HELD_BYTES,
     LATENESS,
     RESTARTS,
+    SERVED,
     TRANSACTION_SECONDS,
     WAITING,
     Family,
@@ -132,6 +133,16 @@ def test_gauges_are_those_of_the_living_added_up_or_by_process() -> None:
     }
     totals.end(1)
     assert totals.sum().gauges == {(WAITING.name, "in"): 4, (HELD_BYTES.name, "0"): 400}
+
+
+def test_a_partition_that_no_process_serves_has_a_row_too() -> None:
+    totals = Totals({}, {"in": 2, "other": 1})
+    rows = {(SERVED.name, "in", "0"): 0, (SERVED.name, "in", "1"): 0, (SERVED.name, "other", "0"): 0}
+    assert totals.sum().gauges == rows
+    totals.update(0, Snapshot({}, {}, {(SERVED.name, "in", "1"): 1}))
+    assert totals.sum().gauges == {**rows, (SERVED.name, "in", "1"): 1}
+    totals.end(0)
+    assert totals.sum().gauges == rows
 
 
 def test_counters_of_known_labels_begin_at_zero() -> None:

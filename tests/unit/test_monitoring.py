@@ -78,6 +78,7 @@ def test_the_reading_of_expressions_sees_metrics_matchers_and_aggregations() -> 
     assert uses('label_values(x{a="b"}, c)') == [Use("x", frozenset("ac"))]
     assert kept_labels("count by (a) (count by (a, b) (x))") == frozenset("a")
     assert kept_labels("sum by (a, b) (x) > sum by (b) (y)") == frozenset("b")
+    assert kept_labels("sum by (a, b) (x) unless on (a) sum by (a) (y) == 0") == frozenset("ab")
     assert kept_labels("x / y") is None
 
 

@@ -8,12 +8,12 @@ from tarry.errors import UsageError
 from tarry.kafka.broker_time import TOLERANCE_MS, BrokerTime, refuse_a_clock_that_is_ahead
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
-from tarry.service.metrics.families import CLOCK_AHEAD
+from tarry.service.metrics.families import CLOCK_AHEAD, CLOCK_SKEW
 from tarry.service.metrics.tally import Tally
 from tarry.service.worker.aside import Aside
 from tarry.service.worker.context import Context
 from tarry.service.worker.health import HealthReporter
-from tarry.service.worker.steady_clock import ASK_ANEW_MS, GIVE_UP_MS, SAY_EVERY_MS, STEP_MS, SteadyClock
+from tarry.service.worker.steady_clock import ASK_ANEW_MS, ASK_UNTOLD_MS, GIVE_UP_MS, SAY_EVERY_MS, STEP_MS, SteadyClock
 from tarry.service.worker.view import View
 from tarry.testing.fake import FakeBroker
 from tarry.testing.manual_clock import ManualClock
@@ -111,6 +111,30 @@ def test_how_far_a_clock_is_ahead_is_a_gauge() -> None:
     machine.run(SAY_EVERY_MS)
     health.beat(view)
     assert tally.snapshot().gauges[(CLOCK_AHEAD.name,)] == DAY_MS / 1000
+
+
+@pytest.mark.parametrize("ahead_ms", [5_000, -60_000])
+def test_how_far_a_clock_is_from_the_brokers_is_a_gauge_once_they_have_answered(ahead_ms: int) -> None:
+    machine, tally = Machine(), Tally()
+    machine.own.ahead_ms = ahead_ms
+    offsets = Offsets(machine.cluster.clients.admin(machine.cluster.client()), "g", machine.cluster)
+    view = View(joined=True, waiting=0, states={}, aside=Aside(Context(machine.own, machine.say)))
+
+    def skew_s() -> float | None:
+        health.beat(view)
+        return tally.snapshot().gauges.get((CLOCK_SKEW.name,))
+
+    machine.steady = SteadyClock(
+        machine.own, BrokerTime(machine.cluster, ["in"], machine.own, machine.say), machine.say
+    )
+    health = HealthReporter(machine.steady, tally, 1, offsets, lambda _health: None)
+    assert skew_s() is None
+    machine.run(ASK_UNTOLD_MS + 1_000)
+    found_s = skew_s()
+    assert found_s is not None
+    assert ahead_ms / 1000 - 0.1 <= found_s <= ahead_ms / 1000
+    machine.own.ahead_ms = 0  # it is set, and shown at once
+    assert skew_s() == pytest.approx(found_s - ahead_ms / 1000)
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["stamps-of-producers", "brokers-away"])

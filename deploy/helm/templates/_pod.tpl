@@ -1,6 +1,5 @@
-{{/* The fields that all pods share. */}}
+{{/* The fields that all pods share, beside the name of their ServiceAccount. */}}
 {{- define "tarry.podBasics" -}}
-serviceAccountName: {{ include "tarry.name" . }}
 automountServiceAccountToken: false
 # Kubernetes would set variables such as TARRY_PORT for a Service named tarry, and the service refuses unknown ones.
 enableServiceLinks: false
@@ -82,13 +81,17 @@ capabilities:
   mountPath: /tmp
 {{- end -}}
 
-{{/* The volumes that all pods share; the secret properties of librdkafka are in the Secret `secret`. */}}
+{{/*
+The volumes that all pods share; `tarry.toml` is in the ConfigMap `config`, and the secret properties of librdkafka in the
+Secret `secret`.
+*/}}
 {{- define "tarry.volumes" -}}
 {{- $secret := .secret }}
+{{- $config := .config }}
 {{- with .root -}}
 - name: config
   configMap:
-    name: {{ include "tarry.name" . }}
+    name: {{ $config }}
 {{- with .Values.tls.existing }}
 - name: tls
   secret:
@@ -108,4 +111,34 @@ capabilities:
 {{ toYaml . }}
 {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* The connections that every pod may make. */}}
+{{- define "tarry.egress" -}}
+- ports:
+    - {port: 53, protocol: UDP}
+    - {port: 53, protocol: TCP}
+- ports:
+    {{- range .Values.networkPolicy.kafkaPorts }}
+    - port: {{ int64 . }}
+    {{- end }}
+  {{- with .Values.networkPolicy.kafka }}
+  to: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- with .Values.networkPolicy.egress }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "tarry.secretData" -}}
+{{- range $key, $value := .Values.secret.values }}
+{{ $key }}: {{ $value | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* The annotations of what the Job of the topics needs. */}}
+{{- define "tarry.beforeJob" -}}
+helm.sh/hook: pre-install,pre-upgrade
+helm.sh/hook-weight: "-1"
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}

@@ -131,13 +131,32 @@ def _value_of(variable: str, env: Mapping[str, str]) -> str:
     """Return the value that a variable has, or that the file has that it names; without the newline at its end."""
     if not _names_a_file(variable):
         return env[variable]
-    path = Path(env[variable])
+    return text_of(Path(env[variable]), variable)
+
+
+def text_of(path: Path, variable: str) -> str:
+    """Return the value that a file has, without the newline at its end.
+
+    Args:
+        path: the file.
+        variable: what it is the value of, for the error.
+
+    Raises:
+        ConfigError: it cannot be read, or is not text in UTF-8; one line says so, without the content.
+    """
     try:
         return path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
     except OSError as error:
         raise ConfigError(f"{variable}: {path}: {error.strerror}") from error
     except UnicodeDecodeError:
         raise ConfigError(f"{variable}: {path}: not text in UTF-8") from None
+
+
+def option_files(env: Mapping[str, str]) -> dict[str, Path]:
+    """Return the properties of librdkafka that variables take from files, each with its file."""
+    prefix = f"{PREFIX}KAFKA__OPTIONS__"
+    ours = [variable for variable in env if variable.startswith(prefix) and _names_a_file(variable)]
+    return {str(_location(variable)[-1]): Path(env[variable]) for variable in ours}
 
 
 def _put(data: dict[str, Any], location: Location, value: str, variable: str) -> None:

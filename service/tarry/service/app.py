@@ -17,6 +17,7 @@ from pathlib import Path
 from tarry import __version__
 from tarry.clock import SystemClock
 from tarry.config import Config, Intake
+from tarry.config.sources import option_files
 from tarry.config.tree import Service
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.request.intake_policy import IntakePolicy
@@ -26,9 +27,11 @@ from tarry.errors import TarryError
 from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import PATIENCE_S, Birth
 from tarry.kafka.broker_time import refuse_a_clock_that_is_ahead
+from tarry.kafka.clients import LIBRARY, Clients
 from tarry.kafka.intake_topics import make_or_check, make_or_check_status
 from tarry.kafka.patience import patiently
 from tarry.kafka.rights import Rights, check_rights, rights_on
+from tarry.kafka.rotating import RotatingClients
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import TopicAdmin
 from tarry.logs import Level
@@ -36,6 +39,7 @@ from tarry.service.http import listen
 from tarry.service.metrics import Tally, Totals
 from tarry.service.supervisor import Beat, Channel, ChildProcess, StopSignals, Supervisor, ended_at_once
 from tarry.service.worker import Plan, Worker
+from tarry.service.worker.health import Health
 from tarry.service.worker.plan import IntakePlan
 
 SWITCH_INTERVAL_S = 1e-4
@@ -50,10 +54,15 @@ Held messages live long and are in no reference cycles.
 Log = Callable[..., None]
 
 
-def cluster_of(config: Config) -> Cluster:
-    """Return the cluster, with the client properties of the configuration."""
+def cluster_of(config: Config, clients: Clients = LIBRARY) -> Cluster:
+    """Return the cluster, with the client properties of the configuration.
+
+    Args:
+        config: the whole configuration.
+        clients: makes its clients.
+    """
     properties = dict(config.kafka.properties())
-    return Cluster(str(properties.pop("bootstrap.servers")), properties, reads_as=config.service.group)
+    return Cluster(str(properties.pop("bootstrap.servers")), properties, clients, config.service.group)
 
 
 def geometry_of(config: Config, intake: Intake) -> Geometry:
@@ -145,16 +154,17 @@ def _name_of(service: Service, index: int) -> str:
     return f"{service.group}.{_instance_of(service, index) or uuid.uuid4().hex[:12]}"
 
 
-def plan_of(config: Config, index: int) -> Plan:
+def plan_of(config: Config, index: int, clients: Clients = LIBRARY) -> Plan:
     """Return the plan of one worker process.
 
     Args:
         config: the whole configuration.
         index: the number of the process within this `serve`, from 0.
+        clients: makes its clients.
     """
     service = config.service
     instance = _instance_of(service, index)
-    cluster = cluster_of(config)
+    cluster = cluster_of(config, clients)
     return Plan(
         cluster=cluster,
         group=service.group,
@@ -199,7 +209,10 @@ def serve(config: Config, *, adopt: bool, processes: int, log_level: Level, on_e
         stop = StopSignals()
         topics = [intake.topic for intake in config.intakes]
         on_event("starting", pid=os.getpid(), processes=processes, intakes=topics)
-        totals = Totals({"intake": topics, "decision": ("assigned", "revoked", "lost")})
+        totals = Totals(
+            {"intake": topics, "decision": ("assigned", "revoked", "lost")},
+            {intake.topic: intake.partitions for intake in config.intakes},
+        )
         Supervisor(
             lambda index: ChildProcess(work_command(), pickle.dumps(Orders(config, index, log_level))),
             processes,
@@ -255,7 +268,13 @@ def work(orders: Orders, channel: Channel, on_event: Log) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     tally = Tally()
-    plan, clock = plan_of(orders.config, orders.index), SystemClock()
+    clients = RotatingClients(option_files(os.environ), orders.config.kafka.properties(), on_event)
+    plan, clock = plan_of(orders.config, orders.index, clients), SystemClock()
+
+    def report(health: Health) -> None:
+        clients.refresh()
+        channel.beat(Beat(health.ready, health.why, tally.snapshot()))
+
     brokers_ms = refuse_a_clock_that_is_ahead(plan.cluster, list(plan.intakes), clock, on_event)
     Worker(
         plan,
@@ -263,7 +282,7 @@ def work(orders: Orders, channel: Channel, on_event: Log) -> None:
         lambda: stop.asked or channel.orphaned,
         on_event,
         tally,
-        lambda health: channel.beat(Beat(health.ready, health.why, tally.snapshot())),
+        report,
         brokers_ms,
     ).run()
 

@@ -97,6 +97,12 @@ SILENT: Final = Family(
     "gauge",
     ("process",),
 )
+TRIM_FAILURES: Final = Family(
+    "tarry_trim_failures",
+    "Tries to delete done records from a topic of the intake that the brokers refused, or did not answer.",
+    "counter",
+    ("intake",),
+)
 UNTRIMMED: Final = Family(
     "tarry_untrimmed_records",
     "Records in the logs of the partition's levels that may be deleted and are not deleted yet: the brokers are asked "
@@ -157,6 +163,12 @@ TAKEOVER_SECONDS: Final = Family(
 ASSIGNED: Final = Family(
     "tarry_assigned_partitions", "Partitions that the group assigned to the process.", "gauge", ("process",)
 )
+SERVED: Final = Family(
+    "tarry_served_partitions",
+    "1 while a process of the service has taken the partition over; 0 while none of them has.",
+    "gauge",
+    ("intake", "partition"),
+)
 QUARANTINED: Final = Family(
     "tarry_quarantined_partitions",
     "1 while the partition is not served and only an operator can repair it; the log and /readyz say why.",
@@ -191,6 +203,12 @@ CLOCK_AHEAD: Final = Family(
     "gauge",
     ("process",),
 )
+CLOCK_SKEW: Final = Family(
+    "tarry_clock_skew_seconds",
+    "The machine's clock less the brokers' clock, by their last answer; negative if the machine's clock is behind.",
+    "gauge",
+    ("process",),
+)
 UP: Final = Family(
     "tarry_process_up", "1 if the process lives and reported in time, otherwise 0.", "gauge", ("process",)
 )
@@ -210,6 +228,7 @@ FAMILIES: Final = (
     DUE_WITHIN,
     OVERDUE,
     SILENT,
+    TRIM_FAILURES,
     UNTRIMMED,
     PARKED,
     LATENESS,
@@ -221,12 +240,14 @@ FAMILIES: Final = (
     TAKEOVERS,
     TAKEOVER_SECONDS,
     ASSIGNED,
+    SERVED,
     QUARANTINED,
     WITHOUT_LEADER,
     REPLAYING,
     HELD_BYTES,
     BUDGET_BYTES,
     CLOCK_AHEAD,
+    CLOCK_SKEW,
     UP,
     RESTARTS,
     HANGS,

@@ -11,7 +11,7 @@ added up.
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
-from tarry.service.metrics.families import FAMILIES, Family
+from tarry.service.metrics.families import FAMILIES, SERVED, Family
 from tarry.service.metrics.tally import SeriesKey, Snapshot, Tally, empty
 
 _PER_PROCESS = frozenset(family.name for family in FAMILIES if "process" in family.labels)
@@ -23,12 +23,19 @@ class Totals:
     Args:
         labels: the label values that are known at the start, by label. Counters begin at 0 for each of them, so that
             the first event is an increase. A family with another label begins empty.
+        partitions: the number of partitions of each intake. `SERVED` has a row for each of them, and shows 0 while no
+            process serves it.
     """
 
-    def __init__(self, labels: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, labels: Mapping[str, Sequence[str]], partitions: Mapping[str, int] | None = None) -> None:
         self.own = Tally()
         """The metrics that the supervisor counts itself."""
         self._live: dict[int, Snapshot] = {}
+        self._unserved: dict[SeriesKey, float] = {
+            (SERVED.name, intake, str(partition)): 0
+            for intake, number in (partitions or {}).items()
+            for partition in range(number)
+        }
         self._counters: dict[SeriesKey, float] = {}
         self._histograms: dict[SeriesKey, list[float]] = {}
         for family in FAMILIES:
@@ -52,7 +59,7 @@ class Totals:
         counters = dict(self._counters)
         histograms = {key: list(values) for key, values in self._histograms.items()}
         own = self.own.snapshot()
-        gauges: dict[SeriesKey, float] = dict(own.gauges)
+        gauges: dict[SeriesKey, float] = {**self._unserved, **own.gauges}
         for snapshot in (*self._live.values(), own):
             _add(counters, histograms, snapshot)
         for process, snapshot in self._live.items():

@@ -15,6 +15,7 @@ from tarry.service.metrics.families import (
     RECEIVED,
     TRANSACTION_MESSAGES,
     TRANSACTION_SECONDS,
+    TRIM_FAILURES,
 )
 from tarry.service.metrics.tally import Tally
 from tarry.service.worker.batches import Batches
@@ -28,7 +29,7 @@ def declare_counters(tally: Tally, intakes: Iterable[str]) -> None:
         intakes: all topics that are read.
     """
     for intake in intakes:
-        for family in (RECEIVED, PLACED, FILED, FIRED):
+        for family in (RECEIVED, PLACED, FILED, FIRED, TRIM_FAILURES):
             tally.declare(family, intake)
         for code in ErrorCode:
             tally.declare(DEAD, intake, code)

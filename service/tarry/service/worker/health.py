@@ -10,6 +10,7 @@ from tarry.service.metrics.families import (
     ASSIGNED,
     BUDGET_BYTES,
     CLOCK_AHEAD,
+    CLOCK_SKEW,
     DUE_WITHIN,
     HELD_BYTES,
     IN_BUCKETS,
@@ -20,6 +21,7 @@ from tarry.service.metrics.families import (
     QUARANTINED,
     REFUSED_LETTERS,
     REPLAYING,
+    SERVED,
     SILENT,
     UNTRIMMED,
     WAITING,
@@ -137,6 +139,8 @@ class HealthReporter:
             (CLOCK_AHEAD.name,): self._clock.ahead_ms / 1000,
             (SILENT.name,): self._silent_ms() / 1000,
         }
+        if (skew_ms := self._clock.skew_ms) is not None:
+            gauges[(CLOCK_SKEW.name,)] = skew_ms / 1000
         now_ms = self._clock.now_ms()
         for place, state in view.states.items():
             for series, value in _gauges_of(place, state, now_ms):
@@ -152,6 +156,7 @@ class HealthReporter:
 def _gauges_of(place: Place, state: PartitionState, now_ms: int) -> Iterator[tuple[SeriesKey, float]]:
     """Yield what a partition adds to the gauges of its intake, and its own."""
     intake, partition = place
+    yield (SERVED.name, intake, str(partition)), 1
     yield (WAITING.name, intake), state.waiting
     yield (PASSED_OVER.name, intake), len(state.passed_over)
     if not state.replaying:

@@ -22,6 +22,7 @@ from tarry.kafka.offsets import Offsets, PendingAnswers
 from tarry.kafka.origins import AskedOrigins, verify
 from tarry.kafka.partition_logs import journal_of, place_of
 from tarry.kafka.types import Place
+from tarry.service.metrics.families import TRIM_FAILURES
 from tarry.service.worker.context import Context
 
 ENDS_EVERY_MS = 1_000
@@ -52,7 +53,7 @@ class Maintenance:
         commit_rest: commits checkpoints of partitions, and copies of them; those in its second argument get a summary.
         is_quiet: returns whether no transaction is open beside the firing transaction.
         sum_up_after: how many journal records a recovery may have to read before a summary is written.
-        context: time and the log.
+        context: time, the log and the metrics.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Maintenance:
         self._is_quiet = is_quiet
         self._sum_up_after = sum_up_after
         self._on_event = context.on_event
+        self._tally = context.tally
         self._kept: dict[Place, _Kept] = {}
         self._ends: PendingAnswers | None = None
         self._ends_ms = 0
@@ -172,5 +174,8 @@ class Maintenance:
             self._trims.append(self._offsets.trim({place: at for place, at in below.items() if at > 0}))
         for trim in [trim for trim in self._trims if trim.done]:
             self._trims.remove(trim)
-            for failure in trim.failures():
-                self._on_event("trim_failed", reason=failure)
+            failed = trim.failed()
+            for intake in {place_of(log)[0] for log in failed}:
+                self._tally.count(TRIM_FAILURES, 1, intake)
+            for (topic, partition), reason in failed.items():
+                self._on_event("trim_failed", reason=f"{topic}/{partition}: {reason}")

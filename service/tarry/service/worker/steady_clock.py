@@ -82,6 +82,16 @@ class SteadyClock:
         by_ms = offset_ms - self._offset_ms
         return by_ms if by_ms > STEP_MS else 0
 
+    @property
+    def skew_ms(self) -> int | None:
+        """How far the machine's wall time is ahead of the brokers', by their last answer; None before the first one.
+
+        It is negative if the machine's clock is behind. The delay of the question makes it too low, by some seconds at
+        most: a clock that is ahead by this is certainly ahead.
+        """
+        _, offset_ms = self._measure()
+        return None if self._brokers_ms is None else offset_ms - self._brokers_ms
+
     def latest_ms(self) -> int:
         """Return the latest time that it may be: the machine's, with a step that is not denied, or the brokers'."""
         now_ms, offset_ms = self._measure()

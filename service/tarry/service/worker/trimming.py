@@ -16,6 +16,7 @@ from tarry.core.partition import PartitionState
 from tarry.kafka.offsets import Offsets, PendingAnswers
 from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.types import Place
+from tarry.service.metrics.families import TRIM_FAILURES
 from tarry.service.worker.context import Context
 
 EVERY_MS = 1_000
@@ -34,7 +35,7 @@ class Trimming:
     Args:
         offsets: asks the brokers to delete records.
         needs_from: returns the offset of a log below which this process reads nothing; None: it reads nothing of it.
-        context: monotonic time and the log.
+        context: monotonic time, the log and the metrics.
     """
 
     def __init__(self, offsets: Offsets, needs_from: Callable[[Place], int | None], context: Context) -> None:
@@ -42,6 +43,7 @@ class Trimming:
         self._needs_from = needs_from
         self._clock = context.clock
         self._on_event = context.on_event
+        self._tally = context.tally
         self._asked: PendingAnswers | None = None
         self._below: dict[Place, tuple[PartitionState, int, int]] = {}
         """For each log its partition, its level, and the offset below which it is being trimmed."""
@@ -86,6 +88,8 @@ class Trimming:
             if log in self._below:
                 state, level, below = self._below[log]
                 state.trimmed(level, below)
+        for intake in {self._below[log][0].intake for log in failed if log in self._below}:
+            self._tally.count(TRIM_FAILURES, 1, intake)
         self._below.clear()
         now_ms = self._clock.monotonic_ms()
         if failed:
