@@ -44,7 +44,17 @@ def test_names_are_prometheus_s_units_are_base_units_and_nothing_is_labelled_by_
     for family in FAMILIES:
         assert family.name.startswith("tarry_")
         assert not family.name.endswith(("_total", "_ms", "_milliseconds", "_count", "_sum"))
-        assert set(family.labels) <= {"intake", "partition", "code", "decision", "process", "target", "level", "within"}
+        assert set(family.labels) <= {
+            "intake",
+            "partition",
+            "code",
+            "decision",
+            "process",
+            "target",
+            "level",
+            "within",
+            "outcome",
+        }
         assert "target" not in family.labels or family.kind == "gauge"  # it is gone with the last message for it
         assert family.help.endswith(".")
         assert "process" not in family.labels or family.kind == "gauge"

@@ -110,6 +110,13 @@ UNTRIMMED: Final = Family(
     "gauge",
     ("intake", "partition"),
 )
+NAMES: Final = Family("tarry_names", "Names under which messages wait.", "gauge", ("intake",))
+NAMED: Final = Family(
+    "tarry_named_records",
+    "Committed results of decisions on named records: replaced, scheduled, skipped, cancelled, and so on.",
+    "counter",
+    ("intake", "outcome"),
+)
 PARKED: Final = Family(
     "tarry_parked_messages",
     "Messages that are due, in memory or in the parked log, whose target is away, or set apart from the others.",
@@ -231,6 +238,8 @@ FAMILIES: Final = (
     TRIM_FAILURES,
     UNTRIMMED,
     PARKED,
+    NAMES,
+    NAMED,
     LATENESS,
     TRANSACTION_SECONDS,
     TRANSACTION_MESSAGES,

@@ -2,15 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from confluent_kafka import Message
 
 from tarry.core.partition import PartitionState
-from tarry.headers import ErrorCode
+from tarry.headers import ErrorCode, Outcome
 from tarry.service.metrics.families import (
     DEAD,
     FILED,
     FIRED,
+    NAMED,
     PLACED,
     RECEIVED,
     TRANSACTION_MESSAGES,
@@ -19,6 +21,15 @@ from tarry.service.metrics.families import (
 )
 from tarry.service.metrics.tally import Tally
 from tarry.service.worker.batches import Batches
+
+NAMED_OUTCOMES: Final = (
+    Outcome.REPLACED,
+    Outcome.SCHEDULED,
+    Outcome.SKIPPED,
+    Outcome.CANCELLED,
+    Outcome.CANCEL_TOO_LATE,
+    Outcome.DUPLICATE,
+)
 
 
 def declare_counters(tally: Tally, intakes: Iterable[str]) -> None:
@@ -33,6 +44,8 @@ def declare_counters(tally: Tally, intakes: Iterable[str]) -> None:
             tally.declare(family, intake)
         for code in ErrorCode:
             tally.declare(DEAD, intake, code)
+        for outcome in NAMED_OUTCOMES:
+            tally.declare(NAMED, intake, outcome)
 
 
 def count_received(tally: Tally, intakes: Iterable[str], records: Sequence[Message]) -> None:
@@ -71,6 +84,9 @@ def count_fired(tally: Tally, fired: Batches, now_ms: int, took_ms: int) -> None
         took_ms: from its first record to its commit.
     """
     count_delivered(tally, fired, now_ms)
+    for state, batch in fired:
+        for outcome in (answer.outcome for decision in batch.decisions for answer in decision.answers):
+            tally.count(NAMED, 1, state.intake, outcome)
     tally.observe(TRANSACTION_MESSAGES, sum(len(batch) for _, batch in fired))
     tally.observe(TRANSACTION_SECONDS, took_ms / 1000)
 

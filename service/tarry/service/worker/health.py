@@ -15,6 +15,7 @@ from tarry.service.metrics.families import (
     HELD_BYTES,
     IN_BUCKETS,
     LAG,
+    NAMES,
     OVERDUE,
     PARKED,
     PASSED_OVER,
@@ -168,6 +169,7 @@ def _gauges_of(place: Place, state: PartitionState, now_ms: int) -> Iterator[tup
         soon = state.overflow.due_by([now_ms + step_ms for step_ms in STEPS_MS])
         for within, messages in zip(WITHIN, soon, strict=True):
             yield (DUE_WITHIN.name, intake, within), messages
+    yield (NAMES.name, intake), state.names.count
     if state.letters.left:
         yield (REFUSED_LETTERS.name, intake), state.letters.left
     for target, messages in state.parked.by_target().items():
