@@ -114,7 +114,9 @@ class NamedOwner(Owner):
         self.attempt: tuple[str, Batch, int, list[bytes], int] | None = None
         self.letters: tuple[Bundle, int, list[bytes]] | None = None
         super().__init__(choose, START_MS + choose.randrange(100_000), SMALL)
-        self.upkeep = self.state.overflow.upkeep = Upkeep(choose.choice((6, 1_000)), choose.choice((1, 1_000)), choose.choice((2, 6)))
+        self.upkeep = self.state.overflow.upkeep = Upkeep(
+            choose.choice((6, 1_000)), choose.choice((1, 1_000)), choose.choice((2, 6))
+        )
 
     # -- what is sent -------------------------------------------------------------------------------------------------
 
@@ -144,6 +146,11 @@ class NamedOwner(Owner):
         return [record for record in self.records.values() if record.target]
 
     def name(self) -> bytes:
+        """Choose a name, rather one that an attempt has."""
+        tried = [] if self.attempt is None else [self.records[one.sequence].name for one in self.attempt[1].due]
+        names = [name for name in tried if name is not None]
+        if names and self.choose.random() < 0.5:
+            return self.choose.choice(names)
         return self.choose.choice(self.names)
 
     def send_message(self, id_: bytes, due_ms: int) -> None:
@@ -309,7 +316,9 @@ class NamedOwner(Owner):
         topic, batch, first, journal, taken_ms = self.attempt
         self.attempt = None
         is_wanted = self.state.wants_back() or topic in self.away
-        if not is_wanted and self.transact(partial(self.commit_aside, first, journal, batch, taken_ms), self.store.abort):
+        if not is_wanted and self.transact(
+            partial(self.commit_aside, first, journal, batch, taken_ms), self.store.abort
+        ):
             self.state.confirm_parked(batch)
             return
         if is_wanted:
@@ -406,3 +415,22 @@ class NamedOwner(Owner):
         assert isinstance(decode_entry(settled.journal), (DoneEntry, Copy))
         self.store.commit(settled)
         self.oracle.committed(batch, self.now_ms)
+
+
+def run(seed: int, records: int = 60) -> NamedOwner:
+    """Run a course to its end, and check that nothing is left.
+
+    Raises:
+        AssertionError: a promise is broken, or something is left; the text names the seed.
+    """
+    owner = NamedOwner(seed, records)
+    try:
+        owner.run()
+        state = owner.state
+        assert (state.held, state.held_bytes) == (0, 0), "memory is left"
+        assert state.names.count == 0, "names are left"
+        assert state.names.pointer is None, "the journal is read for names that are gone"
+        assert state.low == owner.intake_end
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+    return owner
