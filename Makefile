@@ -21,6 +21,7 @@ COMPILED   := build/compiled
 COMPILED_BY = $(shell find service/tarry -name '*.py') hatch_build.py pyproject.toml requirements.lock
 COMPILED_TESTS = $(COMPILED)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
 	-o pythonpath=. --compiled -m "not soak and not deploy" --ignore tests/simulation/test_compiled.py --ignore tests/simulation/test_planted_bugs.py \
+	--ignore tests/model/test_names_planted_bugs.py \
 	--ignore tests/unit/test_healthcheck.py tests/unit tests/model tests/simulation
 LOCK    = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --custom-compile-command "make lock"
 

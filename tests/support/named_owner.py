@@ -146,6 +146,11 @@ class NamedOwner(Owner):
         return [record for record in self.records.values() if record.target]
 
     def name(self) -> bytes:
+        """Choose a name, rather one that an attempt has."""
+        tried = [] if self.attempt is None else [self.records[one.sequence].name for one in self.attempt[1].due]
+        names = [name for name in tried if name is not None]
+        if names and self.choose.random() < 0.5:
+            return self.choose.choice(names)
         return self.choose.choice(self.names)
 
     def send_message(self, id_: bytes, due_ms: int) -> None:
@@ -410,3 +415,22 @@ class NamedOwner(Owner):
         assert isinstance(decode_entry(settled.journal), (DoneEntry, Copy))
         self.store.commit(settled)
         self.oracle.committed(batch, self.now_ms)
+
+
+def run(seed: int, records: int = 60) -> NamedOwner:
+    """Run a course to its end, and check that nothing is left.
+
+    Raises:
+        AssertionError: a promise is broken, or something is left; the text names the seed.
+    """
+    owner = NamedOwner(seed, records)
+    try:
+        owner.run()
+        state = owner.state
+        assert (state.held, state.held_bytes) == (0, 0), "memory is left"
+        assert state.names.count == 0, "names are left"
+        assert state.names.pointer is None, "the journal is read for names that are gone"
+        assert state.low == owner.intake_end
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+    return owner

@@ -153,7 +153,9 @@ class DrainedRecords:
 
     def _place(self, one: ClosedRange, message: FiledMessage, now_ms: int, *, is_new: bool) -> None:
         if self._names.is_superseded(message):
-            if one.drop(message.offset):
+            # What an earlier pass has kept is dropped by whoever holds it.
+            is_held = one.passes is not None and (message.due_ms, message.sequence) < one.passes.gate
+            if not is_held and one.drop(message.offset):
                 self._memory.count(message)
                 self._names.drop(message)
             return

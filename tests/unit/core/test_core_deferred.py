@@ -1,0 +1,82 @@
+"""Named records that wait until an attempt to deliver what they replace is aborted."""
+
+from typing import TYPE_CHECKING
+
+from tarry.core.batch import Batch
+from tarry.headers import DELIVER_AT, NAME, TARGET, Outcome
+from tests.support.named_owner import NamedOwner
+
+if TYPE_CHECKING:
+    from tarry.core.message import Headers
+
+
+class Course:
+    """A partition with a message of a name that an attempt tries to deliver."""
+
+    def __init__(self) -> None:
+        self.owner = NamedOwner(1, 0)
+        self.state, self.now_ms = self.owner.state, self.owner.now_ms
+        self.end = self.owner.first
+        self.state.arrivals.reach(self.end)
+        self.send("orders", 0, named=True)
+        self.fire(away={"orders"})
+        self.attempt = self.state.take_parked("orders", 9, self.now_ms)
+        assert len(self.attempt) == 1
+
+    def send(self, target: str, delay_ms: int, *, named: bool) -> int:
+        headers: Headers = [(TARGET, target.encode()), (DELIVER_AT, b"%d" % (self.now_ms + delay_ms))]
+        headers += [(NAME, b"x")] if named else []
+        self.state.arrivals.accept(self.end, self.now_ms, b"k", b"v", headers, self.now_ms)
+        self.end += 1
+        return self.end - 1
+
+    def fire(self, away: set[str] | None = None) -> Batch:
+        self.state.collect(self.now_ms)
+        batch = self.state.take(99, self.now_ms, away or set())
+        self.state.settle(batch)
+        self.state.confirm(batch)
+        return batch
+
+
+def test_a_record_that_replaces_what_is_in_flight_is_decided_when_the_attempt_is_aborted() -> None:
+    course = Course()
+    second = course.send("bills", 0, named=True)
+    assert course.state.wants_back()
+    assert len(course.fire()) == 0
+    course.state.park_again("orders", course.attempt)
+    batch = course.fire()
+    (decision,) = batch.decisions
+    assert [answer.outcome for answer in decision.answers] == [Outcome.REPLACED]
+    assert [message.sequence for message in batch.due] == [second]
+    assert len(course.state.take_parked("orders", 9, course.now_ms)) == 0
+    course.fire()
+    assert (course.state.held, course.state.held_bytes, course.state.low) == (0, 0, course.end)
+
+
+def test_a_record_that_waits_for_an_attempt_that_commits_is_the_first_of_its_name() -> None:
+    course = Course()
+    course.send("bills", 0, named=True)
+    course.state.confirm_parked(course.attempt)
+    (decision,) = course.fire().decisions
+    assert decision.answers == ()
+    assert (course.state.held, course.state.held_bytes) == (0, 0)
+
+
+def test_nothing_fires_that_is_due_after_a_message_that_waits_to_be_decided() -> None:
+    course = Course()
+    second, third = course.send("bills", 10, named=True), course.send("bills", 20, named=False)
+    course.now_ms += 30
+    assert course.fire().due == []
+    course.state.park_again("orders", course.attempt)
+    assert [message.sequence for message in course.fire().due] == [second, third]
+
+
+def test_a_message_that_waited_to_be_decided_is_not_passed_over_behind_later_ones() -> None:
+    course = Course()
+    course.state.pass_over(is_behind=True, now_ms=course.now_ms)
+    second, third = course.send("bills", 30_000, named=True), course.send("bills", 30_000, named=False)
+    course.state.park_again("orders", course.attempt)
+    course.fire()
+    assert second not in course.state.passed_over
+    assert third in course.state.passed_over
+    assert course.state.placing.to_file == 1
