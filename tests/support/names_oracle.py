@@ -195,11 +195,11 @@ class Oracle:
         if record.is_by_name:
             if last is None:
                 return [(Outcome.CANCEL_TOO_LATE, offset, None, "")]
-            return [(Outcome.CANCELLED, last, offset, ""), (Outcome.CANCELLED, offset, None, "")]
+            return [(Outcome.CANCELLED, last, offset, ""), (Outcome.CANCELLED, offset, last, "")]
         if last is not None:
             waits = self.records[last]
             if (waits.id, waits.due_ms) == (record.id, record.due_ms):
-                return [(Outcome.DUPLICATE, offset, None, "")]
+                return [(Outcome.DUPLICATE, offset, last, "")]
             if record.condition is Condition.ABSENT:
                 return [(Outcome.SKIPPED, offset, last, "waiting")]
         elif record.condition is Condition.PRESENT:

@@ -88,7 +88,7 @@ def test_shards_written_one_after_the_other_rebuild_the_index_wherever_its_point
                 index.remove(one, known[one])
                 journal.append(encode_names(gone(one, known.pop(one))))
             if choose.random() < 0.3:
-                number = index.oldest()
+                (number,) = index.oldest(1)
                 journal.append(encode_shard(ShardEntry(offset + 1, index.shard(number))))
                 index.point(number, len(journal) - 1)
             found = NameRecords(NameIndex(choose.choice((1, 3, 100))))
@@ -105,7 +105,7 @@ def test_a_pointer_never_goes_back_and_an_index_reads_from_its_oldest_shard() ->
         index.put(name(number), entry(number))
     index.point_all(7)
     while index.pointer == 7:
-        index.point(index.oldest(), 9)
+        index.point(index.oldest(1)[0], 9)
     index.point(0, 8)
     assert index.pointer == 9
 

@@ -14,6 +14,7 @@ A dictionary takes 171 bytes a name. Here a look-up takes a few microseconds, an
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from heapq import nsmallest
 from typing import NamedTuple
 
 HASH_BYTES = 16
@@ -170,9 +171,9 @@ class NameIndex:
         """Set the pointer of all shards."""
         self._pointers = [pointer] * len(self._shards)
 
-    def oldest(self) -> int:
-        """Return the number of the shard with the lowest pointer."""
-        return self._pointers.index(min(self._pointers))
+    def oldest(self, most: int) -> list[int]:
+        """Return the numbers of the shards with the lowest pointers, the lowest first; at most `most` of them."""
+        return nsmallest(most, range(len(self._pointers)), key=self._pointers.__getitem__)
 
     def point(self, number: int, pointer: int) -> None:
         """Set the pointer of a shard, which is in the journal from there on."""

@@ -317,11 +317,12 @@ class Names:
 
     def _write_shards(self, debt: int, shards: list[bytes], written: list[tuple[int, int]]) -> int:
         """Add the oldest shards, as far as they are due; return what is owed afterwards."""
+        if debt < LEAST_DEBT_BYTES:
+            return debt
         pointer = min([self._journal_end, *self._in_flight.values()])
-        while debt >= LEAST_DEBT_BYTES and len(shards) < MOST_SHARDS:
-            number = self._index.oldest()
+        for number in self._index.oldest(MOST_SHARDS):
             shard = self._index.shard(number)
-            if debt < len(shard.entries) or any(number == one for one, _ in written):
+            if debt < max(len(shard.entries), LEAST_DEBT_BYTES):
                 break
             shards.append(encode_shard(ShardEntry(self.decided_below, shard)))
             written.append((number, pointer))
