@@ -286,6 +286,20 @@ def cancelled_and_delivered(world: World) -> int:
     return 20
 
 
+def replaced_and_delivered(world: World) -> int:
+    sent = world.send(20)
+    world.settle(sent, "replaced")
+    world.deliver(sent)
+    return 20
+
+
+def skipped_and_delivered(world: World) -> int:
+    sent = world.send(20)
+    world.settle(sent, "skipped", reason="waiting")
+    world.deliver(sent)
+    return 20
+
+
 def dead_and_delivered(world: World) -> int:
     sent = world.send(20)
     world.settle(sent, "dead", reason="unknown-target")
@@ -323,6 +337,8 @@ PLANTED: dict[Callable[[World], int], str] = {
     fired_twice: "settled-twice",
     fired_and_cancelled_and_nowhere: "settled-twice",
     cancelled_and_delivered: "cancelled",
+    replaced_and_delivered: "cancelled",
+    skipped_and_delivered: "cancelled",
     dead_and_delivered: "unexpected",
     from_nowhere: "unexpected",
 }
@@ -350,7 +366,7 @@ def test_planted_faults_are_found_and_nothing_else(spark: SparkSession) -> None:
         "late": 1,
         "no-result": 1,
         "settled-twice": 1,
-        "cancelled": 1,
+        "cancelled": 3,
         "unexpected": 2,
     }
 
@@ -464,6 +480,8 @@ def test_kinds_that_are_no_fault(spark: SparkSession) -> None:
     # The same id at another time is another message.
     world.fire(world.send(26, id="in-25", key=b"x"))
     world.send(27, was_lost=True)
+    world.settle(world.send(40), "replaced")
+    world.settle(world.send(41), "skipped", reason="not-waiting")
     # Accepted behind what was read of the intake.
     world.deliver(dict(world.send(905)))
     world.accepted.pop()
@@ -507,6 +525,8 @@ def test_kinds_that_are_no_fault(spark: SparkSession) -> None:
         ("in", 22): ("dead", "no-delay"),
         ("in", 23): ("waiting", None),
         ("in", 27): ("still lost", "no result"),
+        ("in", 40): ("replaced", None),
+        ("in", 41): ("skipped", None),
         ("trimmed", 30): ("unjudged", "target was trimmed"),
         ("expired", 30): ("unjudged", "results have expired"),
         ("compacted", 30): ("unjudged", "target is compacted"),

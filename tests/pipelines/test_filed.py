@@ -9,6 +9,7 @@ from pyspark.sql import Row, SparkSession
 from tarry.core.message import FiledMessage, HeldCancel, HeldMessage
 from tarry.core.progress.source import Source
 from tarry.core.request.dialects import ETF1
+from tarry.core.request.naming import hash_of
 from tarry.core.request.request import Request
 from tarry.core.request.translated import TranslatedMessage
 from tarry.core.wheel.filed import FILED, filed_headers, read_filed
@@ -19,7 +20,15 @@ ID = b"0190b5c0-7e57-4c00-8000-0123456789ab"
 NOON_MS = 1_767_268_800_123
 Headers = Sequence[tuple[str, bytes | None]]
 
+
+def named(message: HeldMessage) -> HeldMessage:
+    message.name = hash_of(b"k", b"a name")
+    return message
+
+
 MESSAGES: list[HeldMessage] = [
+    named(HeldMessage(NOON_MS, 3, b"k", b"v", [("x", b"1")], True, "orders", 2, ID)),
+    named(FiledMessage(NOON_MS, 4, b"", b"", None, False, "a.b-c_d", -1, ID)),
     HeldMessage(NOON_MS, 0, b"k", b"v", [("tarry-target", b"orders"), ("x", None)], True, "orders", -1, ID),
     HeldMessage(0, 2**40 + 5, None, None, None, False, "a.b-c_d", 0, ID),
     FiledMessage(253_402_300_799_999, 2**63 - 1, b"\xff", b"", [("x", b"\xff")] * 3, True, "t" * 249, 2**31 - 1, ID),
@@ -45,13 +54,14 @@ def read(spark: SparkSession, records: Sequence[tuple[bytes | None, bytes | None
 
 def test_a_filed_record_is_read_as_the_service_reads_it(spark: SparkSession) -> None:
     records = [(one.original_key, one.value, filed_headers(one)) for one in MESSAGES]
-    for row, (key, value, headers) in zip(read(spark, records), records, strict=True):  # type: ignore[arg-type]
+    for number, (row, (key, value, headers)) in enumerate(zip(read(spark, records), records, strict=True)):  # type: ignore[arg-type]
         one = read_filed(Source(3, 5), 0, key, value, headers)  # type: ignore[arg-type]
         assert (row.intake, row.level, row.partition) == ("in.a", 3, 2)
         assert (row.key, row.value) == (one.original_key, one.value)
         assert [(header.key, header.value) for header in row.headers] == one.original_headers
         assert (row.is_cancel, row.id, row.due_ms) == (isinstance(one, HeldCancel), one.id.decode(), one.due_ms)
         assert row.offset == one.sequence
+        assert one.name == (hash_of(b"k", b"a name") if number < 2 else None)
         assert row.target == (one.target or None)
         assert row.target_partition == (None if one.target_partition < 0 else one.target_partition)
 
@@ -64,5 +74,5 @@ def test_records_that_the_service_has_not_filed_are_left_out(spark: SparkSession
 def test_a_version_that_is_not_known_here_fails_the_job(spark: SparkSession) -> None:
     packed = filed_headers(MESSAGES[0])[-1][1]
     assert isinstance(packed, bytes)
-    with pytest.raises(PySparkException, match="a record of a bucket has the unknown version 2"):
-        read(spark, [(b"k", b"v", [(FILED, b"\x02" + packed[1:])])])
+    with pytest.raises(PySparkException, match="a record of a bucket has the unknown version 3"):
+        read(spark, [(b"k", b"v", [(FILED, b"\x03" + packed[1:])])])

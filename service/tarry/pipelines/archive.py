@@ -26,11 +26,18 @@ if TYPE_CHECKING:
 
 RESULT: Final = (
     "v int, outcome string, id string, source string, due_ms long, at_ms long, target string, reason string, "
-    "cancel_source string"
+    "cancel_source string, replaced_by string"
 )
 """The fields of a result's value."""
 
-ENDS: Final = (Outcome.FIRED, Outcome.CANCELLED, Outcome.DUPLICATE, Outcome.DEAD)
+ENDS: Final = (
+    Outcome.FIRED,
+    Outcome.CANCELLED,
+    Outcome.REPLACED,
+    Outcome.SKIPPED,
+    Outcome.DUPLICATE,
+    Outcome.DEAD,
+)
 """The final outcomes: after one of them a message no longer waits."""
 
 ROWS_A_BATCH: Final = 1_000_000

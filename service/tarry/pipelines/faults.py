@@ -13,7 +13,7 @@ FAULTS: Final = {
     "damaged": "key, value, id or due time differ at the target",
     "misplaced": "not at the partition of its key, or not at the requested partition",
     "late": "later than --max-late allows",
-    "cancelled": "cancelled, but delivered",
+    "cancelled": "cancelled, replaced or skipped, but delivered",
     "no-result": "delivered without a result",
     "settled-twice": "has several final results",
     "unexpected": "at a target, but accepted by no intake, or dead",

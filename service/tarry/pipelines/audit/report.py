@@ -22,6 +22,8 @@ _FATES: Final = {
     "delivered": "at the target",
     "dead": "it can never be delivered",
     "cancelled": "a cancel cancelled it",
+    "replaced": "another message of its name took its place",
+    "skipped": "it met a message of its name, or none, as it must not",
     "repeated": "its id was already known",
     "waiting": "not due yet: the next run judges it",
     "lost": "a fault",

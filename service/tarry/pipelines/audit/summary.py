@@ -60,7 +60,7 @@ class Summary:
         parts += [f"{fate} {self.fates.get(fate, 0):,}" for fate in ("delivered", "dead", "waiting")]
         parts += [
             f"{fate} {self.fates[fate]:,}"
-            for fate in ("cancelled", "repeated", "stub", "still lost", "unjudged")
+            for fate in ("cancelled", "replaced", "skipped", "repeated", "stub", "still lost", "unjudged")
             if fate in self.fates
         ]
         names = {"cancelled": "cancelled but delivered"}

@@ -1,9 +1,9 @@
 """Determine the fate and the faults of every accepted message.
 
-**Fates.** Each message has one fate: `delivered`, `dead`, `cancelled`, `repeated` (its result is `duplicate`), `lost`,
-`still lost` (an earlier run reported it as lost), `stub` (its dead letter fits nowhere, which holds it back), `waiting`
-(not due before the horizon: the next run judges it) or `unjudged` (the records that would show its fate were deleted).
-`reason` gives more detail.
+**Fates.** Each message has one fate: `delivered`, `dead`, `cancelled`, `replaced` or `skipped` (by name),
+`repeated` (its result is `duplicate`), `lost`, `still lost` (an earlier run reported it as lost), `stub` (its dead
+letter fits nowhere, which holds it back), `waiting` (not due before the horizon: the next run judges it) or `unjudged`
+(the records that would show its fate were deleted). `reason` gives more detail.
 
 **Faults.** A message may have any number of faults, of the kinds in `tarry.pipelines.faults`.
 
@@ -49,6 +49,9 @@ RESULTS_EXPIRED: Final = "results have expired"
 """The reason why a message without a result is not judged: its result may have expired."""
 
 _PARTITIONS: Final = "map<string, array<int>>"
+
+_TAKEN_BACK: Final = (Outcome.CANCELLED, Outcome.REPLACED, Outcome.SKIPPED)
+"""The outcomes of messages that are never delivered, because somebody said so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,7 @@ def _joined(accepted: DataFrame, settled: DataFrame, arrived: DataFrame, rules: 
     said = settled.groupBy(*SOURCE_PLACE).agg(
         *[
             f.max(f.col("outcome") == str(outcome)).alias(f"is_{outcome}")
-            for outcome in (Outcome.FIRED, Outcome.CANCELLED, Outcome.DUPLICATE, Outcome.DEAD)
+            for outcome in (Outcome.FIRED, *_TAKEN_BACK, Outcome.DUPLICATE, Outcome.DEAD)
         ],
         f.max("reason").alias("code"),
         f.max("target").alias("said_target"),
@@ -208,9 +211,10 @@ def _placed(messages: DataFrame, rules: AuditRules) -> DataFrame:
 
 def _verdict(messages: DataFrame, rules: AuditRules) -> DataFrame:
     is_delivered = f.col("arrivals") > 0
-    is_cancelled, is_repeated, is_dead, is_fired = (
-        _sure(f.col(f"is_{outcome}")) for outcome in (Outcome.CANCELLED, Outcome.DUPLICATE, Outcome.DEAD, Outcome.FIRED)
+    is_repeated, is_dead, is_fired = (
+        _sure(f.col(f"is_{outcome}")) for outcome in (Outcome.DUPLICATE, Outcome.DEAD, Outcome.FIRED)
     )
+    is_taken_back = f.greatest(*[_sure(f.col(f"is_{outcome}")) for outcome in _TAKEN_BACK])
     targets_since = _looked_up({(target,): at_ms for target, at_ms in rules.targets_since.items()}, "target")
     results_since = _looked_up(rules.results_since, "intake", "partition")
     unjudged = f.coalesce(
@@ -223,7 +227,9 @@ def _verdict(messages: DataFrame, rules: AuditRules) -> DataFrame:
         f.when(~f.col("is_judged"), "waiting")
         .when(is_delivered, "delivered")
         .when(is_dead, "dead")
-        .when(is_cancelled, "cancelled")
+        .when(_sure(f.col(f"is_{Outcome.CANCELLED}")), "cancelled")
+        .when(_sure(f.col(f"is_{Outcome.REPLACED}")), "replaced")
+        .when(_sure(f.col(f"is_{Outcome.SKIPPED}")), "skipped")
         .when(is_repeated, "repeated")
         .when(f.col("is_stub"), "stub")
         .when(unjudged.isNotNull(), "unjudged")
@@ -249,7 +255,7 @@ def _verdict(messages: DataFrame, rules: AuditRules) -> DataFrame:
         "damaged": is_delivered & _is_damaged(),
         "misplaced": is_delivered & _is_misplaced(rules.partitions),
         "late": f.lit(False) if rules.max_late_ms is None else _sure(lateness_ms > rules.max_late_ms),
-        "cancelled": is_cancelled & is_delivered,
+        "cancelled": is_taken_back & is_delivered,
         "no-result": is_delivered & ~f.col("has_result") & ~f.col("is_told_later") & ~is_expired,
         "settled-twice": is_delivered & _sure(f.col("results") > 1),
         "unexpected": is_dead & is_delivered,
