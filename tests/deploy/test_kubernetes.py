@@ -450,7 +450,7 @@ def test_nothing_else_is_made_before_the_job_of_the_topics_has_succeeded(
         assert "deployed" in said
     finally:
         helm_runs.kill()
-        helm_runs.wait()
+        helm_runs.communicate()
         cluster.kubectl("delete", "namespace", release.namespace, "--wait=false")
     assert "deployment" in release.kinds()
     left = cluster.kubectl("get", "configmap,secret,serviceaccount", "--output=name", "-n", release.namespace)

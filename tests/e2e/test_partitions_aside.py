@@ -82,6 +82,10 @@ def test_one_log_without_a_leader_stops_its_own_partition_alone(
         assert serve.metric("tarry_waiting_partitions", intake=lab.intake, partition=str(PLACE)) == 1
         tell(f"/readyz: {body_of(serve)!r}\n{serve.events('partition_waits')[0]}\n{checked(tmp_path)}")
         assert f"{log} has no leader" in checked(tmp_path)
+        said = checked(tmp_path)
+        assert "note  broker 2: is not in the cluster now, and has replicas of " in said
+        fails = [line for line in said.splitlines() if line.startswith("FAIL  partition ")]
+        assert len(fails) == 1, fails
         further.start()
         wait_until(lambda: bool(serve.events("partition_back")), "the partition is served again", WITHIN_S)
         watch.wait_served()

@@ -84,7 +84,8 @@ def test_before_the_first_start_all_would_be_made_and_after_it_all_is_as_it_must
         for suffix, count in partitions.items()
     ]
     assert after[:3] == before[:3]
-    assert after[10:] == [f"{status} 1 partition, as it must be", open_to_all]
+    nobody = f"note  group {config.group}: no process is in it, so nothing is delivered; start `tarry serve`"
+    assert after[10:] == [f"{status} 1 partition, as it must be", nobody, open_to_all]
 
 
 def test_another_shape_of_the_overflow_wheel_fails_while_a_bucket_holds_a_message(

@@ -18,6 +18,8 @@ LEVELS = {"from": "2s", "width": "1s", "size": 4}
 WAITS_IN = 4
 """The level of a message that is due in some minutes, in this wheel."""
 
+SET_ASIDE = "docs/operations.md#partitions-set-aside"
+
 
 @pytest.fixture
 def config(bootstrap: str, unique_name: Callable[[str], str]) -> ServeConfig:
@@ -76,7 +78,7 @@ def test_a_level_that_was_deleted_is_named_by_the_check_and_by_the_next_start(
 ) -> None:
     delete(config, filed)
     assert failures(config, tmp_path) == [
-        f"FAIL  partition {config.intake}/0 can't be taken over: {lost(config, filed)}"
+        f"FAIL  partition {config.intake}/0 can't be taken over: {lost(config, filed)} ({SET_ASIDE})"
     ]
     serve.start()
     assert f" is of topic {filed} with id " in refused(serve)
@@ -99,7 +101,7 @@ def test_fewer_levels_are_refused_although_the_topic_of_the_level_is_gone_until_
     delete(config, filed)
     fewer = replace(config, intake_settings={"max_delay": "20s"})
     assert failures(fewer, tmp_path) == [
-        f"FAIL  partition {config.intake}/0 can't be taken over: {lost(config, filed)}"
+        f"FAIL  partition {config.intake}/0 can't be taken over: {lost(config, filed)} ({SET_ASIDE})"
     ]
     serve = Serve(fewer, tmp_path, "fewer")
     adopting = Serve(fewer, tmp_path, "adopting", ("tarry", "serve", "--adopt", "--config"))

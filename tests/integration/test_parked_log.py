@@ -94,6 +94,10 @@ def test_what_waits_for_a_target_holds_up_nothing_else_and_arrives_in_order_afte
     first = outage.receipts[0].handle
     assert [row["target"] for row in outage.run("parked")] == [outage.away]
     assert outage.run("parked")[0]["since_ms"] == min(one.handle.due_ms for one in outage.receipts)
+    checked = tarry("check", "--config", str(outage.directory / "serve.toml"), cwd=outage.directory)
+    [line] = [line for line in checked.out.splitlines() if line.startswith("note  target ")]
+    assert line.startswith(f"note  target {outage.away}: is away; ")
+    assert "bring its brokers back, grant WRITE, or give it up with `tarry parked --purge`" in line
     [found] = outage.run("status", str(first))
     assert (found["state"], found["level"]) == ("waiting", -1)
 

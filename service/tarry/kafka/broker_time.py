@@ -5,6 +5,9 @@ clock, and the delivery report contains the timestamp. `I.status` is such a topi
 of its own: compaction drops it, and readers of the topic skip it. So this needs no right beyond those for publishing,
 and works with any Kafka.
 
+The record also says by its headers what this machine's clock shows, and the machine's name, so that `tarry check` can
+compare the clocks of all services with the brokers' (`clocks_of`).
+
 The result is the difference of the broker's wall time and our monotonic time at the moment when the record was given to
 the client. So an older answer stays valid, whatever step our own wall time has made since. The broker stamps the record
 after that moment. So a clock of ours that is ahead of the timestamp is certainly ahead, while the delay of the delivery
@@ -12,8 +15,10 @@ makes our clock look further behind than it is.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
-from typing import Any
+from platform import node
+from typing import Any, NamedTuple
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer
 
@@ -21,11 +26,21 @@ from tarry.clock import Clock
 from tarry.errors import UsageError
 from tarry.kafka.clients import drop
 from tarry.kafka.errors import error_of
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.partition_logs import read_to_ends
+from tarry.kafka.record_headers import headers_of
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import STATUS
+from tarry.kafka.trim_tolerant_reader import TrimTolerantReader
 
 KEY = b"clock"
 """The key of the tombstones."""
+
+CLOCK_MS, HOST = "tarry-clock-ms", "tarry-host"
+"""The headers of a tombstone: the time by the machine's clock when the record was made, and the machine's name."""
+
+LAST_QUESTIONS = 1_000
+"""How many records of a status topic are looked at for questions."""
 
 TOLERANCE_MS = 30_000
 """How far our clock may be ahead of a broker's, because the brokers' clocks differ."""
@@ -78,7 +93,9 @@ class BrokerTime:
             if connect_s:
                 self._producer.list_topics(topic, connect_s)
             sent_ms = self._clock.monotonic_ms()
-            self._producer.produce(topic, None, KEY, 0, on_delivery=partial(self._reported, topic, sent_ms))
+            headers: Any = [(CLOCK_MS, b"%d" % self._clock.now_ms()), (HOST, node().encode())]
+            report = partial(self._reported, topic, sent_ms)
+            self._producer.produce(topic, None, KEY, 0, headers=headers, on_delivery=report)
         except KafkaException as exception:
             self._fail(f"{topic}: {error_of(exception).str()}")
 
@@ -120,6 +137,48 @@ class BrokerTime:
     def _fail(self, reason: str) -> None:
         self._is_answered = True
         self._on_event("clock_not_compared", reason=reason)
+
+
+class ComparedClock(NamedTuple):
+    """The clock of a machine, compared with the clock of a broker.
+
+    Attributes:
+        host: the machine's name.
+        ahead_ms: how far its clock was ahead; negative if it was behind. The way to the broker counts as behind.
+        at_ms: when, by the broker's clock.
+    """
+
+    host: str
+    ahead_ms: int
+    at_ms: int
+
+
+def clocks_of(cluster: Cluster, intake: str, offsets: Offsets, clock: Clock) -> list[ComparedClock]:
+    """Return the last comparison of each machine whose service asked for the time in an intake's status topic.
+
+    Args:
+        cluster: the Kafka cluster.
+        intake: the intake; its status topic exists.
+        offsets: asks for the ends of the topic.
+        clock: monotonic time.
+
+    Raises:
+        BrokerError: no answer.
+    """
+    log = (intake + STATUS, 0)
+    start, end = offsets.starts([log])[log], offsets.ends([log], committed=False)[log]
+    if start == end:
+        return []
+    found: dict[str, ComparedClock] = {}
+    with closing(TrimTolerantReader(cluster, clock)) as reader:
+        for _, record in read_to_ends(reader, {log: max(start, end - LAST_QUESTIONS)}, {log: end}):
+            headers = dict(headers_of(record))
+            said = headers.get(CLOCK_MS) or b""
+            kind, stamp_ms = record.timestamp()
+            if record.key() == KEY and kind == TIMESTAMP_LOG_APPEND_TIME and said.isdigit():
+                host = (headers.get(HOST) or b"").decode(errors="replace")
+                found[host] = ComparedClock(host, int(said) - stamp_ms, stamp_ms)
+    return list(found.values())
 
 
 def refuse_a_clock_that_is_ahead(

@@ -26,9 +26,11 @@ from confluent_kafka.admin._resource import ResourceType
 from tarry.cli.check.finding import ANSWER_WITHIN_S, FAIL, NOTE, OK, Finding
 from tarry.cli.check.partitions import refused, unserved
 from tarry.cli.check.rights import rights
+from tarry.cli.check.troubles import RUNBOOK, away_brokers, troubles
 from tarry.cli.check.upkeep import left_behind, short_of_copies, slow_to_notice, topics_among, unprotected
 from tarry.cli.check.wheel import refusals
 from tarry.cli.options import ConfigOption
+from tarry.clock import SystemClock
 from tarry.config import Config, Intake, load
 from tarry.config.sources import DEFAULT_PATH, file_of
 from tarry.core.progress.checkpoint import LIMIT, Geometry
@@ -39,6 +41,7 @@ from tarry.kafka.intake_topics import compare_topics as check_topics
 from tarry.kafka.partition_logs import logs_of
 from tarry.kafka.rights import DENIED
 from tarry.kafka.topics import DEAD, STATUS, WHEEL, TopicAdmin
+from tarry.kafka.types import Place
 from tarry.service.app import cluster_of, geometry_of
 
 METADATA_LIMIT, AUTHORIZER = "offset.metadata.max.bytes", "authorizer.class.name"
@@ -107,12 +110,13 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
             yield from (Finding(NOTE, line) for line in slow_to_notice(broker, has))
         open_to_all = has is not None and has.get(AUTHORIZER) == ""
     there: set[str] = set(cluster.topics)
+    not_served: set[Place] = set()
     for intake in settings.intakes:
         geometry = geometry_of(settings, intake)
         yield from _topics(admin, intake, geometry, brokers)
         if intake.topic in there:
             yield from _wheel(settings, intake)
-            yield from _partitions(settings, admin, intake, cluster)
+            yield from _partitions(settings, admin, intake, cluster, not_served)
         if intake.target is not None and intake.target not in there:
             yield Finding(
                 FAIL,
@@ -120,10 +124,19 @@ def examine(settings: Config, admin: AdminClient, complaints: list[str]) -> Iter
                 f"{intake.topic}{DEAD} as unknown-target",
             )
     yield from _upkeep(settings, admin, cluster)
+    yield from away_brokers(cluster, settings.intakes)
+    complete = [intake for intake in settings.intakes if _has_all_topics(settings, intake, there)]
+    if complete:
+        yield from troubles(settings, complete, cluster_of(settings), admin, there, not_served, SystemClock())
     if open_to_all:
         yield Finding(OK, "ACLs: the brokers have no authorizer: every user has all rights")
     else:
         yield from rights(admin, settings, there)
+
+
+def _has_all_topics(settings: Config, intake: Intake, there: set[str]) -> bool:
+    """Return whether the topics of an intake exist; if one is missing, it has its own line, and nothing is served."""
+    return {log for log, _ in logs_of((intake.topic, 0), geometry_of(settings, intake))} <= there
 
 
 def _connect(settings: Config) -> tuple[AdminClient, list[str]]:
@@ -257,11 +270,13 @@ def _wheel(settings: Config, intake: Intake) -> Iterator[Finding]:
         yield Finding(NOTE, f"overflow wheel of {intake.topic}: its shape could not be checked: {error}")
 
 
-def _partitions(settings: Config, admin: AdminClient, intake: Intake, cluster: ClusterMetadata) -> Iterator[Finding]:
+def _partitions(
+    settings: Config, admin: AdminClient, intake: Intake, cluster: ClusterMetadata, not_served: set[Place]
+) -> Iterator[Finding]:
     """Return a line for each partition that the service could not serve.
 
     A missing topic has its own line already; the partitions do not repeat it. But if a level is missing, they say
-    whether messages may have waited in it.
+    whether messages may have waited in it. `not_served` takes the partitions that have a line.
     """
     partitions = len(cluster.topics[intake.topic].partitions)
     missing = {log for log, _ in logs_of((intake.topic, 0), geometry_of(settings, intake))}.difference(cluster.topics)
@@ -273,8 +288,9 @@ def _partitions(settings: Config, admin: AdminClient, intake: Intake, cluster: C
             lines = refused(settings, cluster_of(settings), intake, places)
         else:
             return
-        for line in lines:
-            yield Finding(FAIL, f"partition {line}")
+        for place, line in lines:
+            not_served.add(place)
+            yield Finding(FAIL, f"partition {line} ({RUNBOOK}#partitions-set-aside)")
     except TarryError as error:
         yield Finding(NOTE, f"partitions of {intake.topic}: could not check whether all can be served: {error}")
 

@@ -17,8 +17,13 @@ from tarry.kafka.standing import Standings
 from tarry.kafka.types import Place
 from tarry.service.app import geometry_of
 
+PASSES_MS, LOOK_S = 10_000, 0.5
+"""How long a refusal that follows from the ends of logs may last before it counts, and how often to look again."""
 
-def unserved(settings: Config, cluster: Cluster, admin: AdminClient, intake: Intake, partitions: int) -> Iterator[str]:
+
+def unserved(
+    settings: Config, cluster: Cluster, admin: AdminClient, intake: Intake, partitions: int
+) -> Iterator[tuple[Place, str]]:
     """Find the partitions that the service could not serve.
 
     Args:
@@ -29,7 +34,7 @@ def unserved(settings: Config, cluster: Cluster, admin: AdminClient, intake: Int
         partitions: the number of partitions of the intake.
 
     Returns:
-        One line for each such partition.
+        Each such partition, with a line.
 
     Raises:
         TarryError: the check is not possible: a broker does not answer, or a right to read is missing.
@@ -39,18 +44,26 @@ def unserved(settings: Config, cluster: Cluster, admin: AdminClient, intake: Int
     seen = OwnLogs(admin, {intake.topic: geometry_of(settings, intake)}, clock).look(places)
     aside = {**seen.unreadable, **seen.away, **seen.missing}
     for place, why in sorted(aside.items()):
-        yield f"{place[0]}/{place[1]} is not served: {why}"
+        yield place, f"{place[0]}/{place[1]} is not served: {why}"
     yield from refused(settings, cluster, intake, sorted({*places}.difference(aside)))
 
 
-def refused(settings: Config, cluster: Cluster, intake: Intake, places: Iterable[Place]) -> Iterator[str]:
-    """Return one line for each partition of an intake that the service would refuse to take over.
+def refused(settings: Config, cluster: Cluster, intake: Intake, places: Iterable[Place]) -> Iterator[tuple[Place, str]]:
+    """Return the partitions of an intake that the service would refuse to take over, each with a line.
 
     Raises:
         TarryError: the check is not possible: a broker does not answer, or a right to read is missing.
     """
-    with closing(Standings(cluster, settings.service.group, SystemClock())) as standings:
-        partitions = [partition for _, partition in places]
-        for standing in standings.of(intake.topic, partitions, geometry_of(settings, intake)):
-            if standing.refusal is not None:
-                yield f"{intake.topic}/{standing.place[1]} can't be taken over: {standing.refusal}"
+    clock = SystemClock()
+    ends_ms = clock.monotonic_ms() + PASSES_MS
+    left = [partition for _, partition in places]
+    with closing(Standings(cluster, settings.service.group, clock)) as standings:
+        while left:
+            found = standings.of(intake.topic, left, geometry_of(settings, intake))
+            is_over = clock.monotonic_ms() > ends_ms
+            left = [one.place[1] for one in found if one.may_pass and not is_over]
+            for standing in found:
+                if standing.refusal is not None and standing.place[1] not in left:
+                    yield standing.place, f"{intake.topic}/{standing.place[1]} can't be taken over: {standing.refusal}"
+            if left:
+                clock.sleep(LOOK_S)
