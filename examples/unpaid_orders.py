@@ -2,8 +2,8 @@
 
 Both ways handle the same orders, each with a database of its own; every fourth order is never paid. Polling queries
 the database for overdue orders at a fixed interval, and finds each one late by up to that interval. With tarry the shop
-sends a delayed message for each order, due when the time to pay is over, and cancels it when the order is paid: the
-database gets one query for each message that arrives.
+sends a delayed message for each order, due when the time to pay is over, and cancels it by its name when the order is
+paid: it stores no handle, and the database gets one query for each message that arrives.
 
     python -m examples.unpaid_orders --bootstrap-servers 127.0.0.1:9092
 """
@@ -15,13 +15,9 @@ from contextlib import closing
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
-from typing import TYPE_CHECKING
 
 from examples.common import make_topics, options, records
 from tarry.client import DelayedProducer
-
-if TYPE_CHECKING:
-    from tarry.handle import Handle
 
 ORDERS = 24
 UNPAID = ORDERS // 4
@@ -118,15 +114,13 @@ def be_told(servers: str, intake: str, topic: str) -> Shop:
     reader.start()
     if not reading.wait(60):
         raise TimeoutError(f"no reader of {topic} within a minute")
-    handles: dict[int, Handle] = {}
     with DelayedProducer(servers, intake) as producer:
 
         def created(order: int) -> None:
-            receipt = producer.send(topic, b"", b"%d" % order, delay=timedelta(milliseconds=PAY_WITHIN_MS))
-            handles[order] = receipt.handle
+            producer.send(topic, b"", b"%d" % order, delay=timedelta(milliseconds=PAY_WITHIN_MS), name="unpaid")
 
         def paid(order: int) -> None:
-            producer.cancel(handles.pop(order))
+            producer.cancel_named(b"%d" % order, "unpaid")
 
         with closing(Shop(created, paid)) as shop:
             while len(shop.late_ms) < UNPAID:

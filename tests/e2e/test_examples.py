@@ -59,6 +59,14 @@ def test_an_order_ships_only_after_its_payment_that_failed_three_times(serve: Ca
     assert lines.index("order-1 pay: done, attempt 4") < lines.index("order-1 ship: done, attempt 1")
 
 
+def test_named_timers_debounce_throttle_and_let_a_lease_expire(serve: Callable[..., LiveService]) -> None:
+    assert example("named_timers", serve()) == [
+        "search: 5 sent, arrived: tarry",
+        "mail: 6 sent, arrived: event 0",
+        "lease: 4 sent, arrived: expired after renewal 3",
+    ]
+
+
 @pytest.mark.exhaustive
 def test_a_retry_topic_brings_back_what_failed_until_it_is_done(serve: Callable[..., LiveService]) -> None:
     lines = example("retry_topic", serve(delay="1s", target="{name}.orders"))

@@ -13,8 +13,8 @@ from tests.support.worlds import verify_all_kept, verify_kept
 LEAST_JUDGED = 0.02
 """Most named messages are replaced; in 20 worlds the lowest part was 0.1."""
 
-STEPS = 12
-WORLDS = 12
+STEPS = 6
+WORLDS = 8
 
 
 @pytest.mark.no_cover

@@ -78,6 +78,7 @@ BUGS: Final[Mapping[str, Bug]] = {
     "replaces-what-is-in-flight": Bug(("twice",), course="named-again-and-again"),
     "files-what-is-not-admitted": Bug(("lost",), course="named-again-and-again"),
     "forgets-names": Bug(("lost",), course="named-again-and-again"),
+    "commits-what-was-aborted": Bug(("lost",), course="named-again-and-again"),
     "decisions-are-not-put-back": Bug(("lost", "indefinite"), course="named-again-and-again"),
     "another-origin-is-ours": Bug(("lost",), kinds=("anew",)),
     "one-stops-all": Bug(("stuck",), kinds=("leader",)),
