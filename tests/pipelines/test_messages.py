@@ -193,6 +193,29 @@ def test_times_keep_their_microseconds_wherever_they_become_text(spark: SparkSes
     ]
 
 
+def test_a_row_with_a_name_needs_a_key_and_asks_for_its_condition(spark: SparkSession) -> None:
+    rows = [
+        ("named", "key", "reminder"),
+        ("unnamed", "key", None),
+        ("no key", None, "reminder"),
+        ("empty", "key", ""),
+        ("long", "key", "n" * 256),
+    ]
+    frame = spark.createDataFrame(
+        [(*row, None) for row in rows], f"k string, key string, n string, {UNREADABLE} string"
+    )
+    asked = Expressions("k", "'orders'", key="key", delay="1000", name="n", only_if="absent")
+    made = ask(frame, asked, JOB, BASE_MS).persist()
+    codes = {row.row_key: row.code for row in made.collect()}
+    assert codes == {"named": None, "unnamed": None, "no key": "null-key", "empty": "bad-name", "long": "bad-name"}
+    headers = [dict(row.headers) for row in records(made.where("code is null"), "in", "absent").collect()]
+    assert [(one.get("tarry-name"), one.get("tarry-if")) for one in headers] == [(b"reminder", b"absent"), (None, None)]
+    (row,) = records(made.where("row_key = 'named'"), "in").collect()
+    assert "tarry-if" not in dict(row.headers)
+    with pytest.raises(UsageError, match="--if needs --name"):
+        Expressions("k", "'orders'", delay="1000", only_if="absent")
+
+
 def test_a_time_long_ago_is_no_number_that_looks_like_seconds(spark: SparkSession) -> None:
     frame = spark.createDataFrame(
         [("1", datetime(1999, 1, 1, tzinfo=UTC), None)], f"k string, at timestamp, {UNREADABLE} string"

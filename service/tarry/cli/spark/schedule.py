@@ -46,6 +46,18 @@ def schedule(
         list[str] | None,
         typer.Option(metavar="EXPR", help="Order of messages with equal key and due time; repeatable."),
     ] = None,
+    message_name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="EXPR",
+            help="The message's name: it replaces the one of this name and key that waits. Needs --key.",
+        ),
+    ] = None,
+    only_if: Annotated[
+        Literal["absent", "present"] | None,
+        typer.Option("--if", help="With --name: skip a message if one of its name waits, or if none does."),
+    ] = None,
     table_format: Annotated[
         Literal["parquet", "csv", "json", "jdbc"] | None,
         typer.Option("--format", help="The table's format; default: from the file name."),
@@ -115,6 +127,8 @@ def schedule(
         delay,
         [pair for one in header or () for pair in pairs("--header", [one]).items()],
         order_by or (),
+        message_name,
+        only_if,
     )
     source = TableSource(table, table_format, jdbc_table, schema, pairs("--read-option", read_option))
     source.format_or_suffix()

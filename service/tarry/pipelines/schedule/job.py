@@ -167,7 +167,7 @@ def schedule(
             if not pace.wait(summary["sent"]):
                 break
             wanted = f.col("shard").between(first, last) & f.col("code").isNull() & ~f.col("is_known")
-            topics.write(records(messages.where(wanted), intake))
+            topics.write(records(messages.where(wanted), intake, plan.asked.only_if))
             summary["sent"] += count
             on_progress(f"{summary['sent']:,} of {total:,} rows sent, {pace.reached(summary['sent']):,.0f}/s")
         if summary["sent"] < total:

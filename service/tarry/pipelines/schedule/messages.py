@@ -19,7 +19,18 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from tarry.errors import UsageError
-from tarry.headers import DELIVER_AT, ID, NAMESPACE, REPLACED_HEADERS, REQUEST_HEADERS, TARGET, ErrorCode
+from tarry.headers import (
+    DELIVER_AT,
+    ID,
+    IF,
+    MAX_NAME_BYTES,
+    NAME,
+    NAMESPACE,
+    REPLACED_HEADERS,
+    REQUEST_HEADERS,
+    TARGET,
+    ErrorCode,
+)
 from tarry.pipelines.columns import uuid5
 from tarry.pipelines.schedule.due_times import due_after, due_at, one_of
 from tarry.pipelines.schedule.tables import UNREADABLE
@@ -62,6 +73,8 @@ class Expressions:
         delay: the delay after the job's base time.
         headers: names and expressions of headers, in order.
         order_by: the order of messages with the same key and due time; among equals the row key decides.
+        name: the message's name, of which at most one message waits for each key; None, or null: it has none.
+        only_if: `absent` or `present`: the condition of all messages that have a name; None: they replace.
     """
 
     row_key: str
@@ -72,8 +85,12 @@ class Expressions:
     delay: str | None = None
     headers: Sequence[tuple[str, str]] = ()
     order_by: Sequence[str] = ()
+    name: str | None = None
+    only_if: str | None = None
 
     def __post_init__(self) -> None:
+        if self.only_if is not None and self.name is None:
+            raise UsageError("--if needs --name")
         if self.due is None and self.delay is None:
             raise UsageError("--due or --delay is needed")
         if _LIKE_A_DURATION.fullmatch(delay := (self.delay or "").strip()):
@@ -99,7 +116,7 @@ def ask(rows: DataFrame, asked: Expressions, namespace: uuid.UUID, base_ms: int,
     """Evaluate the user's expressions for the rows of a table.
 
     Columns: `row` (JSON, or the line that could not be parsed), `row_key` (text), `id`, `key` and `value` (bytes),
-    `target`, `due_ms`, `headers`, the columns of `asked.order`, `code` and `detail`.
+    `target`, `due_ms`, `headers`, `name` (bytes), the columns of `asked.order`, `code` and `detail`.
 
     Args:
         rows: the table, with the column `UNREADABLE`.
@@ -135,6 +152,9 @@ def ask(rows: DataFrame, asked: Expressions, namespace: uuid.UUID, base_ms: int,
         )
         .cast("array<struct<key: string, value: binary>>")
         .alias("headers"),
+        (f.lit(None).cast("binary") if asked.name is None else _bytes(*_evaluated(rows, "name", asked.name))).alias(
+            "name"
+        ),
         *[
             _evaluated(rows, "order-by", text)[0].alias(name)
             for name, text in zip(asked.order, asked.order_by, strict=True)
@@ -151,6 +171,16 @@ def ask(rows: DataFrame, asked: Expressions, namespace: uuid.UUID, base_ms: int,
             ErrorCode.BAD_TARGET,
             f.concat(f.lit("not a legal topic name: "), f.substring(target, 1, 60)),
         ),
+        (
+            ~f.octet_length("name").between(1, MAX_NAME_BYTES),
+            ErrorCode.BAD_NAME,
+            f.concat(f.lit("a name of "), f.octet_length("name").cast("string"), f.lit(" bytes")),
+        ),
+        (
+            f.col("name").isNotNull() & f.col("key").isNull(),
+            ErrorCode.NULL_KEY,
+            f.lit("a name belongs to a key, which must not be null"),
+        ),
     )
     with_id = read.withColumn("id", uuid5(namespace, f.col("row_key"))).withColumn("fault", fault)
     return with_id.select(
@@ -162,6 +192,7 @@ def ask(rows: DataFrame, asked: Expressions, namespace: uuid.UUID, base_ms: int,
         "target",
         (f.col("due.due_ms") + _spread(spread_ms)).alias("due_ms"),
         "headers",
+        "name",
         *asked.order,
         f.col("fault.code").alias("code"),
         f.col("fault.detail").alias("detail"),
@@ -287,17 +318,27 @@ def validate_rows(asked: DataFrame, known: DataFrame, verdicts: DataFrame, limit
     )
 
 
-def records(messages: DataFrame, intake: str) -> DataFrame:
-    """The records that request the delivery of messages, as input for `Topics.write`."""
+def records(messages: DataFrame, intake: str, only_if: str | None = None) -> DataFrame:
+    """The records that request the delivery of messages, as input for `Topics.write`.
+
+    Args:
+        messages: from `validate_rows`, those without a fault.
+        intake: the intake.
+        only_if: the condition of the messages that have a name.
+    """
     due_ms = f.col("due_ms")
     # A number below 10^12 would look like seconds, so such a time is written as text.
     long_ago = f.date_format(f.timestamp_millis(due_ms), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
     at = f.when(due_ms < _LEAST_EPOCH_MS, long_ago).otherwise(due_ms.cast("string"))
     request = [(TARGET, f.col("target")), (ID, f.col("id")), (DELIVER_AT, at)]
     own = f.array(*[f.struct(f.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in request])
-    return messages.select(
-        f.lit(intake).alias("topic"), "key", "value", f.concat(f.col("headers"), own).alias("headers")
-    )
+    naming = [(NAME, f.col("name"))]
+    if only_if is not None:
+        naming.append((IF, f.lit(only_if)))
+    named = f.array(*[f.struct(f.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in naming])
+    none = f.array().cast("array<struct<key: string, value: binary>>")
+    headers = f.concat(f.col("headers"), own, f.when(f.col("name").isNotNull(), named).otherwise(none))
+    return messages.select(f.lit(intake).alias("topic"), "key", "value", headers.alias("headers"))
 
 
 def _first(*faults: tuple[Column, str | Column, Column]) -> Column:
@@ -328,9 +369,9 @@ def _size() -> Column:
             total + _HEADER_BYTES + f.octet_length(one["key"]) + f.coalesce(f.octet_length(one["value"]), f.lit(0))
         ),
     )
-    ours = sum(_HEADER_BYTES + len(name) for name in (TARGET, ID, DELIVER_AT)) + 36 + 24
-    parts = [f.coalesce(f.octet_length(f.col(name)).cast("long"), nothing) for name in ("key", "value", "target")]
-    return parts[0] + parts[1] + parts[2] + own + f.lit(_RECORD_BYTES + ours)
+    ours = sum(_HEADER_BYTES + len(name) for name in (TARGET, ID, DELIVER_AT, NAME, IF)) + 36 + 24 + 7
+    parts = [f.coalesce(f.octet_length(f.col(one)).cast("long"), nothing) for one in ("key", "value", "target", "name")]
+    return sum(parts, own) + f.lit(_RECORD_BYTES + ours)
 
 
 def _evaluated(rows: DataFrame, option: str, text: str) -> tuple[Column, DataType]:
