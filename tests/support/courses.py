@@ -269,10 +269,10 @@ def far_before_near(seed: int) -> World:
     return world
 
 
-def named_again_and_again(seed: int) -> World:
+def named_again_and_again(seed: int, latency_ms: tuple[int, int] = (0, 1)) -> World:
     """Few names for many records, in memory, at all levels, and parked; crashes, and targets that are away."""
     shape = Shape(geometry=SMALL_LEVELS, names=0.8, poison=0.1, partitions=1, processes=1, park_after_ms=300)
-    world = serve(seed, shape)
+    world = serve(seed, replace(shape, latency_ms=latency_ms))
     [process] = world.processes
     for _ in range(50):
         world.send(3, longest_ms=world.random.choice((500, 3_000, 6_000)))
@@ -299,6 +299,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "index-is-lost": index_is_lost,
     "index-is-lost-and-the-survey-slow": partial(index_is_lost, share=1.0, fetch_most=1, sends=20),
     "named-again-and-again": named_again_and_again,
+    "named-while-transactions-are-open": partial(named_again_and_again, latency_ms=(3, 25)),
     "purged-again-and-again": purged_again_and_again,
     "release-before-markers": release_before_markers,
 }

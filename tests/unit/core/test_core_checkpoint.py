@@ -164,6 +164,18 @@ def test_a_field_that_a_later_version_adds_behind_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("origin", [ORIGIN, Origin()])
+@pytest.mark.parametrize(("pointer", "complete_from"), [(10, 0), (None, 7), (10, 7)])
+def test_the_pointer_of_names_is_there_only_if_names_wait(
+    origin: Origin, pointer: int | None, complete_from: int
+) -> None:
+    known = replace(PLAIN, origin=origin, pointer=30, wheel_pointer=20)
+    named = replace(known, names_pointer=pointer, names_complete_from=complete_from)
+    assert decode_checkpoint(named.encode()) == named
+    assert named.encode().startswith(known.encode())
+    assert named.reads_from == (known.reads_from if pointer is None else pointer)
+
+
+@pytest.mark.parametrize("origin", [ORIGIN, Origin()])
 def test_the_pointer_of_the_parked_log_is_there_only_if_something_is_parked(origin: Origin) -> None:
     known = replace(PLAIN, origin=origin, pointer=30, wheel_pointer=20)
     parked = replace(known, parked_pointer=10)
