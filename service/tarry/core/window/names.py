@@ -301,6 +301,9 @@ class Names:
 
     def settle(self, batch: Batch) -> list[bytes]:
         """Return the journal's records of a firing transaction about names."""
+        if self._clear and not batch.decisions:  # without names, a message costs nothing more
+            self._settled = _Settled([], [], self._debt)
+            return []
         removed = list(self._current(batch.named))
         changes = [decision.change for decision in batch.decisions if decision.change]
         changes += [gone(name, offset) for name, offset in removed]
