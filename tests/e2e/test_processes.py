@@ -78,7 +78,7 @@ def test_metrics_agree_with_what_was_sent(lab: Lab) -> None:
     assert 0 <= serve.metric("tarry_held_bytes") <= DONE_BYTES * 2_000
     wait_until(lambda: serve.metric("tarry_position_lag_messages") <= PARTITIONS, "read to the end")
     keys = {label.split("=")[0] for line in samples.splitlines() for label in labels_of(line)}
-    assert keys <= {"intake", "partition", "process", "code", "decision", "le", "version"}
+    assert keys <= {"intake", "partition", "process", "code", "decision", "outcome", "le", "version"}
     assert serve.stop() == 0
 
 

@@ -1,4 +1,4 @@
-"""A second broker in an embedded broker's cluster. While it is stopped, its partitions have no leader."""
+"""Further brokers in an embedded broker's cluster. While one is stopped, its partitions have no leader."""
 
 import os
 from collections.abc import Collection
@@ -27,16 +27,18 @@ Place = tuple[str, int]
 
 
 class FurtherBroker:
-    """A second broker, without a controller.
+    """A second broker, or a third one, without a controller.
 
     Args:
         first: the running broker whose cluster it joins.
         directory: for its data; it is created.
         listener: the name of a further listener, for clients that connect to the first broker by the listener of this
             name.
+        node: its number.
     """
 
-    def __init__(self, first: EmbeddedBroker, directory: Path, listener: str = "") -> None:
+    def __init__(self, first: EmbeddedBroker, directory: Path, listener: str = "", node: int = NODE) -> None:
+        self._node = node
         self._servers = first.bootstrap_servers
         self._directory = directory
         self._process: LeashedProcess | None = None
@@ -46,7 +48,7 @@ class FurtherBroker:
             for line in (first.data / "topics" / "meta.properties").read_text(encoding="utf-8").splitlines()
             if not line.startswith("#")
         )
-        meta = {"version": "1", "cluster.id": said["cluster.id"], "node.id": str(NODE)}
+        meta = {"version": "1", "cluster.id": said["cluster.id"], "node.id": str(node)}
         (directory / "topics" / "meta.properties").write_text(properties_text(meta), encoding="utf-8")
         (directory / "log4j2.properties").write_text(LOG4J.format(file=directory / "kafka.log"), encoding="utf-8")
         voters = (first.data / "server.properties").read_text(encoding="utf-8")
@@ -54,7 +56,7 @@ class FurtherBroker:
         more = free_port(port)
         properties = server_properties(port, 0, directory / "topics", {}) | {
             "process.roles": "broker",
-            "node.id": str(NODE),
+            "node.id": str(node),
             "listeners": f"PLAINTEXT://{HOST}:{port}",
             "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
             "controller.quorum.voters": voters.partition("controller.quorum.voters=")[2].splitlines()[0],
@@ -80,7 +82,7 @@ class FurtherBroker:
             output=self._directory / "console.log",
             grace_s=GRACE_S,
         )
-        wait_until(lambda: NODE in self._brokers(), "the second broker is one of the cluster", WITHIN_S)
+        wait_until(lambda: self._node in self._brokers(), "the broker is one of the cluster", WITHIN_S)
 
     def stop(self) -> None:
         """Stop it with SIGTERM."""
