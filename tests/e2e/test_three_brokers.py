@@ -5,7 +5,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import DelayedProducer, OutcomeReader
@@ -54,7 +55,7 @@ def test_the_defaults_keep_three_copies_and_go_on_without_one_broker(
         ours = {name: topic for name, topic in topics.items() if name.startswith(config.intake)}
         assert len(ours) >= 6
         assert {len(one.replicas) for topic in ours.values() for one in topic.partitions.values()} == {3}
-        wanted = [ConfigResource(ResourceType.TOPIC, name) for name in ours]
+        wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in ours]
         for asked in admin.describe_configs(wanted).values():
             found = asked.result(30)
             assert found["min.insync.replicas"].value == "2"

@@ -99,13 +99,17 @@ class NameIndex:
 
     def put(self, name: bytes, entry: NameEntry) -> None:
         """Set the entry of a hash."""
+        self.put_packed(name, entry.packed())
+
+    def put_packed(self, name: bytes, entry: bytes) -> None:
+        """Set the entry of a hash, which is packed already."""
         number = bisect_right(self._firsts, name) - 1
         shard = self._shards[number]
         at = _place(shard, name)
         if shard[at : at + HASH_BYTES] == name:
-            shard[at + HASH_BYTES : at + ENTRY_BYTES] = entry.packed()
+            shard[at + HASH_BYTES : at + ENTRY_BYTES] = entry
             return
-        shard[at:at] = name + entry.packed()
+        shard[at:at] = name + entry
         self.count += 1
         if len(shard) > self._most_bytes:
             self._split(number)

@@ -137,7 +137,7 @@ class NameRecords:
         for kind, name, rest in _changes(entry.changes):
             offset = int.from_bytes(rest[:6])
             if kind == _PUT:
-                self._index.put(name, NameEntry(offset, int.from_bytes(rest[6:12]), rest[12:]))
+                self._index.put_packed(name, rest)
                 self.below = max(self.below, offset + 1)
             else:
                 self._index.remove(name, offset)
