@@ -83,6 +83,7 @@ bench: $(READY) compiled ## run all benchmarks; each compares two figures of the
 	$(BIN)/python -m benches.bench_core
 	$(BIN)/python -m benches.bench_wheel
 	$(BIN)/python -m benches.bench_purgatory
+	$(BIN)/python -m benches.bench_names
 	$(BIN)/python -m benches.bench_relay --compiled
 	$(BIN)/python -m benches.bench_overflow
 	$(BIN)/python -m benches.bench_poison

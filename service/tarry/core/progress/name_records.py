@@ -16,6 +16,8 @@ from tarry.core.progress.name_index import ENTRY_BYTES, HASH_BYTES, NameEntry, N
 _PUT, _GONE, _GONE_ASIDE = b"+", b"-", b"~"
 _GONE_BYTES = 1 + HASH_BYTES + 6
 _PUT_BYTES = 1 + ENTRY_BYTES
+_SIZES = {_PUT[0]: _PUT_BYTES, _GONE[0]: _GONE_BYTES, _GONE_ASIDE[0]: _GONE_BYTES}
+"""The size of each change, by its first byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,14 @@ def decode_changes(data: bytes) -> NamesEntry:
     Raises:
         ValueError: it is truncated, or has a change that this version of tarry does not know.
     """
-    for _ in _changes(data):
-        pass
+    at = 0
+    while at < len(data):
+        size = _SIZES.get(data[at])
+        if size is None:
+            raise ValueError("a change of names that this version of tarry does not know")
+        at += size
+    if at > len(data):
+        raise ValueError("a truncated record of names")
     return NamesEntry(data)
 
 
@@ -98,11 +106,7 @@ def _changes(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     at = 0
     while at < len(data):
         kind = data[at : at + 1]
-        size = _PUT_BYTES if kind == _PUT else _GONE_BYTES
-        if kind not in (_PUT, _GONE, _GONE_ASIDE):
-            raise ValueError("a change of names that this version of tarry does not know")
-        if at + size > len(data):
-            raise ValueError("a truncated record of names")
+        size = _SIZES[data[at]]
         yield kind, data[at + 1 : at + 1 + HASH_BYTES], data[at + 1 + HASH_BYTES : at + size]
         at += size
 
