@@ -1,6 +1,6 @@
 """Timers with names: at most one message of a key and a name waits, so no handle is stored anywhere.
 
-- Debounce: each key stroke of a customer moves the search by half a second. Only the last one searches.
+- Debounce: each key stroke of a customer moves the search on by the delay. Only the last one searches.
 - Throttle: events of a customer are told by one mail. Those that come while it waits are part of it.
 - Lease: a worker renews its lease again and again. When it stops, the message that the lease has expired arrives.
 

@@ -161,7 +161,10 @@ def test_the_commands_send_find_and_cancel_by_name(scene: Scene, tmp_path: Path)
     wait_until(found, "the service has read it")
     assert tarry("cancel", *by_name, "--wait", cwd=tmp_path).out == "accepted\ncancelled\n"
     again = tarry("cancel", *by_name, "--wait", cwd=tmp_path)
-    assert (again.code, again.out) == (1, "accepted\ncancel-too-late: no message waits under this name\n")
+    assert (again.code, again.out) == (
+        1,
+        f"accepted\ncancel-too-late: no message waits under this name in {scene.intake}\n",
+    )
     gone = tarry("status", *by_name, *group, cwd=tmp_path)
     assert (gone.code, gone.out) == (1, "")
     assert gone.err.startswith("tarry: no message waits under this name")

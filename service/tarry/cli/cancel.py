@@ -109,7 +109,11 @@ def _by_name(cluster: Cluster, intake: str, key: bytes, name: bytes, timeout_ms:
         except TimeoutError:
             raise UsageError(_no_answer(timeout_ms)) from None
     outcome, reason = result["outcome"], result.get("reason")
-    text = f"{outcome}: no message waits under this name" if outcome == Outcome.CANCEL_TOO_LATE else str(outcome)
+    text = (
+        f"{outcome}: no message waits under this name in {intake}"
+        if outcome == Outcome.CANCEL_TOO_LATE
+        else str(outcome)
+    )
     typer.echo(json.dumps(result, ensure_ascii=False) if as_json else f"{text}: {reason}" if reason else text)
     if outcome != Outcome.CANCELLED:
         raise typer.Exit(1)

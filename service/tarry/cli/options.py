@@ -88,7 +88,11 @@ def named(handle: str | None, key: str | None, name: str | None) -> tuple[bytes,
 
 HandleIntakeOption = Annotated[
     str | None,
-    typer.Option("--intake", metavar="I", help="The intake of the handle. Default: any configured intake."),
+    typer.Option(
+        "--intake",
+        metavar="I",
+        help="The intake. Default: with a handle, any configured one; by name, the first for delays.",
+    ),
 ]
 
 

@@ -22,7 +22,7 @@ from tarry.clock import SystemClock
 from tarry.core.progress.source import PARKED
 from tarry.errors import UsageError
 from tarry.handle import Handle
-from tarry.headers import Outcome, id_text
+from tarry.headers import Outcome, id_text, name_fault
 from tarry.kafka.inspector import Inspector
 from tarry.kafka.whereabouts import Whereabouts, find
 from tarry.units import format_duration, format_instant
@@ -78,9 +78,13 @@ def _named(inspector: Inspector, intake: str, key: bytes, name: bytes) -> Handle
     Raises:
         UsageError: none does.
     """
-    (topic, partition), entry = inspector.named(intake, key, name)
+    if fault := name_fault(name):
+        raise UsageError(f"--name {fault}")
+    (topic, partition), entry, is_served = inspector.named(intake, key, name)
+    if not is_served:
+        raise UsageError(f"`tarry serve` of this group has not served {topic}/{partition} yet: its names are not known")
     if entry is None:
-        raise UsageError(f"no message waits under this name in {topic}/{partition}")
+        raise UsageError(f"no message waits under this name in {topic}/{partition}, as far as the service has read it")
     return Handle(topic, partition, entry.due_ms, id_text(entry.id).decode())
 
 

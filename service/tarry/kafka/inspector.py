@@ -358,15 +358,16 @@ class Inspector:
             for target, one in found.items():
                 yield ParkedMessages(backlog.place, target, one.row.messages, since_ms.get(target))
 
-    def named(self, intake: str, key: bytes, name: bytes) -> tuple[Place, NameEntry | None]:
-        """Return the partition of a name, and the message that waits under it; None if none does.
+    def named(self, intake: str, key: bytes, name: bytes) -> tuple[Place, NameEntry | None, bool]:
+        """Return the partition of a name, the message that waits under it (None if none does), and if it is served.
 
         Raises:
             UsageError: there is no such intake.
             BrokerError: no answer.
         """
         [backlog] = self.survey(intake, partition_of(key, self._count(intake)))
-        return backlog.place, self.journals([backlog])[backlog.place].names.index.find(hash_of(key, name))
+        found = self.journals([backlog])[backlog.place].names.index.find(hash_of(key, name))
+        return backlog.place, found, backlog.checkpoint is not None
 
     # -- results ------------------------------------------------------------------------------------------------------
 
