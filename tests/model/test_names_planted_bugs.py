@@ -170,7 +170,6 @@ PLANTED: list[Plant] = [
     superseded_only_from("Ready._admitted_resolutions", "HotWindow._answer"),
     superseded_only_from("Names.drops"),
     a_replay_decides_again,
-    a_side_transaction_is_forgotten_after_a_shard,
     a_side_transaction_removes_nothing,
     a_delivery_removes_nothing,
     a_name_stays_taken_after_its_message_is_dead,
@@ -187,6 +186,7 @@ PLANTED: list[Plant] = [
 
 
 RARE: list[Plant] = [
+    a_side_transaction_is_forgotten_after_a_shard,
     the_pointer_moves_past_an_open_attempt,
     a_message_in_the_parked_log_is_still_known,
     a_shard_does_not_say_what_is_decided,

@@ -320,8 +320,13 @@ class PartitionState:
 
     # -- side transactions ------------------------------------------------------------------------------------------
 
+    # A side transaction begins only when all decisions on named records are committed. Otherwise a crash could bring a
+    # message back that it leaves out, and its results would stand before those of earlier decisions.
+
     def take_letters(self, limit: int, limit_bytes: int) -> Bundle:
         """Take large dead letters to write; they are in flight until `confirm_letters` or `put_back_letters`."""
+        if self.names.has_pending:
+            return Bundle()
         letters = self.letters.take(limit, limit_bytes)
         self.names.begin_aside(letters)
         return letters
@@ -345,12 +350,16 @@ class PartitionState:
 
     def take_parked(self, topic: str, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED) -> Batch:
         """Take parked messages of a target (see `Parked.take`); they are in flight until the transaction is over."""
+        if self.names.has_pending:
+            return Batch()
         batch = self.parked.take(topic, limit, now_ms, limit_bytes)
         self.names.begin_aside(batch.named)
         return batch
 
     def take_purged(self, topic: str, limit: int, limit_bytes: int = UNBOUNDED) -> Batch:
         """Take parked messages that a purge makes dead letters of (see `Parked.take_purged`); they are in flight."""
+        if self.names.has_pending:
+            return Batch()
         batch = self.parked.take_purged(topic, limit, limit_bytes)
         self.names.begin_aside(batch.named)
         return batch
@@ -565,6 +574,7 @@ class PartitionState:
         Args:
             released: whether this commit releases the partition.
         """
+        self.names.nothing_settled()
         return self._progress.alone(released=released)
 
     def sign(self, writer: tuple[str, ...]) -> None:

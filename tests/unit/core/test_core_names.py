@@ -221,12 +221,43 @@ def test_dropped_copies_are_completed_behind_all_decisions() -> None:
     names.decide(message(8), Condition.ALWAYS)
     names.drop(message(5))
     first, second = Batch(), Batch()
-    assert names.take(first, 1, 1 << 40) == 8
+    assert names.take(first, 1, 1 << 40) == 0, "nothing with a name leaves before the rest is decided"
     assert (len(first.decisions), first.dropped) == (1, [])
     names.settle(first)
     names.confirm(first)
     assert names.take(second, 2, 1 << 40) == 9
     assert (len(second.decisions), [one.sequence for one in second.dropped]) == (1, [5])
+
+
+def test_a_name_that_waits_for_long_does_not_keep_the_journal() -> None:
+    names = waiting(message(5))
+    names.note_journal_end(10_000)
+    assert pointer_of(names) == 0
+    (shard,) = names.rest(5)
+    assert isinstance(decode_entry(shard), ShardEntry)
+    names.confirm()
+    assert pointer_of(names) == 10_000
+    assert names.rest(5) == []
+
+
+def test_what_an_aborted_rest_would_have_said_is_not_taken_for_said() -> None:
+    names = waiting(message(5))
+    names.decide_cancel(cancel(6))
+    commit(names)
+    assert len(names.rest(7)) == 1
+    names.nothing_settled()  # it aborted, and a checkpoint alone is committed instead
+    names.confirm()
+    assert pointer_of(names) is not None
+
+
+def test_the_debt_of_many_replaces_is_at_most_the_whole_index() -> None:
+    names, at = waiting(message(0)), 0
+    for _ in range(50):
+        for _ in range(200):
+            at += 1
+            names.decide(message(at), Condition.ALWAYS)
+        commit(names)
+    assert len(names.settle(Batch())) <= 1
 
 
 def test_an_aborted_transaction_gives_back_decisions_and_copies_in_their_order() -> None:

@@ -54,9 +54,9 @@ class JournalState:
         if isinstance(record, DoneEntry):
             add_done(self._done, {source: one for source, one in record.ranges.items() if source.level != PARKED})
 
-    def is_superseded(self, name: bytes | None, offset: int) -> bool:
+    def is_superseded(self, name: bytes | None, offset: int, *, is_filed: bool) -> bool:
         """Whether the message at an offset of the intake was replaced or cancelled by its name, if it has one."""
-        return self.names.is_superseded(name, offset, self._complete_from)
+        return self.names.is_superseded(name, offset, self._complete_from, is_filed=is_filed)
 
     def is_done(self, source: Source, offset: int) -> bool:
         """Whether the record at an offset of the intake, or of a bucket, is done."""

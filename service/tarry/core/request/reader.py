@@ -173,7 +173,7 @@ class RequestReader:
             fault = _first_fault(repeated, no_schedule, message_id, due_ms, target, to_partition, naming)
             if isinstance(message_id, HeaderFault):
                 message_id = derived_id(self.policy.topic, partition, offset)
-            return self._rejection(fault, message_id, due_ms, target)
+            return self._rejection(fault, message_id, due_ms, target, naming)
 
         # Rounded up, so that a message never fires before its due time.
         tick_ms = self._tick_ms
@@ -184,7 +184,7 @@ class RequestReader:
             or (self.policy.horizon_ms is not None and rounded_ms - now_ms > self.policy.horizon_ms)
         ):
             fault = self._too_far(due_ms, timestamp_ms, rounded_ms)
-            return self._rejection(fault, message_id, due_ms, target)
+            return self._rejection(fault, message_id, due_ms, target, naming)
         dialect = self._dialect
         if dialect is not None and dialect.sign is not None:
             carries = True
@@ -319,7 +319,12 @@ class RequestReader:
         )
 
     def _rejection(
-        self, fault: HeaderFault, message_id: bytes, due_ms: int | HeaderFault, target: str | HeaderFault
+        self,
+        fault: HeaderFault,
+        message_id: bytes,
+        due_ms: int | HeaderFault,
+        target: str | HeaderFault,
+        naming: Naming | HeaderFault | None,
     ) -> Rejection:
         """Return a rejection with the parts that are known."""
         known_due_ms = None
@@ -328,7 +333,8 @@ class RequestReader:
             # A time past the year 9999 is not reported: it is not a plausible due time, and may exceed 64 bits.
             known_due_ms = rounded_ms if rounded_ms <= MAX_EPOCH_MS else None
         known_target = None if isinstance(target, HeaderFault) else target
-        return Rejection(fault.code, fault.detail, message_id, known_due_ms, known_target)
+        name = naming.hash if isinstance(naming, Naming) else None
+        return Rejection(fault.code, fault.detail, message_id, known_due_ms, known_target, name)
 
 
 def _repeated(headers: Sequence[Header], of: frozenset[str]) -> set[str] | None:

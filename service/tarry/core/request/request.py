@@ -83,6 +83,7 @@ class Rejection(NamedTuple):
         id: 36 ASCII characters; derived from topic, partition and offset if the record's own id is bad.
         due_ms: the due time, rounded up to the tick, or None if it is not known.
         target: the target, or None if it is not known or not a legal topic name.
+        name: the hash of its name, if it has a valid one: it may have been accepted before.
     """
 
     code: ErrorCode
@@ -90,3 +91,4 @@ class Rejection(NamedTuple):
     id: bytes
     due_ms: int | None
     target: str | None
+    name: bytes | None = None

@@ -348,6 +348,12 @@ class Arrivals:
             offset, key, value, headers or [], why.code, why.detail, why.id, why.due_ms, why.target, INTAKE, offset
         )
         self._memory.held_bytes += dead.size_bytes
+        if why.name is not None and offset < self._names.decided_below:
+            # It was accepted by another configuration, so its name may be taken, or another message has it by now.
+            dead = dead._replace(name=why.name)
+            if self._names.is_superseded(dead):
+                self._names.drop(dead)
+                return
         self._ready.bury(dead)
 
     def reach(self, position: int) -> None:

@@ -31,6 +31,9 @@ from tarry.core.request.naming import Condition, hash_of
 from tarry.core.window.memory import Memory
 from tarry.headers import Outcome, id_bytes, id_text
 
+DECISION_BYTES = 540
+"""The memory of a decision that waits to be committed, without the record that it completes. Measured."""
+
 RECORD_BYTES = 256_000
 """The most bytes of changes in one record of the journal."""
 
@@ -39,6 +42,9 @@ REPEATED = 4
 
 LEAST_DEBT_BYTES = 4_096
 """No shard is written for less."""
+
+RENEWED_AFTER, RENEWED_AFTER_SHARD = 100, 10
+"""How many records of the journal, and how many more for each shard, a name that waits may keep from being trimmed."""
 
 MOST_SHARDS = 4
 """The most shards in one transaction."""
@@ -255,8 +261,8 @@ class Names:
 
     @property
     def size_bytes(self) -> int:
-        """The memory of the index."""
-        return self._index.size_bytes
+        """The memory of the index, and of the decisions that wait to be committed."""
+        return self._index.size_bytes + DECISION_BYTES * len(self._pending)
 
     @property
     def count(self) -> int:
@@ -283,13 +289,16 @@ class Names:
         """Add decisions to a batch, and when all are in it, dropped copies.
 
         Returns:
-            The offset below which named messages may be in the batch.
+            The offset below which named messages may be in the batch; 0 if some decisions are left: a message must not
+            leave before a decision that says it waits.
         """
         sizes = [decision.size_bytes for decision in islice(self._pending, limit)]
         batch.decisions = [self._pending.popleft() for _ in range(fitting(sizes, limit_bytes))]
         if not self._pending:
             room = max(0, limit - len(batch.decisions))
             batch.dropped, self._dropped = self._dropped[:room], self._dropped[room:]
+        if self._pending:
+            return 0
         return batch.decisions[-1].offset + 1 if batch.decisions else self.admitted_below
 
     def put_back(self, batch: Batch) -> None:
@@ -297,7 +306,7 @@ class Names:
         self._pending.extendleft(reversed(batch.decisions))
         self._dropped[:0] = batch.dropped
         batch.decisions, batch.dropped = [], []
-        self._settled = _Settled([], [], self._debt)  # the next commit may be of a checkpoint alone
+        self.nothing_settled()
 
     def settle(self, batch: Batch) -> list[bytes]:
         """Return the journal's records of a firing transaction about names."""
@@ -312,6 +321,8 @@ class Names:
             self._index.point_all(self._journal_end)
             self._clear, debt = False, 0
         shards, written = list[bytes](), list[tuple[int, int]]()
+        # When all names are written, nothing is owed.
+        debt = min(debt, max(self._index.count * ENTRY_BYTES, LEAST_DEBT_BYTES))
         # A shard must not say what is not committed yet.
         if not self._pending and not self._clear:
             debt = self._write_shards(debt, shards, written)
@@ -342,9 +353,23 @@ class Names:
         clears = is_over and low >= self.decided_below
         self._settled = _Settled([], [], self._debt, clears)
         if not clears:
-            return []
+            return self._renewed()
         # From now on a recovery may begin to read behind the last names, and find an old shard: this replaces it.
         return [encode_shard(ShardEntry(self.decided_below, Shard(b"", b"", b"")))]
+
+    def _renewed(self) -> list[bytes]:
+        """Return the oldest shards if the journal has grown far behind them, although few names change."""
+        behind = self._journal_end - self._index.pointer
+        if self._pending or self._clear or behind < RENEWED_AFTER + RENEWED_AFTER_SHARD * self._index.shards:
+            return []
+        shards, written = list[bytes](), list[tuple[int, int]]()
+        self._write_shards(1 << 62, shards, written)
+        self._settled = _Settled([], written, self._debt)
+        return shards
+
+    def nothing_settled(self) -> None:
+        """Note that the next commit has no record of names: what was settled before was aborted."""
+        self._settled = _Settled([], [], self._debt)
 
     def confirm(self, batch: Batch | None = None) -> None:
         """Note that the transaction of the last `settle` or `rest` committed."""

@@ -221,7 +221,7 @@ class Parked:
         batch = Batch(queue.take(limit, limit_bytes, _key_of(purge), self._names, has_more=has_more))
         why = f"purged by the record at offset {purge.sequence} of the intake's partition"
         batch.give_up({message.sequence: (ErrorCode.PURGED, why) for message in batch.due})
-        if not batch and (queue.next_ones(has_more=has_more) or not has_more):
+        if not batch and queue.is_past(_key_of(purge), has_more=has_more):
             batch.resolutions.append(Resolution(Outcome.PURGED, queue.purges.popleft()))
         queue.is_tried = bool(batch)
         return batch
@@ -423,6 +423,16 @@ class _Queue:
             taken.append(messages.popleft())
             self.size_bytes -= message.size_bytes
         return taken
+
+    def is_past(self, key: OrderKey, *, has_more: bool) -> bool:
+        """Whether no message is before a key; there may be one that must not be tried yet.
+
+        Args:
+            key: the key.
+            has_more: whether the log has messages that are not in memory.
+        """
+        messages = self.next_ones(has_more=has_more)
+        return _key_of(messages[0]) >= key if messages else not has_more
 
     @property
     def may_be_filed(self) -> bool:

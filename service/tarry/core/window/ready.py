@@ -58,7 +58,9 @@ class Ready:
             parked: takes those messages.
         """
         batch, names = Batch(), self._names
-        below = names.take(batch, limit, limit_bytes)
+        # Decisions leave room for what is due: a burst of named records must not stop all else.
+        share = 2 if self.due or self.dead or self.resolutions else 1
+        below = names.take(batch, -(-limit // share), limit_bytes // share)
         if self.dead or self.resolutions:
             self._take_undelivered(batch, below, limit - len(batch), limit_bytes - batch.size_bytes)
         room = limit - len(batch)

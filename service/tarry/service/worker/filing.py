@@ -239,6 +239,10 @@ class Filer(SideTransactions[_Attempt]):
             state, message = alone
             attempt.verdicts.setdefault(state, {})[message.sequence] = (code, reason)
 
+    def _is_wanted_back(self, _attempt: _Attempt) -> bool:
+        """A filing delivers nothing: what is superseded is dropped when it is read again."""
+        return False
+
     # -- 2 ----------------------------------------------------------------------------------------------------------
 
     def _commit(self, attempt: _Attempt) -> None:

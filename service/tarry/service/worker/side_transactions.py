@@ -26,6 +26,9 @@ from tarry.service.worker.connections import GroupProducer
 from tarry.service.worker.context import Context
 from tarry.service.worker.side_producer import SideProducer
 
+WANTED_BACK_AFTER_MS = 1_000
+"""How long a named record waits for a transaction that has the message that it replaces or cancels."""
+
 _Taken = TypeVar("_Taken", bound=TakenMessages)
 
 
@@ -72,6 +75,8 @@ class SideTransactions(ABC, Generic[_Attempt]):
         self._tally = context.tally
         self._producer = SideProducer(producer.transactor, clients, context.clock, self._fitting_bytes)
         self._attempt: _Attempt | None = None
+        self._began_ms = 0
+        """When the open transaction began; monotonic."""
 
     @property
     def is_open(self) -> bool:
@@ -110,6 +115,7 @@ class SideTransactions(ABC, Generic[_Attempt]):
 
     def _begin(self, attempt: _Attempt) -> None:
         self._attempt = attempt
+        self._began_ms = self._clock.monotonic_ms()
         self._producer.begin()
         try:
             for state, batch in attempt.batches:
@@ -137,7 +143,7 @@ class SideTransactions(ABC, Generic[_Attempt]):
 
     def _look(self, attempt: _Attempt) -> None:
         queued = self._transactor.push()
-        if any(state.wants_back() for state, _ in attempt.batches):
+        if self._is_wanted_back(attempt):
             # What a named record replaces or cancels must not be delivered, so this is tried again without it.
             self._put_back(attempt)
             self._producer.renew()
@@ -147,6 +153,14 @@ class SideTransactions(ABC, Generic[_Attempt]):
             self._on_failure(attempt, attempt.failure)
         elif not queued:
             self._commit(attempt)
+
+    def _is_wanted_back(self, attempt: _Attempt) -> bool:
+        """Whether a named record waits for the end of this transaction, which takes too long to wait for it.
+
+        Most are over within milliseconds. If each was aborted, a steady stream of records of its names would stop it.
+        """
+        is_late = self._clock.monotonic_ms() - self._began_ms >= WANTED_BACK_AFTER_MS
+        return is_late and any(state.wants_back() for state, _ in attempt.batches)
 
     def _commit(self, attempt: _Attempt) -> None:
         try:
