@@ -20,6 +20,7 @@ from tarry.core.progress.journal import (
 )
 from tarry.core.progress.parked_records import ParkedRecords
 from tarry.core.progress.source import INTAKE, PARKED, Source
+from tarry.core.request.naming import Condition, hash_of
 from tarry.core.wheel.filed import filed_headers
 from tarry.core.window.memory import Memory
 from tarry.core.window.parked import FILINGS, PARK_AFTER_MS, Parked
@@ -55,8 +56,9 @@ class Shelf:
             found.take(entry)
         self.log = ParkedLog(found.found, (0, self.end), 0, len(self.journal))
         self.memory = Memory()
+        self.names = no_names(self.memory)
         self.parked = Parked(
-            self.memory, lambda gone: self.let_go.extend(one.sequence for one in gone), self.log, no_names()
+            self.memory, lambda gone: self.let_go.extend(one.sequence for one in gone), self.log, self.names
         )
 
     def park(self, *offsets: int, target: str = "out") -> None:
@@ -277,6 +279,24 @@ def test_no_purge_waits_for_a_target_that_has_nothing_parked() -> None:
     assert not shelf.parked.purge(purge(9, NOW_MS))
     assert not shelf.parked.take_purged("out", 10)
     assert not shelf.parked.take_purged("other", 10)
+
+
+def test_a_purge_is_not_done_before_a_message_in_front_of_it_that_must_not_be_tried_yet() -> None:
+    shelf, named = Shelf(), message(5)
+    named.name = hash_of(b"k", b"n")
+    shelf.names.decide(named, Condition.ALWAYS)
+    shelf.parked.park(named)
+    assert shelf.parked.purge(purge(9, NOW_MS + 9))
+    assert not shelf.parked.take_purged("out", 10), "the decision on it is not committed"
+    commit_decisions(shelf)
+    assert letters(purged(shelf)) == [(5, "purged")]
+
+
+def commit_decisions(shelf: Shelf) -> None:
+    batch = Batch()
+    shelf.names.take(batch, 100, 1 << 40)
+    shelf.names.settle(batch)
+    shelf.names.confirm(batch)
 
 
 def test_nothing_is_delivered_that_stands_behind_what_is_being_filed() -> None:
