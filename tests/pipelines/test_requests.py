@@ -101,9 +101,10 @@ POLICIES = {
     "a tick of 100 ms": IntakePolicy("in", tick_ms=100),
     "fixed": IntakePolicy("in", fixed_delay_ms=30_000, fixed_target="orders"),
     "a dialect": IntakePolicy("in", dialect="etf1"),
+    "names by key": IntakePolicy("in", dialect="etf1", same_key="replace"),
 }
 
-ACCEPTED = {"headers": 19, "a tick of 100 ms": 19, "fixed": 20, "a dialect": 5}
+ACCEPTED = {"headers": 19, "a tick of 100 ms": 19, "fixed": 20, "a dialect": 5, "names by key": 5}
 """How much the service accepts of what is plain, so that there is something to be sure of."""
 
 
@@ -135,6 +136,38 @@ def test_a_purge_is_no_request_for_a_delivery_unless_it_is_a_cancel(spark: Spark
     cancel: Headers = [("tarry-cancel", b"1.in.0.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"), *purge]
     rows = found(spark, POLICIES["headers"], [purge, cancel, PLAIN[0]])
     assert [(row.offset, row.is_cancel) for row in rows] == [(1, True), (2, False)]
+
+
+CANCELS_BY_KEY: dict[str, list[tuple[bytes | None, Headers]]] = {
+    "etf1": [(None, []), (None, [("scheduler-epoch", b"1767225660")]), (b"v", [])],
+    "karafka": [
+        (None, []),
+        (None, [("schedule_target_epoch", b"1767225660")]),
+        (None, [("schedule_source_type", b"cancel")]),
+        (b"v", [("schedule_source_type", b"tombstone")]),
+        (None, [("schedule_source_type", b"schedule")]),
+        (None, [("schedule_source_type", b"\xff")]),
+        (None, [("schedule_source_type", None)]),
+    ],
+    "timebridge": [(None, []), (None, [("X-Timebridge-When", b"2026-01-01T00:01:00Z")]), (b"v", [])],
+    "rabbitmq": [(None, []), (None, [("x-delay", b"60000")]), (b"v", [])],
+}
+
+
+@pytest.mark.parametrize("dialect", CANCELS_BY_KEY)
+def test_a_cancel_by_key_is_no_request_for_a_delivery(spark: SparkSession, dialect: str) -> None:
+    stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=STAMP_MS)
+    asked = CANCELS_BY_KEY[dialect]
+    rows = [("in", 0, at, stamp, b"k", value, headers or None) for at, (value, headers) in enumerate(asked)]
+    for same_key in (None, "replace"):
+        policy = IntakePolicy("in", dialect=dialect, same_key=same_key)
+        read = [
+            RequestReader(policy).read(0, at, STAMP_MS, headers, STAMP_MS, key=b"k", is_null=value is None)
+            for at, (value, headers) in enumerate(asked)
+        ]
+        known = {row.offset for row in requests(spark.createDataFrame(rows, RECORD), policy).collect()}
+        assert known == {at for at, one in enumerate(read) if not isinstance(one, NameCancelRequest)}
+        assert (len(known) < len(read)) == (same_key is not None)
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -47,6 +47,13 @@ def test_without_one_our_own_headers_count(tmp_path: Path) -> None:
     assert policy_of(config, config.intakes[0]).dialect is None
 
 
+def test_the_key_is_a_name_only_where_the_intake_says_so(tmp_path: Path) -> None:
+    config = _load(tmp_path, 'dialect = "etf1"')
+    assert policy_of(config, config.intakes[0]).same_key is None
+    config = _load(tmp_path, 'dialect = "etf1"', 'same_key = "replace"')
+    assert policy_of(config, config.intakes[0]).same_key == "replace"
+
+
 def test_a_dialect_without_a_header_for_the_target_may_come_with_a_target(tmp_path: Path) -> None:
     config = _load(tmp_path, 'dialect = "rabbitmq"', 'target = "videos"', 'max_delay = "1d"')
     policy = policy_of(config, config.intakes[0])
@@ -71,6 +78,12 @@ def test_a_dialect_without_a_header_for_the_target_may_come_with_a_target(tmp_pa
         (
             ['dialect = "rabbitmq"', 'target = "videos"', 'targets = ["videos"]'],
             "intake[0].targets: may not be set together with target",
+        ),
+        (['same_key = "replace"'], "intake[0].same_key: needs a dialect"),
+        (['same_key = "keep"', 'dialect = "etf1"'], "intake[0].same_key: should be 'replace'"),
+        (
+            ['same_key = "replace"', 'dialect = "etf1"', "names_limit = 0"],
+            "intake[0].same_key: may not be set together with names_limit 0",
         ),
         (['dialect = "rabbitmq"', 'target = "schedules"'], "intake[0].target: leads back to schedules"),
         (['dialect = "rabbitmq"', 'target = "schedules.dead"'], "intake[0].target: is an internal topic"),

@@ -2,8 +2,10 @@
 
 import pytest
 
+from tarry.core.murmur2 import partition_of
 from tarry.core.request.dialects import DIALECTS
 from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.naming import Condition, Naming, hash_of
 from tarry.core.request.reader import Header, RequestReader
 from tarry.core.request.request import CancelRequest, NameCancelRequest, PurgeRequest, Rejection, Request
 from tarry.core.request.translated import TranslatedMessage
@@ -45,9 +47,10 @@ _TARGET = {
 each_dialect = pytest.mark.parametrize("dialect", _GOOD)
 
 
-def _read(
-    dialect: str, headers: list[Header], *, is_null: bool = False
-) -> Request | CancelRequest | NameCancelRequest | PurgeRequest | Rejection:
+_Read = Request | CancelRequest | NameCancelRequest | PurgeRequest | Rejection
+
+
+def _read(dialect: str, headers: list[Header], *, is_null: bool = False) -> _Read:
     reader = RequestReader(IntakePolicy(_TOPIC, dialect=dialect))
     return reader.read(3, 42, _NOW_MS, headers, _NOW_MS, is_null=is_null)
 
@@ -266,3 +269,102 @@ def test_an_intake_without_a_dialect_lets_the_peers_headers_travel() -> None:
     assert reader.read(3, 42, _NOW_MS, headers, _NOW_MS, is_null=True) == Request(
         _NOW_MS + 5, "videos", -1, _DERIVED, True
     )
+
+
+def _read_by_key(dialect: str, headers: list[Header], key: bytes | None = b"vid", *, is_null: bool = False) -> _Read:
+    """Read a record where its key is its name."""
+    reader = RequestReader(IntakePolicy(_TOPIC, dialect=dialect, same_key="replace"))
+    return reader.read(3, 42, _NOW_MS, headers, _NOW_MS, key=key, is_null=is_null)
+
+
+_CANCEL_BY_KEY = NameCancelRequest(hash_of(b"vid", b"vid"), _DERIVED)
+
+
+@each_dialect
+def test_the_key_is_the_name_where_the_intake_says_so(dialect: str) -> None:
+    request = _read_by_key(dialect, _GOOD[dialect])
+    assert isinstance(request, Request)
+    assert request._replace(naming=None) == _accepted(dialect, _GOOD[dialect])
+    # So `tarry cancel --key vid --name vid` cancels it.
+    assert request.naming == Naming(hash_of(b"vid", b"vid"))
+    reader = RequestReader(IntakePolicy(_TOPIC, dialect=dialect))
+    cancel = reader.read(3, 42, _NOW_MS, [("tarry-cancel-name", b"vid")], _NOW_MS, key=b"vid", is_null=True)
+    assert cancel == _CANCEL_BY_KEY
+
+
+@each_dialect
+def test_without_a_key_a_message_has_no_name(dialect: str) -> None:
+    assert _read_by_key(dialect, _GOOD[dialect], None) == _accepted(dialect, _GOOD[dialect])
+
+
+@each_dialect
+@pytest.mark.parametrize("key", [b"", b"\xff", b"k" * 1_000])
+def test_any_key_is_a_name(dialect: str, key: bytes) -> None:
+    request = _read_by_key(dialect, _GOOD[dialect], key)
+    assert isinstance(request, Request)
+    assert request.naming == Naming(hash_of(key, key))
+
+
+@each_dialect
+def test_a_record_that_says_its_name_has_that_name(dialect: str) -> None:
+    request = _read_by_key(dialect, [*_GOOD[dialect], ("tarry-name", b"own")])
+    assert isinstance(request, Request)
+    assert request.naming == Naming(hash_of(b"vid", b"own"))
+
+
+@each_dialect
+def test_a_condition_is_on_the_name_that_the_key_is(dialect: str) -> None:
+    request = _read_by_key(dialect, [*_GOOD[dialect], ("tarry-if", b"absent")])
+    assert isinstance(request, Request)
+    assert request.naming == Naming(hash_of(b"vid", b"vid"), Condition.ABSENT)
+    rejection = _read_by_key(dialect, [*_GOOD[dialect], ("tarry-if", b"absent")], None)
+    assert isinstance(rejection, Rejection)
+    assert rejection.code == ErrorCode.BAD_NAME
+
+
+@each_dialect
+def test_a_tombstone_cancels_by_key(dialect: str) -> None:
+    assert _read_by_key(dialect, [], is_null=True) == _CANCEL_BY_KEY
+    assert _read_by_key(dialect, [("trace", b"1")], is_null=True) == _CANCEL_BY_KEY
+    rejection = _read_by_key(dialect, [], None, is_null=True)
+    assert isinstance(rejection, Rejection)
+    assert (rejection.code, rejection.id) == (ErrorCode.NULL_KEY, _DERIVED)
+    # Without a value a schedule is still one where the other scheduler has no such cancel.
+    schedule = _read_by_key(dialect, _GOOD[dialect], is_null=True)
+    assert schedule == _CANCEL_BY_KEY if dialect == "etf1" else isinstance(schedule, Request)
+
+
+@each_dialect
+def test_a_value_without_a_time_cancels_nothing(dialect: str) -> None:
+    headers: list[Header] = [] if dialect != "rabbitmq" else _without(dialect, "tarry-target")
+    assert isinstance(_read_by_key(dialect, headers), Rejection)
+
+
+@pytest.mark.parametrize("kind", [b"cancel", b"tombstone"])
+def test_karafkas_cancels_are_cancels_by_key(kind: bytes) -> None:
+    bare: list[Header] = [("schedule_source_type", kind)]
+    for headers in (bare, _with("karafka", "schedule_source_type", kind)):
+        assert _read_by_key("karafka", headers, is_null=True) == _CANCEL_BY_KEY
+    repeated = _read_by_key("karafka", [("schedule_source_type", kind)] * 2, is_null=True)
+    assert isinstance(repeated, Rejection)
+    assert repeated.code == ErrorCode.REPEATED_HEADER
+    strange = _read_by_key("karafka", [("schedule_source_type", b"x")], is_null=True)
+    assert isinstance(strange, Rejection)
+    assert strange.code == ErrorCode.BAD_HANDLE
+
+
+@each_dialect
+def test_a_key_in_a_foreign_partition_is_dead_with_a_hint(dialect: str) -> None:
+    reader = RequestReader(IntakePolicy(_TOPIC, dialect=dialect, same_key="replace"))
+    reader.partitions = 8
+    own = partition_of(b"vid", 8)
+    for headers, is_null in ((_GOOD[dialect], False), ([], True)):
+        rejection = reader.read(own - 1, 42, _NOW_MS, headers, _NOW_MS, key=b"vid", is_null=is_null)
+        assert isinstance(rejection, Rejection)
+        assert rejection.code == ErrorCode.WRONG_PARTITION
+        assert rejection.detail.startswith("same_key: murmur2 puts this key into partition")
+
+
+def test_our_own_headers_say_the_name_themselves() -> None:
+    with pytest.raises(ValueError, match="only an intake with a dialect"):
+        IntakePolicy(_TOPIC, same_key="replace")

@@ -156,6 +156,7 @@ class Intake(_Section):
         target: the target of every record. Set it together with `delay_ms`, or with a dialect that has no header for
             the target.
         dialect: another scheduler, whose headers the service reads instead of its own.
+        same_key: `replace`: in a dialect, the key of a record is its name.
         names_limit: the most names under which messages wait, in each partition; 44 bytes of memory and journal each.
     """
 
@@ -168,6 +169,7 @@ class Intake(_Section):
     delay_ms: Annotated[int, duration("1ms", "36500d")] | None = Field(default=None, alias="delay")
     target: TopicName | None = None
     dialect: Literal["etf1", "karafka", "timebridge", "rabbitmq"] | None = None
+    same_key: Literal["replace"] | None = None
     names_limit: Count = Field(default=1_000_000, ge=0, le=100_000_000)
 
     @field_validator("targets")
@@ -179,6 +181,14 @@ class Intake(_Section):
             if not _GLOB.fullmatch(glob):
                 raise FieldError((place,), "not a glob over topic names, such as orders.*")
         return value
+
+    @model_validator(mode="after")
+    def _check_same_key(self) -> Self:
+        if self.same_key is not None and self.dialect is None:
+            raise FieldError("same_key", "needs a dialect: with tarry's own headers a record says its name")
+        if self.same_key is not None and not self.names_limit:
+            raise FieldError("same_key", "may not be set together with names_limit 0: each key is a name")
+        return self
 
     @model_validator(mode="after")
     def _check_fixed_delay(self) -> Self:

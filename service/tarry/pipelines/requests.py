@@ -40,7 +40,7 @@ _LEAST_EPOCH_MS: Final = 10**12
 
 
 def requests(records: DataFrame, policy: IntakePolicy) -> DataFrame:
-    """Read the requests of one intake's records, one row for each record that is no purge, and no cancel by name.
+    """Read the requests of one intake's records, one row for each record that is no purge or cancel by name.
 
     Columns: topic, partition, offset, timestamp_ms, key, value, headers; `is_cancel`; `id`, of the message or of the
     message to cancel, as 36 characters; `due_ms`, the due time of that message, rounded up to the tick; `target`, and
@@ -56,7 +56,7 @@ def requests(records: DataFrame, policy: IntakePolicy) -> DataFrame:
     is_handle = f.coalesce(handle.rlike(_HANDLE), f.lit(False))
     cancelled_due = f.when(is_handle, f.regexp_extract(handle, _HANDLE, 3)).cast("long")
     return (
-        records.where(is_cancel | ~(has_header(PURGE) | has_header(CANCEL_NAME)))
+        records.where(is_cancel | ~(has_header(PURGE) | has_header(CANCEL_NAME) | _is_cancel_by_key(policy)))
         .withColumn("timestamp_ms", epoch_ms())
         .withColumn("is_cancel", is_cancel)
         .withColumn("is_plain", ~_repeats())
@@ -81,6 +81,19 @@ def requests(records: DataFrame, policy: IntakePolicy) -> DataFrame:
             f.when(f.col("is_plain") & ~is_cancel, _target_partition(policy)).alias("target_partition"),
         )
     )
+
+
+def _is_cancel_by_key(policy: IntakePolicy) -> Column:
+    """Whether a record of a dialect cancels what waits under its key."""
+    if policy.dialect is None or policy.same_key is None:
+        return f.lit(False)
+    dialect = DIALECTS[policy.dialect]
+    is_null = f.col("value").isNull()
+    by_value = is_null if dialect.null_cancels else is_null & ~has_header(dialect.due)
+    if dialect.kind is None:
+        return by_value
+    is_kind = text_header(dialect.kind).isin(*(kind.decode() for kind in dialect.cancels if kind is not None))
+    return f.when(has_header(dialect.kind), f.coalesce(is_kind, f.lit(False))).otherwise(by_value)
 
 
 def _repeats() -> Column:

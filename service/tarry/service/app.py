@@ -142,6 +142,7 @@ def policy_of(config: Config, intake: Intake) -> IntakePolicy:
         tick_ms=config.wheel.tick_ms,
         intakes=frozenset(other.topic for other in config.intakes),
         dialect=intake.dialect,
+        same_key=intake.same_key,
     )
 
 

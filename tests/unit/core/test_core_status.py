@@ -26,12 +26,19 @@ def test_the_format_is_as_documented() -> None:
         "max_delay_ms": 60_000,
         "tick_ms": 1,
         "dialect": None,
+        "same_key": None,
         "intakes": ["in"],
     }
 
 
 @pytest.mark.parametrize(
-    "policy", [OWN.policy, replace(OWN.policy, targets=("a", "b"), dialect="karafka", tick_ms=10)], ids=str
+    "policy",
+    [
+        OWN.policy,
+        replace(OWN.policy, targets=("a", "b"), dialect="karafka", tick_ms=10),
+        replace(OWN.policy, dialect="etf1", same_key="replace"),
+    ],
+    ids=str,
 )
 def test_a_written_status_is_parsed_unchanged(policy: IntakePolicy) -> None:
     status = replace(OWN, policy=policy)
@@ -45,6 +52,12 @@ def test_a_fixed_delay_is_read_back_without_targets() -> None:
 def test_fields_that_a_later_service_adds_are_passed_over() -> None:
     value = json.dumps({**json.loads(OWN.value()), "mood": "good"}).encode()
     assert parsed_status(value) == OWN
+
+
+def test_the_status_of_a_service_before_names_by_key_is_read() -> None:
+    fields = json.loads(OWN.value())
+    del fields["same_key"]
+    assert parsed_status(json.dumps(fields).encode()) == OWN
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The service's own worker on the fake cluster, with intakes in other schedulers' dialects."""
 
+import json
 from datetime import UTC, datetime
 from functools import partial
 
@@ -24,7 +25,7 @@ KEY_HEADERS = {"etf1": "scheduler-target-key", "karafka": "schedule_target_key"}
 class Service:
     """An intake of one partition in a dialect, a target of two partitions, and a worker."""
 
-    def __init__(self, dialect: str, geometry: Geometry = IN_MEMORY) -> None:
+    def __init__(self, dialect: str, geometry: Geometry = IN_MEMORY, same_key: str | None = None) -> None:
         self.clock = ManualClock()
         self.broker = FakeBroker(self.clock, seed=1, marker_lag_ms=(0, 30), latency_ms=(0, 2))
         self.dialect = dialect
@@ -34,7 +35,7 @@ class Service:
         make_or_check(TopicAdmin(admin), "in", 1, 1, geometry, fixed_delay=False, before_intake=give)
         self.broker.make_topic("out", 2)
         cluster = Cluster("fake", {}, self.broker.clients("a"))
-        reader = RequestReader(IntakePolicy(topic="in", dialect=dialect))
+        reader = RequestReader(IntakePolicy(topic="in", dialect=dialect, same_key=same_key))
         plan = Plan(
             cluster=cluster,
             group="group",
@@ -124,3 +125,31 @@ def test_etf1s_tombstone_is_dead_and_what_it_was_for_is_delivered() -> None:
     service.turn("out", until=1)
     (dead,) = service.broker.records("in.dead")
     assert dict(dead.headers or [])["tarry-error"] == b"bad-handle"
+
+
+@pytest.mark.parametrize("geometry", [IN_MEMORY, OVERFLOWING])
+@pytest.mark.parametrize("dialect", ["etf1", "karafka", "timebridge", "rabbitmq"])
+def test_where_the_key_is_the_name_the_last_message_of_a_key_counts(dialect: str, geometry: Geometry) -> None:
+    service = Service(dialect, geometry, "replace")
+    service.send(b"first", b"out", 60)
+    service.send(b"second", b"out", 90)
+    service.turn("out", until=1)
+    (record,) = service.broker.records("out")
+    assert record.value == b"second"
+    outcomes = [json.loads(one.value or b"")["outcome"] for one in service.broker.records("in.results")]
+    assert outcomes == ["replaced", "fired"]
+
+
+@pytest.mark.parametrize("geometry", [IN_MEMORY, OVERFLOWING])
+@pytest.mark.parametrize("dialect", ["etf1", "karafka", "timebridge", "rabbitmq"])
+def test_where_the_key_is_the_name_a_tombstone_takes_the_message_back(dialect: str, geometry: Geometry) -> None:
+    service = Service(dialect, geometry, "replace")
+    service.send(b"value", b"out", 60)
+    service.broker.append("in", b"own-key", None, [], 0)
+    service.turn("in.results", until=2)
+    service.send(b"later", b"out", 90)
+    service.turn("out", until=1)
+    assert [one.value for one in service.broker.records("out")] == [b"later"]
+    assert not service.broker.records("in.dead")
+    outcomes = [json.loads(one.value or b"")["outcome"] for one in service.broker.records("in.results")]
+    assert outcomes == ["cancelled", "cancelled", "fired"]

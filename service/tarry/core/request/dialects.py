@@ -3,8 +3,9 @@
 A dialect maps the header names that producers of the other scheduler write: due time, target, key and partition. It
 also says which headers are removed before delivery, and which headers the consumers of the other scheduler expect.
 
-A cancel of another scheduler names a schedule by its key and carries no due time. Without a due time the message cannot
-be found, so the cancel becomes a dead letter with the code `bad-handle`.
+A cancel of another scheduler names a schedule by its key and carries no due time. Where the key of a record is its name
+(`same_key`), it is a cancel by name. Elsewhere the message cannot be found without a due time, so the cancel becomes a
+dead letter with the code `bad-handle`.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,6 +36,7 @@ class Dialect:
         partition: the header with the partition of the target.
         kind: the header that distinguishes a schedule from a cancel, or None.
         schedule: the value of the header `kind` on a schedule.
+        cancels: the values of the header `kind` on a cancel.
         null_cancels: whether a record with a null value is a cancel.
         unread: request headers that are removed and ignored.
         written: headers that the other scheduler writes on a delivery. They are removed, because a record that it has
@@ -51,6 +53,7 @@ class Dialect:
     partition: str = PARTITION
     kind: str | None = None
     schedule: bytes = b""
+    cancels: frozenset[bytes | None] = frozenset()
     null_cancels: bool = False
     unread: frozenset[str] = frozenset()
     written: frozenset[str] = frozenset()
@@ -79,6 +82,19 @@ class Dialect:
         if self.needs_due:
             return HeaderFault(ErrorCode.NO_DELAY, f"needs {self.due}: the intake's dialect is {self.name}")
         return counted(timestamp_ms, 0)
+
+    def is_cancel(self, found: Mapping[str, bytes | None], *, is_null: bool) -> bool:
+        """Return whether a record cancels the schedule of its key, where the key is the name.
+
+        It does if the other scheduler would read it so, or if it has neither a value nor a due time: a tombstone.
+
+        Args:
+            found: the record's headers.
+            is_null: whether its value is null.
+        """
+        if self.kind is not None and self.kind in found:
+            return found[self.kind] in self.cancels
+        return is_null and (self.null_cancels or self.due not in found)
 
     def refusal(self, found: Mapping[str, bytes | None], *, is_null: bool) -> HeaderFault | None:
         """Return why a record is not a schedule; None if it is one.
@@ -147,6 +163,7 @@ KARAFKA = Dialect(
     partition="schedule_target_partition",
     kind="schedule_source_type",
     schedule=b"schedule",
+    cancels=frozenset({b"cancel", b"tombstone"}),
     unread=frozenset({"schedule_schema_version", "schedule_target_partition_key"}),
     written=frozenset(f"schedule_source_{name}" for name in ("topic", "partition", "offset", "key")),
 )

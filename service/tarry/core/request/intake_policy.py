@@ -17,6 +17,7 @@ class IntakePolicy:
         tick_ms: due times are rounded up to multiples of this; at least 1.
         intakes: the topics of all intakes; topics that belong to them (`I.results` and so on) are not valid targets.
         dialect: the name of the dialect, whose headers count instead of tarry's own; None for tarry's own.
+        same_key: `replace`: in a dialect, the key of a record is its name; None: it is not.
     """
 
     topic: str
@@ -28,6 +29,7 @@ class IntakePolicy:
     tick_ms: int = 1
     intakes: frozenset[str] = frozenset()
     dialect: str | None = None
+    same_key: str | None = None
 
     def __post_init__(self) -> None:
         if self.tick_ms < 1:
@@ -36,3 +38,5 @@ class IntakePolicy:
             raise ValueError("a fixed delay and a fixed target must be set together")
         if self.dialect is not None and self.fixed_delay_ms is not None:
             raise ValueError("an intake with a fixed delay cannot have a dialect, because it needs no headers")
+        if self.same_key is not None and self.dialect is None:
+            raise ValueError("only an intake with a dialect takes the key of a record for its name")

@@ -26,7 +26,8 @@ An intake with a fixed delay needs no headers. Its own delay and target apply: `
 
 An intake with a dialect takes time, target, key and partition from the headers of another scheduler
 (`tarry.core.request.dialects`). The tarry headers for these are removed without being read; `tarry-id` and
-`tarry-cancel` apply as in other intakes.
+`tarry-cancel` apply as in other intakes. With `same_key`, the key of a record without `tarry-name` is its name, and one
+that the other scheduler would read as a cancel is a cancel by that name.
 """
 
 from collections import Counter
@@ -89,6 +90,7 @@ class RequestReader:
 
     __slots__ = (
         "_dialect",
+        "_keys_are_names",
         "_max_delay_ms",
         "_partition_name",
         "_request_headers",
@@ -107,6 +109,7 @@ class RequestReader:
         self._tick_ms = policy.tick_ms
         self._max_delay_ms = policy.max_delay_ms if policy.fixed_delay_ms is None else policy.fixed_delay_ms
         dialect = self._dialect = None if policy.dialect is None else DIALECTS[policy.dialect]
+        self._keys_are_names = policy.same_key is not None
         self._targets = TargetNames(policy, TARGET if dialect is None else dialect.target)
         self._partition_name = PARTITION if dialect is None else dialect.partition
         self._request_headers = REQUEST_HEADERS if dialect is None else dialect.request_headers
@@ -145,8 +148,10 @@ class RequestReader:
             found = dict(reversed(headers))  # the first of each name counts
         if CANCEL in found and (repeated is None or CANCEL not in repeated):
             return self._cancel(found[CANCEL], partition, offset, timestamp_ms)
-        if CANCEL_NAME in found and (repeated is None or CANCEL_NAME not in repeated):
-            return self._cancel_name(found[CANCEL_NAME], key, partition, offset)
+        if (CANCEL_NAME in found and (repeated is None or CANCEL_NAME not in repeated)) or (
+            self._keys_are_names and self._is_cancel_by_key(found, repeated, is_null=is_null)
+        ):
+            return self._cancel_name(found, key, partition, offset)
         if PURGE in found and (repeated is None or PURGE not in repeated):
             return self._purge(found[PURGE], partition, offset, now_ms)
         carries = not found.keys() <= self._taken_off
@@ -158,7 +163,8 @@ class RequestReader:
         target = self._targets.read(found)
         name = self._partition_name
         to_partition = read_partition(name, found[name]) if name in found else -1
-        naming = self._naming(found, key, partition) if NAME in found or IF in found else None
+        is_named = NAME in found or IF in found or (self._keys_are_names and key is not None)
+        naming = self._naming(found, key, partition) if is_named else None
         no_schedule = None if self._dialect is None else self._dialect.refusal(found, is_null=is_null)
 
         if (
@@ -192,12 +198,16 @@ class RequestReader:
 
     def _naming(self, found: dict[str, bytes | None], key: bytes | None, partition: int) -> Naming | HeaderFault:
         """Parse `tarry-name` and `tarry-if`."""
-        if NAME not in found:
+        is_by_key = NAME not in found and self._keys_are_names and key is not None
+        if NAME not in found and not is_by_key:
             return HeaderFault(ErrorCode.BAD_NAME, f"{IF} needs {NAME}")
         condition = found.get(IF, b"")
         if IF in found and condition not in (b"absent", b"present"):
             return HeaderFault(ErrorCode.BAD_NAME, f"{IF} is neither absent nor present: {shown(condition)}")
-        name = self._name(NAME, found[NAME], key, partition)
+        if is_by_key:
+            name = self._hash("same_key", key, key, partition)
+        else:
+            name = self._name(NAME, found[NAME], key, partition)
         return name if isinstance(name, HeaderFault) else Naming(name, Condition((condition or b"").decode()))
 
     def _name(self, header: str, name: bytes | None, key: bytes | None, partition: int) -> bytes | HeaderFault:
@@ -207,7 +217,11 @@ class RequestReader:
             return HeaderFault(ErrorCode.NAMES_NOT_ACCEPTED, f"{header}: {topic} has a fixed delay: it keeps no names")
         if name is None or (fault := name_fault(name)) is not None:
             return HeaderFault(ErrorCode.BAD_NAME, f"{header} {fault if name is not None else 'is null'}")
-        if key is None:
+        return self._hash(header, name, key, partition)
+
+    def _hash(self, header: str, name: bytes | None, key: bytes | None, partition: int) -> bytes | HeaderFault:
+        """Return the hash of a name and the key to which it belongs, which must be in its own partition."""
+        if key is None or name is None:
             return HeaderFault(ErrorCode.NULL_KEY, f"{header}: a name belongs to a key, and this record has none")
         if self.partitions and (own := partition_of(key, self.partitions)) != partition:
             return HeaderFault(
@@ -218,14 +232,26 @@ class RequestReader:
         return hash_of(key, name)
 
     def _cancel_name(
-        self, value: bytes | None, key: bytes | None, partition: int, offset: int
+        self, found: dict[str, bytes | None], key: bytes | None, partition: int, offset: int
     ) -> NameCancelRequest | Rejection:
-        """Parse a cancel by name; its other headers are ignored."""
+        """Parse a cancel by name, or by the key that is the name; its other headers are ignored."""
         derived = derived_id(self.policy.topic, partition, offset)
-        name = self._name(CANCEL_NAME, value, key, partition)
+        if CANCEL_NAME in found:
+            name = self._name(CANCEL_NAME, found[CANCEL_NAME], key, partition)
+        else:
+            name = self._hash("same_key", key, key, partition)
         if isinstance(name, HeaderFault):
             return Rejection(name.code, name.detail, derived, None, None)
         return NameCancelRequest(name, derived)
+
+    def _is_cancel_by_key(self, found: dict[str, bytes | None], repeated: set[str] | None, *, is_null: bool) -> bool:
+        """Whether a record of a dialect cancels what waits under its key. A repeated kind does not say so."""
+        dialect = self._dialect
+        if dialect is None or CANCEL_NAME in found or PURGE in found:
+            return False
+        if repeated is not None and dialect.kind in repeated:
+            return False
+        return dialect.is_cancel(found, is_null=is_null)
 
     def _cancel(self, value: bytes | None, partition: int, offset: int, timestamp_ms: int) -> CancelRequest | Rejection:
         """Parse a cancel; its other headers are ignored."""

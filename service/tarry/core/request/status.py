@@ -50,6 +50,7 @@ class Status:
             "max_delay_ms": policy.max_delay_ms,
             "tick_ms": policy.tick_ms,
             "dialect": policy.dialect,
+            "same_key": policy.same_key,
             "intakes": sorted(policy.intakes),
         }
         return json.dumps(fields).encode()
@@ -74,6 +75,7 @@ def parsed_status(value: bytes) -> Status:
             tick_ms=int(found["tick_ms"]),
             intakes=frozenset(found["intakes"]),
             dialect=found["dialect"],
+            same_key=found.get("same_key"),  # an earlier service did not write it
         )
         status = Status(int(found["partition"]), policy, str(found["owner"]), int(found["at_ms"]))
         format_instant(status.at_ms)
