@@ -168,3 +168,24 @@ def test_the_commands_send_find_and_cancel_by_name(scene: Scene, tmp_path: Path)
     gone = tarry("status", *by_name, *group, cwd=tmp_path)
     assert (gone.code, gone.out) == (1, "")
     assert gone.err.startswith("tarry: no message waits under this name")
+
+
+def test_a_dead_letter_that_is_sent_again_does_not_replace_a_younger_message(scene: Scene, tmp_path: Path) -> None:
+    send, target = scene.producer.send, scene.target
+    dead = [send(target, b"%d" % one, b"k", delay=LATER, name=f"n{one}") for one in range(5)][4]
+    assert scene.outcomes.await_outcome(dead, 30)["reason"] == "too-many-names"
+    assert scene.outcome(scene.producer.cancel_named(b"k", "n0")) == "cancelled"
+    younger = send(target, b"younger", b"k", delay=LATER, name="n4")
+
+    topic = f"{scene.intake}.dead"
+    redriven = tarry("redrive", topic, "--to", scene.intake, "--bootstrap-servers", scene.bootstrap, cwd=tmp_path)
+    assert redriven == (0, f"sent 1 to {scene.intake}\n", "")
+
+    def answer() -> dict[str, Any] | None:
+        results = [json.loads(one.value() or b"") for one in read_topic(scene.bootstrap, f"{scene.intake}.results")]
+        return next((one for one in results if one["id"] == dead.id and one["outcome"] == "skipped"), None)
+
+    wait_until(lambda: answer() is not None, "the letter is skipped")
+    assert (answer() or {})["waiting"] == f"{scene.intake}/{younger.handle.partition}/{younger.offset}"
+    assert scene.outcome(scene.producer.cancel_named(b"k", "n4")) == "cancelled"
+    assert scene.outcome(younger) == "cancelled"

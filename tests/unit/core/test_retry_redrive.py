@@ -4,7 +4,7 @@ import pytest
 
 from tarry.client.retry.core.journey import Journey
 from tarry.client.retry.core.key_queue import Ticket
-from tarry.client.retry.core.redrive import Condition, DeadLetter, matching_letters, sent_again
+from tarry.client.retry.core.redrive import Condition, DeadLetter, matching_letters, sent_again, youngest_first
 from tarry.errors import ConfigError
 
 ID = "8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
@@ -55,3 +55,37 @@ def test_a_dead_letter_of_an_intake_keeps_its_request() -> None:
     dead = DeadLetter(0, 1, b"k", b"v", [("tarry-target", b"t"), ("tarry-error", b"x"), ("tarry-error-detail", b"y")])
     record, _ = sent_again(dead, "delays.dead", "delays")
     assert record == ("delays", -1, b"k", b"v", [("tarry-target", b"t")])
+
+
+def named(offset: int, name: bytes = b"n", *more: tuple[str, bytes | None], key: bytes = b"k") -> DeadLetter:
+    headers = [("tarry-target", b"t"), ("tarry-name", name), *more, ("tarry-error", b"unknown-target")]
+    return DeadLetter(3, offset, key, b"v", headers)
+
+
+@pytest.mark.parametrize("condition", [[], [("tarry-if", b"present")], [("tarry-if", b"absent")]], ids=str)
+def test_a_named_letter_does_not_replace_a_younger_message(condition: list[tuple[str, bytes | None]]) -> None:
+    record, _ = sent_again(named(7, b"n", *condition), "delays.dead", "delays")
+    assert record.headers == [("tarry-target", b"t"), ("tarry-name", b"n"), ("tarry-if", b"absent")]
+
+
+def test_where_the_key_is_the_name_each_letter_with_a_key_is_named() -> None:
+    dead = DeadLetter(0, 1, b"k", b"v", [("x-delay", b"5"), ("tarry-error", b"x")])
+    record, _ = sent_again(dead, "delays.dead", "delays", keys_are_names=True)
+    assert record.headers == [("x-delay", b"5"), ("tarry-if", b"absent")]
+    record, _ = sent_again(dead._replace(key=None), "delays.dead", "delays", keys_are_names=True)
+    assert record.headers == [("x-delay", b"5")]
+    record, _ = sent_again(dead, "delays.dead", "delays")
+    assert record.headers == [("x-delay", b"5")]
+
+
+def test_of_a_name_the_youngest_letter_is_sent_first() -> None:
+    letters = [named(0), letter(1), named(2, b"other"), named(3), named(4, key=b"l"), named(5)]
+    ordered = youngest_first(letters, keys_are_names=False)
+    assert [one.offset for one in ordered] == [5, 1, 2, 3, 4, 0]
+
+
+def test_where_the_key_is_the_name_the_youngest_letter_of_a_key_is_sent_first() -> None:
+    letters = [letter(0), letter(1), letter(2, b"l")]
+    assert [one.offset for one in youngest_first(letters, keys_are_names=True)] == [1, 0, 2]
+    unnamed = [one._replace(key=None) for one in letters]
+    assert youngest_first(unnamed, keys_are_names=True) == unnamed

@@ -1,19 +1,22 @@
 """Redrives dead letters, each once: the same transaction holds the message and a marker in the dead-letter topic."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Message
 
-from tarry.client.retry.core.redrive import Condition, DeadLetter, matching_letters, sent_again
+from tarry.client.retry.core.redrive import Condition, DeadLetter, matching_letters, sent_again, youngest_first
 from tarry.client.retry.writing import deliver
+from tarry.clock import SystemClock
 from tarry.errors import UsageError
-from tarry.headers import STUB
+from tarry.headers import CANCEL_NAME, STUB
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import read_to_ends
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import read_headers
 from tarry.kafka.settings import Cluster
+from tarry.kafka.status import statuses_of
 from tarry.kafka.topics import TopicAdmin
 from tarry.kafka.transaction import Transactor
 
@@ -88,17 +91,17 @@ class Redrive:
         """
         if to not in TopicAdmin(self._admin).find([to]):
             raise UsageError(f"there is no topic {to}: check its name, or create it")
+        keys_are_names = self._keys_are_names(to)
         transactor = Transactor(self._cluster, f"tarry-redrive.{self._dead}")
         transactor.renew()  # before the look: it fences an earlier redrive, so all its markers are visible
         try:
-            letters = self.look(conditions)
+            letters = youngest_first(self.look(conditions), keys_are_names=keys_are_names)
             self._on_progress(0, len(letters))
             for begin in range(0, len(letters), MOST):
                 some = letters[begin : begin + MOST]
                 transactor.begin()
-                refused = deliver(
-                    transactor, (record for letter in some for record in sent_again(letter, self._dead, to))
-                )
+                records = (sent_again(letter, self._dead, to, keys_are_names=keys_are_names) for letter in some)
+                refused = deliver(transactor, chain.from_iterable(records))
                 if refused is not None:
                     transactor.abort()
                     raise UsageError(f"could not send to {refused.topic}: {refused.error.str()}")
@@ -107,6 +110,16 @@ class Redrive:
         finally:
             transactor.close()
         return len(letters)
+
+    def _keys_are_names(self, topic: str) -> bool:
+        """Whether a topic is an intake that takes the key of a record for its name, as its owners say."""
+        offsets = Offsets(self._admin, "tarry-redrive", self._cluster)
+        try:
+            topics, clock = TopicAdmin(self._admin), SystemClock()
+            statuses = statuses_of(topic, self._cluster, topics, offsets, clock, self._on_warning)
+        finally:
+            offsets.close()
+        return any(status.policy.same_key is not None for status in statuses.values())
 
     def _letter(self, partition: int, record: Message) -> list[DeadLetter]:
         """Return the dead letter; nothing if the record cannot be sent again unchanged."""
@@ -120,5 +133,10 @@ class Redrive:
         letter = DeadLetter(partition, offset, record.key(), record.value(), list(headers))
         if stub := letter.text(STUB):
             self._on_warning(f"{self._dead}/{partition} at offset {offset} is left out: the whole record is {stub[0]}")
+            return []
+        if letter.text(CANCEL_NAME):
+            self._on_warning(
+                f"{self._dead}/{partition} at offset {offset} is left out: a cancel by name would take what waits now"
+            )
             return []
         return [letter]

@@ -1,6 +1,11 @@
-"""Redriving dead letters: which ones, in which order, and as which records; pure."""
+"""Redriving dead letters: which ones, in which order, and as which records; pure.
+
+A named message may have a younger one of its name by now. So a named letter is sent on the condition that none waits.
+Of several letters of a name the youngest is sent first: it is the one that waits then.
+"""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -8,7 +13,7 @@ from typing import NamedTuple
 from tarry.client.retry.core.journey import RETRY_REDRIVEN, RETRY_SOURCE, Headers, journey_of, own_headers
 from tarry.client.retry.core.message import OutgoingRecord
 from tarry.errors import ConfigError, HeaderError
-from tarry.headers import ERROR, ERROR_DETAIL, ID, TARGET
+from tarry.headers import ERROR, ERROR_DETAIL, ID, IF, NAME, TARGET
 
 REDRIVEN_OFFSET = "tarry-redriven-offset"
 """On a marker, a record of the dead-letter topic without key and value: the dead letter at this offset was redriven."""
@@ -90,25 +95,57 @@ def _place(letter: DeadLetter) -> tuple[int, int, int]:
     return ticket.episode, ticket.number, letter.offset
 
 
-def sent_again(letter: DeadLetter, dead: str, to: str) -> tuple[OutgoingRecord, OutgoingRecord]:
+def youngest_first(letters: Sequence[DeadLetter], *, keys_are_names: bool) -> list[DeadLetter]:
+    """Return letters in the order in which they are sent: those of the same name change places among themselves.
+
+    Args:
+        letters: from `matching_letters`.
+        keys_are_names: whether the intake to send them to takes the key for a name.
+    """
+    places: dict[tuple[int, bytes | None, bytes], list[int]] = defaultdict(list)
+    for place, letter in enumerate(letters):
+        if (name := _name_of(letter.headers, letter.key, keys_are_names=keys_are_names)) is not None:
+            places[letter.partition, letter.key, name].append(place)
+    ordered = list(letters)
+    for found in places.values():
+        for place, other in zip(found, reversed(found), strict=True):
+            ordered[place] = letters[other]
+    return ordered
+
+
+def _name_of(headers: Headers, key: bytes | None, *, keys_are_names: bool) -> bytes | None:
+    return next((value for name, value in headers if name == NAME), key if keys_are_names else None)
+
+
+def sent_again(
+    letter: DeadLetter, dead: str, to: str, *, keys_are_names: bool = False
+) -> tuple[OutgoingRecord, OutgoingRecord]:
     """Return the records to write for a dead letter.
 
     Args:
         letter: the dead letter.
         dead: its dead-letter topic.
         to: the topic to send it to.
+        keys_are_names: whether that is an intake which takes the key for a name.
 
     Returns:
         The original message, and the marker for the dead-letter topic.
     """
-    note = OutgoingRecord(dead, letter.partition, None, None, [(REDRIVEN_OFFSET, b"%d" % letter.offset)])
+    record = _record_of(letter, dead, to)
+    if _name_of(record.headers, record.key, keys_are_names=keys_are_names) is not None:
+        headers = [*(one for one in record.headers if one[0] != IF), (IF, b"absent")]
+        record = record._replace(headers=headers)
+    return record, OutgoingRecord(dead, letter.partition, None, None, [(REDRIVEN_OFFSET, b"%d" % letter.offset)])
+
+
+def _record_of(letter: DeadLetter, dead: str, to: str) -> OutgoingRecord:
     try:
         journey = journey_of(letter.headers)
     except HeaderError:
         journey = None
     if journey is None or letter.text(TARGET):  # an intake's dead letter: keep the request headers
         headers = [one for one in letter.headers if one[0] not in {ERROR, ERROR_DETAIL}]
-        return OutgoingRecord(to, -1, letter.key, letter.value, headers), note
+        return OutgoingRecord(to, -1, letter.key, letter.value, headers)
     headers = [
         *(one for one in own_headers(letter.headers) if one[0] not in {ERROR, ERROR_DETAIL}),
         (ID, journey.id.encode()),
@@ -116,4 +153,4 @@ def sent_again(letter: DeadLetter, dead: str, to: str) -> tuple[OutgoingRecord, 
     ]
     # Back to its original partition, whatever partitioner its producer used.
     at_home = any(source.rsplit("/", 2)[0] == to for source in letter.text(RETRY_SOURCE))
-    return OutgoingRecord(to, journey.partition if at_home else -1, letter.key, letter.value, headers), note
+    return OutgoingRecord(to, journey.partition if at_home else -1, letter.key, letter.value, headers)
