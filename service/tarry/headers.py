@@ -19,6 +19,8 @@ PURGE = "tarry-purge"
 NAME = "tarry-name"
 IF = "tarry-if"
 CANCEL_NAME = "tarry-cancel-name"
+EXPIRES_AT = "tarry-expires-at"
+WINDOW_MS = "tarry-window-ms"
 
 # A delivery: on the record at its target. `ID` is there too.
 DUE_MS = "tarry-due-ms"
@@ -35,7 +37,9 @@ STUB = "tarry-stub"
 CLOUDEVENTS_ID = "ce_id"
 
 #: The headers of a request: the service removes them at delivery. A record with one of them twice is a dead letter.
-REQUEST_HEADERS = frozenset({TARGET, DELAY_MS, DELIVER_AT, ID, PARTITION, CANCEL, PURGE, NAME, IF, CANCEL_NAME})
+REQUEST_HEADERS = frozenset(
+    {TARGET, DELAY_MS, DELIVER_AT, ID, PARTITION, CANCEL, PURGE, NAME, IF, CANCEL_NAME, EXPIRES_AT, WINDOW_MS}
+)
 
 #: The headers that the service writes at delivery: it removes old ones from a message that was forwarded to an intake.
 REPLACED_HEADERS = frozenset({DUE_MS, SOURCE})
@@ -85,6 +89,7 @@ class ErrorCode(StrEnum):
     NAMES_NOT_ACCEPTED = "names-not-accepted"
     WRONG_PARTITION = "wrong-partition"
     TOO_MANY_NAMES = "too-many-names"
+    EXPIRED = "expired"
 
 
 class Outcome(StrEnum):

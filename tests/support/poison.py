@@ -26,6 +26,10 @@ HORIZON_MS: Final = MAX_DELAY_MS
 """The horizon of an intake without an overflow wheel: how far ahead memory must reach."""
 
 
+EXPIRED: Final = ("tarry-expires-at", b"2020-01-01T00:00:01Z")
+"""Of a message that is due before, this is noticed when it fires; of others, when they are read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One kind of undeliverable message.
@@ -94,6 +98,8 @@ def by_headers(target: str) -> list[Kind]:
         kind(ErrorCode.REPEATED_HEADER, to, to, at_once),
         kind(ErrorCode.BAD_HANDLE, to, ("tarry-cancel", b"no handle")),
         kind(ErrorCode.BAD_NAME, to, at_once, ("tarry-name", b"")),
+        kind(ErrorCode.EXPIRED, to, ("tarry-deliver-at", b"2020-01-01T00:00:00Z"), EXPIRED),
+        kind(ErrorCode.EXPIRED, to, at_once, EXPIRED),
     ]
 
 

@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarry.core.expiry import NEVER_MS
 from tarry.core.murmur2 import partition_of
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.naming import Naming, hash_of
 from tarry.core.request.reader import Header, RequestReader
 from tarry.core.request.request import CancelRequest, NameCancelRequest, PurgeRequest, Rejection, Request
 from tarry.headers import DELAY_MS, DELIVER_AT, REQUEST_HEADERS, ErrorCode, derived_id
+from tarry.jitter import jitter_ms
 from tarry.units import MAX_EPOCH_MS
 
 _NOW_MS = 1_767_225_600_000
@@ -447,6 +449,108 @@ def test_a_policy_of_nonsense_is_refused() -> None:
         IntakePolicy(_TOPIC, fixed_delay_ms=1)
     with pytest.raises(ValueError, match="at least 1"):
         IntakePolicy(_TOPIC, tick_ms=0)
+
+
+_ZERO: Header = ("tarry-id", b"00000000-0000-0000-0000-000000000000")
+_AT: Header = (DELIVER_AT, b"%d" % _NOW_MS)
+
+
+def _expires(at_ms: int) -> Header:
+    return "tarry-expires-at", b"%d" % at_ms
+
+
+def test_an_expiry_is_a_time_in_the_formats_of_a_due_time() -> None:
+    for value in (b"%d" % (_NOW_MS + 9_000), b"2026-01-01T00:00:09Z", b"2026-01-01T01:00:09+01:00"):
+        request = _accepted([_TARGET, _DELAY, ("tarry-id", _ID), ("tarry-expires-at", value)])
+        assert request == Request(_NOW_MS + 5_000, "orders", -1, _ID, False, expires_ms=_NOW_MS + 9_000)
+    assert _accepted([_TARGET, _DELAY]).expires_ms == NEVER_MS
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (None, "bad-time"),
+        (b"", "bad-time"),
+        (b"tomorrow", "bad-time"),
+        (b"2026-01-01T00:00:09", "bad-time"),
+        (b"999999999999999", "bad-time"),
+        (b"1767225600", "looks-like-seconds"),
+    ],
+)
+def test_a_bad_expiry_has_the_codes_of_a_bad_due_time(value: bytes | None, code: str) -> None:
+    rejection = _rejected([_TARGET, _DELAY, ("tarry-expires-at", value)])
+    assert (rejection.code, rejection.due_ms) == (code, _NOW_MS + 5_000)
+    assert rejection.detail.startswith("tarry-expires-at ")
+
+
+def test_what_expires_before_it_is_due_is_dead_when_it_is_read() -> None:
+    policy = IntakePolicy(_TOPIC, tick_ms=10)
+    assert _accepted([_TARGET, _DELAY, _expires(_NOW_MS + 5_000)], policy).expires_ms == _NOW_MS + 5_000
+    rejection = _rejected([_TARGET, _DELAY, _expires(_NOW_MS + 4_999)], policy)
+    assert (rejection.code, rejection.due_ms) == (ErrorCode.EXPIRED, _NOW_MS + 5_000)
+    assert (
+        rejection.detail == "tarry-expires-at is 2026-01-01T00:00:04.999Z, before it is due (2026-01-01T00:00:05.000Z)"
+    )
+    # The due time is the one that is rounded up.
+    assert _rejected([_TARGET, (DELAY_MS, b"11"), _expires(_NOW_MS + 19)], policy).code == ErrorCode.EXPIRED
+
+
+def test_what_was_due_and_has_expired_by_now_is_judged_when_it_fires() -> None:
+    assert _accepted([_TARGET, _AT, _expires(_NOW_MS)], now_ms=_NOW_MS + 60_000).expires_ms == _NOW_MS
+
+
+def test_a_name_is_known_of_what_expires_before_it_is_due() -> None:
+    headers = [*_NAMED, _expires(_NOW_MS)]
+    rejection = RequestReader(IntakePolicy(_TOPIC)).read(0, 42, _NOW_MS, headers, _NOW_MS, key=b"k")
+    assert isinstance(rejection, Rejection)
+    assert (rejection.code, rejection.name) == (ErrorCode.EXPIRED, hash_of(b"k", b"n"))
+
+
+def test_a_window_makes_a_message_due_later_by_what_its_id_says() -> None:
+    for window, later_ms in ((b"1", 0), (b"1000", 529), (b"300000", 254_529)):
+        assert _accepted([_TARGET, _AT, _ZERO, ("tarry-window-ms", window)]).due_ms == _NOW_MS + later_ms
+    derived = _accepted([_TARGET, _DELAY, ("tarry-window-ms", b"1000")])
+    assert derived.due_ms == _NOW_MS + 5_000 + jitter_ms(derived_id(_TOPIC, 3, 42), 1_000)
+
+
+def test_a_window_counts_before_the_due_time_is_rounded_and_limited() -> None:
+    window: Header = ("tarry-window-ms", b"1000")
+    policy = IntakePolicy(_TOPIC, tick_ms=10, max_delay_ms=529)
+    assert _accepted([_TARGET, _AT, _ZERO, window], policy).due_ms == _NOW_MS + 530
+    rejection = _rejected([_TARGET, (DELAY_MS, b"1"), _ZERO, window], policy)
+    assert (rejection.code, rejection.due_ms) == (ErrorCode.BEYOND_MAX_DELAY, _NOW_MS + 530)
+    assert _rejected([_TARGET, _AT, _ZERO, window, _expires(_NOW_MS + 529)], policy).code == ErrorCode.EXPIRED
+
+
+@pytest.mark.parametrize("value", [None, b"", b"0", b"000", b"-5", b"1.5", b"5m"])
+def test_a_window_that_is_no_number_of_milliseconds_is_rejected(value: bytes | None) -> None:
+    rejection = _rejected([_TARGET, _DELAY, ("tarry-window-ms", value)])
+    assert (rejection.code, rejection.detail.partition(" ")[0]) == (ErrorCode.BAD_DELAY, "tarry-window-ms")
+
+
+def test_a_window_longer_than_any_delay_is_beyond_the_longest_delay() -> None:
+    assert _rejected([_TARGET, _DELAY, ("tarry-window-ms", b"9" * 19)]).code == ErrorCode.BEYOND_MAX_DELAY
+    assert _rejected([_TARGET, _DELAY, ("tarry-window-ms", b"9" * 18)]).code == ErrorCode.BEYOND_MAX_DELAY
+
+
+def test_neither_a_window_nor_an_expiry_is_delivered() -> None:
+    request = _accepted([_TARGET, _DELAY, ("tarry-window-ms", b"10"), _expires(_NOW_MS + 60_000)])
+    assert request.carries is False
+
+
+def test_a_fixed_delay_has_no_window_and_an_expiry_that_is_judged_when_the_message_is_due() -> None:
+    policy = IntakePolicy(_TOPIC, fixed_delay_ms=30_000, fixed_target="orders")
+    request = _accepted([("tarry-window-ms", b"bad"), _expires(_NOW_MS)], policy)
+    assert (request.due_ms, request.expires_ms) == (_NOW_MS + 30_000, _NOW_MS)
+    assert _rejected([("tarry-expires-at", b"bad")], policy).code == ErrorCode.BAD_TIME
+
+
+def test_a_dialect_has_windows_and_expiries_too() -> None:
+    headers: list[Header] = [("X-Timebridge-When", b"2026-01-01T00:00:00Z"), ("X-Timebridge-Where", b"orders"), _ZERO]
+    policy = IntakePolicy(_TOPIC, dialect="timebridge")
+    request = _accepted([*headers, ("tarry-window-ms", b"1000"), _expires(_NOW_MS + 529)], policy)
+    assert (request.due_ms, request.expires_ms, request.carries) == (_NOW_MS + 529, _NOW_MS + 529, False)
+    assert _rejected([*headers, ("tarry-window-ms", b"1000"), _expires(_NOW_MS + 528)], policy).code == "expired"
 
 
 _VALUES = st.one_of(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from tarry.core.expiry import expired
 from tarry.core.message import BY_DUE, DeadMessage, HeldMessage
 from tarry.core.progress.source import INTAKE, PARKED, Offsets, Source
 from tarry.headers import Outcome
@@ -131,6 +132,16 @@ class Batch:
             else:
                 kept.append(message)
         self.due = kept
+
+    def expire(self, now_ms: int) -> None:
+        """Turn messages that have expired into dead letters of this batch. Call this before `settle`.
+
+        Args:
+            now_ms: wall time, which their results have, too.
+        """
+        late = {one.sequence: expired(one.expires_ms, now_ms) for one in self.due if one.expires_ms < now_ms}
+        if late:
+            self.give_up(late)
 
     def set_aside(self, is_apart: Callable[[DeadMessage], bool]) -> tuple[list[DeadMessage], list[HeldMessage]]:
         """Remove dead letters that another transaction will write. Call this before `settle`.

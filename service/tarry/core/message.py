@@ -10,6 +10,7 @@ from marshal import loads as unpack
 from operator import attrgetter
 from typing import NamedTuple
 
+from tarry.core.expiry import NEVER_MS
 from tarry.core.progress.source import INTAKE, Source
 from tarry.headers import TAKEN_OFF
 from tarry.timer import TimerTaskEntry
@@ -51,10 +52,22 @@ class HeldMessage(TimerTaskEntry):
         message_id: 36 ASCII characters.
     """
 
-    __slots__ = ("carries", "id", "key", "name", "packed_headers", "target", "target_partition", "value")
+    __slots__ = (
+        "carries",
+        "expires_ms",
+        "id",
+        "key",
+        "name",
+        "packed_headers",
+        "target",
+        "target_partition",
+        "value",
+    )
 
     name: bytes | None
     """The hash of its key and name; None for a message without a name."""
+    expires_ms: int
+    """It is delivered at this time at the latest; `NEVER_MS` for a message without an expiry."""
 
     def __init__(  # does not call the parent's, for speed: this runs once per message, and the wheel sets the links
         self,
@@ -79,6 +92,7 @@ class HeldMessage(TimerTaskEntry):
         self.target_partition = target_partition
         self.id = message_id
         self.name = None
+        self.expires_ms = NEVER_MS
 
     @property
     def source(self) -> Source:

@@ -5,9 +5,11 @@ raises.
 """
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple, final
 
-from tarry.headers import ErrorCode
+from tarry.core.expiry import NEVER_MS
+from tarry.headers import EXPIRES_AT, ErrorCode
 from tarry.units import MAX_EPOCH_MS, format_instant, parse_instant_ms
 
 #: A smaller number of milliseconds would be before September 2001: it is refused as probably seconds.
@@ -55,8 +57,17 @@ def read_delay_or_none(name: str, value: bytes | None, timestamp_ms: int) -> int
     return counted(timestamp_ms, 0) if is_negative else read_delay(name, value, timestamp_ms)
 
 
+def read_window(name: str, value: bytes | None) -> int | HeaderFault:
+    """Parse the length of a window in milliseconds, at least 1."""
+    if value is not None and value.isdigit() and value.strip(b"0"):
+        if len(value) <= _MAX_DIGITS:
+            return int(value)
+        return HeaderFault(ErrorCode.BEYOND_MAX_DELAY, f"{name} is longer than any delay: {shown(value)}")
+    return HeaderFault(ErrorCode.BAD_DELAY, f"{name} is not a decimal integer of at least 1: {shown(value)}")
+
+
 def read_epoch_ms_or_rfc3339(name: str, value: bytes | None) -> int | HeaderFault:
-    """Parse a due time in epoch milliseconds, or as RFC 3339 text."""
+    """Parse a time in epoch milliseconds, or as RFC 3339 text."""
     if value is None or not value.isdigit():
         return _rfc3339(name, value, "epoch milliseconds or an RFC 3339 time")
     due_ms = int(value) if len(value) <= _MAX_DIGITS else MAX_EPOCH_MS + 1
@@ -70,6 +81,15 @@ def read_epoch_ms_or_rfc3339(name: str, value: bytes | None) -> int | HeaderFaul
             ErrorCode.BAD_TIME, f"{name} is in milliseconds, and this would lie after the year 9999: {shown(value)}"
         )
     return due_ms
+
+
+def expiry_in(headers: Iterable[tuple[str, bytes | None]]) -> int:
+    """Return the expiry among the original headers of a message that was accepted; `NEVER_MS` if it has none."""
+    for name, value in headers:
+        if name == EXPIRES_AT:
+            expires_ms = read_epoch_ms_or_rfc3339(name, value)
+            return NEVER_MS if isinstance(expires_ms, HeaderFault) else expires_ms
+    return NEVER_MS
 
 
 def read_epoch_s(name: str, value: bytes | None, _timestamp_ms: int) -> int | HeaderFault:

@@ -13,27 +13,33 @@ If a record has several faults, the first in this order gives the error code:
 3. `bad-id`.
 4. The time: `two-delays`, `no-delay`, then `bad-delay` or `negative-delay`, or `bad-time` or
    `looks-like-seconds`.
+   Then `tarry-window-ms`: `bad-delay`, or `beyond-max-delay` if it has more than 18 digits. Then `tarry-expires-at`:
+   `bad-time` or `looks-like-seconds`.
 5. The target: `no-target`, `bad-target`, `internal-target`, `target-not-allowed`.
 6. `bad-partition`.
 7. The name: `names-not-accepted`, `bad-name`, `null-key`, `wrong-partition`.
 8. A valid due time that is too far ahead: `beyond-max-delay`, then `beyond-horizon`.
+9. `expired`: it expires before it is due.
 
 A record with a header that the client library cannot decode is `unreadable-headers`.
 
-An intake with a fixed delay needs no headers. Its own delay and target apply: `tarry-target`, `tarry-delay-ms` and
-`tarry-deliver-at` are removed without being read, so a wrong value is no fault (a repeated header is). `tarry-id` and
-`tarry-partition` apply as in other intakes.
+An intake with a fixed delay needs no headers. Its own delay and target apply: `tarry-target`, `tarry-delay-ms`,
+`tarry-deliver-at` and `tarry-window-ms` are removed without being read, so a wrong value is no fault (a repeated header
+is). `tarry-id`, `tarry-partition` and `tarry-expires-at` apply as in other intakes, except that a message which expires
+before it is due is accepted: it is dead when it is due. Its due time may depend on when it was read, and a rejection
+must not.
 
 An intake with a dialect takes time, target, key and partition from the headers of another scheduler
-(`tarry.core.request.dialects`). The tarry headers for these are removed without being read; `tarry-id` and
-`tarry-cancel` apply as in other intakes. With `same_key`, the key of a record without `tarry-name` is its name, and one
-that the other scheduler would read as a cancel is a cancel by that name.
+(`tarry.core.request.dialects`). The tarry headers for these are removed without being read; `tarry-id`,
+`tarry-cancel`, `tarry-window-ms` and `tarry-expires-at` apply as in other intakes. With `same_key`, the key of a record
+without `tarry-name` is its name, and one that the other scheduler would read as a cancel is a cancel by that name.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from sys import intern
 
+from tarry.core.expiry import NEVER_MS
 from tarry.core.murmur2 import partition_of
 from tarry.core.progress.log_order import is_ahead
 from tarry.core.request.dialects import DIALECTS
@@ -44,6 +50,7 @@ from tarry.core.request.header_values import (
     read_delay,
     read_epoch_ms_or_rfc3339,
     read_partition,
+    read_window,
     shown,
 )
 from tarry.core.request.intake_policy import IntakePolicy
@@ -58,6 +65,7 @@ from tarry.headers import (
     CLOUDEVENTS_ID,
     DELAY_MS,
     DELIVER_AT,
+    EXPIRES_AT,
     ID,
     IF,
     NAME,
@@ -66,6 +74,7 @@ from tarry.headers import (
     REQUEST_HEADERS,
     TAKEN_OFF,
     TARGET,
+    WINDOW_MS,
     ErrorCode,
     derived_id,
     is_legal_topic,
@@ -73,6 +82,7 @@ from tarry.headers import (
     parse_cloudevents_id,
     parse_id,
 )
+from tarry.jitter import jitter_ms
 from tarry.units import MAX_EPOCH_MS, format_duration
 
 Header = tuple[str, bytes | None]
@@ -160,6 +170,9 @@ class RequestReader:
         # All parts are read, even after a fault, because a rejection reports those that are known.
         message_id = self._id(found, ce_id, partition, offset)
         due_ms = self._due_ms(found, timestamp_ms, now_ms)
+        if WINDOW_MS in found:
+            due_ms = self._with_jitter(due_ms, found[WINDOW_MS], message_id, partition, offset)
+        expires_ms = read_epoch_ms_or_rfc3339(EXPIRES_AT, found[EXPIRES_AT]) if EXPIRES_AT in found else NEVER_MS
         target = self._targets.read(found)
         name = self._partition_name
         to_partition = read_partition(name, found[name]) if name in found else -1
@@ -172,11 +185,12 @@ class RequestReader:
             or no_schedule is not None
             or type(message_id) is HeaderFault
             or type(due_ms) is HeaderFault
+            or type(expires_ms) is HeaderFault
             or type(target) is HeaderFault
             or type(to_partition) is HeaderFault
             or type(naming) is HeaderFault
         ):
-            fault = _first_fault(repeated, no_schedule, message_id, due_ms, target, to_partition, naming)
+            fault = _first_fault(repeated, no_schedule, message_id, due_ms, expires_ms, target, to_partition, naming)
             if isinstance(message_id, HeaderFault):
                 message_id = derived_id(self.policy.topic, partition, offset)
             return self._rejection(fault, message_id, due_ms, target, naming)
@@ -188,13 +202,14 @@ class RequestReader:
             due_ms - timestamp_ms > self._max_delay_ms
             or rounded_ms > MAX_EPOCH_MS
             or (self.policy.horizon_ms is not None and rounded_ms - now_ms > self.policy.horizon_ms)
+            or (expires_ms < rounded_ms and self.policy.fixed_delay_ms is None)
         ):
-            fault = self._too_far(due_ms, timestamp_ms, rounded_ms)
+            fault = self._misplaced(due_ms, timestamp_ms, rounded_ms, now_ms, expires_ms)
             return self._rejection(fault, message_id, due_ms, target, naming)
         dialect = self._dialect
         if dialect is not None and dialect.sign is not None:
             carries = True
-        return Request(rounded_ms, target, to_partition, message_id, carries, dialect, naming)
+        return Request(rounded_ms, target, to_partition, message_id, carries, dialect, naming, expires_ms)
 
     def _naming(self, found: dict[str, bytes | None], key: bytes | None, partition: int) -> Naming | HeaderFault:
         """Parse `tarry-name` and `tarry-if`."""
@@ -330,19 +345,40 @@ class RequestReader:
             return read_epoch_ms_or_rfc3339(DELIVER_AT, found[DELIVER_AT])
         return HeaderFault(ErrorCode.NO_DELAY, f"needs {DELAY_MS} or {DELIVER_AT}")
 
-    def _too_far(self, due_ms: int, timestamp_ms: int, rounded_ms: int) -> HeaderFault:
-        """Return the fault of a valid due time that is too far ahead."""
+    def _with_jitter(
+        self,
+        due_ms: int | HeaderFault,
+        window: bytes | None,
+        message_id: bytes | HeaderFault,
+        partition: int,
+        offset: int,
+    ) -> int | HeaderFault:
+        """Return the due time of a record with a window, before rounding; a record with a bad id has a derived one."""
+        if isinstance(due_ms, HeaderFault) or self.policy.fixed_delay_ms is not None:
+            return due_ms
+        window_ms = read_window(WINDOW_MS, window)
+        if isinstance(window_ms, HeaderFault):
+            return window_ms
+        if isinstance(message_id, HeaderFault):
+            message_id = derived_id(self.policy.topic, partition, offset)
+        return due_ms + jitter_ms(message_id, window_ms)
+
+    def _misplaced(self, due_ms: int, timestamp_ms: int, rounded_ms: int, now_ms: int, expires_ms: int) -> HeaderFault:
+        """Return the fault of a valid due time that is too far ahead, or later than the expiry."""
         if due_ms - timestamp_ms > self._max_delay_ms or rounded_ms > MAX_EPOCH_MS:
             return HeaderFault(
                 ErrorCode.BEYOND_MAX_DELAY,
                 f"due {instant(due_ms)}, more than {format_duration(self._max_delay_ms)} after the record's"
                 f" timestamp ({instant(timestamp_ms)})",
             )
-        horizon_ms = self.policy.horizon_ms or 0
-        return HeaderFault(
-            ErrorCode.BEYOND_HORIZON,
-            f"due {instant(due_ms)}, more than {format_duration(horizon_ms)} ahead when it was read",
-        )
+        horizon_ms = self.policy.horizon_ms
+        if horizon_ms is not None and rounded_ms - now_ms > horizon_ms:
+            return HeaderFault(
+                ErrorCode.BEYOND_HORIZON,
+                f"due {instant(due_ms)}, more than {format_duration(horizon_ms)} ahead when it was read",
+            )
+        detail = f"{EXPIRES_AT} is {instant(expires_ms)}, before it is due ({instant(rounded_ms)})"
+        return HeaderFault(ErrorCode.EXPIRED, detail)
 
     def _rejection(
         self,

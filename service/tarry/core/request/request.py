@@ -5,6 +5,7 @@
 
 from typing import NamedTuple, final
 
+from tarry.core.expiry import NEVER_MS
 from tarry.core.request.dialects import Dialect
 from tarry.core.request.naming import Naming
 from tarry.headers import ErrorCode
@@ -21,6 +22,8 @@ class Request(NamedTuple):
         id: `tarry-id`, 36 ASCII characters in lower case.
         carries: whether headers of the record are delivered, beside tarry's own.
         dialect: the dialect of the headers, which decides what is delivered; None for tarry's own headers.
+        naming: its name; None if it has none.
+        expires_ms: it is delivered at this time at the latest, milliseconds since the epoch.
     """
 
     due_ms: int
@@ -30,6 +33,7 @@ class Request(NamedTuple):
     carries: bool
     dialect: Dialect | None = None
     naming: Naming | None = None
+    expires_ms: int = NEVER_MS
 
 
 @final

@@ -41,7 +41,7 @@ class TranslatedMessage(FiledMessage):
         timestamp_ms: int,
         intake: str,
     ) -> None:
-        due_ms, target, target_partition, message_id, carries, _, _ = request
+        due_ms, target, target_partition, message_id, carries, _, _, _ = request
         delivered = dialect.delivered_key(headers or [], key)
         super().__init__(due_ms, offset, delivered, value, headers, carries, target, target_partition, message_id)
         self.source, self.offset = INTAKE, offset

@@ -9,17 +9,19 @@ of equal due times) through any number of buckets:
 In version 2, which only messages with a name have, the hash of the name (16 bytes) is before the target.
 
 Flags: 1 if other headers are delivered; 2 for a cancel, whose due time and id are those of its message; 4 for a message
-in a dialect. In a dialect, the target is followed by the name of the dialect, the timestamp of the record in the
-intake, and the intake, each after a space.
+in a dialect; 8 for one that expires, whose original headers say when. In a dialect, the target is followed by the name
+of the dialect, the timestamp of the record in the intake, and the intake, each after a space.
 """
 
 from struct import Struct
 from sys import intern
 
+from tarry.core.expiry import NEVER_MS
 from tarry.core.message import FiledMessage, Headers, HeldCancel, HeldMessage
 from tarry.core.progress.name_index import HASH_BYTES
 from tarry.core.progress.source import Source
 from tarry.core.request.dialects import DIALECTS
+from tarry.core.request.header_values import expiry_in
 from tarry.core.request.request import Request
 from tarry.core.request.translated import TranslatedMessage
 
@@ -28,12 +30,14 @@ FILED = "tarry-filed"
 _VERSION, _NAMED_VERSION = 1, 2
 _FORM = Struct(">BqqiB36s")
 _START = Struct(">Bq")
-_CARRIES, _CANCEL, _TRANSLATED = 1, 2, 4
+_CARRIES, _CANCEL, _TRANSLATED, _EXPIRES = 1, 2, 4, 8
 
 
 def filed_headers(message: HeldMessage) -> list[tuple[str, str | bytes | None]]:
     """Return the headers with which a message is filed."""
     flags = (_CARRIES if message.carries else 0) | (_CANCEL if type(message) is HeldCancel else 0)
+    if message.expires_ms < NEVER_MS:
+        flags |= _EXPIRES
     text = message.target
     if isinstance(message, TranslatedMessage):
         flags |= _TRANSLATED
@@ -116,4 +120,6 @@ def read_filed(
         message = kind(due_ms, sequence, key, value, headers[:-1], carries, intern(text), target_partition, message_id)
     message.source, message.offset = source, offset
     message.name = packed[_FORM.size : begin] or None
+    if flags & _EXPIRES:
+        message.expires_ms = expiry_in(headers)
     return message

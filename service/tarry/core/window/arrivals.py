@@ -123,7 +123,7 @@ class Arrivals:
             ledger.read(offset)
             self._accept_other(request, offset, timestamp_ms, key, value, headers, now_ms, read_ms)
             return
-        due_ms, target, target_partition, message_id, carries, dialect, naming = request
+        due_ms, target, target_partition, message_id, carries, dialect, naming, expires_ms = request
         if order is not None:
             due_ms = order.next(offset, due_ms)
             # Also if the record is done: a replay would give the records after it other due times again.
@@ -138,6 +138,7 @@ class Arrivals:
             self._accept_named(named, now_ms)
         elif due_ms < self._placing.hot_below_ms and dialect is None:
             message = HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
+            message.expires_ms = expires_ms
             self._memory.count(message)
             self._hot.hold(message, now_ms)
         else:
@@ -251,12 +252,13 @@ class Arrivals:
             message.name = request.hash
             return message
         assert type(request) is Request, "only messages and cancels by name are named"  # noqa: S101
-        due_ms, target, target_partition, message_id, carries, dialect, naming = request
+        due_ms, target, target_partition, message_id, carries, dialect, naming, expires_ms = request
         if due_ms < self._placing.hot_below_ms and dialect is None:
             message = HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
         else:
             message = self._filed(request, due_ms, offset, record.timestamp_ms, key, value, headers)
         message.name = None if naming is None else naming.hash
+        message.expires_ms = expires_ms
         return message
 
     def _accept_other(
@@ -319,11 +321,14 @@ class Arrivals:
         headers: Headers | None,
     ) -> FiledMessage:
         """Return the message of a request; `due_ms` may be later than the request says."""
-        _, target, target_partition, message_id, carries, dialect, _ = request
+        _, target, target_partition, message_id, carries, dialect, _, expires_ms = request
+        message: FiledMessage
         if dialect is not None:
-            return TranslatedMessage(dialect, request, offset, key, value, headers, timestamp_ms, self._topic)
-        message = FiledMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
-        message.source, message.offset = INTAKE, offset
+            message = TranslatedMessage(dialect, request, offset, key, value, headers, timestamp_ms, self._topic)
+        else:
+            message = FiledMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
+            message.source, message.offset = INTAKE, offset
+        message.expires_ms = expires_ms
         return message
 
     def _put(self, message: FiledMessage, now_ms: int) -> None:

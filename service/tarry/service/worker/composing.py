@@ -57,13 +57,13 @@ class Composer:
     ) -> Sequence[DeadMessage]:
         """Write a batch's deliveries, results and dead letters.
 
-        A message that the client library refuses at once becomes a dead letter of the batch.
+        A message that has expired, or that the client library refuses at once, becomes a dead letter of the batch.
 
         Args:
             state: the partition.
             batch: taken from it.
             counts: how many partitions each target has.
-            now_ms: wall time, for the results.
+            now_ms: wall time, for the results, and to judge what has expired.
 
         Returns:
             The dead letters that go apart, and are not part of the batch any more.
@@ -75,6 +75,7 @@ class Composer:
         prefix = source_prefix(*place)
         produce, blame = self._transactor.produce, self._blame
         own = state.partition
+        batch.expire(now_ms)
         refused: dict[int, tuple[str, str]] = {}
         # First of all: what was decided, was decided before any of the others left.
         outcomes = [
