@@ -21,10 +21,20 @@ IF = "tarry-if"
 CANCEL_NAME = "tarry-cancel-name"
 EXPIRES_AT = "tarry-expires-at"
 WINDOW_MS = "tarry-window-ms"
+EVERY = "tarry-every"
+CRON = "tarry-cron"
+ZONE = "tarry-zone"
+
+# On the next record of a schedule, which the service writes to the intake: `<offset followed> <due_ms> <number>`.
+NEXT = "tarry-next"
 
 # A delivery: on the record at its target. `ID` is there too.
 DUE_MS = "tarry-due-ms"
 SOURCE = "tarry-source"
+
+# On an occurrence of a schedule: the schedule's id, and how many occurrences there were, this one included.
+SCHEDULE = "tarry-schedule"
+OCCURRENCE = "tarry-occurrence"
 
 # A dead letter: beside the original headers.
 ERROR = "tarry-error"
@@ -38,11 +48,28 @@ CLOUDEVENTS_ID = "ce_id"
 
 #: The headers of a request: the service removes them at delivery. A record with one of them twice is a dead letter.
 REQUEST_HEADERS = frozenset(
-    {TARGET, DELAY_MS, DELIVER_AT, ID, PARTITION, CANCEL, PURGE, NAME, IF, CANCEL_NAME, EXPIRES_AT, WINDOW_MS}
+    {
+        TARGET,
+        DELAY_MS,
+        DELIVER_AT,
+        ID,
+        PARTITION,
+        CANCEL,
+        PURGE,
+        NAME,
+        IF,
+        CANCEL_NAME,
+        EXPIRES_AT,
+        WINDOW_MS,
+        EVERY,
+        CRON,
+        ZONE,
+        NEXT,
+    }
 )
 
 #: The headers that the service writes at delivery: it removes old ones from a message that was forwarded to an intake.
-REPLACED_HEADERS = frozenset({DUE_MS, SOURCE})
+REPLACED_HEADERS = frozenset({DUE_MS, SOURCE, SCHEDULE, OCCURRENCE})
 
 #: The headers of an intake record that are not copied to the delivery.
 TAKEN_OFF = REQUEST_HEADERS | REPLACED_HEADERS
@@ -90,6 +117,8 @@ class ErrorCode(StrEnum):
     WRONG_PARTITION = "wrong-partition"
     TOO_MANY_NAMES = "too-many-names"
     EXPIRED = "expired"
+    BAD_SCHEDULE = "bad-schedule"
+    SCHEDULES_NOT_ACCEPTED = "schedules-not-accepted"
 
 
 class Outcome(StrEnum):
@@ -166,8 +195,24 @@ def derived_id(topic: str, partition: int, offset: int) -> bytes:
     Returns:
         36 ASCII characters.
     """
-    name = f"{topic}/{partition}/{offset}".encode()
-    digest = hashlib.sha1(_NAMESPACE_BYTES + name, usedforsecurity=False).digest()
+    return _uuid5(_NAMESPACE_BYTES, f"{topic}/{partition}/{offset}".encode())
+
+
+def occurrence_id(schedule: bytes, due_ms: int) -> bytes:
+    """Return the id of an occurrence: UUIDv5 of the due time, as decimal digits, in the namespace of the schedule's id.
+
+    Args:
+        schedule: 36 ASCII characters.
+        due_ms: when it is due.
+
+    Returns:
+        36 ASCII characters.
+    """
+    return _uuid5(id_bytes(schedule), b"%d" % due_ms)
+
+
+def _uuid5(namespace: bytes, name: bytes) -> bytes:
+    digest = hashlib.sha1(namespace + name, usedforsecurity=False).digest()
     number = int.from_bytes(digest[:16], "big")
     # RFC 9562: version 5 in bits 48-51, variant 0b10 in bits 64-65.
     number = (number & ~(0xF << 76) & ~(0x3 << 62)) | (5 << 76) | (0x2 << 62)

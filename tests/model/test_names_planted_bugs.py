@@ -63,18 +63,20 @@ def a_side_transaction_is_forgotten_after_a_shard(patch: pytest.MonkeyPatch) -> 
 
 
 def a_side_transaction_removes_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Names, "journal_aside", lambda _self, _records: [])
+    patch.setattr(Names, "journal_aside", lambda _self, _records, _batch=None: [])
 
 
 def a_delivery_removes_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Names, "_current", lambda _self, _records: iter(()))
+    patch.setattr(Names, "_current", lambda _self, _records, _batch=None: iter(()))
 
 
 def a_name_stays_taken_after_its_message_is_dead(patch: pytest.MonkeyPatch) -> None:
     real = Names._current
 
-    def current(self: Names, records: Iterable[HeldMessage | DeadMessage]) -> Iterator[tuple[bytes, int]]:
-        return real(self, [record for record in records if not isinstance(record, DeadMessage)])
+    def current(
+        self: Names, records: Iterable[HeldMessage | DeadMessage], batch: Batch | None = None
+    ) -> Iterator[tuple[bytes, int]]:
+        return real(self, [record for record in records if not isinstance(record, DeadMessage)], batch)
 
     patch.setattr(Names, "_current", current)
 

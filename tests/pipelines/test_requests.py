@@ -162,7 +162,7 @@ def test_a_cancel_by_key_is_no_request_for_a_delivery(spark: SparkSession, diale
     for same_key in (None, "replace"):
         policy = IntakePolicy("in", dialect=dialect, same_key=same_key)
         read = [
-            RequestReader(policy).read(0, at, STAMP_MS, headers, STAMP_MS, key=b"k", is_null=value is None)
+            RequestReader(policy).read(0, at, STAMP_MS, headers, STAMP_MS, key=b"k", value=value)
             for at, (value, headers) in enumerate(asked)
         ]
         known = {row.offset for row in requests(spark.createDataFrame(rows, RECORD), policy).collect()}

@@ -50,9 +50,9 @@ each_dialect = pytest.mark.parametrize("dialect", _GOOD)
 _Read = Request | CancelRequest | NameCancelRequest | PurgeRequest | Rejection
 
 
-def _read(dialect: str, headers: list[Header], *, is_null: bool = False) -> _Read:
+def _read(dialect: str, headers: list[Header], *, value: bytes | None = b"") -> _Read:
     reader = RequestReader(IntakePolicy(_TOPIC, dialect=dialect))
-    return reader.read(3, 42, _NOW_MS, headers, _NOW_MS, is_null=is_null)
+    return reader.read(3, 42, _NOW_MS, headers, _NOW_MS, value=value)
 
 
 def _accepted(dialect: str, headers: list[Header]) -> Request:
@@ -61,8 +61,8 @@ def _accepted(dialect: str, headers: list[Header]) -> Request:
     return decision
 
 
-def _rejected(dialect: str, headers: list[Header], *, is_null: bool = False) -> Rejection:
-    decision = _read(dialect, headers, is_null=is_null)
+def _rejected(dialect: str, headers: list[Header], *, value: bytes | None = b"") -> Rejection:
+    decision = _read(dialect, headers, value=value)
     assert isinstance(decision, Rejection), decision
     assert "\n" not in decision.detail
     return decision
@@ -205,23 +205,23 @@ def test_karafkas_cancels_are_dead_and_say_how_to_cancel(kind: bytes | None) -> 
         [("schedule_schema_version", b"1.0.0"), ("schedule_source_type", kind)],
         _with("karafka", "schedule_source_type", kind),
     ):
-        rejection = _rejected("karafka", headers, is_null=True)
+        rejection = _rejected("karafka", headers, value=None)
         assert rejection.code == ErrorCode.BAD_HANDLE
         assert "tarry-cancel" in rejection.detail
 
 
 def test_etf1s_tombstones_are_dead_and_say_how_to_cancel() -> None:
     for headers in ([], _GOOD["etf1"]):
-        rejection = _rejected("etf1", headers, is_null=True)
+        rejection = _rejected("etf1", headers, value=None)
         assert rejection.code == ErrorCode.BAD_HANDLE
         assert "tarry-cancel" in rejection.detail
-    assert isinstance(_read("timebridge", _GOOD["timebridge"], is_null=True), Request)
+    assert isinstance(_read("timebridge", _GOOD["timebridge"], value=None), Request)
 
 
 @each_dialect
 def test_a_cancel_by_handle_is_served(dialect: str) -> None:
     handle = f"1.{_TOPIC}.3.{_NOW_MS + 60_000}.{_ID.decode()}".encode()
-    decision = _read(dialect, [("tarry-cancel", handle)], is_null=True)
+    decision = _read(dialect, [("tarry-cancel", handle)], value=None)
     assert decision == CancelRequest(_NOW_MS + 60_000, _ID)
 
 
@@ -266,15 +266,17 @@ def test_etf1s_consumers_find_what_they_are_used_to_and_nothing_older() -> None:
 def test_an_intake_without_a_dialect_lets_the_peers_headers_travel() -> None:
     reader = RequestReader(IntakePolicy(_TOPIC))
     headers: list[Header] = [("x-delay", b"1"), ("tarry-target", b"videos"), ("tarry-delay-ms", b"5")]
-    assert reader.read(3, 42, _NOW_MS, headers, _NOW_MS, is_null=True) == Request(
+    assert reader.read(3, 42, _NOW_MS, headers, _NOW_MS, value=None) == Request(
         _NOW_MS + 5, "videos", -1, _DERIVED, True
     )
 
 
-def _read_by_key(dialect: str, headers: list[Header], key: bytes | None = b"vid", *, is_null: bool = False) -> _Read:
+def _read_by_key(
+    dialect: str, headers: list[Header], key: bytes | None = b"vid", *, value: bytes | None = b""
+) -> _Read:
     """Read a record where its key is its name."""
     reader = RequestReader(IntakePolicy(_TOPIC, dialect=dialect, same_key="replace"))
-    return reader.read(3, 42, _NOW_MS, headers, _NOW_MS, key=key, is_null=is_null)
+    return reader.read(3, 42, _NOW_MS, headers, _NOW_MS, key=key, value=value)
 
 
 _CANCEL_BY_KEY = NameCancelRequest(hash_of(b"vid", b"vid"), _DERIVED)
@@ -288,7 +290,7 @@ def test_the_key_is_the_name_where_the_intake_says_so(dialect: str) -> None:
     # So `tarry cancel --key vid --name vid` cancels it.
     assert request.naming == Naming(hash_of(b"vid", b"vid"))
     reader = RequestReader(IntakePolicy(_TOPIC, dialect=dialect))
-    cancel = reader.read(3, 42, _NOW_MS, [("tarry-cancel-name", b"vid")], _NOW_MS, key=b"vid", is_null=True)
+    cancel = reader.read(3, 42, _NOW_MS, [("tarry-cancel-name", b"vid")], _NOW_MS, key=b"vid", value=None)
     assert cancel == _CANCEL_BY_KEY
 
 
@@ -324,13 +326,13 @@ def test_a_condition_is_on_the_name_that_the_key_is(dialect: str) -> None:
 
 @each_dialect
 def test_a_tombstone_cancels_by_key(dialect: str) -> None:
-    assert _read_by_key(dialect, [], is_null=True) == _CANCEL_BY_KEY
-    assert _read_by_key(dialect, [("trace", b"1")], is_null=True) == _CANCEL_BY_KEY
-    rejection = _read_by_key(dialect, [], None, is_null=True)
+    assert _read_by_key(dialect, [], value=None) == _CANCEL_BY_KEY
+    assert _read_by_key(dialect, [("trace", b"1")], value=None) == _CANCEL_BY_KEY
+    rejection = _read_by_key(dialect, [], None, value=None)
     assert isinstance(rejection, Rejection)
     assert (rejection.code, rejection.id) == (ErrorCode.NULL_KEY, _DERIVED)
     # Without a value a schedule is still one where the other scheduler has no such cancel.
-    schedule = _read_by_key(dialect, _GOOD[dialect], is_null=True)
+    schedule = _read_by_key(dialect, _GOOD[dialect], value=None)
     assert schedule == _CANCEL_BY_KEY if dialect == "etf1" else isinstance(schedule, Request)
 
 
@@ -344,11 +346,11 @@ def test_a_value_without_a_time_cancels_nothing(dialect: str) -> None:
 def test_karafkas_cancels_are_cancels_by_key(kind: bytes) -> None:
     bare: list[Header] = [("schedule_source_type", kind)]
     for headers in (bare, _with("karafka", "schedule_source_type", kind)):
-        assert _read_by_key("karafka", headers, is_null=True) == _CANCEL_BY_KEY
-    repeated = _read_by_key("karafka", [("schedule_source_type", kind)] * 2, is_null=True)
+        assert _read_by_key("karafka", headers, value=None) == _CANCEL_BY_KEY
+    repeated = _read_by_key("karafka", [("schedule_source_type", kind)] * 2, value=None)
     assert isinstance(repeated, Rejection)
     assert repeated.code == ErrorCode.REPEATED_HEADER
-    strange = _read_by_key("karafka", [("schedule_source_type", b"x")], is_null=True)
+    strange = _read_by_key("karafka", [("schedule_source_type", b"x")], value=None)
     assert isinstance(strange, Rejection)
     assert strange.code == ErrorCode.BAD_HANDLE
 
@@ -358,8 +360,8 @@ def test_a_key_in_a_foreign_partition_is_dead_with_a_hint(dialect: str) -> None:
     reader = RequestReader(IntakePolicy(_TOPIC, dialect=dialect, same_key="replace"))
     reader.partitions = 8
     own = partition_of(b"vid", 8)
-    for headers, is_null in ((_GOOD[dialect], False), ([], True)):
-        rejection = reader.read(own - 1, 42, _NOW_MS, headers, _NOW_MS, key=b"vid", is_null=is_null)
+    for headers, value in ((_GOOD[dialect], b""), ([], None)):
+        rejection = reader.read(own - 1, 42, _NOW_MS, headers, _NOW_MS, key=b"vid", value=value)
         assert isinstance(rejection, Rejection)
         assert rejection.code == ErrorCode.WRONG_PARTITION
         assert rejection.detail.startswith("same_key: murmur2 puts this key into partition")

@@ -79,5 +79,5 @@ def test_an_internal_topic_names_its_intake() -> None:
 def test_codes_and_outcomes_are_plain_text() -> None:
     assert f"{ErrorCode.NO_DELAY}" == "no-delay"
     assert f"{Outcome.CANCEL_TOO_LATE}" == "cancel-too-late"
-    assert len(ErrorCode) == 27
-    assert len(REQUEST_HEADERS) == 12
+    assert len(ErrorCode) == 29
+    assert len(REQUEST_HEADERS) == 16

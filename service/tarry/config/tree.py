@@ -223,6 +223,11 @@ class Intake(_Section):
         return self.delay_ms is not None
 
     @property
+    def may_repeat(self) -> bool:
+        """Whether it may accept schedules."""
+        return not self.is_fixed and self.dialect is None
+
+    @property
     def longest_delay_ms(self) -> int:
         """The longest delay of a message, which the overflow wheel must cover."""
         return self.max_delay_ms if self.delay_ms is None else self.delay_ms

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tarry.core.expiry import expired
 from tarry.core.message import BY_DUE, DeadMessage, HeldMessage
 from tarry.core.progress.source import INTAKE, PARKED, Offsets, Source
+from tarry.core.request.occurrence import Follower, Occurrence
 from tarry.headers import Outcome
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class Batch:
     """The decisions on named records that the transaction commits, in the order of the intake."""
     dropped: list[HeldMessage | DeadMessage] = field(default_factory=list)
     """Superseded copies of named messages, which are done without a result."""
+    followers: list[tuple[Occurrence, Follower]] = field(default_factory=list)
+    """The occurrences whose schedules continue, each with the next record, which the transaction writes."""
 
     def __len__(self) -> int:
         return len(self.due) + len(self.dead) + len(self.resolutions) + len(self.decisions) + len(self.dropped)
@@ -116,6 +119,12 @@ class Batch:
         records: list[HeldMessage | DeadMessage] = [*self.due, *self.dead]
         records += [record for resolution in self.resolutions for record in resolution.records]
         return [record for record in records if record.name is not None]
+
+    @property
+    def occurrences(self) -> list[Occurrence]:
+        """The occurrences of schedules that it delivers, or that were delivered before."""
+        before = [one.message for one in self.resolutions if one.outcome is Outcome.DUPLICATE]
+        return [message for message in (*self.due, *before) if isinstance(message, Occurrence)]
 
     def give_up(self, messages: Mapping[int, tuple[str, str]]) -> None:
         """Turn messages that can never be delivered into dead letters of this batch. Call this before `settle`.
@@ -167,6 +176,7 @@ class Batch:
         self.dead = [dead for dead in self.dead if dead.location not in retired]
         self.due = sorted([*self.due, *self.retired], key=BY_DUE)
         self.retired = []
+        self.followers = []
 
     def offsets(self) -> dict[Source, list[int]]:
         """Return the offsets that the transaction completes, by log."""

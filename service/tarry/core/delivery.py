@@ -9,7 +9,8 @@ from functools import lru_cache
 
 from tarry.core.batch import Answer, Resolution
 from tarry.core.message import DeadMessage, HeldCancel, HeldMessage
-from tarry.headers import DUE_MS, ERROR, ERROR_DETAIL, ID, SOURCE, STUB, Outcome
+from tarry.core.request.occurrence import Occurrence
+from tarry.headers import DUE_MS, ERROR, ERROR_DETAIL, ID, OCCURRENCE, SCHEDULE, SOURCE, STUB, Outcome
 
 OutHeaders = list[tuple[str, str | bytes | None]]
 
@@ -22,17 +23,23 @@ def source_prefix(intake: str, partition: int) -> bytes:
 def delivery_headers(message: HeldMessage, source: bytes) -> OutHeaders:
     """Return the headers that the target receives: the message's own, then those of the service."""
     ours: OutHeaders = [(ID, message.id), (DUE_MS, b"%d" % message.due_ms), (SOURCE, source)]
+    if isinstance(message, Occurrence):
+        ours += [(SCHEDULE, message.schedule), (OCCURRENCE, b"%d" % message.number)]
     return [*message.headers, *ours] if message.carries else ours
 
 
 def fired_result(message: HeldMessage, source: bytes, at_ms: int) -> bytes:
     """Return the result of a message that the same transaction delivers."""
-    return b'{"v":1,"outcome":"fired","id":"%b","source":"%b","due_ms":%d,"at_ms":%d,"target":%b}' % (
+    more = b""
+    if isinstance(message, Occurrence):
+        more = b',"schedule":"%b","occurrence":%d' % (message.schedule, message.number)
+    return b'{"v":1,"outcome":"fired","id":"%b","source":"%b","due_ms":%d,"at_ms":%d,"target":%b%b}' % (
         message.id,
         source,
         message.due_ms,
         at_ms,
         quoted(message.target),
+        more,
     )
 
 
@@ -74,15 +81,21 @@ def dead_result(message: DeadMessage, source: bytes, at_ms: int) -> bytes:
     return json.dumps(result, separators=(",", ":")).encode()
 
 
-def resolution_result(resolution: Resolution, prefix: bytes, at_ms: int) -> bytes:
-    """Return the result of a message or cancel that is done without a delivery.
+def resolution_results(resolution: Resolution, prefix: bytes, at_ms: int) -> list[tuple[bytes, bytes]]:
+    """Return the results of a message or cancel that is done without a delivery, each with its key.
+
+    There is one, but two for an occurrence that is cancelled: it ends its schedule, which has a result of its own.
 
     Args:
         resolution: the message or cancel, and its outcome.
         prefix: from `source_prefix`.
         at_ms: now.
     """
-    return _result(resolution.outcome, resolution.message, resolution.cancel, prefix, at_ms)
+    outcome, message, cancel = resolution
+    results = [(message.id, _result(outcome, message, message.id, cancel, prefix, at_ms))]
+    if outcome is Outcome.CANCELLED and message.asker != message.id:
+        results.append((message.asker, _result(outcome, message, message.asker, cancel, prefix, at_ms)))
+    return results
 
 
 def filed_cancel_result(cancel: HeldCancel, prefix: bytes, at_ms: int) -> bytes:
@@ -90,7 +103,7 @@ def filed_cancel_result(cancel: HeldCancel, prefix: bytes, at_ms: int) -> bytes:
 
     The definite result follows when the cancel is decided.
     """
-    return _result(Outcome.CANCEL_FILED, cancel, None, prefix, at_ms)
+    return _result(Outcome.CANCEL_FILED, cancel, cancel.id, None, prefix, at_ms)
 
 
 def answer_result(answer: Answer, prefix: bytes, at_ms: int) -> bytes:
@@ -118,11 +131,13 @@ def answer_result(answer: Answer, prefix: bytes, at_ms: int) -> bytes:
     return json.dumps(result, separators=(",", ":")).encode()
 
 
-def _result(kind: Outcome, message: HeldMessage, cancel: HeldMessage | None, prefix: bytes, at_ms: int) -> bytes:
-    result = {
+def _result(
+    kind: Outcome, message: HeldMessage, id_: bytes, cancel: HeldMessage | None, prefix: bytes, at_ms: int
+) -> bytes:
+    result: dict[str, object] = {
         "v": 1,
         "outcome": kind.value,
-        "id": message.id.decode(),
+        "id": id_.decode(),
         "source": (prefix + b"%d" % message.sequence).decode(),
         "due_ms": message.due_ms,
         "at_ms": at_ms,
@@ -132,6 +147,8 @@ def _result(kind: Outcome, message: HeldMessage, cancel: HeldMessage | None, pre
         cancel = message
     if cancel is not None:
         result["cancel_source"] = (prefix + b"%d" % cancel.sequence).decode()
+    if isinstance(message, Occurrence) and id_ != message.schedule:
+        result |= {"schedule": message.schedule.decode(), "occurrence": message.number}
     return json.dumps(result, separators=(",", ":")).encode()
 
 

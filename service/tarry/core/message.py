@@ -110,6 +110,11 @@ class HeldMessage(TimerTaskEntry):
         return self.source, self.offset
 
     @property
+    def asker(self) -> bytes:
+        """The id under which a sender asked for the message."""
+        return self.id
+
+    @property
     def original_key(self) -> bytes | None:
         """The key of the original record."""
         return self.key
@@ -233,7 +238,7 @@ class DeadMessage(NamedTuple):
             message.original_headers,
             code,
             detail,
-            message.id,
+            message.asker,
             message.due_ms,
             message.target,
             message.source,

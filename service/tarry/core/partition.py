@@ -39,6 +39,7 @@ from tarry.core.progress.journal import encode_done, encode_index, encode_parked
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.source import PARKED, Source
+from tarry.core.request.occurrence import Occurrence
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.overflow import OverflowWheel
 from tarry.core.window.arrivals import Arrivals
@@ -145,6 +146,10 @@ class PartitionState:
         )
         self.parked = Parked(memory, self._hot.let_go, parked_log, names)
         self._progress = Progress(recovered.checkpoint, intake_log, overflow, parked_log, names)
+        self._no_schedules: tuple[str, str] | None = None
+        """Why no schedule goes on: an error code, and a line for people."""
+        self._condemned: dict[int, tuple[str, str]] = {}
+        """The same for single occurrences, by offset in the intake."""
         geometry = recovered.checkpoint.geometry
         self._far_ms = geometry.width_of(2) if geometry.levels > 1 and not keeps_order else None
         """A message that is due later than this from now may be passed over; None: no message may."""
@@ -275,6 +280,48 @@ class PartitionState:
         """
         return self._ready.take(limit, limit_bytes, now_ms, away, self.parked)
 
+    def end_schedules(self, code: str, detail: str) -> None:
+        """Let each occurrence of a schedule become a dead letter instead of a delivery: none can be followed.
+
+        Args:
+            code: the error code.
+            detail: one line for people.
+        """
+        self._no_schedules = code, detail
+
+    def limit_occurrences(self, most: int) -> None:
+        """Set how many occurrences of schedules a batch has at most."""
+        self._ready.most_occurrences = self.parked.most_occurrences = most
+
+    def refuse_next(self, batch: Batch, code: str, detail: str) -> None:
+        """Note that the intake refuses a next record of a batch: if there is one, its schedule ends.
+
+        If there are several, the next batches have one each.
+        """
+        if len(batch.followers) == 1:
+            self._condemned[batch.followers[0][0].sequence] = code, detail
+        self.limit_occurrences(1)
+
+    def condemn(self, batch: Batch) -> None:
+        """Turn occurrences that cannot be followed into dead letters of a batch. Call this before `settle`."""
+        if self._no_schedules is not None:
+            batch.give_up({one.sequence: self._no_schedules for one in batch.due if isinstance(one, Occurrence)})
+        elif self._condemned:
+            batch.give_up(self._condemned)
+
+    def follow(self, batch: Batch, now_ms: int) -> None:
+        """Find the next records of the schedules whose occurrences a batch delivers. Call this before `settle`.
+
+        Args:
+            batch: from `take`, `take_parked` or `take_purged`, when it is known what becomes a dead letter.
+            now_ms: wall time.
+        """
+        batch.followers = []
+        for message in batch.occurrences:
+            follower = message.follower(now_ms) if self.names.waits(message) else None
+            if follower is not None:
+                batch.followers.append((message, follower))
+
     def settle(self, batch: Batch) -> Settlement:
         """Mark the batch as done, tentatively, and return what its transaction must commit."""
         return self._progress.settle(batch.offsets(), self.names.settle(batch))
@@ -366,7 +413,7 @@ class PartitionState:
 
     def journal_of_parked(self, batch: Batch) -> list[bytes]:
         """Return the journal's records of a transaction of parked messages."""
-        return [encode_done(batch.offsets()), *self.names.journal_aside(batch.named)]
+        return [encode_done(batch.offsets()), *self.names.journal_aside(batch.named, batch)]
 
     def park_again(self, topic: str, batch: Batch) -> None:
         """Park the messages of a batch again: their transaction aborted."""
@@ -378,7 +425,7 @@ class PartitionState:
 
         The batch is marked as done only now, because other transactions committed in the meantime.
         """
-        self.names.end_aside(batch.named, committed=True)
+        self.names.end_aside(batch.named, committed=True, batch=batch)
         self.parked.end_try()
         self._progress.mark(batch.offsets())
         self._complete(batch)
@@ -389,6 +436,9 @@ class PartitionState:
 
     def _complete(self, batch: Batch) -> None:
         """Count a batch as done, finally."""
+        if self._condemned:
+            for message in batch.retired:
+                self._condemned.pop(message.sequence, None)
         self._progress.trim()
         self._hot.done(batch)
         done_bytes = sum(map(_size_bytes, batch.due)) + sum(map(_size_bytes, batch.retired))

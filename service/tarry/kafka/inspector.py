@@ -235,9 +235,8 @@ class Inspector:
         except SystemError as error:  # a header name that is not UTF-8
             found: Any = requests.unreadable(place[1], offset, saved_headers(record, error))
         else:
-            is_null = record.value() is None
             now_ms = self._clock.now_ms()
-            found = requests.read(place[1], offset, stamp_ms, headers, now_ms, key=record.key(), is_null=is_null)
+            found = requests.read(place[1], offset, stamp_ms, headers, now_ms, key=record.key(), value=record.value())
         if isinstance(found, NameCancelRequest):
             return Waiting(place, INTAKE, "cancel", None, found.id.decode(), record.key(), None, offset)
         if (

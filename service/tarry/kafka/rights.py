@@ -34,24 +34,25 @@ class Rights(NamedTuple):
 
     Args:
         must: operations that it cannot work without.
-        should: operations without which only trimming fails, or clients cannot learn what the intake accepts. For a
-            topic that the service can do without, all operations are here.
+        should: operations without which only trimming fails, schedules are not accepted, or clients cannot learn what
+            the intake accepts. For a topic that the service can do without, all operations are here.
     """
 
     must: frozenset[AclOperation]
     should: frozenset[AclOperation] = frozenset()
 
 
-def rights_on(intake: str, levels: int) -> dict[str, Rights]:
+def rights_on(intake: str, levels: int, *, schedules: bool) -> dict[str, Rights]:
     """Return the rights that the service needs on an intake and on the topics that belong to it.
 
     Args:
         intake: its name.
         levels: how many levels its overflow wheel has.
+        schedules: whether it accepts schedules, so that the service writes their next records to it.
     """
     delete = frozenset({DELETE})
     return {
-        intake: Rights(frozenset({READ, _DESCRIBE_CONFIGS}), delete),
+        intake: Rights(frozenset({READ, _DESCRIBE_CONFIGS}), delete | ({WRITE} if schedules else set())),
         intake + RESULTS: Rights(frozenset({WRITE, _DESCRIBE_CONFIGS})),
         intake + JOURNAL: Rights(frozenset({READ, WRITE, _DESCRIBE_CONFIGS}), delete),
         intake + DEAD: Rights(frozenset({WRITE, _DESCRIBE_CONFIGS})),

@@ -20,6 +20,9 @@ from tarry.kafka.errors import error_of, group_errors, translate_group
 RESULTS, JOURNAL, DEAD, STATUS, PARKED, WHEEL = ".results", ".journal", ".dead", ".status", ".parked", ".wheel-"
 """The suffixes of the names of an intake's topics; a level's number follows the last one."""
 
+NOT_ALLOWED = "writing to it is not allowed"
+"""Why a topic cannot be written to, if the right is missing."""
+
 REQUEST_TIMEOUT_S = 30.0
 
 NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
@@ -206,7 +209,7 @@ def _target(seen: TopicDescription) -> Target:
     partitions = len(seen.partitions)
     allowed = seen.authorized_operations
     if allowed is not None and AclOperation.WRITE not in allowed:
-        return Target(partitions, "writing to it is not allowed")
+        return Target(partitions, NOT_ALLOWED)
     if not all(partition.leader for partition in seen.partitions):
         return Target(partitions, "not all of its partitions have a leader")
     return Target(partitions)

@@ -8,7 +8,7 @@ import os
 import pickle
 import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -28,12 +28,12 @@ from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import PATIENCE_S, Birth
 from tarry.kafka.broker_time import refuse_a_clock_that_is_ahead
 from tarry.kafka.clients import LIBRARY, Clients
-from tarry.kafka.intake_topics import make_or_check, make_or_check_status
+from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, make_or_check, make_or_check_status
 from tarry.kafka.patience import patiently
 from tarry.kafka.rights import Rights, check_rights, rights_on
 from tarry.kafka.rotating import RotatingClients
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import TopicAdmin
+from tarry.kafka.topics import NOT_ALLOWED, REQUEST_TIMEOUT_S, TopicAdmin
 from tarry.logs import Level
 from tarry.service.http import listen
 from tarry.service.metrics import Tally, Totals
@@ -76,13 +76,17 @@ def geometry_of(config: Config, intake: Intake) -> Geometry:
     return Geometry(overflow.width_ms, overflow.size, levels)
 
 
-def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
+def prepare(config: Config, *, adopt: bool, on_event: Log) -> dict[str, int | None]:
     """Create missing topics, check existing ones, and write the first checkpoint of new partitions.
 
     Args:
         config: the whole configuration.
         adopt: whether to adopt partitions that cannot be taken over.
         on_event: takes an event's name and fields, for the log.
+
+    Returns:
+        The largest record of a schedule that each intake accepts, in bytes; None: it accepts no schedules, because the
+        service must not write to it.
 
     Raises:
         UsageError: a topic is not as it must be, or an ACL is missing; one line says what to change.
@@ -95,8 +99,8 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
     birth = Birth(cluster, admin, config.service.group, clock)
     geometries = {intake.topic: geometry_of(config, intake) for intake in config.intakes}
     needed: dict[str, Rights] = {}
-    for topic, geometry in geometries.items():
-        needed |= rights_on(topic, geometry.levels)
+    for intake in config.intakes:
+        needed |= rights_on(intake.topic, geometries[intake.topic].levels, schedules=intake.may_repeat)
     patiently(partial(check_rights, admin, config.service.group, needed), clock, PATIENCE_S)
     for intake in config.intakes:
         _make_for_status(topics, intake, clock, on_event)
@@ -121,6 +125,19 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
         with closing(Adoption(cluster, config.service.group, clock)) as adoption:
             for intake in config.intakes:
                 adoption.adopt(intake.topic, intake.partitions, geometries[intake.topic], on_event)
+    return _schedule_bytes(topics, config, clock, on_event)
+
+
+def _schedule_bytes(topics: TopicAdmin, config: Config, clock: SystemClock, on_event: Log) -> dict[str, int | None]:
+    """Return the largest record of a schedule that each intake accepts; None if the service must not write to it."""
+    names = [intake.topic for intake in config.intakes if intake.may_repeat]
+    found = patiently(partial(topics.targets, names, REQUEST_TIMEOUT_S), clock, PATIENCE_S)
+    room: dict[str, int | None] = {}
+    for name, intake in found.items():
+        room[name] = None if intake.obstacle == NOT_ALLOWED else intake.max_bytes or DEFAULT_MAX_MESSAGE_BYTES
+        if room[name] is None:
+            on_event("no_schedules", topic=name, reason="this user has no right to write to it (WRITE)")
+    return room
 
 
 def _make_for_status(topics: TopicAdmin, intake: Intake, clock: SystemClock, on_event: Log) -> None:
@@ -131,8 +148,14 @@ def _make_for_status(topics: TopicAdmin, intake: Intake, clock: SystemClock, on_
         on_event("status_topic_unfit", reason=str(error))
 
 
-def policy_of(config: Config, intake: Intake) -> IntakePolicy:
-    """Return the policy of an intake."""
+def policy_of(config: Config, intake: Intake, schedule_bytes: int | None = DEFAULT_MAX_MESSAGE_BYTES) -> IntakePolicy:
+    """Return the policy of an intake.
+
+    Args:
+        config: the whole configuration.
+        intake: the intake.
+        schedule_bytes: the largest record of a schedule; None: it accepts no schedules.
+    """
     return IntakePolicy(
         topic=intake.topic,
         targets=intake.targets,
@@ -143,6 +166,7 @@ def policy_of(config: Config, intake: Intake) -> IntakePolicy:
         intakes=frozenset(other.topic for other in config.intakes),
         dialect=intake.dialect,
         same_key=intake.same_key,
+        schedule_bytes=schedule_bytes,
     )
 
 
@@ -155,15 +179,18 @@ def _name_of(service: Service, index: int) -> str:
     return f"{service.group}.{_instance_of(service, index) or uuid.uuid4().hex[:12]}"
 
 
-def plan_of(config: Config, index: int, clients: Clients = LIBRARY) -> Plan:
+def plan_of(
+    config: Config, index: int, clients: Clients = LIBRARY, schedule_bytes: Mapping[str, int | None] | None = None
+) -> Plan:
     """Return the plan of one worker process.
 
     Args:
         config: the whole configuration.
         index: the number of the process within this `serve`, from 0.
         clients: makes its clients.
+        schedule_bytes: from `prepare`; None: it is not known.
     """
-    service = config.service
+    service, room = config.service, schedule_bytes or {}
     instance = _instance_of(service, index)
     cluster = cluster_of(config, clients)
     return Plan(
@@ -173,7 +200,7 @@ def plan_of(config: Config, index: int, clients: Clients = LIBRARY) -> Plan:
         name=_name_of(service, index),
         intakes={
             intake.topic: IntakePlan(
-                RequestReader(policy_of(config, intake)),
+                RequestReader(policy_of(config, intake, room.get(intake.topic, DEFAULT_MAX_MESSAGE_BYTES))),
                 intake.is_fixed,
                 geometry_of(config, intake),
                 intake.keep_ms,
@@ -206,7 +233,7 @@ def serve(config: Config, *, adopt: bool, processes: int, log_level: Level, on_e
     clock = SystemClock()
     with listen(config.http.host, config.http.port) as listener:
         with ended_at_once():
-            prepare(config, adopt=adopt, on_event=on_event)
+            schedule_bytes = prepare(config, adopt=adopt, on_event=on_event)
         stop = StopSignals()
         topics = [intake.topic for intake in config.intakes]
         on_event("starting", pid=os.getpid(), processes=processes, intakes=topics)
@@ -215,7 +242,7 @@ def serve(config: Config, *, adopt: bool, processes: int, log_level: Level, on_e
             {intake.topic: intake.partitions for intake in config.intakes},
         )
         Supervisor(
-            lambda index: ChildProcess(work_command(), pickle.dumps(Orders(config, index, log_level))),
+            lambda index: ChildProcess(work_command(), pickle.dumps(Orders(config, index, log_level, schedule_bytes))),
             processes,
             listener,
             totals,
@@ -237,11 +264,13 @@ class Orders:
         config: the whole configuration.
         index: the number of the process.
         log_level: the log level of the process.
+        schedule_bytes: from `prepare`.
     """
 
     config: Config
     index: int
     log_level: Level
+    schedule_bytes: Mapping[str, int | None]
 
 
 def work_command() -> list[str]:
@@ -270,7 +299,7 @@ def work(orders: Orders, channel: Channel, on_event: Log) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     tally = Tally()
     clients = RotatingClients(option_files(os.environ), orders.config.kafka.properties(), on_event)
-    plan, clock = plan_of(orders.config, orders.index, clients), SystemClock()
+    plan, clock = plan_of(orders.config, orders.index, clients, orders.schedule_bytes), SystemClock()
 
     def report(health: Health) -> None:
         clients.refresh()

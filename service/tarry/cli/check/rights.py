@@ -1,13 +1,15 @@
 """The check of `tarry check` for the rights of this user, as the brokers report them."""
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclOperation
 
 from tarry.cli.check.finding import ANSWER_WITHIN_S, FAIL, NOTE, OK, Finding
 from tarry.config import Config
-from tarry.kafka.rights import DENIED, READ, WRITE, Rights, granted, granted_on_group, names, rights_on
+from tarry.kafka.rights import DELETE, DENIED, READ, WRITE, Rights, granted, granted_on_group, names, rights_on
 from tarry.service.app import geometry_of
 
 
@@ -39,7 +41,7 @@ def needed_rights(settings: Config) -> dict[str, Rights]:
     """Return the rights that the service needs, by topic. Target globs are left out: they name no single topic."""
     needed: dict[str, Rights] = {}
     for intake in settings.intakes:
-        needed |= rights_on(intake.topic, geometry_of(settings, intake).levels)
+        needed |= rights_on(intake.topic, geometry_of(settings, intake).levels, schedules=intake.may_repeat)
     for intake in settings.intakes:
         for target in (intake.target,) if intake.target else intake.targets:
             if not set(target) & set("*?["):
@@ -61,10 +63,20 @@ def _topic_rights(admin: AdminClient, needed: Mapping[str, Rights]) -> Iterator[
         if lacking & must:
             yield Finding(FAIL, f"ACLs of topic {topic}: {names(lacking)} needed, but not granted")
         elif lacking:
-            lost = "the service cannot delete done records" if must else "clients cannot ask what the intake accepts"
-            yield Finding(NOTE, f"ACLs of topic {topic}: without {names(lacking)} {lost}")
+            yield Finding(NOTE, f"ACLs of topic {topic}: without {names(lacking)} {_lost(must, lacking)}")
         else:
             yield Finding(OK, f"ACLs of topic {topic}: {names(must | should)}")
+
+
+def _lost(must: AbstractSet[AclOperation], lacking: AbstractSet[AclOperation]) -> str:
+    """Return what the service cannot do without operations that it need not have."""
+    if not must:
+        return "clients cannot ask what the intake accepts"
+    lost = {
+        DELETE: "the service cannot delete done records",
+        WRITE: "it accepts no schedules (tarry-every, tarry-cron)",
+    }
+    return " and ".join(text for operation, text in lost.items() if operation in lacking)
 
 
 def _group_right(admin: AdminClient, group: str) -> Finding:

@@ -20,6 +20,9 @@ from typing import NamedTuple
 HASH_BYTES = 16
 ENTRY_BYTES = 44
 
+CONTINUES = 1 << 47
+"""In an entry's offset: the occurrence at this offset was delivered, and the next one is in the intake behind it."""
+
 MOST_ENTRIES = 1_400
 """The most entries in a shard: its record stays below 64 KiB."""
 
@@ -30,14 +33,24 @@ class NameEntry(NamedTuple):
     """The message that waits under a name.
 
     Attributes:
-        offset: its offset in the intake.
+        offset: its offset in the intake; with `CONTINUES`, the offset of the occurrence that it follows.
         due_ms: its due time.
-        id: the 16 bytes of its id.
+        id: the 16 bytes of its id; of an occurrence, those of its schedule's.
     """
 
     offset: int
     due_ms: int
     id: bytes
+
+    @property
+    def continues(self) -> bool:
+        """Whether the next occurrence of a schedule is in the intake, and not decided yet."""
+        return self.offset >= CONTINUES
+
+    @property
+    def place(self) -> int:
+        """The offset in the intake by which results name the message."""
+        return self.offset & ~CONTINUES
 
     def packed(self) -> bytes:
         """Return the part of the entry behind the hash."""

@@ -5,18 +5,25 @@
 
 A recovery reads from before the oldest shard that counts, and takes the records in order. One thing is not in order: a
 side transaction may have written that a message is gone *before* a shard was written that still has it, and committed
-after it. So what a side transaction has removed stays removed: an offset is never given twice.
+after it. So what a side transaction has removed stays removed: an offset is never given twice. In the same way, what a
+side transaction has continued does not wait again.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tarry.core.progress.name_index import ENTRY_BYTES, HASH_BYTES, NameEntry, NameIndex, Shard
+from tarry.core.progress.name_index import CONTINUES, ENTRY_BYTES, HASH_BYTES, NameEntry, NameIndex, Shard
 
-_PUT, _GONE, _GONE_ASIDE = b"+", b"-", b"~"
+_PUT, _GONE, _GONE_ASIDE, _CONTINUES, _CONTINUES_ASIDE = b"+", b"-", b"~", b">", b"}"
 _GONE_BYTES = 1 + HASH_BYTES + 6
 _PUT_BYTES = 1 + ENTRY_BYTES
-_SIZES = {_PUT[0]: _PUT_BYTES, _GONE[0]: _GONE_BYTES, _GONE_ASIDE[0]: _GONE_BYTES}
+_SIZES = {
+    _PUT[0]: _PUT_BYTES,
+    _GONE[0]: _GONE_BYTES,
+    _GONE_ASIDE[0]: _GONE_BYTES,
+    _CONTINUES[0]: _PUT_BYTES,
+    _CONTINUES_ASIDE[0]: _PUT_BYTES,
+}
 """The size of each change, by its first byte."""
 
 
@@ -25,7 +32,7 @@ class NamesEntry:
     """A record of changes.
 
     Attributes:
-        changes: from `put`, `gone` and `gone_aside`, one after the other.
+        changes: from `put`, `gone`, `continues` and the two of side transactions, one after the other.
     """
 
     changes: bytes
@@ -57,6 +64,16 @@ def gone(name: bytes, offset: int) -> bytes:
 def gone_aside(name: bytes, offset: int) -> bytes:
     """Return the same change of a side transaction."""
     return _GONE_ASIDE + name + offset.to_bytes(6)
+
+
+def continues(name: bytes, entry: NameEntry) -> bytes:
+    """Return the change that an occurrence was delivered, and that its schedule continues behind it."""
+    return _CONTINUES + name + entry.packed()
+
+
+def continues_aside(name: bytes, entry: NameEntry) -> bytes:
+    """Return the same change of a side transaction."""
+    return _CONTINUES_ASIDE + name + entry.packed()
 
 
 def encode_shard(entry: ShardEntry) -> bytes:
@@ -121,12 +138,14 @@ class NameRecords:
         below: every named record of the intake below this offset was decided.
     """
 
-    __slots__ = ("_gone", "_index", "_is_stale", "below")
+    __slots__ = ("_continued", "_gone", "_index", "_is_stale", "below")
 
     def __init__(self, index: NameIndex | None = None) -> None:
         self._index = NameIndex() if index is None else index
         self._gone: list[tuple[bytes, int]] = []
         """Names and offsets that side transactions have removed."""
+        self._continued: dict[bytes, bytes] = {}
+        """The last entry of each name that a side transaction has continued, packed."""
         self._is_stale = False
         """Whether a shard may have brought one of them back."""
         self.below = 0
@@ -136,6 +155,8 @@ class NameRecords:
         if isinstance(entry, ShardEntry):
             self._index.replace(entry.shard)
             self._is_stale = bool(self._gone)
+            for name, packed in self._continued.items():
+                self._continue(name, packed)
             self.below = max(self.below, entry.below)
             return
         for kind, name, rest in _changes(entry.changes):
@@ -143,10 +164,20 @@ class NameRecords:
             if kind == _PUT:
                 self._index.put_packed(name, rest)
                 self.below = max(self.below, offset + 1)
+            elif kind in (_CONTINUES, _CONTINUES_ASIDE):
+                self._continue(name, rest)
+                if kind == _CONTINUES_ASIDE:
+                    self._continued[name] = rest
             else:
                 self._index.remove(name, offset)
                 if kind == _GONE_ASIDE:
                     self._gone.append((name, offset))
+
+    def _continue(self, name: bytes, packed: bytes) -> None:
+        """Continue a schedule, if its entry is still that of the occurrence that was delivered."""
+        entry = self._index.find(name)
+        if entry is not None and entry.offset | CONTINUES == int.from_bytes(packed[:6]) and not entry.continues:
+            self._index.put_packed(name, packed)
 
     @property
     def index(self) -> NameIndex:

@@ -18,6 +18,8 @@ class IntakePolicy:
         intakes: the topics of all intakes; topics that belong to them (`I.results` and so on) are not valid targets.
         dialect: the name of the dialect, whose headers count instead of tarry's own; None for tarry's own.
         same_key: `replace`: in a dialect, the key of a record is its name; None: it is not.
+        schedule_bytes: the largest record of a schedule: the intake must take the next one, too; None if the service
+            must not write to the intake.
     """
 
     topic: str
@@ -30,6 +32,7 @@ class IntakePolicy:
     intakes: frozenset[str] = frozenset()
     dialect: str | None = None
     same_key: str | None = None
+    schedule_bytes: int | None = 1 << 20
 
     def __post_init__(self) -> None:
         if self.tick_ms < 1:
@@ -40,3 +43,14 @@ class IntakePolicy:
             raise ValueError("an intake with a fixed delay cannot have a dialect, because it needs no headers")
         if self.same_key is not None and self.dialect is None:
             raise ValueError("only an intake with a dialect takes the key of a record for its name")
+
+    @property
+    def why_no_schedules(self) -> str | None:
+        """Why the intake takes no schedules; None if it does."""
+        if self.fixed_delay_ms is not None:
+            return "it has a fixed delay"
+        if self.dialect is not None:
+            return f"its records are in the dialect {self.dialect}"
+        if self.schedule_bytes is None:
+            return "the service has no right to write to it (WRITE), as it must for each next occurrence"
+        return None

@@ -14,11 +14,14 @@ If a record has several faults, the first in this order gives the error code:
 4. The time: `two-delays`, `no-delay`, then `bad-delay` or `negative-delay`, or `bad-time` or
    `looks-like-seconds`.
    Then `tarry-window-ms`: `bad-delay`, or `beyond-max-delay` if it has more than 18 digits. Then `tarry-expires-at`:
-   `bad-time` or `looks-like-seconds`.
+   `bad-time` or `looks-like-seconds`. For a schedule, which has `tarry-every` or `tarry-cron` in place of a time:
+   `schedules-not-accepted`, `two-delays`, `bad-schedule` or a fault of `tarry-deliver-at`, a fault of
+   `tarry-window-ms`, `too-large`.
 5. The target: `no-target`, `bad-target`, `internal-target`, `target-not-allowed`.
 6. `bad-partition`.
 7. The name: `names-not-accepted`, `bad-name`, `null-key`, `wrong-partition`.
-8. A valid due time that is too far ahead: `beyond-max-delay`, then `beyond-horizon`.
+8. A valid due time that is too far ahead: `beyond-max-delay`, then `beyond-horizon`. The times of a schedule may be as
+   far ahead as its rule says.
 9. `expired`: it expires before it is due.
 
 A record with a header that the client library cannot decode is `unreadable-headers`.
@@ -54,31 +57,38 @@ from tarry.core.request.header_values import (
     shown,
 )
 from tarry.core.request.intake_policy import IntakePolicy
-from tarry.core.request.naming import Condition, Naming, hash_of
+from tarry.core.request.naming import Condition, Naming, Planned, hash_of
 from tarry.core.request.request import CancelRequest, NameCancelRequest, PurgeRequest, Rejection, Request
+from tarry.core.request.schedules import REPEATS, read_next, read_schedule
 from tarry.core.request.target_names import TargetNames
+from tarry.core.wire import batch_bytes
 from tarry.errors import HeaderError
 from tarry.handle import Handle
 from tarry.headers import (
     CANCEL,
     CANCEL_NAME,
     CLOUDEVENTS_ID,
+    CRON,
     DELAY_MS,
     DELIVER_AT,
+    EVERY,
     EXPIRES_AT,
     ID,
     IF,
     NAME,
+    NEXT,
     PARTITION,
     PURGE,
     REQUEST_HEADERS,
     TAKEN_OFF,
     TARGET,
     WINDOW_MS,
+    ZONE,
     ErrorCode,
     derived_id,
     is_legal_topic,
     name_fault,
+    occurrence_id,
     parse_cloudevents_id,
     parse_id,
 )
@@ -86,6 +96,9 @@ from tarry.jitter import jitter_ms
 from tarry.units import MAX_EPOCH_MS, format_duration
 
 Header = tuple[str, bytes | None]
+
+#: The request headers that few messages have.
+_RARER = REQUEST_HEADERS - {TARGET, DELAY_MS, DELIVER_AT, ID, PARTITION}
 
 #: A cancel is sent after its message, but the clock of its sender may be behind that of the message's sender.
 _LATE_SENDER_MS = 60_000
@@ -134,7 +147,7 @@ class RequestReader:
         now_ms: int,
         *,
         key: bytes | None = None,
-        is_null: bool = False,
+        value: bytes | None = b"",
     ) -> Request | CancelRequest | NameCancelRequest | PurgeRequest | Rejection:
         """Parse one record.
 
@@ -146,7 +159,7 @@ class RequestReader:
             now_ms: wall time; with a fixed delay, the latest time that it may be now. The horizon is counted from it. A
                 fixed delay is counted from it if the timestamp is far ahead of it. A purge is due then.
             key: the record's key, to which its name belongs.
-            is_null: whether the value is null, which is a cancel in some dialects.
+            value: the record's value; null is a cancel in some dialects.
 
         Returns:
             A message to deliver, a cancel, a purge, or the reason why the record can never be delivered.
@@ -156,29 +169,30 @@ class RequestReader:
         if headers and len(found) != len(headers):
             repeated = _repeated(headers, self._request_headers)
             found = dict(reversed(headers))  # the first of each name counts
-        if CANCEL in found and (repeated is None or CANCEL not in repeated):
-            return self._cancel(found[CANCEL], partition, offset, timestamp_ms)
-        if (CANCEL_NAME in found and (repeated is None or CANCEL_NAME not in repeated)) or (
-            self._keys_are_names and self._is_cancel_by_key(found, repeated, is_null=is_null)
-        ):
-            return self._cancel_name(found, key, partition, offset)
-        if PURGE in found and (repeated is None or PURGE not in repeated):
-            return self._purge(found[PURGE], partition, offset, now_ms)
+        # Most messages have none of the rarer headers, and pay for one look at them.
+        has_more = self._keys_are_names or not found.keys().isdisjoint(_RARER)
+        place = partition, offset
+        other = self._no_message(found, repeated, key, value, place, timestamp_ms, now_ms) if has_more else None
+        if other is not None:
+            return other
         carries = not found.keys() <= self._taken_off
         ce_id = found.get(CLOUDEVENTS_ID) if carries else None
 
         # All parts are read, even after a fault, because a rejection reports those that are known.
         message_id = self._id(found, ce_id, partition, offset)
-        due_ms = self._due_ms(found, timestamp_ms, now_ms)
-        if WINDOW_MS in found:
-            due_ms = self._with_jitter(due_ms, found[WINDOW_MS], message_id, partition, offset)
+        is_schedule = has_more and not found.keys().isdisjoint(REPEATS)
+        naming: Naming | HeaderFault | None = None
+        if is_schedule:
+            due_ms, naming = self._planned(found, message_id, key, value, headers, partition, offset, timestamp_ms)
+        else:
+            due_ms = self._due_ms(found, message_id, partition, offset, timestamp_ms, now_ms)
+            if has_more:
+                naming = self._naming(found, key, partition)
         expires_ms = read_epoch_ms_or_rfc3339(EXPIRES_AT, found[EXPIRES_AT]) if EXPIRES_AT in found else NEVER_MS
         target = self._targets.read(found)
         name = self._partition_name
         to_partition = read_partition(name, found[name]) if name in found else -1
-        is_named = NAME in found or IF in found or (self._keys_are_names and key is not None)
-        naming = self._naming(found, key, partition) if is_named else None
-        no_schedule = None if self._dialect is None else self._dialect.refusal(found, is_null=is_null)
+        no_schedule = None if self._dialect is None else self._dialect.refusal(found, is_null=value is None)
 
         if (
             repeated is not None
@@ -199,33 +213,86 @@ class RequestReader:
         tick_ms = self._tick_ms
         rounded_ms = due_ms if tick_ms == 1 else -(-due_ms // tick_ms) * tick_ms
         if (
-            due_ms - timestamp_ms > self._max_delay_ms
+            (due_ms - timestamp_ms > self._max_delay_ms and not is_schedule)
             or rounded_ms > MAX_EPOCH_MS
-            or (self.policy.horizon_ms is not None and rounded_ms - now_ms > self.policy.horizon_ms)
+            or (self.policy.horizon_ms is not None and rounded_ms - now_ms > self.policy.horizon_ms and not is_schedule)
             or (expires_ms < rounded_ms and self.policy.fixed_delay_ms is None)
         ):
-            fault = self._misplaced(due_ms, timestamp_ms, rounded_ms, now_ms, expires_ms)
+            of_sender_ms = None if is_schedule else timestamp_ms
+            fault = self._misplaced(due_ms, of_sender_ms, rounded_ms, now_ms, expires_ms)
             return self._rejection(fault, message_id, due_ms, target, naming)
         dialect = self._dialect
         if dialect is not None and dialect.sign is not None:
             carries = True
+        if naming is not None and naming.planned is not None:
+            message_id = occurrence_id(naming.planned.schedule, rounded_ms)
         return Request(rounded_ms, target, to_partition, message_id, carries, dialect, naming, expires_ms)
 
-    def _naming(self, found: dict[str, bytes | None], key: bytes | None, partition: int) -> Naming | HeaderFault:
-        """Parse `tarry-name` and `tarry-if`."""
+    def _no_message(
+        self,
+        found: dict[str, bytes | None],
+        repeated: set[str] | None,
+        key: bytes | None,
+        value: bytes | None,
+        place: tuple[int, int],
+        timestamp_ms: int,
+        now_ms: int,
+    ) -> CancelRequest | NameCancelRequest | PurgeRequest | Rejection | None:
+        """Parse a cancel, a cancel by name or a purge; return None if the record is a message."""
+        partition, offset = place
+        if CANCEL in found and (repeated is None or CANCEL not in repeated):
+            return self._cancel(found[CANCEL], partition, offset, timestamp_ms)
+        if (CANCEL_NAME in found and (repeated is None or CANCEL_NAME not in repeated)) or (
+            self._keys_are_names and self._is_cancel_by_key(found, repeated, is_null=value is None)
+        ):
+            return self._cancel_name(found, key, partition, offset)
+        if PURGE in found and (repeated is None or PURGE not in repeated):
+            return self._purge(found[PURGE], partition, offset, now_ms)
+        return None
+
+    def _naming(self, found: dict[str, bytes | None], key: bytes | None, partition: int) -> Naming | HeaderFault | None:
+        """Parse `tarry-name` and `tarry-if`; return None if the record needs no name, and has none."""
         is_by_key = NAME not in found and self._keys_are_names and key is not None
         if NAME not in found and not is_by_key:
-            return HeaderFault(ErrorCode.BAD_NAME, f"{IF} needs {NAME}")
+            header = next((one for one in (IF, EVERY, CRON, ZONE, NEXT) if one in found), None)
+            return None if header is None else HeaderFault(ErrorCode.BAD_NAME, f"{header} needs {NAME}")
         condition = found.get(IF, b"")
         if IF in found and condition not in (b"absent", b"present"):
             return HeaderFault(ErrorCode.BAD_NAME, f"{IF} is neither absent nor present: {shown(condition)}")
         if is_by_key:
             name = self._hash("same_key", key, key, partition)
         else:
-            name = self._name(NAME, found[NAME], key, partition)
+            # The service writes the next record of a schedule into the partition of the one before.
+            name = self._name(NAME, found[NAME], key, None if NEXT in found else partition)
         return name if isinstance(name, HeaderFault) else Naming(name, Condition((condition or b"").decode()))
 
-    def _name(self, header: str, name: bytes | None, key: bytes | None, partition: int) -> bytes | HeaderFault:
+    def _planned(
+        self,
+        found: dict[str, bytes | None],
+        message_id: bytes | HeaderFault,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        partition: int,
+        offset: int,
+        timestamp_ms: int,
+    ) -> tuple[int | HeaderFault, Naming | HeaderFault | None]:
+        """Parse the headers of a schedule: return its due time, before rounding, and its name with its place in it."""
+        schedule = message_id
+        if isinstance(schedule, HeaderFault):
+            schedule = derived_id(self.policy.topic, partition, offset)
+        naming = self._naming(found, key, partition)
+        planned = read_next(found[NEXT], schedule) if NEXT in found else None
+        if isinstance(naming, Naming) and isinstance(planned, Planned):
+            # Also if it is rejected: then it ends its schedule.
+            naming = naming._replace(planned=planned)
+        size = batch_bytes(key, value, headers or ())
+        planned = read_schedule(found, planned, schedule, size, timestamp_ms, self.policy)
+        if isinstance(planned, HeaderFault):
+            return planned, naming
+        return planned.due_ms, naming._replace(planned=planned) if isinstance(naming, Naming) else naming
+
+    def _name(self, header: str, name: bytes | None, key: bytes | None, partition: int | None) -> bytes | HeaderFault:
         """Return the hash of key and name."""
         topic = self.policy.topic
         if self.policy.fixed_delay_ms is not None:
@@ -234,11 +301,19 @@ class RequestReader:
             return HeaderFault(ErrorCode.BAD_NAME, f"{header} {fault if name is not None else 'is null'}")
         return self._hash(header, name, key, partition)
 
-    def _hash(self, header: str, name: bytes | None, key: bytes | None, partition: int) -> bytes | HeaderFault:
-        """Return the hash of a name and the key to which it belongs, which must be in its own partition."""
+    def _hash(self, header: str, name: bytes | None, key: bytes | None, partition: int | None) -> bytes | HeaderFault:
+        """Return the hash of a name and the key to which it belongs, which must be in its own partition.
+
+        Args:
+            header: the header that has the name.
+            name: the name.
+            key: the record's key.
+            partition: the record's partition; None if it need not be checked.
+        """
         if key is None or name is None:
             return HeaderFault(ErrorCode.NULL_KEY, f"{header}: a name belongs to a key, and this record has none")
-        if self.partitions and (own := partition_of(key, self.partitions)) != partition:
+        own = partition if partition is None or not self.partitions else partition_of(key, self.partitions)
+        if own != partition:
             return HeaderFault(
                 ErrorCode.WRONG_PARTITION,
                 f"{header}: murmur2 puts this key into partition {own}, and the record is in {partition}:"
@@ -330,11 +405,26 @@ class RequestReader:
         own = None if ce_id is None else parse_cloudevents_id(ce_id)
         return own or derived_id(self.policy.topic, partition, offset)
 
-    def _due_ms(self, found: dict[str, bytes | None], timestamp_ms: int, now_ms: int) -> int | HeaderFault:
+    def _due_ms(
+        self,
+        found: dict[str, bytes | None],
+        message_id: bytes | HeaderFault,
+        partition: int,
+        offset: int,
+        timestamp_ms: int,
+        now_ms: int,
+    ) -> int | HeaderFault:
         """Return the due time of the record, before rounding."""
         fixed_delay_ms = self.policy.fixed_delay_ms
         if fixed_delay_ms is not None:
             return counted(now_ms if is_ahead(timestamp_ms, now_ms) else timestamp_ms, fixed_delay_ms)
+        due_ms = self._asked_ms(found, timestamp_ms)
+        if WINDOW_MS not in found or isinstance(due_ms, HeaderFault):
+            return due_ms
+        return self._with_jitter(due_ms, found[WINDOW_MS], message_id, partition, offset)
+
+    def _asked_ms(self, found: dict[str, bytes | None], timestamp_ms: int) -> int | HeaderFault:
+        """Return the time that a record asks for."""
         if self._dialect is not None:
             return self._dialect.due_ms(found, timestamp_ms)
         if DELAY_MS in found:
@@ -347,15 +437,13 @@ class RequestReader:
 
     def _with_jitter(
         self,
-        due_ms: int | HeaderFault,
+        due_ms: int,
         window: bytes | None,
         message_id: bytes | HeaderFault,
         partition: int,
         offset: int,
     ) -> int | HeaderFault:
         """Return the due time of a record with a window, before rounding; a record with a bad id has a derived one."""
-        if isinstance(due_ms, HeaderFault) or self.policy.fixed_delay_ms is not None:
-            return due_ms
         window_ms = read_window(WINDOW_MS, window)
         if isinstance(window_ms, HeaderFault):
             return window_ms
@@ -363,16 +451,28 @@ class RequestReader:
             message_id = derived_id(self.policy.topic, partition, offset)
         return due_ms + jitter_ms(message_id, window_ms)
 
-    def _misplaced(self, due_ms: int, timestamp_ms: int, rounded_ms: int, now_ms: int, expires_ms: int) -> HeaderFault:
-        """Return the fault of a valid due time that is too far ahead, or later than the expiry."""
-        if due_ms - timestamp_ms > self._max_delay_ms or rounded_ms > MAX_EPOCH_MS:
+    def _misplaced(
+        self, due_ms: int, timestamp_ms: int | None, rounded_ms: int, now_ms: int, expires_ms: int
+    ) -> HeaderFault:
+        """Return the fault of a valid due time that is too far ahead, or later than the expiry.
+
+        Args:
+            due_ms: the due time, before rounding.
+            timestamp_ms: the record's timestamp; None for a schedule, whose times are not bounded.
+            rounded_ms: the due time.
+            now_ms: wall time.
+            expires_ms: the expiry.
+        """
+        if timestamp_ms is None and rounded_ms > MAX_EPOCH_MS:
+            return HeaderFault(ErrorCode.BAD_SCHEDULE, "its next time is after the year 9999")
+        if timestamp_ms is not None and (due_ms - timestamp_ms > self._max_delay_ms or rounded_ms > MAX_EPOCH_MS):
             return HeaderFault(
                 ErrorCode.BEYOND_MAX_DELAY,
                 f"due {instant(due_ms)}, more than {format_duration(self._max_delay_ms)} after the record's"
                 f" timestamp ({instant(timestamp_ms)})",
             )
         horizon_ms = self.policy.horizon_ms
-        if horizon_ms is not None and rounded_ms - now_ms > horizon_ms:
+        if timestamp_ms is not None and horizon_ms is not None and rounded_ms - now_ms > horizon_ms:
             return HeaderFault(
                 ErrorCode.BEYOND_HORIZON,
                 f"due {instant(due_ms)}, more than {format_duration(horizon_ms)} ahead when it was read",
@@ -396,7 +496,8 @@ class RequestReader:
             known_due_ms = rounded_ms if rounded_ms <= MAX_EPOCH_MS else None
         known_target = None if isinstance(target, HeaderFault) else target
         name = naming.hash if isinstance(naming, Naming) else None
-        return Rejection(fault.code, fault.detail, message_id, known_due_ms, known_target, name)
+        planned = naming.planned if isinstance(naming, Naming) else None
+        return Rejection(fault.code, fault.detail, message_id, known_due_ms, known_target, name, planned)
 
 
 def _repeated(headers: Sequence[Header], of: frozenset[str]) -> set[str] | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple, final
 
 from tarry.core.expiry import NEVER_MS
 from tarry.core.request.dialects import Dialect
-from tarry.core.request.naming import Naming
+from tarry.core.request.naming import Naming, Planned
 from tarry.headers import ErrorCode
 
 
@@ -88,6 +88,7 @@ class Rejection(NamedTuple):
         due_ms: the due time, rounded up to the tick, or None if it is not known.
         target: the target, or None if it is not known or not a legal topic name.
         name: the hash of its name, if it has a valid one: it may have been accepted before.
+        planned: its place in its schedule, if that is known.
     """
 
     code: ErrorCode
@@ -96,3 +97,4 @@ class Rejection(NamedTuple):
     due_ms: int | None
     target: str | None
     name: bytes | None = None
+    planned: Planned | None = None

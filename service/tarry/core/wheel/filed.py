@@ -9,8 +9,9 @@ of equal due times) through any number of buckets:
 In version 2, which only messages with a name have, the hash of the name (16 bytes) is before the target.
 
 Flags: 1 if other headers are delivered; 2 for a cancel, whose due time and id are those of its message; 4 for a message
-in a dialect; 8 for one that expires, whose original headers say when. In a dialect, the target is followed by the name
-of the dialect, the timestamp of the record in the intake, and the intake, each after a space.
+in a dialect; 8 for one that expires, whose original headers say when; 16 for an occurrence of a schedule. In a dialect,
+the target is followed by the name of the dialect, the timestamp of the record in the intake, and the intake, each after
+a space. For an occurrence, it is followed by the schedule's id and the number of the occurrence.
 """
 
 from struct import Struct
@@ -22,6 +23,7 @@ from tarry.core.progress.name_index import HASH_BYTES
 from tarry.core.progress.source import Source
 from tarry.core.request.dialects import DIALECTS
 from tarry.core.request.header_values import expiry_in
+from tarry.core.request.occurrence import Occurrence
 from tarry.core.request.request import Request
 from tarry.core.request.translated import TranslatedMessage
 
@@ -30,7 +32,7 @@ FILED = "tarry-filed"
 _VERSION, _NAMED_VERSION = 1, 2
 _FORM = Struct(">BqqiB36s")
 _START = Struct(">Bq")
-_CARRIES, _CANCEL, _TRANSLATED, _EXPIRES = 1, 2, 4, 8
+_CARRIES, _CANCEL, _TRANSLATED, _EXPIRES, _REPEATED = 1, 2, 4, 8, 16
 
 
 def filed_headers(message: HeldMessage) -> list[tuple[str, str | bytes | None]]:
@@ -42,6 +44,9 @@ def filed_headers(message: HeldMessage) -> list[tuple[str, str | bytes | None]]:
     if isinstance(message, TranslatedMessage):
         flags |= _TRANSLATED
         text = f"{text} {message.dialect.name} {message.timestamp_ms} {message.intake}"
+    elif isinstance(message, Occurrence):
+        flags |= _REPEATED
+        text = f"{text} {message.schedule.decode()} {message.number}"
     version = _VERSION if message.name is None else _NAMED_VERSION
     packed = _FORM.pack(version, message.due_ms, message.sequence, message.target_partition, flags, message.id)
     return [*message.original_headers, (FILED, packed + (message.name or b"") + text.encode())]
@@ -64,7 +69,7 @@ def target_of(headers: Headers | None) -> str | None:
     """
     if not headers or headers[-1][0] != FILED:
         return None
-    # In a dialect, more follows after a space.
+    # In a dialect, and for an occurrence, more follows after a space.
     packed = _packed(headers)
     return packed[_text_at(packed) :].decode().partition(" ")[0]
 
@@ -115,6 +120,12 @@ def read_filed(
         dialect = DIALECTS[name]
         request = Request(due_ms, intern(target), target_partition, message_id, carries, dialect)
         message = TranslatedMessage(dialect, request, sequence, key, value, headers[:-1], int(timestamp_ms), intake)
+    elif flags & _REPEATED:
+        target, schedule, number = text.split(" ")
+        message = Occurrence(
+            due_ms, sequence, key, value, headers[:-1], carries, intern(target), target_partition, message_id
+        )
+        message.schedule, message.number = schedule.encode(), int(number)
     else:
         kind = HeldCancel if flags & _CANCEL else FiledMessage
         message = kind(due_ms, sequence, key, value, headers[:-1], carries, intern(text), target_partition, message_id)

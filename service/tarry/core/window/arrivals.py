@@ -10,7 +10,7 @@ from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.log_order import is_ahead
 from tarry.core.progress.name_index import NameEntry
 from tarry.core.progress.source import INTAKE
-from tarry.core.request.naming import Naming
+from tarry.core.request.occurrence import occurrence_of
 from tarry.core.request.reader import RequestReader
 from tarry.core.request.request import CancelRequest, NameCancelRequest, PurgeRequest, Rejection, Request
 from tarry.core.request.translated import TranslatedMessage
@@ -113,9 +113,7 @@ class Arrivals:
             ledger.reach(offset + 1)
             return
         read_ms = now_ms if order is None or latest_ms is None else latest_ms
-        request = self._reader.read(
-            self._partition, offset, timestamp_ms, headers, read_ms, key=key, is_null=value is None
-        )
+        request = self._reader.read(self._partition, offset, timestamp_ms, headers, read_ms, key=key, value=value)
         if type(request) is not Request:
             if known_done:
                 ledger.reach(offset + 1)
@@ -172,9 +170,7 @@ class Arrivals:
         passed_over.take(offset)
         # Not earlier than it was read first: where the clock has stepped back, its due time may now be too far ahead.
         read_ms = max(now_ms, passed_over.read_ms)
-        request = self._reader.read(
-            self._partition, offset, timestamp_ms, headers, read_ms, key=key, is_null=value is None
-        )
+        request = self._reader.read(self._partition, offset, timestamp_ms, headers, read_ms, key=key, value=value)
         if type(request) is Rejection:
             raise ValueError(_changed(offset, request))
         if type(request) is PurgeRequest or type(request) is NameCancelRequest:
@@ -183,8 +179,6 @@ class Arrivals:
             self._put(_cancel(request, offset, key, value, headers), now_ms)
             return
         message = self._filed(request, request.due_ms, offset, timestamp_ms, key, value, headers)
-        if request.naming is not None:
-            message.name = request.naming.hash
         if self._names.is_superseded(message):
             self._memory.count(message)
             self._names.drop(message)
@@ -218,6 +212,11 @@ class Arrivals:
         elif verdict is Verdict.SUPERSEDED:
             memory.count(message)
             names.drop(message)
+        elif type(record.request) is Rejection:
+            # It ends its schedule, under whose name its dead letter waits.
+            dead = _dead(record.offset, record.key, record.value, record.headers, record.request)
+            memory.held_bytes += dead.size_bytes
+            self._ready.bury(dead._replace(name=message.name))
         elif verdict is Verdict.REFUSE:
             dead = DeadMessage.of(message, ErrorCode.TOO_MANY_NAMES, f"{names.limit} names wait in this partition")
             memory.held_bytes += dead.size_bytes
@@ -235,8 +234,11 @@ class Arrivals:
         if type(record.request) is NameCancelRequest:
             return names.decide_cancel(message)
         if record.offset >= names.decided_below:
-            naming = record.request.naming
-            assert type(naming) is Naming, "the record has a name"  # noqa: S101
+            planned = record.planned
+            if planned is not None and planned.follows is not None:
+                return names.decide_next(message, planned.follows), None
+            naming = record.request.naming if type(record.request) is Request else None
+            assert naming is not None, "the record has a name"  # noqa: S101
             return names.decide(message, naming.condition)
         # In a replay: it was decided before.
         if not names.is_superseded(message):
@@ -251,9 +253,14 @@ class Arrivals:
             message = HeldMessage(0, offset, None, None, None, False, "", -1, request.id)
             message.name = request.hash
             return message
-        assert type(request) is Request, "only messages and cancels by name are named"  # noqa: S101
+        if type(request) is Rejection:
+            message = HeldMessage(request.due_ms or 0, offset, None, None, None, False, "", -1, request.id)
+            message.name = request.name
+            return message
+        assert type(request) is Request, "only messages, cancels by name and next records are named"  # noqa: S101
         due_ms, target, target_partition, message_id, carries, dialect, naming, expires_ms = request
-        if due_ms < self._placing.hot_below_ms and dialect is None:
+        is_plain = dialect is None and (naming is None or naming.planned is None)
+        if is_plain and due_ms < self._placing.hot_below_ms:
             message = HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
         else:
             message = self._filed(request, due_ms, offset, record.timestamp_ms, key, value, headers)
@@ -282,6 +289,8 @@ class Arrivals:
             purge = HeldPurge(request.due_ms, offset, None, None, headers, False, request.target, -1, request.id)
             self._memory.count(purge)
             self._hot.hold_purge(purge, now_ms)
+        elif _is_next(request) and offset >= self._names.decided_below:
+            self._accept_named(NamedRecord(request, offset, timestamp_ms, key, value, headers, read_ms), now_ms)
         else:
             self._reject(offset, key, value, headers, request)
 
@@ -321,13 +330,16 @@ class Arrivals:
         headers: Headers | None,
     ) -> FiledMessage:
         """Return the message of a request; `due_ms` may be later than the request says."""
-        _, target, target_partition, message_id, carries, dialect, _, expires_ms = request
+        _, target, target_partition, message_id, carries, dialect, naming, expires_ms = request
         message: FiledMessage
+        if naming is not None and naming.planned is not None:
+            return occurrence_of(request, naming.planned, offset, key, value, headers)
         if dialect is not None:
             message = TranslatedMessage(dialect, request, offset, key, value, headers, timestamp_ms, self._topic)
         else:
             message = FiledMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
             message.source, message.offset = INTAKE, offset
+        message.name = None if naming is None else naming.hash
         message.expires_ms = expires_ms
         return message
 
@@ -349,9 +361,7 @@ class Arrivals:
     def _reject(
         self, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, why: Rejection
     ) -> None:
-        dead = DeadMessage(
-            offset, key, value, headers or [], why.code, why.detail, why.id, why.due_ms, why.target, INTAKE, offset
-        )
+        dead = _dead(offset, key, value, headers, why)
         self._memory.held_bytes += dead.size_bytes
         if why.name is not None and offset < self._names.decided_below:
             # It was accepted by another configuration, so its name may be taken, or another message has it by now.
@@ -364,6 +374,17 @@ class Arrivals:
     def reach(self, position: int) -> None:
         """Note the reader's position: offsets below it that were not taken in are transaction markers."""
         self._intake.reach(position)
+
+
+def _dead(offset: int, key: bytes | None, value: bytes | None, headers: Headers | None, why: Rejection) -> DeadMessage:
+    return DeadMessage(
+        offset, key, value, headers or [], why.code, why.detail, why.id, why.due_ms, why.target, INTAKE, offset
+    )
+
+
+def _is_next(why: Rejection) -> bool:
+    """Whether a rejected record is the next one of a schedule, so that it may end it."""
+    return why.name is not None and why.planned is not None and why.planned.follows is not None
 
 
 def _cancel(

@@ -9,7 +9,8 @@ from collections import deque
 from typing import NamedTuple
 
 from tarry.core.message import Headers, OrderKey
-from tarry.core.request.request import NameCancelRequest, Request
+from tarry.core.request.naming import Planned
+from tarry.core.request.request import NameCancelRequest, Rejection, Request
 
 _NEVER: OrderKey = (1 << 62, -1)
 
@@ -18,7 +19,7 @@ class NamedRecord(NamedTuple):
     """A named record of the intake, as it was read.
 
     Attributes:
-        request: what it asks for.
+        request: what it asks for; a rejection is that of the next record of a schedule.
         offset: its offset in the intake.
         timestamp_ms: its timestamp.
         key: its key.
@@ -27,7 +28,7 @@ class NamedRecord(NamedTuple):
         read_ms: the time at which its request was judged.
     """
 
-    request: Request | NameCancelRequest
+    request: Request | NameCancelRequest | Rejection
     offset: int
     timestamp_ms: int
     key: bytes | None
@@ -36,8 +37,16 @@ class NamedRecord(NamedTuple):
     read_ms: int
 
     @property
+    def planned(self) -> Planned | None:
+        """Its place in its schedule; None if it has none."""
+        request = self.request
+        if type(request) is Request:
+            return None if request.naming is None else request.naming.planned
+        return request.planned if type(request) is Rejection else None
+
+    @property
     def due_ms(self) -> int:
-        """The due time of a message; a cancel by name holds nothing back."""
+        """The due time of a message; a cancel by name, or a rejection, holds nothing back."""
         return self.request.due_ms if isinstance(self.request, Request) else _NEVER[0]
 
     @property

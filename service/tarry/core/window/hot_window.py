@@ -23,7 +23,7 @@ from tarry.core.window.memory import Memory
 from tarry.core.window.names import Names
 from tarry.core.window.ready import Ready
 from tarry.core.window.undecided import Undecided
-from tarry.headers import Outcome, id_text
+from tarry.headers import Outcome, id_text, occurrence_id
 from tarry.timer import TimingWheel
 
 
@@ -79,8 +79,11 @@ class HotWindow:
 
     def recall(self, superseded: NameEntry) -> None:
         """Drop a message that has just been superseded, if it waits in the wheel; else it is dropped when it is met."""
-        id_, due_ms = id_text(superseded.id), superseded.due_ms
+        due_ms, id_ = superseded.due_ms, id_text(superseded.id)
         known = self._matching.known(id_, due_ms)
+        if known is None:  # the entry of an occurrence has the id of its schedule
+            id_ = occurrence_id(id_, due_ms)
+            known = self._matching.known(id_, due_ms)
         if isinstance(known, int):
             # It is in the parked log, or its dead letter waits, so its id is known; unless that is of another message.
             if not self._undecided.has(id_, due_ms, superseded.offset):

@@ -12,6 +12,13 @@ completes. Only what is admitted is filed, or tried from parking. It may fire in
 A message that is not the one in the index is **superseded**: whoever holds a copy drops it. Dropped copies are done
 without a result of their own, because the decision wrote one.
 
+When an occurrence of a schedule is delivered, its entry is not removed: the schedule **continues**. The next record
+is in the intake behind it, and is taken only while the entry says that it follows that occurrence. So what replaces or
+cancels the schedule before that record is read ends it.
+
+    intake    5 x every 1h        9 x next, follows 5          12 cancel x
+    index     x5                  x>5 x9                       x>9
+
 A message whose delivery a side transaction tries is **in flight**. A record that would replace or cancel it cannot be
 decided before that transaction is aborted. Records after it wait, because they are decided in order.
 """
@@ -25,8 +32,17 @@ from itertools import islice
 from tarry.core.batch import Answer, Batch, Decision, fitting
 from tarry.core.message import DeadMessage, HeldMessage
 from tarry.core.progress.journal import encode_names, encode_shard
-from tarry.core.progress.name_index import ENTRY_BYTES, NameEntry, NameIndex, Shard
-from tarry.core.progress.name_records import NameRecords, ShardEntry, gone, gone_aside, joined, put
+from tarry.core.progress.name_index import CONTINUES, ENTRY_BYTES, NameEntry, NameIndex, Shard
+from tarry.core.progress.name_records import (
+    NameRecords,
+    ShardEntry,
+    continues,
+    continues_aside,
+    gone,
+    gone_aside,
+    joined,
+    put,
+)
 from tarry.core.request.naming import Condition, hash_of
 from tarry.core.window.memory import Memory
 from tarry.headers import Outcome, id_bytes, id_text
@@ -66,12 +82,14 @@ class _Settled:
 
     Attributes:
         removed: names and offsets of the messages that it completes.
+        continued: names of the schedules that continue, with their entries.
         written: the number of each shard that it writes, and its journal pointer.
         debt: what is owed afterwards, in bytes.
         clears: whether it writes that there are no names.
     """
 
     removed: list[tuple[bytes, int]]
+    continued: list[tuple[bytes, NameEntry]]
     written: list[tuple[int, int]]
     debt: int
     clears: bool = False
@@ -139,7 +157,7 @@ class Names:
         self._dropped: list[HeldMessage | DeadMessage] = []
         self._in_flight: dict[int, int] = {}
         """The offsets of messages in flight, each with an end of the journal from before its transaction."""
-        self._settled = _Settled([], [], 0)
+        self._settled = _Settled([], [], [], 0)
 
     # -- deciding -----------------------------------------------------------------------------------------------------
 
@@ -149,17 +167,17 @@ class Names:
         A refused message gets a name of its own, under which it waits until its dead letter is written.
 
         Returns:
-            What becomes of it, and the message that it replaces, if there is one.
+            What becomes of it, and the message that it replaces, if that is held.
         """
         name = _name_of(message)
         entry = self._index.find(name)
         if entry is not None and self._is_in_flight(entry):
             return Verdict.WAIT, None
-        offset, id_ = message.sequence, id_bytes(message.id)
+        offset, id_ = message.sequence, id_bytes(message.asker)
         if entry is not None and entry.id == id_ and entry.due_ms == message.due_ms:
-            return self._complete(message, self._answer(Outcome.DUPLICATE, message, ("waiting", entry.offset))), None
+            return self._complete(message, self._answer(Outcome.DUPLICATE, message, ("waiting", entry.place))), None
         if entry is not None and condition is Condition.ABSENT:
-            answer = self._answer(Outcome.SKIPPED, message, ("waiting", entry.offset), reason="waiting")
+            answer = self._answer(Outcome.SKIPPED, message, ("waiting", entry.place), reason="waiting")
             return self._complete(message, answer), None
         if entry is None and condition is Condition.PRESENT:
             return self._complete(message, self._answer(Outcome.SKIPPED, message, reason="not-waiting")), None
@@ -172,16 +190,31 @@ class Names:
         if entry is not None:
             answers = (_of_entry(Outcome.REPLACED, entry, ("replaced_by", offset)),)
         if condition is not Condition.ALWAYS:
-            replaced = None if entry is None else ("replaced", entry.offset)
+            replaced = None if entry is None else ("replaced", entry.place)
             answers = (*answers, self._answer(Outcome.SCHEDULED, message, replaced))
         self._put(name, new, answers)
-        return Verdict.KEEP, entry
+        return Verdict.KEEP, None if entry is None or entry.continues else entry
+
+    def decide_next(self, message: HeldMessage, follows: int) -> Verdict:
+        """Decide the next record of a schedule: it is taken where the schedule continues with it, else it is done.
+
+        Args:
+            message: the record.
+            follows: the offset of the occurrence that it follows.
+        """
+        name, id_ = _name_of(message), id_bytes(message.asker)
+        entry = self._index.find(name)
+        if entry is None or entry.offset != CONTINUES | follows or entry.id != id_:
+            self._decided(Decision(message.sequence, message, b"", ()))
+            return Verdict.DONE
+        self._put(name, NameEntry(message.sequence, message.due_ms, id_), ())
+        return Verdict.KEEP
 
     def decide_cancel(self, cancel: HeldMessage) -> tuple[Verdict, NameEntry | None]:
         """Decide a cancel of the message that waits under a name.
 
         Returns:
-            What becomes of it, and the message that it cancels, if there is one.
+            What becomes of it, and the message that it cancels, if that is held.
         """
         name = _name_of(cancel)
         entry = self._index.find(name)
@@ -192,10 +225,10 @@ class Names:
         self._index.remove(name, entry.offset)
         answers = (
             _of_entry(Outcome.CANCELLED, entry, ("cancel_source", cancel.sequence)),
-            self._answer(Outcome.CANCELLED, cancel, ("cancelled", entry.offset)),
+            self._answer(Outcome.CANCELLED, cancel, ("cancelled", entry.place)),
         )
         self._decided(Decision(cancel.sequence, cancel, gone(name, entry.offset), answers))
-        return Verdict.DONE, entry
+        return Verdict.DONE, None if entry.continues else entry
 
     def _is_in_flight(self, entry: NameEntry) -> bool:
         if entry.offset not in self._in_flight:
@@ -220,7 +253,7 @@ class Names:
         outcome: Outcome, message: HeldMessage, other: tuple[str, int] | None = None, *, reason: str = ""
     ) -> Answer:
         due_ms = message.due_ms if message.target else None
-        return Answer(outcome, message.id, message.sequence, due_ms, message.target or None, other, reason)
+        return Answer(outcome, message.asker, message.sequence, due_ms, message.target or None, other, reason)
 
     # -- copies -------------------------------------------------------------------------------------------------------
 
@@ -233,6 +266,11 @@ class Names:
         if entry is None:
             return message.sequence >= self.complete_from
         return entry.offset != message.sequence
+
+    def waits(self, message: HeldMessage) -> bool:
+        """Whether a message is the one that waits under its name."""
+        entry = None if message.name is None else self._index.find(message.name)
+        return entry is not None and entry.offset == message.sequence
 
     def was_refused(self, message: HeldMessage) -> bool:
         """Whether a message that is read again was refused, and its dead letter not written; if so, name it so."""
@@ -311,10 +349,12 @@ class Names:
     def settle(self, batch: Batch) -> list[bytes]:
         """Return the journal's records of a firing transaction about names."""
         if self._clear and not batch.decisions:  # without names, a message costs nothing more
-            self._settled = _Settled([], [], self._debt)
+            self._settled = _Settled([], [], [], self._debt)
             return []
-        removed = list(self._current(batch.named))
+        continued = list(_continued(batch))
+        removed = list(self._current(batch.named, batch))
         changes = [decision.change for decision in batch.decisions if decision.change]
+        changes += [continues(name, entry) for name, entry in continued]
         changes += [gone(name, offset) for name, offset in removed]
         debt = self._debt + REPEATED * sum(map(len, changes))
         if changes and self._clear:
@@ -326,7 +366,7 @@ class Names:
         # A shard must not say what is not committed yet.
         if not self._pending and not self._clear:
             debt = self._write_shards(debt, shards, written)
-        self._settled = _Settled(removed, written, debt)
+        self._settled = _Settled(removed, continued, written, debt)
         return [*shards, *map(encode_names, joined(changes, RECORD_BYTES))]
 
     def _write_shards(self, debt: int, shards: list[bytes], written: list[tuple[int, int]]) -> int:
@@ -351,7 +391,7 @@ class Names:
         """
         is_over = not (self._index.count or self._pending or self._in_flight or self._clear)
         clears = is_over and low >= self.decided_below
-        self._settled = _Settled([], [], self._debt, clears)
+        self._settled = _Settled([], [], [], self._debt, clears)
         if not clears:
             return self._renewed()
         # From now on a recovery may begin to read behind the last names, and find an old shard: this replaces it.
@@ -364,30 +404,37 @@ class Names:
             return []
         shards, written = list[bytes](), list[tuple[int, int]]()
         self._write_shards(1 << 62, shards, written)
-        self._settled = _Settled([], written, self._debt)
+        self._settled = _Settled([], [], written, self._debt)
         return shards
 
     def nothing_settled(self) -> None:
         """Note that the next commit has no record of names: what was settled before was aborted."""
-        self._settled = _Settled([], [], self._debt)
+        self._settled = _Settled([], [], [], self._debt)
 
     def confirm(self, batch: Batch | None = None) -> None:
         """Note that the transaction of the last `settle` or `rest` committed."""
-        settled, self._settled = self._settled, _Settled([], [], self._debt)
+        settled, self._settled = self._settled, _Settled([], [], [], self._debt)
         for number, pointer in settled.written:  # before shards are joined
             self._index.point(number, pointer)
         for name, offset in settled.removed:
             self._index.remove(name, offset)
+        for name, entry in settled.continued:
+            self._index.put(name, entry)
         self._debt = settled.debt
         self._clear = self._clear or settled.clears
         if batch is not None and batch.decisions:
             self.admitted_below = batch.decisions[-1].offset + 1
 
-    def _current(self, records: Iterable[HeldMessage | DeadMessage]) -> Iterator[tuple[bytes, int]]:
-        """Yield name and offset of each message that waits under its name."""
+    def _current(
+        self, records: Iterable[HeldMessage | DeadMessage], batch: Batch | None = None
+    ) -> Iterator[tuple[bytes, int]]:
+        """Yield name and offset of each message that waits under its name, and does not continue in a batch."""
+        continued = {message.sequence for message, _ in batch.followers} if batch is not None else ()
         for record in records:
             entry = None if record.name is None else self._index.find(record.name)
-            if record.name is not None and entry is not None and entry.offset == record.sequence:
+            if record.name is None or entry is None or entry.offset != record.sequence:
+                continue
+            if record.sequence not in continued:
                 yield record.name, entry.offset
 
     # -- side transactions --------------------------------------------------------------------------------------------
@@ -398,18 +445,36 @@ class Names:
             if record.name is not None:
                 self._in_flight[record.sequence] = self._journal_end
 
-    def journal_aside(self, records: Iterable[HeldMessage | DeadMessage]) -> list[bytes]:
-        """Return the journal's records of a side transaction about names."""
-        changes = [gone_aside(name, offset) for name, offset in self._current(records)]
+    def journal_aside(self, records: Iterable[HeldMessage | DeadMessage], batch: Batch | None = None) -> list[bytes]:
+        """Return the journal's records of a side transaction about names.
+
+        Args:
+            records: the messages that it completes.
+            batch: what it delivers; None for letters.
+        """
+        changes = [gone_aside(name, offset) for name, offset in self._current(records, batch)]
+        if batch is not None:
+            changes += [continues_aside(name, entry) for name, entry in _continued(batch)]
         return [encode_names(part) for part in joined(changes, RECORD_BYTES)]
 
-    def end_aside(self, records: Sequence[HeldMessage | DeadMessage], *, committed: bool) -> None:
-        """Note that the side transaction is over."""
+    def end_aside(
+        self, records: Sequence[HeldMessage | DeadMessage], *, committed: bool, batch: Batch | None = None
+    ) -> None:
+        """Note that the side transaction is over.
+
+        Args:
+            records: the messages that it completes.
+            committed: whether it committed.
+            batch: what it delivers; None for letters.
+        """
         named = [record for record in records if record.name is not None]
         if committed:
-            for name, offset in list(self._current(named)):
+            for name, offset in list(self._current(named, batch)):
                 self._index.remove(name, offset)
                 self._debt += REPEATED * ENTRY_BYTES // 2
+            for name, entry in () if batch is None else _continued(batch):
+                self._index.put(name, entry)
+                self._debt += REPEATED * ENTRY_BYTES
         for record in named:
             self._in_flight.pop(record.sequence, None)
         if not self._in_flight:
@@ -438,4 +503,11 @@ def _name_of(message: HeldMessage) -> bytes:
 
 
 def _of_entry(outcome: Outcome, entry: NameEntry, other: tuple[str, int]) -> Answer:
-    return Answer(outcome, id_text(entry.id), entry.offset, entry.due_ms, None, other)
+    return Answer(outcome, id_text(entry.id), entry.place, entry.due_ms, None, other)
+
+
+def _continued(batch: Batch) -> Iterator[tuple[bytes, NameEntry]]:
+    """Yield the names of the schedules that continue behind a batch, with their entries."""
+    for message, follower in batch.followers:
+        name = _name_of(message)
+        yield name, NameEntry(CONTINUES | message.sequence, follower.due_ms, id_bytes(message.schedule))

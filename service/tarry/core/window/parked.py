@@ -23,6 +23,7 @@ from operator import attrgetter
 from tarry.core.batch import UNBOUNDED, Batch, Resolution
 from tarry.core.message import FiledMessage, Headers, HeldMessage, HeldPurge, OrderKey
 from tarry.core.progress.source import PARKED, Source
+from tarry.core.request.occurrence import Occurrence
 from tarry.core.wheel.filed import read_filed, target_of
 from tarry.core.window.memory import Memory
 from tarry.core.window.names import Names
@@ -99,7 +100,17 @@ class Parked:
         names: knows which messages are superseded, or must not be tried yet.
     """
 
-    __slots__ = ("_filed_ms", "_let_go", "_memory", "_names", "_queues", "limit_bytes", "log", "park_after_ms")
+    __slots__ = (
+        "_filed_ms",
+        "_let_go",
+        "_memory",
+        "_names",
+        "_queues",
+        "limit_bytes",
+        "log",
+        "most_occurrences",
+        "park_after_ms",
+    )
 
     def __init__(
         self, memory: Memory, let_go: Callable[[Iterable[HeldMessage]], None], log: ParkedLog, names: Names
@@ -110,6 +121,8 @@ class Parked:
         self.log = log
         self.limit_bytes = UNBOUNDED
         """The share of memory: more than this is filed at once."""
+        self.most_occurrences = UNBOUNDED
+        """The most occurrences of schedules in a batch of `take`."""
         self.park_after_ms = PARK_AFTER_MS
         """How long after its due time a message stays in memory, if there is room."""
         self._filed_ms = 0
@@ -173,7 +186,8 @@ class Parked:
         if queue is None:
             return Batch()
         has_more = self._has_more(topic, queue)
-        batch = Batch(queue.take(limit, limit_bytes, (now_ms + 1, 0), self._names, has_more=has_more))
+        occurrences = self.most_occurrences
+        batch = Batch(queue.take(limit, limit_bytes, (now_ms + 1, 0), self._names, occurrences, has_more=has_more))
         queue.is_tried = bool(batch)
         self._tidy(topic)
         return batch
@@ -218,7 +232,7 @@ class Parked:
         if queue is None or not queue.purges:
             return Batch()
         purge, has_more = queue.purges[0], self._has_more(topic, queue)
-        batch = Batch(queue.take(limit, limit_bytes, _key_of(purge), self._names, has_more=has_more))
+        batch = Batch(queue.take(limit, limit_bytes, _key_of(purge), self._names, UNBOUNDED, has_more=has_more))
         why = f"purged by the record at offset {purge.sequence} of the intake's partition"
         batch.give_up({message.sequence: (ErrorCode.PURGED, why) for message in batch.due})
         if not batch and queue.is_past(_key_of(purge), has_more=has_more):
@@ -404,11 +418,12 @@ class _Queue:
         return rest if rest and _key_of(rest[0]) < _key_of(first[0]) else first
 
     def take(
-        self, limit: int, limit_bytes: int, before: OrderKey, names: Names, *, has_more: bool
+        self, limit: int, limit_bytes: int, before: OrderKey, names: Names, occurrences: int, *, has_more: bool
     ) -> list[HeldMessage]:
         """Take messages in order: at most `limit`, before a key, and the first one even if it is above the bytes.
 
-        Superseded messages are dropped, and none is taken whose decision is not committed.
+        Of occurrences of schedules, at most `occurrences` are taken. Superseded messages are dropped, and none is taken
+        whose decision is not committed.
         """
         taken: list[HeldMessage] = []
         while len(taken) < limit and (messages := self.next_ones(has_more=has_more)):
@@ -420,6 +435,10 @@ class _Queue:
             limit_bytes -= message.size_bytes
             if _key_of(message) >= before or (limit_bytes < 0 and taken) or not names.is_admitted(message):
                 break
+            if isinstance(message, Occurrence):
+                if not occurrences:
+                    break
+                occurrences -= 1
             taken.append(messages.popleft())
             self.size_bytes -= message.size_bytes
         return taken

@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
-from tarry.core.batch import Batch, Resolution, fitting
+from tarry.core.batch import UNBOUNDED, Batch, Resolution, fitting
 from tarry.core.message import DeadMessage, HeldPurge
+from tarry.core.request.occurrence import Occurrence
 from tarry.core.window.letters import LARGE_BYTES, Letters
 from tarry.core.window.names import Names
 from tarry.core.window.parked import Parked
@@ -23,13 +24,15 @@ class Ready:
         names: has decisions to commit, and knows which messages are superseded.
     """
 
-    __slots__ = ("_letters", "_names", "dead", "due", "resolutions")
+    __slots__ = ("_letters", "_names", "dead", "due", "most_occurrences", "resolutions")
 
     def __init__(self, letters: Letters, names: Names) -> None:
         self._letters = letters
         self._names = names
         self.due: deque[HeldMessage] = deque()
         """The messages that are due, and purges, in order."""
+        self.most_occurrences = UNBOUNDED
+        """The most occurrences of schedules in a batch: an intake with small batches takes one next record in each."""
         self.dead: list[DeadMessage] = []
         self.resolutions: list[Resolution] = []
 
@@ -63,9 +66,22 @@ class Ready:
         below = names.take(batch, -(-limit // share), limit_bytes // share)
         if self.dead or self.resolutions:
             self._take_undelivered(batch, below, limit - len(batch), limit_bytes - batch.size_bytes)
-        room = limit - len(batch)
-        limit_bytes -= batch.size_bytes
+        self._take_due(batch, below, limit - len(batch), limit_bytes - batch.size_bytes, now_ms, away, parked)
+        return batch
+
+    def _take_due(
+        self,
+        batch: Batch,
+        below: int,
+        room: int,
+        limit_bytes: int,
+        now_ms: int,
+        away: Container[str],
+        parked: Parked,
+    ) -> None:
+        """Take messages that are due: those with names only below an offset; begin purges."""
         ready, due, parks = self.due, batch.due, bool(away) or bool(parked)
+        occurrences = self.most_occurrences - len(batch.occurrences)
         while room > 0 and ready and ready[0].due_ms <= now_ms:
             message = ready[0]
             if type(message) is HeldPurge:
@@ -75,10 +91,12 @@ class Ready:
                 room -= self._begin_purge(message, batch, parked)
                 continue
             if message.name is not None:
-                if message.sequence >= below:
+                repeats = type(message) is Occurrence
+                if message.sequence >= below or (repeats and occurrences <= 0):
                     break  # the decision on it is not committed, nor in this batch
                 if self._names.drops(ready):
                     continue
+                occurrences -= repeats
             if parks and (message.target in away or message.target in parked):
                 ready.popleft()
                 parked.park(message)
@@ -89,7 +107,6 @@ class Ready:
             ready.popleft()
             due.append(message)
             room -= 1
-        return batch
 
     @staticmethod
     def _begin_purge(purge: HeldPurge, batch: Batch, parked: Parked) -> int:
@@ -132,6 +149,8 @@ class Ready:
                 names.drop(message)
                 if cancel is not None:
                     found.append(Resolution(Outcome.CANCEL_TOO_LATE, cancel))
+            elif isinstance(message, Occurrence) and found and self.most_occurrences == 1:
+                break  # it may be a duplicate, which is followed, too
             elif message.name is None or message.sequence < below:
                 found.append(resolution)
             else:

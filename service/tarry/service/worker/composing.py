@@ -14,7 +14,7 @@ from tarry.core.delivery import (
     dead_result,
     delivery_headers,
     fired_result,
-    resolution_result,
+    resolution_results,
     source_prefix,
 )
 from tarry.core.message import DeadMessage, HeldMessage
@@ -76,6 +76,7 @@ class Composer:
         produce, blame = self._transactor.produce, self._blame
         own = state.partition
         batch.expire(now_ms)
+        state.condemn(batch)
         refused: dict[int, tuple[str, str]] = {}
         # First of all: what was decided, was decided before any of the others left.
         outcomes = [
@@ -107,11 +108,21 @@ class Composer:
             self.add(state.intake + DEAD, own, dead.key, dead.value, dead_headers(dead))
             outcomes.append({"key": dead.id, "value": dead_result(dead, source, now_ms)})
         outcomes += [
-            {"key": resolved.message.id, "value": resolution_result(resolved, prefix, now_ms)}
+            {"key": key, "value": result}
             for resolved in batch.resolutions
+            for key, result in resolution_results(resolved, prefix, now_ms)
         ]
         self._transactor.produce_all(state.intake + RESULTS, own, outcomes, self._report_own)
+        state.follow(batch, now_ms)
         return apart
+
+    def follow(self, state: PartitionState, batch: Batch) -> None:
+        """Write the next records of the schedules whose occurrences a batch delivers; raises like `add`.
+
+        As long as the transaction is open, nobody reads the intake beyond them. So write them last.
+        """
+        for message, follower in batch.followers:
+            self.add(state.intake, state.partition, message.key, message.value, follower.headers)
 
     def journal(self, state: PartitionState, record: bytes) -> None:
         """Write a record to the partition's journal."""

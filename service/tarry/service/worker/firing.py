@@ -33,7 +33,15 @@ from tarry.service.worker.counting import count_fired
 from tarry.service.worker.letters import LetterWriter
 from tarry.service.worker.parking import Parking
 from tarry.service.worker.targets import Targets
-from tarry.service.worker.verdicts import is_caused_by_another, is_refusal, is_unknown_target, may_condemn, validate
+from tarry.service.worker.verdicts import (
+    condemn_refused,
+    intakes_of,
+    is_caused_by_another,
+    is_refusal,
+    is_unknown_target,
+    may_condemn,
+    validate,
+)
 
 BACKOFF_MS = 200
 """How long to wait before the next transaction, after one aborted for a cause that passes."""
@@ -263,6 +271,7 @@ class Firing:
         offsets: dict[Place, OffsetMetadata] = {}
         for state, batch in fired:
             self._composer.write(state, batch, self._targets.partitions, now_ms)
+            self._composer.follow(state, batch)
             settled = state.settle(batch)
             offsets[state.place] = (settled.low, settled.metadata)
             for record in settled.summary:
@@ -294,10 +303,11 @@ class Firing:
 
     def _learn_from_failures(self, fired: Batches, aborted_by: AbortableError) -> bool:
         """Find the targets that caused the failure; return whether the next try will differ from this one."""
-        learned = self._learn_from_our_own(fired)
+        learned = condemn_refused(fired, self._own_failures)
+        learned = self._learn_from_our_own(fired) or learned
         if aborted_by.code == _UNAUTHORIZED:
-            # The client library does not name the record here: ask the brokers which targets we may not write to.
-            learned = self._learn_what_is_denied(_targets_of(fired))
+            # The client library does not name the record here: ask the brokers which topics we may not write to.
+            learned = self._learn_what_is_denied(fired) or learned
         own = [error for errors in self._own_failures.values() for error in errors]
         cluster_is_away = any(not is_caused_by_another(error) and not is_refusal(error) for error in own)
         for topic, errors in self._blamed.items():
@@ -323,26 +333,28 @@ class Firing:
         much was written at once), or a record timed out, the next transactions are smaller.
         """
         learned = is_too_much = False
-        for (topic, _), errors in self._own_failures.items():
+        intakes = {state.place for state, _ in fired}
+        for (topic, partition), errors in self._own_failures.items():
             if (refusal := next(filter(is_refusal, errors), None)) and topic.endswith(DEAD):
                 self._letters.set_apart(topic.removesuffix(DEAD), refusal.str())
                 learned = True
-            elif refusal is not None:
+            elif refusal is not None and (topic, partition) not in intakes:
                 is_too_much = True
         if is_too_much or self._has_timed_out():
             learned = learned or (is_too_much and self._bound.bytes > 1)
             self._bound.shrink(size_of(fired))
         return learned
 
-    def _learn_what_is_denied(self, topics: set[str]) -> bool:
+    def _learn_what_is_denied(self, fired: Batches) -> bool:
         self._targets.forget_all()
+        now_ms = self._clock.monotonic_ms()
         try:
-            _, obstacles = self._targets.learn(topics, self._clock.monotonic_ms())
+            _, obstacles = self._targets.learn(_targets_of(fired), now_ms)
         except RetriableError:
             return False
         for topic, reason in obstacles.items():
             self._parking.send_away([topic], reason)
-        return bool(obstacles)
+        return condemn_refused(fired, {}, self._targets.denied(intakes_of(fired), now_ms)) or bool(obstacles)
 
     def _put_back(self, fired: Batches, error: Exception, *, rest: bool) -> None:
         for state, batch in fired:

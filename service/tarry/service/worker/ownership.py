@@ -504,6 +504,7 @@ class Ownership:
                 intake = self._plan.intakes[place[0]]
                 state = PartitionState(*place, intake.reader, intake.fixed_delay, self._new_wheel, found, now_ms)
                 state.names.limit = intake.names_limit
+                state.limit_occurrences(intake.most_occurrences)
                 intake.reader.partitions = found.partitions
                 states[place] = state
                 unless_all_is_well.callback(state.close)

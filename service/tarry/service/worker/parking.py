@@ -41,7 +41,15 @@ from tarry.service.worker.parked_reading import ParkedReading
 from tarry.service.worker.side_producer import ALONE_BYTES
 from tarry.service.worker.side_transactions import Attempt, SideTransactions
 from tarry.service.worker.targets import KEPT_MS, Targets
-from tarry.service.worker.verdicts import Reports, Verdicts, is_refusal, validate, verdicts_of
+from tarry.service.worker.verdicts import (
+    Reports,
+    Verdicts,
+    condemn_refused,
+    intakes_of,
+    is_refusal,
+    validate,
+    verdicts_of,
+)
 
 FIRST_RETRY_MS = 500
 """The pause before the first retry; each failure doubles it."""
@@ -82,12 +90,16 @@ class _Attempt(Attempt[Batch]):
     Attributes:
         topic: the target.
         is_purge: whether its messages become dead letters, because of a purge.
+        is_followed: whether the next records of its schedules are written.
+        own_failures: the errors of records to the service's own topics.
         refusals: delivery reports of records that the target refused permanently, or whose batch it refused.
         is_too_much: whether one of the service's own topics refused a record.
     """
 
     topic: str
     is_purge: bool = False
+    is_followed: bool = False
+    own_failures: dict[Place, list[KafkaError]] = field(default_factory=dict)
     refusals: Reports = field(default_factory=dict)
     is_too_much: bool = False
 
@@ -298,6 +310,14 @@ class Parking(SideTransactions[_Attempt]):
         for record in state.journal_of_parked(batch):
             self._composer.journal(state, record)
 
+    def _write_last(self, attempt: _Attempt) -> bool:
+        if attempt.is_followed:
+            return False
+        attempt.is_followed = True
+        for state, batch in attempt.batches:
+            self._composer.follow(state, batch)
+        return any(batch.followers for _, batch in attempt.batches)
+
     def _fitting_bytes(self) -> int:
         """Return the largest batch size, in bytes, that every target that is set apart accepts."""
         limits = [
@@ -344,10 +364,13 @@ class Parking(SideTransactions[_Attempt]):
             self._producer.renew()
             return
         apart = self._apart[attempt.topic]
-        apart.is_doubtful = True
+        intakes = intakes_of(attempt.batches) if attempt.is_followed else set()
+        denied = self._targets.denied(intakes, self._clock.monotonic_ms()) if intakes else ()
+        is_known = condemn_refused(attempt.batches, attempt.own_failures, denied)
+        apart.is_doubtful = not is_known
         apart.bound.shrink(size_of(attempt.batches))
         self._put_back(attempt)
-        if attempt.can_be_less:
+        if attempt.can_be_less or is_known:
             apart.try_at_ms = self._clock.monotonic_ms()
         else:
             self._try_later(attempt.topic, reason)
@@ -382,3 +405,4 @@ class Parking(SideTransactions[_Attempt]):
         if self._attempt is not None:
             self._attempt.failure = f"{place[0]}/{place[1]}: {error.str()}"
             self._attempt.is_too_much = self._attempt.is_too_much or is_refusal(error)
+            self._attempt.own_failures.setdefault(place, []).append(error)

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tarry.core.batch import UNBOUNDED
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.overflow import USUAL, Upkeep
 from tarry.core.window.parked import PARK_AFTER_MS
-from tarry.kafka.settings import Cluster
+from tarry.kafka.settings import BATCH_BYTES, Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,12 @@ class IntakePlan:
     geometry: Geometry
     keep_ms: int
     names_limit: int = 1_000_000
+
+    @property
+    def most_occurrences(self) -> int:
+        """The most next records of schedules in a transaction: an intake with small batches takes one at a time."""
+        room_bytes = self.reader.policy.schedule_bytes
+        return 1 if room_bytes is not None and room_bytes < BATCH_BYTES else UNBOUNDED
 
 
 def producers_of(name: str) -> tuple[str, str, str, str]:

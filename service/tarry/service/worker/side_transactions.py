@@ -139,6 +139,14 @@ class SideTransactions(ABC, Generic[_Attempt]):
             KafkaException: the same, from the client library.
         """
 
+    def _write_last(self, _attempt: _Attempt) -> bool:
+        """Hand over records that must not be written before all others are delivered; return whether there are any.
+
+        Raises:
+            AbortableError: a record cannot be written, for a cause that passes.
+        """
+        return False
+
     # -- 2 ----------------------------------------------------------------------------------------------------------
 
     def _look(self, attempt: _Attempt) -> None:
@@ -151,8 +159,15 @@ class SideTransactions(ABC, Generic[_Attempt]):
             self._on_refusal(attempt)
         elif attempt.failure:
             self._on_failure(attempt, attempt.failure)
-        elif not queued:
+        elif not queued and not self._has_written_last(attempt):
             self._commit(attempt)
+
+    def _has_written_last(self, attempt: _Attempt) -> bool:
+        try:
+            return self._write_last(attempt)
+        except AbortableError as error:
+            attempt.failure = str(error)
+            return True
 
     def _is_wanted_back(self, attempt: _Attempt) -> bool:
         """Whether a named record waits for the end of this transaction, which takes too long to wait for it.

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from tarry.kafka.topics import Target
+from tarry.errors import RetriableError
+from tarry.kafka.topics import NOT_ALLOWED, Target
 
 Ask = Callable[[Collection[str]], Mapping[str, Target]]
 
@@ -112,6 +113,17 @@ class Targets:
             else:
                 self._doubts[topic].confirmed_ms = now_ms
         return sure
+
+    def denied(self, topics: Iterable[str], now_ms: int) -> set[str]:
+        """Ask which of some topics this user has no right to write to; none if the cluster does not answer."""
+        wanted = set(topics)
+        for topic in wanted:
+            self.forget(topic)
+        try:
+            _, obstacles = self.learn(wanted, now_ms)
+        except RetriableError:
+            return set()
+        return {topic for topic in wanted if obstacles.get(topic) == NOT_ALLOWED}
 
     def max_bytes(self, topic: str) -> int | None:
         """Return a target's limit on a batch of records, in bytes; None if it is unknown."""

@@ -129,6 +129,43 @@ def _on_target(message: HeldMessage, prefix: bytes, targets: Targets) -> Verdict
     return None
 
 
+def condemn_refused(
+    batches: Batches, failures: Mapping[Place, Iterable[KafkaError]], not_allowed: Container[str] = ()
+) -> bool:
+    """End the schedules whose next records an intake refuses, so that they do not hold up all else.
+
+    Args:
+        batches: of the transaction that failed, before they are put back.
+        failures: the errors of records to the service's own topics.
+        not_allowed: the intakes to which the service has no right to write.
+
+    Returns:
+        Whether there are any, so that the next try differs from this one.
+    """
+    found = False
+    for state, batch in batches:
+        denied = state.intake in not_allowed
+        refusal: KafkaError | None = None
+        for error in failures.get(state.place, ()):
+            denied = denied or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+            refusal = error if is_refusal(error) else refusal
+        if not batch.followers or not (denied or refusal is not None):
+            continue
+        found = True
+        if denied:
+            why = f"the service has no right to write to {state.intake} (WRITE), as it must for each next occurrence"
+            state.end_schedules(ErrorCode.SCHEDULES_NOT_ACCEPTED, why)
+        elif refusal is not None:
+            code = refusal_of(refusal) or ErrorCode.REJECTED_BY_BROKER
+            state.refuse_next(batch, code, f"the intake refuses its next occurrence: {refusal.str()}")
+    return found
+
+
+def intakes_of(batches: Batches) -> set[str]:
+    """Return the intakes to which a transaction writes the next records of schedules."""
+    return {state.intake for state, batch in batches if batch.followers}
+
+
 def is_refusal(error: KafkaError) -> bool:
     """Return whether a delivery report says that a record, or another record of its batch, was refused permanently."""
     return error.code() in _PERMANENT or error.code() == _ANOTHER_IS_INVALID
