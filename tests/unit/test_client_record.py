@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tarry.client import DelayedMessage, DelayedProducer
 from tarry.client.record import to_name_cancel, to_record
+from tarry.core.expiry import NEVER_MS
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.naming import Condition, Naming, hash_of
 from tarry.core.request.reader import RequestReader
@@ -118,6 +119,52 @@ def test_a_name_that_the_service_would_refuse_is_refused_in_one_line(fields: dic
         to_record(_message(**{"key": b"k", "delay": timedelta(0), **fields}), _NOW_MS)
 
 
+_SOON = datetime(2026, 1, 1, tzinfo=UTC)  # _NOW_MS
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"expires_at": "2030-01-01T00:00:00Z"}, "expires_at: not a datetime"),
+        ({"expires_at": 1_767_225_600}, "expires_at: not a datetime"),
+        ({"expires_at": datetime(2030, 1, 1)}, "expires_at: needs a time zone"),  # noqa: DTZ001 - the case
+        ({"expires_at": datetime(1999, 1, 1, tzinfo=UTC)}, "expires_at: must be 2001"),
+        ({"expires_at": datetime.max.replace(tzinfo=UTC)}, "expires_at: after the year 9999"),
+        (
+            {"expires_at": _SOON},
+            r"expires_at: 2026-01-01T00:00:00\.000Z is before the message is due \(2026-01-01T00:00:01\.000Z\)",
+        ),
+        ({"at": _SOON, "id": UUID(int=0), "window": _SECOND, "expires_at": _SOON}, r"before .* due \(.*:00\.529Z\)"),
+        ({"window": 5}, "window: not a timedelta"),
+        ({"window": timedelta(0)}, "window: must be longer than zero"),
+        ({"window": -_SECOND}, "window: must be longer than zero"),
+        ({"window": timedelta.max}, "due after the year 9999"),
+    ],
+)
+def test_an_expiry_or_a_window_of_nonsense_is_refused_in_one_line(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(HeaderError, match=says) as refusal:
+        to_record(_message(**{"id": UUID(int=1), **fields}), _NOW_MS)
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_expiry_and_a_window_are_headers_and_make_the_message_due_later() -> None:
+    message = _message(at=_SOON, id=UUID(int=0), window=timedelta(minutes=5), expires_at=_SOON + timedelta(hours=1))
+    record = to_record(message, _NOW_MS)
+    assert record.headers[2:] == [
+        ("tarry-deliver-at", b"%d" % _NOW_MS),
+        ("tarry-window-ms", b"300000"),
+        ("tarry-expires-at", b"%d" % (_NOW_MS + 3_600_000)),
+    ]
+    assert record.due_ms(_NOW_MS + 99, 1) == _NOW_MS + 254_529
+    assert record.due_ms(_NOW_MS + 99, 10) == _NOW_MS + 254_530
+
+
+def test_an_expiry_and_a_window_round_up_to_milliseconds() -> None:
+    at = _SOON + timedelta(microseconds=1)
+    headers = dict(to_record(_message(at=at, expires_at=at, window=timedelta(microseconds=1)), _NOW_MS).headers)
+    assert (headers["tarry-expires-at"], headers["tarry-window-ms"]) == (b"%d" % (_NOW_MS + 1), b"1")
+
+
 @given(
     name=st.text(min_size=1, max_size=63),
     key=st.binary(max_size=5),
@@ -151,15 +198,31 @@ def test_delays_and_times_round_up_to_milliseconds() -> None:
     by_delay=st.booleans(),
     tick_ms=st.sampled_from([1, 7, 1_000]),
     key=st.none() | st.binary(max_size=5),
+    id_=st.uuids(),
+    window=st.none() | st.timedeltas(timedelta(microseconds=1), timedelta(days=1)),
+    spare=st.none() | st.timedeltas(timedelta(seconds=1), timedelta(days=1)),
 )
 def test_the_service_reads_what_the_client_wrote_and_finds_the_same_due_time(
-    delay: timedelta, at: datetime, by_delay: bool, tick_ms: int, key: bytes | None
+    delay: timedelta,
+    at: datetime,
+    by_delay: bool,
+    tick_ms: int,
+    key: bytes | None,
+    id_: UUID,
+    window: timedelta | None,
+    spare: timedelta | None,
 ) -> None:
-    chosen = {"delay": delay} if by_delay else {"at": at}
-    record = to_record(_message(key=key, id=_ID, headers={"a": b"1"}, **chosen), _NOW_MS)
+    chosen: dict[str, Any] = {"delay": delay} if by_delay else {"at": at}
+    latest = (_SOON + delay if by_delay else at) + (window or timedelta(0))
+    expires_at = None if spare is None else latest + spare
+    record = to_record(
+        _message(key=key, id=id_, headers={"a": b"1"}, window=window, expires_at=expires_at, **chosen), _NOW_MS
+    )
     reader = RequestReader(IntakePolicy("tarry.delayed", tick_ms=tick_ms))
     decision = reader.read(0, 0, _NOW_MS, record.headers, 0)
-    assert decision == Request(record.due_ms(_NOW_MS, tick_ms), "orders", -1, _ID.encode(), True)
+    expires_ms = NEVER_MS if expires_at is None else -((_SOON - expires_at) // timedelta(milliseconds=1)) + _NOW_MS
+    due_ms = record.due_ms(_NOW_MS, tick_ms)
+    assert decision == Request(due_ms, "orders", -1, str(id_).encode(), True, expires_ms=expires_ms)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,9 @@ from tarry.cli.send import send
 from tarry.cli.send_file import MessageFile
 from tarry.client import DelayedMessage, DelayedProducer, Receipt
 from tarry.errors import ConfigError, TarryError, UsageError
+from tarry.testing import ManualClock
+
+_CLOCK = ManualClock()
 
 
 def _run(*arguments: str) -> tuple[int, str, BaseException | None]:
@@ -24,7 +27,7 @@ def _run(*arguments: str) -> tuple[int, str, BaseException | None]:
 def _read(tmp_path: Path, text: str) -> list[DelayedMessage]:
     path = tmp_path / "messages.jsonl"
     path.write_text(text, encoding="utf-8", newline="")
-    return list(MessageFile(path, lambda _read_bytes: None))
+    return list(MessageFile(path, lambda _read_bytes: None, _CLOCK))
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,15 @@ def _read(tmp_path: Path, text: str) -> list[DelayedMessage]:
         (["orders", "v", "--delay", "-5s"], "not be negative"),
         (["orders", "v", "--at", "2030-01-01T00:00:00"], "needs its offset"),
         (["orders", "v", "--delay", "5s", "-H", "novalue"], "--header must be NAME=VALUE"),
+        (["orders", "v", "--delay", "5s", "--window", "5"], "needs a unit"),
+        (["orders", "v", "--delay", "5s", "--expires-at", "soon"], "--expires-at: not an RFC 3339 time"),
+        (["orders", "v", "--delay", "5s", "--expires-in", "5"], "--expires-in: a duration needs a unit"),
+        (["orders", "v", "--delay", "5s", "--expires-in", "9999999d"], "--expires-in: a time beyond"),
+        (
+            ["orders", "v", "--delay", "5s", "--expires-in", "5s", "--expires-at", "2030-01-01T00:00:00Z"],
+            "needs either --expires-at or --expires-in",
+        ),
+        (["--file", "f", "--window", "5s"], "--file excludes"),
         (["orders", "v", "--file", "f"], "--file excludes"),
         (["--file", "f", "--wait"], "--file excludes"),
     ],
@@ -88,7 +100,8 @@ def test_a_line_with_what_no_target_can_be_names_its_number(tmp_path: Path) -> N
     assert "messages.jsonl:2: target: not a legal topic name" in str(wrong)
 
 
-def test_the_command_asks_for_a_partition_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+def _asked(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> DelayedMessage:
+    """Return the message that the command would send to `orders`."""
     asked: list[DelayedMessage] = []
 
     def take(_producer: DelayedProducer, message: DelayedMessage) -> Receipt:
@@ -96,9 +109,23 @@ def test_the_command_asks_for_a_partition_of_the_target(monkeypatch: pytest.Monk
         raise UsageError("taken")
 
     monkeypatch.setattr("tarry.cli.send._send_one", take)
-    _, _, error = _run("orders", "v", "--delay", "5s", "--partition", "3", "--bootstrap-servers", "127.0.0.1:1")
+    _, _, error = _run("orders", "v", *arguments, "--bootstrap-servers", "127.0.0.1:1")
     assert str(error) == "taken"
-    assert [message.partition for message in asked] == [3]
+    (message,) = asked
+    return message
+
+
+def test_the_command_asks_for_a_partition_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _asked(monkeypatch, "--delay", "5s", "--partition", "3").partition == 3
+
+
+def test_the_command_gives_an_expiry_and_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = _asked(monkeypatch, "--delay", "5s", "--window", "5m", "--expires-at", "2030-01-01T00:00:00.5Z")
+    expires_at = datetime(2030, 1, 1, 0, 0, 0, 500_000, tzinfo=UTC)
+    assert (message.window, message.expires_at) == (timedelta(minutes=5), expires_at)
+    begun = datetime.now(UTC) - timedelta(milliseconds=1)
+    expires_at = _asked(monkeypatch, "--delay", "5s", "--expires-in", "1h").expires_at or begun
+    assert begun <= expires_at - timedelta(hours=1) <= datetime.now(UTC)
 
 
 def test_a_line_holds_the_fields_of_the_command(tmp_path: Path) -> None:
@@ -106,12 +133,27 @@ def test_a_line_holds_the_fields_of_the_command(tmp_path: Path) -> None:
         {"target": "a", "value": "ä", "key": "k", "delay": "1m", "id": "i", "headers": {"h": "1", "n": None}},
         {"target": "b", "value": None, "at": "2030-01-01T00:00:00.001Z", "partition": 3},
         {"target": "c", "delay": "0ms"},
+        {"target": "d", "delay": "1s", "window": "1m", "expires_at": "2030-01-01T00:00:00Z"},
+        {"target": "e", "delay": "1s", "expires_in": "1h"},
     ]
     text = "\r\n\n".join(json.dumps(line) for line in lines)
     assert _read(tmp_path, text) == [
         DelayedMessage("a", "ä", "k", delay=timedelta(minutes=1), id="i", headers={"h": "1", "n": None}),
         DelayedMessage("b", None, at=datetime(2030, 1, 1, 0, 0, 0, 1_000, tzinfo=UTC), partition=3),
         DelayedMessage("c", "", delay=timedelta(0)),
+        DelayedMessage(
+            "d",
+            "",
+            delay=timedelta(seconds=1),
+            window=timedelta(minutes=1),
+            expires_at=datetime(2030, 1, 1, tzinfo=UTC),
+        ),
+        DelayedMessage(
+            "e",
+            "",
+            delay=timedelta(seconds=1),
+            expires_at=datetime.fromtimestamp(_CLOCK.now_ms() / 1_000, UTC) + timedelta(hours=1),
+        ),
     ]
 
 
@@ -129,6 +171,11 @@ def test_a_line_holds_the_fields_of_the_command(tmp_path: Path) -> None:
         ('{"target": "a", "delay": "999999999999d"}', "delay: a delay beyond"),
         ('{"target": "a", "at": "soon"}', "at: not an RFC 3339 time"),
         ('{"target": "a", "at": "0001-01-01T00:00:00+23:00"}', "at: a time outside"),
+        ('{"target": "a", "delay": "5s", "window": 5}', "window: should be a string"),
+        ('{"target": "a", "delay": "5s", "window": "5"}', "window: a duration needs a unit"),
+        ('{"target": "a", "delay": "5s", "expires_at": "soon"}', "expires_at: not an RFC 3339 time"),
+        ('{"target": "a", "delay": "5s", "expires_in": "-5s"}', "expires_in: a duration must not be negative"),
+        ('{"target": "a", "delay": "5s", "expires_at": "", "expires_in": ""}', "needs either expires_at or expires_in"),
         ('{"target": "a", "delay": "5s", "value": {}}', "value: should be a string"),
         ('{"target": "a", "delay": "5s", "headers": []}', "headers: should be an object"),
         ('{"target": "a", "delay": "5s", "headers": {"h": 1}}', "h: should be a string"),

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +14,10 @@ from rich.progress import Progress
 
 from tarry.cli.inspect import configured
 from tarry.cli.options import ConfigOption, ServersOption, default_intake, value_of
-from tarry.cli.send_file import MessageFile, delay_of, read_time
+from tarry.cli.send_file import MessageFile, delay_of, read_time, time_in
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt
 from tarry.client.receipt import OnlyIf
+from tarry.clock import SystemClock
 from tarry.config import Config
 from tarry.errors import HeaderError, UsageError
 from tarry.headers import Outcome
@@ -36,6 +38,9 @@ class _Asked:
     header: list[str] | None = None
     name: str | None = None
     only_if: OnlyIf | None = None
+    expires_at: str | None = None
+    expires_in: str | None = None
+    window: str | None = None
 
     def message(self) -> DelayedMessage:
         """Return the message that they describe."""
@@ -43,6 +48,8 @@ class _Asked:
             raise typer.BadParameter("needs TARGET, or --file")
         if (self.delay is None) == (self.at is None):
             raise typer.BadParameter("needs either --delay or --at")
+        if self.expires_at is not None and self.expires_in is not None:
+            raise typer.BadParameter("needs either --expires-at or --expires-in")
         pairs: list[tuple[str, bytes]] = []
         for text in self.header or []:
             name, equals, content = text.partition("=")
@@ -60,7 +67,14 @@ class _Asked:
             self.partition,
             None if self.name is None else os.fsencode(self.name),
             self.only_if,
+            self._expiry(),
+            None if self.window is None else value_of("--window", delay_of, self.window),
         )
+
+    def _expiry(self) -> datetime | None:
+        if self.expires_in is not None:
+            return value_of("--expires-in", lambda text: time_in(text, SystemClock().now_ms()), self.expires_in)
+        return None if self.expires_at is None else value_of("--expires-at", read_time, self.expires_at)
 
 
 def send(
@@ -114,6 +128,17 @@ def send(
             "--if", help="With --name: skip the message if one of its name waits (absent), or if none does (present)."
         ),
     ] = None,
+    expires_at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Do not deliver after this time: the message becomes a dead letter."),
+    ] = None,
+    expires_in: Annotated[
+        str | None, typer.Option(metavar="1h", help="Do not deliver when this time from now has passed.")
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="5m", help="Deliver later by a part of this window, which follows from the message's id."),
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the outcome and print it. There is no timeout.")
     ] = False,
@@ -130,8 +155,8 @@ def send(
     due_ms, intake, partition, offset. With --wait it then prints the outcome that the service wrote, and exits with 1
     if the outcome is `dead`.
 
-    Each line of a file is a JSON object with the fields target, value, key, delay or at, id, partition, headers, name
-    and if.
+    Each line of a file is a JSON object with the fields target, value, key, delay or at, id, partition, headers, name,
+    if, expires_at or expires_in, and window.
     partition is a number, headers is an object of strings, and the other fields are strings in the format of the
     options. A null value or key is a null in Kafka; a missing value is empty, and a missing key is null. The command
     ends at the first bad line; it has sent the messages of the lines above, as their receipts show.
@@ -139,11 +164,14 @@ def send(
     Example: tarry send orders '{"order": 17}' --key 17 --delay 15m
 
     Example: tarry send reminders 'pay' --key 17 --name payment --delay 1d
+
+    Example: tarry send caches 'refresh' --at 2030-01-31T12:00:00Z --window 5m --expires-at 2030-01-31T12:30:00Z
     """
-    asked = _Asked(target, value, delay, at, key, id_, partition, header, name, only_if)
+    asked = _Asked(target, value, delay, at, key, id_, partition, header, name, only_if, expires_at, expires_in, window)
     if file is not None and (wait or asked != _Asked()):
         raise typer.BadParameter(
-            "--file excludes TARGET, VALUE, --delay, --at, --key, --id, --partition, --header, --name, --if and --wait"
+            "--file excludes TARGET, VALUE, --delay, --at, --key, --id, --partition, --header, --name, --if, "
+            "--expires-at, --expires-in, --window and --wait"
         )
     settings, cluster = configured(config, bootstrap_servers)
     chosen_intake = intake or default_intake(settings)

@@ -1,8 +1,9 @@
 """Reads files of messages: one JSON object per line, with the fields of `tarry send`.
 
-The fields are `target`, `value`, `key`, `delay` or `at`, `id`, `partition`, `headers`, `name` and `if`. `partition` is
-a number, `headers` is an object of strings, and the others are strings in the format of the command's options. A null
-value, key or header is a null in Kafka; a missing value is empty, and a missing key is null.
+The fields are `target`, `value`, `key`, `delay` or `at`, `id`, `partition`, `headers`, `name`, `if`, `expires_at` or
+`expires_in`, and `window`. `partition` is a number, `headers` is an object of strings, and the others are strings in
+the format of the command's options. A null value, key or header is a null in Kafka; a missing value is empty, and a
+missing key is null.
 """
 
 import json
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tarry.client import DelayedMessage
+from tarry.clock import Clock, SystemClock
 from tarry.errors import UsageError
 from tarry.units import MAX_EPOCH_MS, parse_duration_ms, parse_instant_ms
 
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Read = TypeVar("_Read")
-_FIELDS = ("target", "value", "key", "delay", "at", "id", "partition", "headers", "name", "if")
+_FIELDS = (
+    *("target", "value", "key", "delay", "at", "id", "partition", "headers", "name", "if"),
+    *("expires_at", "expires_in", "window"),
+)
 
 
 def delay_of(text: str) -> timedelta:
@@ -48,17 +53,31 @@ def read_time(text: str) -> datetime:
         raise ValueError("a time outside the years 1 to 9999") from error
 
 
+def time_in(text: str, now_ms: int) -> datetime:
+    """Return the time that is a duration from now.
+
+    Raises:
+        ValueError: the text is not a duration, or that time is after the year 9999.
+    """
+    epoch_ms = now_ms + parse_duration_ms(text)
+    if epoch_ms > MAX_EPOCH_MS:
+        raise ValueError("a time beyond the year 9999")
+    return _EPOCH + timedelta(milliseconds=epoch_ms)
+
+
 class MessageFile:
     """The messages of a file. It can be iterated only once.
 
     Args:
         path: the file.
         on_progress: called for each line with its length in bytes.
+        clock: wall time, from which `expires_in` counts when its line is read.
     """
 
-    def __init__(self, path: Path, on_progress: Callable[[int], None]) -> None:
+    def __init__(self, path: Path, on_progress: Callable[[int], None], clock: Clock | None = None) -> None:
         self._path = path
         self._on_progress = on_progress
+        self._clock = clock or SystemClock()
         self._line = 0
 
     @property
@@ -83,15 +102,19 @@ class MessageFile:
 
     def _message(self, line: bytes) -> DelayedMessage:
         try:
-            return to_message(json.loads(line))
+            return to_message(json.loads(line), self._clock.now_ms())
         except RecursionError as error:
             raise UsageError(f"{self.place}: nested too deeply") from error
         except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are among them
             raise UsageError(f"{self.place}: {error}") from error
 
 
-def to_message(fields: object) -> DelayedMessage:
+def to_message(fields: object, now_ms: int) -> DelayedMessage:
     """Turn the JSON object of a line into a message.
+
+    Args:
+        fields: the JSON object.
+        now_ms: the current time, from which `expires_in` counts.
 
     Raises:
         ValueError: the object is not a message; the text says why, in one line.
@@ -118,7 +141,18 @@ def to_message(fields: object) -> DelayedMessage:
         fields.get("partition"),
         _text(fields, "name", None),
         cast("OnlyIf | None", _text(fields, "if", None)),
+        _expiry(fields, now_ms),
+        None if (window := _text(fields, "window", None)) is None else _named("window", delay_of, window),
     )
+
+
+def _expiry(fields: dict[str, Any], now_ms: int) -> datetime | None:
+    at, after = _text(fields, "expires_at", None), _text(fields, "expires_in", None)
+    if at is not None and after is not None:
+        raise ValueError("needs either expires_at or expires_in")
+    if after is not None:
+        return _named("expires_in", lambda text: time_in(text, now_ms), after)
+    return None if at is None else _named("expires_at", read_time, at)
 
 
 def _text(fields: dict[str, Any], name: str, default: str | None) -> str | None:

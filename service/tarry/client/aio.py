@@ -111,9 +111,13 @@ class AsyncDelayedProducer(AsyncClosing):
         partition: int | None = None,
         name: str | bytes | None = None,
         only_if: OnlyIf | None = None,
+        expires_at: datetime | None = None,
+        window: timedelta | None = None,
     ) -> Receipt:
         """Send one message, and wait until the brokers have acknowledged it, as `DelayedProducer.send`."""
-        message = DelayedMessage(target, value, key, delay, at, id, headers, partition, name, only_if)
+        message = DelayedMessage(
+            target, value, key, delay, at, id, headers, partition, name, only_if, expires_at, window
+        )
         return await self._acknowledged(lambda: self._connection.sender.send(message))
 
     async def cancel(self, handle: Handle | str) -> CancelReceipt:

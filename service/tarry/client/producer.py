@@ -89,6 +89,8 @@ class DelayedProducer(Closing):
         partition: int | None = None,
         name: str | bytes | None = None,
         only_if: OnlyIf | None = None,
+        expires_at: datetime | None = None,
+        window: timedelta | None = None,
     ) -> Receipt:
         """Send one message, and wait until the brokers have acknowledged it.
 
@@ -99,12 +101,16 @@ class DelayedProducer(Closing):
             delay: how long from now, rounded up to milliseconds. Give either `delay` or `at`.
             at: the due time, a datetime with a time zone; the service delivers a message with a past time at once.
             id: the message's UUID; None: a random one. After a `RetriableError`, send again with the same id, key and
-                `at`, so that the service or a reader can recognise the duplicate.
+                `at` (and `window`), so that the service or a reader can recognise the duplicate.
             headers: the application's own headers, which are delivered unchanged.
             partition: the partition of the target; None: chosen by the key.
             name: 1 to 255 bytes of UTF-8. At most one message of a key and a name waits at a time: this one replaces
                 the one that waits, which is never delivered then.
             only_if: "absent": skip this message if one of its name waits; "present": if none does.
+            expires_at: the latest time of a delivery, a datetime with a time zone; after it, the message becomes a dead
+                letter (`expired`).
+            window: the message is due later than `delay` or `at` by less than this. The part of the window follows from
+                the id, so it is in the receipt's due time.
 
         Returns:
             The receipt, with the message's handle.
@@ -114,7 +120,9 @@ class DelayedProducer(Closing):
             RetriableError: no acknowledgement in time; the message may or may not have been sent.
             BrokerError: Kafka refused the message.
         """
-        message = DelayedMessage(target, value, key, delay, at, id, headers, partition, name, only_if)
+        message = DelayedMessage(
+            target, value, key, delay, at, id, headers, partition, name, only_if, expires_at, window
+        )
         wait = self._wait()
         return self._receipt(self._hand_over(message, wait), wait)
 

@@ -32,6 +32,9 @@ class DelayedMessage:
         partition: the partition of the target; None: chosen by the key.
         name: 1 to 255 bytes of UTF-8. At most one message of a key and a name waits at a time: this one replaces it.
         only_if: "absent": this message is skipped if one of its name waits; "present": if none does.
+        expires_at: the latest time of a delivery, a datetime with a time zone; after it, the message becomes a dead
+            letter (`expired`).
+        window: the message is due later by a part of this window, which follows from its id.
     """
 
     target: str
@@ -44,6 +47,8 @@ class DelayedMessage:
     partition: int | None = None
     name: str | bytes | None = None
     only_if: OnlyIf | None = None
+    expires_at: datetime | None = None
+    window: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)

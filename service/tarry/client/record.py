@@ -16,22 +16,25 @@ from tarry.headers import (
     CANCEL_NAME,
     DELAY_MS,
     DELIVER_AT,
+    EXPIRES_AT,
     ID,
     IF,
     NAME,
     PARTITION,
     REQUEST_HEADERS,
     TARGET,
+    WINDOW_MS,
     is_legal_topic,
     name_fault,
     parse_id,
 )
-from tarry.units import MAX_EPOCH_MS, shown
+from tarry.jitter import jitter_ms
+from tarry.units import MAX_EPOCH_MS, format_instant, shown
 
 _MS = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The service refuses smaller numbers, because they are probably seconds.
-_LEAST_DELIVER_AT_MS = 10**12
+_LEAST_EPOCH_MS = 10**12
 _MAX_PARTITION = 2**31 - 1
 
 
@@ -45,6 +48,7 @@ class IntakeRecord(NamedTuple):
         id: the `tarry-id`, 36 characters.
         delay_ms: the delay after the record's timestamp; None: `deliver_at_ms` is set.
         deliver_at_ms: the due time, epoch milliseconds; None: `delay_ms` is set.
+        jitter_ms: how much later the message is due, because of its window and its id.
     """
 
     key: bytes | None
@@ -53,10 +57,12 @@ class IntakeRecord(NamedTuple):
     id: str
     delay_ms: int | None
     deliver_at_ms: int | None
+    jitter_ms: int = 0
 
     def due_ms(self, timestamp_ms: int, tick_ms: int) -> int:
         """Return the due time that the service computes from the record's timestamp, rounded up to the tick."""
         due_ms = timestamp_ms + self.delay_ms if self.delay_ms is not None else self.deliver_at_ms or 0
+        due_ms += self.jitter_ms
         return -(-due_ms // tick_ms) * tick_ms
 
 
@@ -65,17 +71,18 @@ def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
 
     Args:
         message: the message to send.
-        now_ms: the current time, to check that the due time is not after the year 9999.
+        now_ms: the current time, to check that the due time is not after the year 9999 or after the expiry.
 
     Raises:
         HeaderError: the delay is negative, the time is naive or out of range, both or neither are given, the id is not
             a UUID, the target is not a legal topic name, an application header has the name of a request header, the
-            name is none or has no key, or a value has the wrong type.
+            name is none or has no key, the message expires before it is due, the window is empty, or a value has the
+            wrong type.
     """
     if not isinstance(message, DelayedMessage):
         raise HeaderError(f"message: not a DelayedMessage: {type(message).__name__}")
     target = to_topic(message.target, "target")
-    delay_ms, deliver_at_ms = _delay_ms(message.delay), _deliver_at_ms(message.at)
+    delay_ms, deliver_at_ms = _delay_ms(message.delay), _instant_ms(message.at, "at")
     if delay_ms is not None and deliver_at_ms is not None:
         raise HeaderError("give either delay or at, not both")
     message_id = _id(message.id)
@@ -92,8 +99,15 @@ def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
         headers.append((DELIVER_AT, b"%d" % deliver_at_ms))
     else:
         raise HeaderError("needs a due time: delay=timedelta(...) or at=datetime(...)")
+    later_ms = 0
+    if message.window is not None:
+        window_ms = _window_ms(message.window)
+        headers.append((WINDOW_MS, b"%d" % window_ms))
+        later_ms = jitter_ms(message_id.encode(), window_ms)
+        due_ms += later_ms
     if due_ms > MAX_EPOCH_MS:
         raise HeaderError(f"due after the year 9999: {message.delay or message.at}")
+    headers += _expiry(message.expires_at, due_ms)
     return IntakeRecord(
         to_bytes(message.key, "key"),
         to_bytes(message.value, "value"),
@@ -101,6 +115,7 @@ def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
         message_id,
         delay_ms,
         deliver_at_ms,
+        later_ms,
     )
 
 
@@ -154,20 +169,44 @@ def _delay_ms(delay: timedelta | None) -> int | None:
     return delay // _MS + (1 if delay % _MS else 0)
 
 
-def _deliver_at_ms(at: datetime | None) -> int | None:
-    """Return milliseconds since the epoch, rounded up."""
+def _instant_ms(at: datetime | None, what: str) -> int | None:
+    """Return milliseconds since the epoch, rounded up, as the service rounds."""
     if at is None:
         return None
     if not isinstance(at, datetime):
-        raise HeaderError(f"at: not a datetime: {shown(str(at))}")
+        raise HeaderError(f"{what}: not a datetime: {shown(str(at))}")
     if at.utcoffset() is None:
-        raise HeaderError(f"at: needs a time zone, such as datetime.now(UTC): {at.isoformat()}")
+        raise HeaderError(f"{what}: needs a time zone, such as datetime.now(UTC): {at.isoformat()}")
     epoch_ms = -((_EPOCH - at) // _MS)
-    if epoch_ms < _LEAST_DELIVER_AT_MS:
+    if epoch_ms < _LEAST_EPOCH_MS:
         raise HeaderError(
-            f"at: must be 2001-09-09 or later, because the service takes smaller numbers for seconds: {at.isoformat()}"
+            f"{what}: must be 2001-09-09 or later, because the service takes smaller numbers for seconds:"
+            f" {at.isoformat()}"
         )
     return epoch_ms
+
+
+def _window_ms(window: timedelta) -> int:
+    """Return whole milliseconds, at least 1, rounded up."""
+    if not isinstance(window, timedelta):
+        raise HeaderError(f"window: not a timedelta: {shown(str(window))}")
+    if window <= timedelta(0):
+        raise HeaderError(f"window: must be longer than zero: {window}")
+    return window // _MS + (1 if window % _MS else 0)
+
+
+def _expiry(expires_at: datetime | None, due_ms: int) -> list[tuple[str, bytes | None]]:
+    """Return the header of a message's expiry; none if it does not expire."""
+    expires_ms = _instant_ms(expires_at, "expires_at")
+    if expires_ms is None:
+        return []
+    if expires_ms > MAX_EPOCH_MS:
+        raise HeaderError(f"expires_at: after the year 9999: {expires_at}")
+    if expires_ms < due_ms:
+        raise HeaderError(
+            f"expires_at: {format_instant(expires_ms)} is before the message is due ({format_instant(due_ms)})"
+        )
+    return [(EXPIRES_AT, b"%d" % expires_ms)]
 
 
 def _id(value: UUID | str | bytes | None) -> str:

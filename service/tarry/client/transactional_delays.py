@@ -68,6 +68,8 @@ class TransactionalDelays:
         partition: int | None = None,
         name: str | bytes | None = None,
         only_if: OnlyIf | None = None,
+        expires_at: datetime | None = None,
+        window: timedelta | None = None,
     ) -> PendingMessage:
         """Add a message to the open transaction.
 
@@ -86,6 +88,9 @@ class TransactionalDelays:
             name: 1 to 255 bytes of UTF-8. At most one message of a key and a name waits at a time: this one replaces
                 the one that waits, which is never delivered then.
             only_if: "absent": skip this message if one of its name waits; "present": if none does.
+            expires_at: the latest time of a delivery, a datetime with a time zone; after it, the message becomes a dead
+                letter (`expired`).
+            window: the message is due later than `delay` or `at` by less than this; see `DelayedProducer.send`.
 
         Returns:
             A pending message; call its `receipt()` after the commit.
@@ -94,7 +99,9 @@ class TransactionalDelays:
             HeaderError: the message could never be delivered; the transaction is unchanged.
             BrokerError: the producer refuses the message, for example because no transaction is open.
         """
-        message = DelayedMessage(target, value, key, delay, at, id, headers, partition, name, only_if)
+        message = DelayedMessage(
+            target, value, key, delay, at, id, headers, partition, name, only_if, expires_at, window
+        )
         return with_room(self._producer, lambda: self._sender.send(message))
 
     def clients(self) -> list[object]:

@@ -51,13 +51,17 @@ class FakeSending(Closing):
         partition: int | None = None,
         name: str | bytes | None = None,
         only_if: OnlyIf | None = None,
+        expires_at: datetime | None = None,
+        window: timedelta | None = None,
     ) -> Receipt:
         """Send a message, as `DelayedProducer.send` does.
 
         Raises:
             HeaderError: the message could never be delivered.
         """
-        return self.send_message(DelayedMessage(target, value, key, delay, at, id, headers, partition, name, only_if))
+        return self.send_message(
+            DelayedMessage(target, value, key, delay, at, id, headers, partition, name, only_if, expires_at, window)
+        )
 
     def send_message(self, message: DelayedMessage) -> Receipt:
         """Send a message.
@@ -171,9 +175,13 @@ class AsyncFakeSending(AsyncClosing):
         partition: int | None = None,
         name: str | bytes | None = None,
         only_if: OnlyIf | None = None,
+        expires_at: datetime | None = None,
+        window: timedelta | None = None,
     ) -> Receipt:
         """Send a message, as `AsyncDelayedProducer.send` does."""
-        message = DelayedMessage(target, value, key, delay, at, id, headers, partition, name, only_if)
+        message = DelayedMessage(
+            target, value, key, delay, at, id, headers, partition, name, only_if, expires_at, window
+        )
         return self._sending.send_message(message)
 
     async def cancel(self, handle: Handle | str) -> CancelReceipt:

@@ -1,11 +1,13 @@
 """The service on a fake broker that users test with."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 
-from tarry.client import NameCancelReceipt
+from tarry.client import DelayedMessage, NameCancelReceipt
 from tarry.errors import HeaderError
 from tarry.testing import FakeService, ManualClock
 
@@ -139,6 +141,77 @@ def test_a_named_message_that_waits_for_its_target_is_replaced(tarry_fake: FakeS
     tarry_fake.clock.advance(5 * MINUTE_MS)
     assert values(tarry_fake, "orders") == [b"new"]
     assert [outcomes_of(tarry_fake, one.id) for one in (old, new)] == [["replaced"], ["fired"]]
+
+
+def after(fake: FakeService, delay: timedelta) -> datetime:
+    return datetime.fromtimestamp(fake.clock.now_ms() / 1_000, UTC) + delay
+
+
+def reasons_of(fake: FakeService, id_: str) -> list[tuple[str, str | None]]:
+    return [(one["outcome"], one.get("reason")) for one in fake.outcomes() if one["id"] == id_]
+
+
+def test_what_its_target_keeps_waiting_beyond_its_expiry_is_dead_and_the_rest_comes(tarry_fake: FakeService) -> None:
+    tarry_fake.make_topic("orders")
+    tarry_fake.broker.take_away("orders")
+    expires_at = after(tarry_fake, timedelta(minutes=10))
+    short = tarry_fake.send("orders", b"short", "k", delay=timedelta(seconds=1), expires_at=expires_at)
+    tarry_fake.send("orders", b"long", "k", delay=timedelta(seconds=1), expires_at=expires_at + timedelta(days=1))
+    tarry_fake.clock.advance(11 * MINUTE_MS)
+    assert tarry_fake.outcomes() == []
+    tarry_fake.broker.bring_back("orders")
+    tarry_fake.clock.advance(5 * MINUTE_MS)
+    assert values(tarry_fake, "orders") == [b"long"]
+    assert reasons_of(tarry_fake, short.id) == [("dead", "expired")]
+    assert [(one.value, dict(one.headers or [])["tarry-error"]) for one in tarry_fake.dead()] == [
+        (b"short", b"expired")
+    ]
+
+
+def test_what_comes_in_time_does_not_expire_and_its_headers_stay_behind(tarry_fake: FakeService) -> None:
+    tarry_fake.make_topic("orders")
+    expires_at = after(tarry_fake, timedelta(seconds=1))
+    receipt = tarry_fake.send("orders", b"v", at=expires_at, expires_at=expires_at, window=timedelta(milliseconds=1))
+    tarry_fake.clock.advance(1_000)
+    [record] = tarry_fake.delivered("orders")
+    assert {"tarry-expires-at", "tarry-window-ms"}.isdisjoint(dict(record.headers or []))
+    assert outcomes_of(tarry_fake, receipt.id) == ["fired"]
+
+
+def test_a_window_spreads_what_is_due_at_once_and_receipts_say_when(tarry_fake: FakeService) -> None:
+    tarry_fake.make_topic("orders")
+    at, window = after(tarry_fake, timedelta(hours=1)), timedelta(minutes=5)
+    sent = [tarry_fake.send("orders", b"%d" % number, at=at, window=window) for number in range(50)]
+    assert all(at <= one.due < at + window for one in sent)
+    assert len({one.due for one in sent}) > 40
+    tarry_fake.cancel(sent[0].handle)
+    tarry_fake.clock.advance(65 * MINUTE_MS)
+    fired = {one["id"]: one["at_ms"] for one in tarry_fake.outcomes() if one["outcome"] == "fired"}
+    assert fired == {one.id: one.handle.due_ms for one in sent[1:]}
+
+
+def test_a_message_with_a_window_is_sent_again_and_rescheduled_as_others_are(tarry_fake: FakeService) -> None:
+    tarry_fake.make_topic("orders")
+    at, id_, window = after(tarry_fake, timedelta(hours=1)), UUID(int=0), timedelta(minutes=5)
+    message = DelayedMessage("orders", b"v", "k", at=at, id=id_, window=window)
+    first, again = tarry_fake.send_many([message, message])
+    assert first.handle == again.handle
+    assert outcomes_of(tarry_fake, first.id) == ["duplicate"]
+    with pytest.raises(HeaderError, match="the same id and due time"):
+        tarry_fake.reschedule(first.handle, message)
+    later = tarry_fake.reschedule(first.handle, replace(message, window=timedelta(minutes=1)))
+    tarry_fake.clock.advance(70 * MINUTE_MS)
+    assert values(tarry_fake, "orders") == [b"v"]
+    assert [one["due_ms"] for one in tarry_fake.outcomes() if one["outcome"] == "fired"] == [later.sent.handle.due_ms]
+
+
+def test_expiry_and_window_are_the_same_for_coroutines(tarry_fake: FakeService) -> None:
+    tarry_fake.make_topic("orders")
+    at = after(tarry_fake, timedelta(hours=1))
+    with pytest.raises(HeaderError, match=r"expires_at: .* is before the message is due"):
+        asyncio.run(tarry_fake.aio.send("orders", b"v", at=at, expires_at=at - timedelta(seconds=1)))
+    receipt = asyncio.run(tarry_fake.aio.send("orders", b"v", at=at, id=UUID(int=0), window=timedelta(seconds=1)))
+    assert receipt.due == at + timedelta(milliseconds=529)
 
 
 def test_names_are_the_same_for_coroutines(tarry_fake: FakeService) -> None:
