@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 from tarry.client.retry.core.key_queue import Ticket
 from tarry.errors import HeaderError
-from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, DUE_MS, ID, PARTITION, SOURCE, TARGET
+from tarry.headers import REPLACED_HEADERS, REQUEST_HEADERS
 
 RETRY_ID = "tarry-retry-id"
 RETRY_SOURCE = "tarry-retry-source"
@@ -32,7 +32,8 @@ _OURS = frozenset(
         *(RETRY_FIRST_FAILED_AT, RETRY_FIRST_ERROR, RETRY_LAST_ERROR),
     }
 )
-_NOT_TO_TRAVEL = _OURS | {TARGET, DELAY_MS, DELIVER_AT, ID, PARTITION, CANCEL, DUE_MS, SOURCE}
+# A request header that a record of another producer has must not decide what the intake does with ours.
+_NOT_TO_TRAVEL = _OURS | REQUEST_HEADERS | REPLACED_HEADERS
 
 Headers = list[tuple[str, bytes | None]]
 
