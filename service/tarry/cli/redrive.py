@@ -30,6 +30,9 @@ def redrive(
             "With several --where, all must match.",
         ),
     ] = None,
+    expired: Annotated[
+        bool, typer.Option("--expired", help="Also send what has expired, without its tarry-expires-at.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing; only print what would be sent.")] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
@@ -39,7 +42,8 @@ def redrive(
 
     Each dead letter is sent once, even if the command runs again: the same transaction writes a record to the
     dead-letter topic that marks the dead letter as sent. Messages of one key keep their order. A stopped key of a
-    RetryingConsumer continues with the first dead letter of that key.
+    RetryingConsumer continues with the first dead letter of that key. A dead letter that has expired would be dead
+    again: the command leaves it out, unless --expired is given.
 
     Examples:
       tarry redrive orders.billing.dead --to orders --dry-run
@@ -49,8 +53,8 @@ def redrive(
     _, cluster = configured(config, bootstrap_servers)
     with closing(Bar()) as bar:
         redriving = Redrive(cluster, dead, lambda text: typer.echo(f"tarry: {text}", err=True), bar.advance)
-        found = redriving.look(conditions) if dry_run else []
-        sent = 0 if dry_run else redriving.run(to, conditions)
+        found = redriving.look(conditions, expired=expired) if dry_run else []
+        sent = 0 if dry_run else redriving.run(to, conditions, expired=expired)
     if dry_run:
         _show(found, to, as_json=as_json)
     else:

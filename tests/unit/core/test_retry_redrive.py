@@ -4,7 +4,14 @@ import pytest
 
 from tarry.client.retry.core.journey import Journey
 from tarry.client.retry.core.key_queue import Ticket
-from tarry.client.retry.core.redrive import Condition, DeadLetter, matching_letters, sent_again, youngest_first
+from tarry.client.retry.core.redrive import (
+    Condition,
+    DeadLetter,
+    matching_letters,
+    sent_again,
+    without_expired,
+    youngest_first,
+)
 from tarry.errors import ConfigError
 
 ID = "8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
@@ -89,3 +96,35 @@ def test_where_the_key_is_the_name_the_youngest_letter_of_a_key_is_sent_first() 
     assert [one.offset for one in youngest_first(letters, keys_are_names=True)] == [1, 0, 2]
     unnamed = [one._replace(key=None) for one in letters]
     assert youngest_first(unnamed, keys_are_names=True) == unnamed
+
+
+NOW_MS = 1_700_000_000_000
+
+
+def expiring(offset: int, error: bytes, expires: bytes | None) -> DeadLetter:
+    headers = [("tarry-target", b"t"), ("tarry-expires-at", expires), ("own", b"1"), ("tarry-error", error)]
+    return DeadLetter(3, offset, b"k", b"v", headers)
+
+
+def test_what_has_expired_is_left_out_whatever_it_died_of() -> None:
+    letters = [
+        letter(0),
+        expiring(1, b"unknown-target", b"%d" % NOW_MS),
+        expiring(2, b"unknown-target", b"%d" % (NOW_MS - 1)),
+        expiring(3, b"unknown-target", b"2020-01-01T00:00:00Z"),
+        # It was to expire before it was due: it would be dead again although that time is not over.
+        expiring(4, b"expired", b"%d" % (NOW_MS + 1)),
+        expiring(5, b"bad-time", b"soon"),
+        expiring(6, b"bad-time", None),
+    ]
+    selected = without_expired(letters, NOW_MS)
+    assert ([one.offset for one in selected.letters], selected.expired) == ([0, 1, 5, 6], 3)
+
+
+def test_what_has_expired_is_sent_without_its_expiry_if_that_is_asked_for_and_the_rest_keeps_it() -> None:
+    letters = [expiring(0, b"expired", b"%d" % (NOW_MS - 1)), expiring(1, b"unknown-target", b"%d" % NOW_MS)]
+    selected = without_expired(letters, NOW_MS, revive=True)
+    records = [sent_again(one, "delays.dead", "delays")[0].headers for one in selected.letters]
+    kept = ("tarry-expires-at", b"%d" % NOW_MS)
+    assert records == [[("tarry-target", b"t"), ("own", b"1")], [("tarry-target", b"t"), kept, ("own", b"1")]]
+    assert selected.expired == 0

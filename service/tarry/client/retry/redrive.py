@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Message
 
-from tarry.client.retry.core.redrive import Condition, DeadLetter, matching_letters, sent_again, youngest_first
+from tarry.client.retry.core.redrive import (
+    Condition,
+    DeadLetter,
+    matching_letters,
+    sent_again,
+    without_expired,
+    youngest_first,
+)
 from tarry.client.retry.writing import deliver
 from tarry.clock import SystemClock
 from tarry.errors import UsageError
@@ -49,8 +56,12 @@ class Redrive:
         self._on_progress = on_progress
         self._admin: AdminClient = cluster.clients.admin(cluster.admin())
 
-    def look(self, conditions: Sequence[Condition]) -> list[DeadLetter]:
+    def look(self, conditions: Sequence[Condition], *, expired: bool = False) -> list[DeadLetter]:
         """Return the dead letters that meet all conditions and were not redriven yet; all are held in memory.
+
+        Args:
+            conditions: the conditions; all must hold.
+            expired: also those that have expired, without their expiry.
 
         Raises:
             UsageError: the topic does not exist.
@@ -72,14 +83,21 @@ class Redrive:
         finally:
             reader.close()
             offsets.close()
-        return matching_letters(letters, conditions)
+        selected = without_expired(matching_letters(letters, conditions), SystemClock().now_ms(), revive=expired)
+        if selected.expired:
+            self._on_warning(
+                f"{selected.expired:,} of {self._dead} are left out, because they have expired: "
+                "--expired sends them without tarry-expires-at"
+            )
+        return selected.letters
 
-    def run(self, to: str, conditions: Sequence[Condition]) -> int:
+    def run(self, to: str, conditions: Sequence[Condition], *, expired: bool = False) -> int:
         """Send the dead letters that meet all conditions and were not redriven yet.
 
         Args:
             to: the topic to send them to.
             conditions: the conditions; all must hold.
+            expired: also those that have expired, without their expiry.
 
         Returns:
             The number of messages sent.
@@ -95,7 +113,7 @@ class Redrive:
         transactor = Transactor(self._cluster, f"tarry-redrive.{self._dead}")
         transactor.renew()  # before the look: it fences an earlier redrive, so all its markers are visible
         try:
-            letters = youngest_first(self.look(conditions), keys_are_names=keys_are_names)
+            letters = youngest_first(self.look(conditions, expired=expired), keys_are_names=keys_are_names)
             self._on_progress(0, len(letters))
             for begin in range(0, len(letters), MOST):
                 some = letters[begin : begin + MOST]

@@ -2,6 +2,8 @@
 
 A named message may have a younger one of its name by now. So a named letter is sent on the condition that none waits.
 Of several letters of a name the youngest is sent first: it is the one that waits then.
+
+A letter that has expired would be dead again. So it is left out or, if that is asked for, sent without its expiry.
 """
 
 import re
@@ -12,8 +14,9 @@ from typing import NamedTuple
 
 from tarry.client.retry.core.journey import RETRY_REDRIVEN, RETRY_SOURCE, Headers, journey_of, own_headers
 from tarry.client.retry.core.message import OutgoingRecord
+from tarry.core.request.header_values import expiry_in
 from tarry.errors import ConfigError, HeaderError
-from tarry.headers import ERROR, ERROR_DETAIL, ID, IF, NAME, TARGET
+from tarry.headers import ERROR, ERROR_DETAIL, EXPIRES_AT, ID, IF, NAME, TARGET, ErrorCode
 
 REDRIVEN_OFFSET = "tarry-redriven-offset"
 """On a marker, a record of the dead-letter topic without key and value: the dead letter at this offset was redriven."""
@@ -84,6 +87,35 @@ def matching_letters(letters: Iterable[DeadLetter], conditions: Sequence[Conditi
             found.append(letter)
     waiting = [letter for letter in found if (letter.partition, letter.offset) not in again]
     return sorted(waiting, key=lambda letter: (letter.partition, letter.key or b"", *_place(letter)))
+
+
+class Selected(NamedTuple):
+    """The letters to send.
+
+    Attributes:
+        letters: in their order.
+        expired: how many others are left out because they have expired.
+    """
+
+    letters: list[DeadLetter]
+    expired: int
+
+
+def without_expired(letters: Sequence[DeadLetter], now_ms: int, *, revive: bool = False) -> Selected:
+    """Leave out letters that have expired, whatever they died of.
+
+    Args:
+        letters: from `matching_letters`.
+        now_ms: the current time.
+        revive: keep these letters, without their expiry.
+    """
+    selected = []
+    for letter in letters:
+        if ErrorCode.EXPIRED not in letter.text(ERROR) and expiry_in(letter.headers) >= now_ms:
+            selected.append(letter)
+        elif revive:
+            selected.append(letter._replace(headers=[one for one in letter.headers if one[0] != EXPIRES_AT]))
+    return Selected(selected, len(letters) - len(selected))
 
 
 def _place(letter: DeadLetter) -> tuple[int, int, int]:
