@@ -287,6 +287,29 @@ def named_again_and_again(seed: int, latency_ms: tuple[int, int] = (0, 1)) -> Wo
     return world
 
 
+def expiring_again_and_again(seed: int) -> World:
+    """Half of the messages expire soon, at all levels and parked, with windows, cancels and some that are sent twice.
+
+    Targets are away now and then, and processes crash or nap, so that some of the messages are late.
+    """
+    shape = Shape(geometry=SMALL_LEVELS, expiring=0.6, windows=0.4, cancels=0.15, again=0.15, names=0.2)
+    world = serve(seed, replace(shape, partitions=1, processes=1, most=10, park_after_ms=300))
+    [process] = world.processes
+    for _ in range(30):
+        world.send(4, longest_ms=world.random.choice((100, 1_500, 4_000)))
+        deed = world.random.choice(("crash", "nap", "away", "away", "back", "back", "none", "none"))
+        if deed == "crash" and process.worker is not None:
+            world.crash(process, back_after_ms=world.random.choice((100, 1_500)))
+        elif deed == "nap" and process.worker is not None:
+            world.pause_here(process, world.random.choice((300, 2_500)), frozen=False)
+        elif deed == "away":
+            world.take_away("bills", markers_wait=world.random.random() < 0.5)
+        elif deed == "back" and world.away:
+            world.bring_back("bills")
+        world.run(world.random.choice((20, 300, 1_200)))
+    return world
+
+
 COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "ahead-at-the-edge": ahead_at_the_edge,
     "away-for-minutes": away_for_minutes,
@@ -294,6 +317,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "away-for-long": away_for_long,
     "cancel-in-passes": cancel_in_passes,
     "crash-in-a-wide-bucket": crash_in_a_wide_bucket,
+    "expiring-again-and-again": expiring_again_and_again,
     "far-before-near": far_before_near,
     "few-are-far": few_are_far,
     "index-is-lost": index_is_lost,

@@ -6,6 +6,7 @@ import pytest
 
 from tarry.testing.simulation.duplicates import Duplicates, SeenResult
 from tarry.testing.simulation.known import Known
+from tarry.testing.simulation.limits import faults_of_expiry
 from tarry.testing.simulation.sent import Sent, SentCancel
 from tarry.testing.simulation.world import Shape, World
 
@@ -102,6 +103,30 @@ def duplicates(second: Sent, *cancels: SentCancel) -> list[str]:
 
 def fired(message: Sent, offset: int) -> SeenResult:
     return SeenResult({"outcome": "fired", "source": message.source}, offset)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "at_ms", "expires_ms", "faults"),
+    [
+        ("fired", 1_500, 1_500, []),
+        ("fired", 1_501, 1_500, ["after its expiry"]),
+        ("fired", 9_999, None, []),
+        ("expired", 1_501, 1_500, []),
+        ("expired", 1_500, 1_500, ["expired in time"]),
+        ("expired", 1_500, None, ["expired in time"]),
+        # It was to expire before it was due, at 1,000: dead when it was read.
+        ("expired", 10, 999, []),
+        ("unknown-target", 9_999, 1_500, []),
+    ],
+)
+def test_a_message_expires_when_it_is_late_and_not_before(
+    outcome: str, at_ms: int, expires_ms: int | None, faults: list[str]
+) -> None:
+    message = replace(FIRST, expires_ms=expires_ms)
+    fields = {"outcome": "fired"} if outcome == "fired" else {"outcome": "dead", "reason": outcome}
+    result = SeenResult({**fields, "at_ms": at_ms, "source": message.source}, 0)
+    found = faults_of_expiry({message.source: message}, [result, SeenResult({**result.fields, "source": "x/0/0"}, 1)])
+    assert [kind for kind, _ in found] == faults
 
 
 def test_due_times_of_a_world_are_ticks_of_its_wheel(seed: int) -> None:

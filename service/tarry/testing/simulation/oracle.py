@@ -15,6 +15,7 @@ from tarry.headers import ErrorCode, Outcome
 from tarry.kafka.types import Place
 from tarry.testing.judge import Judge, Report
 from tarry.testing.simulation.duplicates import NOT_FINAL, SETTLED, Duplicates, SeenResult
+from tarry.testing.simulation.limits import expired, faults_of_expiry
 from tarry.testing.simulation.naming import NameJudge, SentNamed
 from tarry.testing.simulation.sent import Sent, SentCancel, SentPurge
 
@@ -79,22 +80,25 @@ def check(
     of_messages = Counter(one.source for one in seen_results if one.outcome not in NOT_FINAL)
     purged = _check_purges(report, by_source.values(), purges, seen_results)
     settled = {one.source for one in seen_results if one.outcome in SETTLED}
+    letters_instead = purged | expired(seen_results)
     have_names = {one.source for one in named}
     unnamed = [message for message in by_source.values() if message.source not in have_names]
     of_unnamed = [one for one in seen_results if one.source not in have_names]
     duplicates = Duplicates(unnamed, of_unnamed, {*arrivals, *letters})
     of_names = NameJudge(named, seen_results).faults() if judges_names else ()
     of_duplicates = duplicates.faults_of_duplicates(cancels, repeated)
-    for kind, fault in chain(of_names, duplicates.faults_of_cancels(cancels), of_duplicates):
+    of_expiry = faults_of_expiry(by_source, seen_results)
+    for kind, fault in chain(of_names, duplicates.faults_of_cancels(cancels), of_duplicates, of_expiry):
         report.add(kind, fault)
     for message in by_source.values():
         at_target, in_letters = arrivals.get(message.source, []), letters.get(message.source, [])
-        is_delivery = message.target is not None and message.source not in purged
+        is_delivery = message.target is not None and message.source not in letters_instead
         meant, other = (at_target, in_letters) if is_delivery else (in_letters, at_target)
         arrived = len(meant) + (message.source in settled)
         for times, what in ((arrived, ""), (of_messages[message.source], " (its result)")):
             judge.once(message, min(times, 1) if message.id in repeated else times, what)
-        if other:
+        # What is delivered again after an adoption may have expired by then.
+        if other and not (message.id in repeated and message.expires_ms is not None):
             report.add("misdirected", f"{message}")
         for one in meant:
             if is_delivery:

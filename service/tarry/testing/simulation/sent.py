@@ -26,6 +26,7 @@ class Sent:
             and still knows them.
         was_known: whether the owner that delivered it knew an earlier message with the same name when it read this one,
             however late.
+        expires_ms: when it expires, in wall time; None: never.
     """
 
     id: bytes
@@ -38,6 +39,7 @@ class Sent:
     ends: Mapping[Place, int] | None = None
     in_time: bool = False
     was_known: bool = False
+    expires_ms: int | None = None
 
     @property
     def source(self) -> str:

@@ -51,6 +51,7 @@ from tarry.testing.fake import FakeBroker, Fate, Step
 from tarry.testing.judge import Report
 from tarry.testing.manual_clock import ManualClock
 from tarry.testing.simulation.known import Known
+from tarry.testing.simulation.limits import Limits, drawn, expiry
 from tarry.testing.simulation.naming import SentNamed
 from tarry.testing.simulation.oracle import Seen, check, check_log_order
 from tarry.testing.simulation.process import Crash, Disturbance, Process, Role
@@ -118,6 +119,8 @@ class Shape:
         cancels: the probability of a cancel after each message.
         again: the probability of a duplicate after each message, as if an acknowledgement had come too late.
         names: the share of messages that have a name. Some of these records are cancels by name.
+        expiring: the share of messages that expire, some of them before they are due.
+        windows: the share of messages that have a window.
         aborts: with random disturbances, the probability that a request to end a transaction, or to send offsets to it,
             is answered that the transaction must be aborted.
         geometry: the shape of the overflow wheel.
@@ -146,6 +149,8 @@ class Shape:
     cancels: float = 0.0
     again: float = 0.0
     names: float = 0.0
+    expiring: float = 0.0
+    windows: float = 0.0
     aborts: float = 0.0
     geometry: Geometry = NO_LEVELS
     fixed_delay_ms: int | None = None
@@ -350,11 +355,29 @@ class World:
         poisoned = choose.random() < self.shape.poison
         target = choose.choice(self.shape.targets)[0]
         when = (DELAY_MS, b"%d" % delay_ms) if choose.random() < 0.5 else (DELIVER_AT, b"%d" % (now_ms + delay_ms))
-        headers = [(ID, id_), (TARGET, b"no-such-topic" if poisoned else target.encode()), when]
+        limits = self._limits(id_, now_ms + delay_ms)
+        to = b"no-such-topic" if poisoned else target.encode()
+        headers = [(ID, id_), (TARGET, to), when, *limits.headers]
         key, value = b"key-%d" % key_number, b"%d" % number
         offset = self.broker.append(INTAKE, key, value, headers, place[1], now_ms)
-        due_ms = self._tick_of(now_ms + delay_ms)
-        self._note_sent(Sent(id_, place, offset, key, None if poisoned else target, due_ms, value))
+        due_ms, expires_ms = limits.due_ms, limits.expires_ms
+        is_dead = poisoned or (expires_ms is not None and expires_ms < due_ms)
+        self._note_sent(
+            Sent(id_, place, offset, key, None if is_dead else target, due_ms, value, expires_ms=expires_ms)
+        )
+
+    def _limits(self, id_: bytes, asked_ms: int, *, is_dead_on_reading: bool = True) -> Limits:
+        """Draw the window and the expiry of a message."""
+        shape = self.shape
+        return drawn(
+            self.random,
+            id_,
+            asked_ms,
+            shape.tick_ms,
+            windows=shape.windows,
+            expiring=shape.expiring,
+            is_dead_on_reading=is_dead_on_reading,
+        )
 
     def send_named(self, longest_ms: int) -> None:
         """Write a named record: a cancel by name, or a message, perhaps with a condition or sent twice."""
@@ -371,12 +394,14 @@ class World:
         id_ = str(uuid.UUID(int=choose.getrandbits(128), version=4)).encode()
         target = None if choose.random() < self.shape.poison else choose.choice(self.shape.targets)[0]
         due_ms = self._tick_of(now_ms + choose.randint(0, longest_ms))
-        when: list[tuple[str, bytes | None]] = [(ID, id_), (DELIVER_AT, b"%d" % due_ms), (NAME, name)]
+        limits = self._limits(id_, due_ms, is_dead_on_reading=False)
+        when: list[tuple[str, bytes | None]] = [(ID, id_), (DELIVER_AT, b"%d" % due_ms), (NAME, name), *limits.headers]
         headers = [*when, (TARGET, (target or "no-such-topic").encode()), *[(IF, condition)] * bool(condition)]
+        due_ms = limits.due_ms
         for _ in range(choose.choice((1, 1, 1, 2))):
             value = b"%d" % self._number
             offset = self.broker.append(INTAKE, key, value, headers, place[1], now_ms)
-            message = Sent(id_, place, offset, key, target, due_ms, value)
+            message = Sent(id_, place, offset, key, target, due_ms, value, expires_ms=limits.expires_ms)
             named = SentNamed(place, offset, key, name, condition, message)
             self.named.append(named)
             self._note_sent(message)
@@ -448,7 +473,11 @@ class World:
         due_ms = self._tick_of(message.due_ms + later_ms)
         value = b"%d" % self._number
         target = (message.target or "no-such-topic").encode()
-        headers = [(ID, message.id), (TARGET, target), (DELIVER_AT, b"%d" % due_ms)]
+        headers: list[tuple[str, bytes | None]] = [(ID, message.id), (TARGET, target), (DELIVER_AT, b"%d" % due_ms)]
+        if message.expires_ms is not None:
+            headers.append(expiry(message.expires_ms))
+            if message.expires_ms < due_ms:
+                message = replace(message, target=None)
         offset = self.broker.append(INTAKE, message.key, value, headers, message.place[1], self.clock.now_ms())
         self._note_sent(
             replace(message, offset=offset, value=value, due_ms=due_ms, ends=None, in_time=False, was_known=False)
