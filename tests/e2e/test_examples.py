@@ -67,6 +67,16 @@ def test_named_timers_debounce_throttle_and_let_a_lease_expire(serve: Callable[.
     ]
 
 
+def test_holders_of_leases_are_told_over_a_window_and_not_after_the_end(serve: Callable[..., LiveService]) -> None:
+    spread, told, late = example("leases", serve())
+    found = re.fullmatch(r"12 leases are to be renewed within (\d\.\d) s", spread)
+    # Of 12 random times in 3 s, all are within half a second once in ten million runs.
+    assert found is not None
+    assert 0.5 <= float(found[1]) <= 3.0
+    assert told == "12 holders were told, lease-late among them: False"
+    assert late == "lease-late: dead, expired"
+
+
 @pytest.mark.exhaustive
 def test_a_retry_topic_brings_back_what_failed_until_it_is_done(serve: Callable[..., LiveService]) -> None:
     lines = example("retry_topic", serve(delay="1s", target="{name}.orders"))
