@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,31 @@ def test_a_row_with_a_name_needs_a_key_and_asks_for_its_condition(spark: SparkSe
     assert "tarry-if" not in dict(row.headers)
     with pytest.raises(UsageError, match="--if needs --name"):
         Expressions("k", "'orders'", delay="1000", only_if="absent")
+
+
+def test_a_row_may_expire_and_not_before_its_message_is_due(spark: SparkSession) -> None:
+    due_ms = BASE_MS + 1_000
+    rows = [("none", None), ("at", due_ms), ("before", due_ms - 1), ("seconds", due_ms // 1_000), ("later", due_ms + 9)]
+    frame = spark.createDataFrame([(*row, None) for row in rows], f"k string, e long, {UNREADABLE} string")
+    asked = Expressions("k", "'orders'", delay="1000", expires_at="e")
+    made = ask(frame, asked, JOB, BASE_MS).persist()
+    found = {row.row_key: row.code for row in made.collect()}
+    assert found == {"none": None, "at": None, "before": "expired", "seconds": "looks-like-seconds", "later": None}
+    headers = [
+        dict(row.headers).get("tarry-expires-at")
+        for row in records(made.where("code is null").orderBy("row_key"), "in").collect()
+    ]
+    assert headers == [b"%d" % due_ms, b"%d" % (due_ms + 9), None]
+    none = spark.createDataFrame([], "id string")
+    late = replace(LIMITS, now_ms=due_ms + 1)
+    judged_rows = validate_rows(made, none, verdict_rows(spark, VERDICTS), late).collect()
+    assert {row.row_key: row.code for row in judged_rows if row.code} == {
+        "at": "expired",
+        "before": "expired",
+        "seconds": "looks-like-seconds",
+    }
+    with pytest.raises(UsageError, match="--expires-at is of type boolean"):
+        ask(frame, Expressions("k", "'orders'", delay="1000", expires_at="true"), JOB, BASE_MS)
 
 
 def test_a_time_long_ago_is_no_number_that_looks_like_seconds(spark: SparkSession) -> None:

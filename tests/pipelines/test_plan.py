@@ -98,6 +98,30 @@ def test_a_shift_gives_each_message_a_new_id_and_keeps_its_headers(spark: SparkS
     ]
 
 
+def expiring(offset: int, expires: bytes) -> Given:
+    window: tuple[str, bytes | None] = ("tarry-window-ms", b"60000")
+    headers: Headers = [("tarry-target", b"bills"), ("tarry-expires-at", expires), window]
+    return (0, offset, 1, IDS[offset], "bills", NOON_MS, b"k", b"v", headers)
+
+
+def test_a_shift_keeps_an_expiry_and_leaves_out_what_would_expire(spark: SparkSession) -> None:
+    later_ms = NOON_MS + 2 * HOUR_MS
+    given = [
+        expiring(1, b"%d" % later_ms),
+        expiring(2, b"%d" % (later_ms - 1)),
+        expiring(3, b"2026-01-01T14:00:00.000Z"),
+        expiring(4, b"2026-01-01T13:59:59.999Z"),
+        # Spark cannot read it for certain: the service decides.
+        expiring(5, b"2026-01-01T13:00:00.1234567Z"),
+    ]
+    rows = planned(table(spark, given), "shift", 2 * HOUR_MS)
+    assert [row.offset for row in rows] == [1, 3, 5]
+    assert [dict(row.headers)["tarry-expires-at"] for row in rows] == [(given[at][8] or [])[1][1] for at in (0, 2, 4)]
+    # The due time has the jitter already.
+    assert all("tarry-window-ms" not in dict(row.headers) for row in rows)
+    assert [row.offset for row in planned(table(spark, given), "cancel", 0)] == [1, 2, 3, 4, 5]
+
+
 def test_a_new_due_time_is_rounded_up_to_the_tick_and_stays_a_time(spark: SparkSession) -> None:
     messages = matching_messages(table(spark, GIVEN), "offset = 9")
     coarse = IntakePolicy("in", tick_ms=100)

@@ -50,7 +50,18 @@ IN_A_DIALECT: list[Headers] = [
 ]
 """The records that they can read for certain, except the due time."""
 
+WITH_A_WINDOW: list[Headers] = [
+    [TO, SOON, ("tarry-window-ms", b"60000")],
+    [TO, ("tarry-deliver-at", b"1767268900000"), ("tarry-window-ms", b"1")],
+]
+"""The service adds a jitter, which Spark's expressions cannot compute: they are sure of all but the due time."""
+
 HOSTILE: list[Headers] = [
+    *WITH_A_WINDOW,
+    [TO, SOON, ("tarry-window-ms", b"0")],
+    [TO, SOON, ("tarry-expires-at", b"1767268800124")],
+    [TO, SOON, ("tarry-expires-at", b"2030-01-01T00:00:00Z")],
+    [TO, SOON, ("tarry-expires-at", b"soon")],
     [],
     [TO],
     [SOON],
@@ -168,6 +179,13 @@ def test_a_cancel_by_key_is_no_request_for_a_delivery(spark: SparkSession, diale
         known = {row.offset for row in requests(spark.createDataFrame(rows, RECORD), policy).collect()}
         assert known == {at for at, one in enumerate(read) if not isinstance(one, NameCancelRequest)}
         assert (len(known) < len(read)) == (same_key is not None)
+
+
+def test_a_due_time_with_a_jitter_is_not_known_unless_the_delay_is_fixed(spark: SparkSession) -> None:
+    rows = found(spark, POLICIES["headers"], WITH_A_WINDOW)
+    assert [(row.due_ms, row.target, row.id is None) for row in rows] == [(None, "orders", False)] * 2
+    fixed = found(spark, POLICIES["fixed"], WITH_A_WINDOW)
+    assert [row.due_ms for row in fixed] == [STAMP_MS + 30_000] * 2
 
 
 @pytest.mark.parametrize("name", POLICIES)

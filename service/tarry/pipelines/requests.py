@@ -5,7 +5,7 @@ reader would repeat its mistakes. This reader is stricter. If it returns a value
 (`tests/pipelines/test_requests.py`); if it is not sure, it returns null. It does not tell whether a record becomes a
 dead letter; results do. An intake's fixed delay and fixed target come from the current configuration. The values at the
 time when the service read a record, and whether the record's timestamp was ahead of the clock then, are only in the
-results.
+results. So is the due time of a record with `tarry-window-ms`: Spark has no BLAKE2b.
 """
 
 from typing import Final
@@ -26,6 +26,7 @@ from tarry.headers import (
     PURGE,
     REQUEST_HEADERS,
     TARGET,
+    WINDOW_MS,
 )
 from tarry.pipelines.columns import derived_id, epoch_ms, has_header, header, text_header
 from tarry.units import MAX_EPOCH_MS
@@ -123,9 +124,9 @@ def _due_ms(policy: IntakePolicy) -> Column:
         delay, at = text_header(DELAY_MS), text_header(DELIVER_AT)
         due = (
             f.when(has_header(DELAY_MS) & has_header(DELIVER_AT), f.lit(None))
+            .when(has_header(WINDOW_MS), f.lit(None))
             .when(delay.rlike(_DIGITS), stamp + _number(delay))
-            .when(at.rlike(_DIGITS), f.when(_number(at) >= _LEAST_EPOCH_MS, _number(at)))
-            .when(at.rlike(_INSTANT), _over(f.unix_micros(f.try_to_timestamp(f.upper(at))), 1_000))
+            .otherwise(instant_ms(at))
         )
     tick = policy.tick_ms
     rounded = due if tick == 1 else _over(due, tick) * tick
@@ -133,6 +134,13 @@ def _due_ms(policy: IntakePolicy) -> Column:
     if policy.fixed_delay_ms is not None:
         is_sure = stamp >= 0
     return f.when(is_sure, rounded.cast("long"))
+
+
+def instant_ms(text: Column) -> Column:
+    """A time of a request header in milliseconds since the epoch; null if this reader is not sure of it."""
+    number = f.when(_number(text) >= _LEAST_EPOCH_MS, _number(text))
+    written = f.when(text.rlike(_INSTANT), _over(f.unix_micros(f.try_to_timestamp(f.upper(text))), 1_000))
+    return f.coalesce(number, written)
 
 
 def _over(number: Column, divisor: int) -> Column:

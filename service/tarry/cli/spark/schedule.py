@@ -58,6 +58,12 @@ def schedule(
         Literal["absent", "present"] | None,
         typer.Option("--if", help="With --name: skip a message if one of its name waits, or if none does."),
     ] = None,
+    expires_at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPR", help="Latest time of a delivery, in the forms of --due; later it is a dead letter."
+        ),
+    ] = None,
     table_format: Annotated[
         Literal["parquet", "csv", "json", "jdbc"] | None,
         typer.Option("--format", help="The table's format; default: from the file name."),
@@ -129,6 +135,7 @@ def schedule(
         order_by or (),
         message_name,
         only_if,
+        expires_at,
     )
     source = TableSource(table, table_format, jdbc_table, schema, pairs("--read-option", read_option))
     source.format_or_suffix()

@@ -14,9 +14,10 @@ from pyspark.sql import functions as f
 
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.errors import UsageError
-from tarry.headers import DELIVER_AT, ID, PARTITION, TAKEN_OFF, TARGET
-from tarry.pipelines.columns import place, uuid5
+from tarry.headers import DELIVER_AT, EXPIRES_AT, ID, PARTITION, TAKEN_OFF, TARGET
+from tarry.pipelines.columns import place, text_header, uuid5
 from tarry.pipelines.files import Files
+from tarry.pipelines.requests import instant_ms
 
 Action = Literal["shift", "cancel"]
 
@@ -67,7 +68,7 @@ def refuse_unsuitable(policy: IntakePolicy, action: Action) -> None:
 def plan(
     messages: DataFrame, policy: IntakePolicy, action: Action, *, by_ms: int, name: uuid.UUID, made_ms: int
 ) -> DataFrame:
-    """Make a plan, one row for each message.
+    """Make a plan, one row for each message. A message that would expire before its new due time is left out.
 
     Args:
         messages: the selected waiting messages.
@@ -89,7 +90,7 @@ def plan(
         return rows.withColumn("headers", f.lit(None).cast(messages.schema["headers"].dataType)).select(*COLUMNS)
     tick_ms = policy.tick_ms
     later = f.greatest(f.col("due_ms") + f.lit(by_ms), f.lit(LEAST_EPOCH_MS))
-    taken_off = sorted(TAKEN_OFF - {PARTITION})
+    taken_off = sorted(TAKEN_OFF - {PARTITION, EXPIRES_AT})
     kept = f.filter(f.coalesce("headers", f.array()), lambda one: ~one["key"].isin(*taken_off))
     given = {
         TARGET: f.col("target"),
@@ -101,6 +102,7 @@ def plan(
     )
     return (
         rows.withColumn("new_due_ms", later + f.pmod(-later, f.lit(tick_ms)))
+        .where(f.coalesce(f.col("new_due_ms") <= instant_ms(text_header(EXPIRES_AT)), f.lit(True)))
         .withColumn("new_id", uuid5(name, place("intake")))
         .withColumn("headers", f.concat(kept, own))
         .select(*COLUMNS)

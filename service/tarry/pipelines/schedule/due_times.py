@@ -34,12 +34,13 @@ _LEAST_EPOCH_MS: Final = 10**12
 _LONGEST_SHOWN: Final = 60
 
 
-def due_at(value: Column, kind: DataType) -> Column:
+def due_at(value: Column, kind: DataType, option: str = "--due") -> Column:
     """The due time of an instant: a timestamp, a number of milliseconds since the epoch, or text.
 
     Args:
         value: the instant; null gives null.
         kind: its type.
+        option: the option that gives it, for the error.
 
     Returns:
         A struct of `due_ms`, `code` and `detail`.
@@ -59,7 +60,7 @@ def due_at(value: Column, kind: DataType) -> Column:
         read = f.when(digits, _in_time(_plausible(number), value, number)).otherwise(_in_time(_instant(text), value))
     else:
         raise UsageError(
-            f"--due is of type {kind.simpleString()}: it must be a timestamp with a zone, epoch milliseconds or RFC"
+            f"{option} is of type {kind.simpleString()}: it must be a timestamp with a zone, epoch milliseconds or RFC"
             " 3339 text; for a time without a zone, give the zone: to_utc_timestamp(x, 'Europe/Berlin')"
         )
     return f.when(value.isNotNull(), read)

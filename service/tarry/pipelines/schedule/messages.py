@@ -21,6 +21,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 from tarry.errors import UsageError
 from tarry.headers import (
     DELIVER_AT,
+    EXPIRES_AT,
     ID,
     IF,
     MAX_NAME_BYTES,
@@ -75,6 +76,7 @@ class Expressions:
         order_by: the order of messages with the same key and due time; among equals the row key decides.
         name: the message's name, of which at most one message waits for each key; None, or null: it has none.
         only_if: `absent` or `present`: the condition of all messages that have a name; None: they replace.
+        expires_at: the latest time of a delivery; None, or null: the message does not expire.
     """
 
     row_key: str
@@ -87,6 +89,7 @@ class Expressions:
     order_by: Sequence[str] = ()
     name: str | None = None
     only_if: str | None = None
+    expires_at: str | None = None
 
     def __post_init__(self) -> None:
         if self.only_if is not None and self.name is None:
@@ -116,7 +119,7 @@ def ask(rows: DataFrame, asked: Expressions, namespace: uuid.UUID, base_ms: int,
     """Evaluate the user's expressions for the rows of a table.
 
     Columns: `row` (JSON, or the line that could not be parsed), `row_key` (text), `id`, `key` and `value` (bytes),
-    `target`, `due_ms`, `headers`, `name` (bytes), the columns of `asked.order`, `code` and `detail`.
+    `target`, `due_ms`, `headers`, `name` (bytes), `expires_ms`, the columns of `asked.order`, `code` and `detail`.
 
     Args:
         rows: the table, with the column `UNREADABLE`.
@@ -155,12 +158,18 @@ def ask(rows: DataFrame, asked: Expressions, namespace: uuid.UUID, base_ms: int,
         (f.lit(None).cast("binary") if asked.name is None else _bytes(*_evaluated(rows, "name", asked.name))).alias(
             "name"
         ),
+        (
+            f.lit(None).cast("struct<due_ms: long, code: string, detail: string>")
+            if asked.expires_at is None
+            else due_at(*_evaluated(rows, "expires-at", asked.expires_at), "--expires-at")
+        ).alias("expiry"),
         *[
             _evaluated(rows, "order-by", text)[0].alias(name)
             for name, text in zip(asked.order, asked.order_by, strict=True)
         ],
     )
     target = f.col("target")
+    due_ms = f.col("due.due_ms") + _spread(spread_ms)
     fault = _first(
         (f.col("is_unreadable"), RowCode.UNREADABLE_ROW, f.lit("the line does not fit the format")),
         (f.col("row_key").isNull(), RowCode.NO_ROW_KEY, f.lit("the row key is null")),
@@ -181,6 +190,14 @@ def ask(rows: DataFrame, asked: Expressions, namespace: uuid.UUID, base_ms: int,
             ErrorCode.NULL_KEY,
             f.lit("a name belongs to a key, which must not be null"),
         ),
+        (f.col("expiry.code").isNotNull(), f.col("expiry.code"), f.col("expiry.detail")),
+        (
+            f.col("expiry.due_ms") < due_ms,
+            ErrorCode.EXPIRED,
+            f.concat(
+                f.lit("it expires "), (due_ms - f.col("expiry.due_ms")).cast("string"), f.lit(" ms before it is due")
+            ),
+        ),
     )
     with_id = read.withColumn("id", uuid5(namespace, f.col("row_key"))).withColumn("fault", fault)
     return with_id.select(
@@ -190,9 +207,10 @@ def ask(rows: DataFrame, asked: Expressions, namespace: uuid.UUID, base_ms: int,
         "key",
         "value",
         "target",
-        (f.col("due.due_ms") + _spread(spread_ms)).alias("due_ms"),
+        due_ms.alias("due_ms"),
         "headers",
         "name",
+        f.col("expiry.due_ms").alias("expires_ms"),
         *asked.order,
         f.col("fault.code").alias("code"),
         f.col("fault.detail").alias("detail"),
@@ -302,6 +320,11 @@ def validate_rows(asked: DataFrame, known: DataFrame, verdicts: DataFrame, limit
             f.concat(f.lit("a value of "), f.coalesce(f.octet_length(value), f.lit(0)).cast("string"), f.lit(" bytes")),
         ),
         (
+            f.col("expires_ms") < limits.now_ms,
+            ErrorCode.EXPIRED,
+            f.concat(f.lit("it expired "), (limits.now_ms - f.col("expires_ms")).cast("string"), f.lit(" ms ago")),
+        ),
+        (
             f.lit(limits.refuse_past) & (due_ms < limits.now_ms),
             RowCode.PAST_DUE,
             f.lit("the due time has passed"),
@@ -326,19 +349,27 @@ def records(messages: DataFrame, intake: str, only_if: str | None = None) -> Dat
         intake: the intake.
         only_if: the condition of the messages that have a name.
     """
-    due_ms = f.col("due_ms")
-    # A number below 10^12 would look like seconds, so such a time is written as text.
-    long_ago = f.date_format(f.timestamp_millis(due_ms), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
-    at = f.when(due_ms < _LEAST_EPOCH_MS, long_ago).otherwise(due_ms.cast("string"))
-    request = [(TARGET, f.col("target")), (ID, f.col("id")), (DELIVER_AT, at)]
+    request = [(TARGET, f.col("target")), (ID, f.col("id")), (DELIVER_AT, _instant(f.col("due_ms")))]
     own = f.array(*[f.struct(f.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in request])
     naming = [(NAME, f.col("name"))]
     if only_if is not None:
         naming.append((IF, f.lit(only_if)))
     named = f.array(*[f.struct(f.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in naming])
     none = f.array().cast("array<struct<key: string, value: binary>>")
-    headers = f.concat(f.col("headers"), own, f.when(f.col("name").isNotNull(), named).otherwise(none))
+    expires = f.struct(f.lit(EXPIRES_AT).alias("key"), _instant(f.col("expires_ms")).cast("binary").alias("value"))
+    headers = f.concat(
+        f.col("headers"),
+        own,
+        f.when(f.col("name").isNotNull(), named).otherwise(none),
+        f.when(f.col("expires_ms").isNotNull(), f.array(expires)).otherwise(none),
+    )
     return messages.select(f.lit(intake).alias("topic"), "key", "value", headers.alias("headers"))
+
+
+def _instant(epoch_ms: Column) -> Column:
+    """The text of a time in a request header. A number below 10^12 would look like seconds."""
+    long_ago = f.date_format(f.timestamp_millis(epoch_ms), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
+    return f.when(epoch_ms < _LEAST_EPOCH_MS, long_ago).otherwise(epoch_ms.cast("string"))
 
 
 def _first(*faults: tuple[Column, str | Column, Column]) -> Column:
@@ -369,7 +400,8 @@ def _size() -> Column:
             total + _HEADER_BYTES + f.octet_length(one["key"]) + f.coalesce(f.octet_length(one["value"]), f.lit(0))
         ),
     )
-    ours = sum(_HEADER_BYTES + len(name) for name in (TARGET, ID, DELIVER_AT, NAME, IF)) + 36 + 24 + 7
+    ours = sum(_HEADER_BYTES + len(name) for name in (TARGET, ID, DELIVER_AT, NAME, IF, EXPIRES_AT))
+    ours += 36 + 24 + 24 + 7
     parts = [f.coalesce(f.octet_length(f.col(one)).cast("long"), nothing) for one in ("key", "value", "target", "name")]
     return sum(parts, own) + f.lit(_RECORD_BYTES + ours)
 
