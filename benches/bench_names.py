@@ -6,7 +6,7 @@ kept in a list.
 - memory: of the index, by the growth of the process without the journal.
 - written: bytes of the journal for each name, shards included.
 - retained: bytes from the journal pointer on, which a take-over reads.
-- take-over: the time to decode those records and to rebuild the index.
+- take-over: the time to decode those records and to rebuild the index, and the growth of the process by it.
 - replace: bytes written for each replace, and its time from decision to admission.
 """
 
@@ -66,6 +66,22 @@ class Journal:
             self.written_bytes += sum(map(len, records))
 
 
+def take_over(records: list[bytes], names: Names) -> None:
+    """Read the retained journal as a take-over does, and print what it takes."""
+    gc.collect()
+    before = rss_bytes()
+    began = time.perf_counter()
+    found = NameRecords()
+    for record in records:
+        entry = decode_entry(record)
+        if isinstance(entry, NamesEntry | ShardEntry):
+            found.take(entry)
+    if found.index.count != names.count:
+        raise RuntimeError(f"a take-over finds {found.index.count} of {names.count} names")
+    took_s, grown = time.perf_counter() - began, rss_bytes() - before
+    print(f"take-over: {took_s:.2f} s, memory {grown / names.count:.0f} B a name")
+
+
 def main() -> None:
     """Measure, and print one figure a line."""
     parser = ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -84,15 +100,7 @@ def main() -> None:
     print(f"{names.count:,} names: memory {grown / count:.0f} B a name (the index says {names.size_bytes / count:.0f})")
     print(f"admit: {took_s / count * 1e6:.1f} us a name")
     print(f"written: {journal.written_bytes / count:.0f} B a name, retained {sum(map(len, retained)) / count:.0f} B")
-    began = time.perf_counter()
-    found = NameRecords()
-    for record in retained:
-        entry = decode_entry(record)
-        if isinstance(entry, NamesEntry | ShardEntry):
-            found.take(entry)
-    if found.index.count != names.count:
-        raise RuntimeError(f"a take-over finds {found.index.count} of {names.count} names")
-    print(f"take-over: {time.perf_counter() - began:.2f} s")
+    take_over(retained, names)
     journal.written_bytes = 0
     began = time.perf_counter()
     journal.admit(names, messages(count, count // 5, count))
@@ -101,6 +109,7 @@ def main() -> None:
     print(f"replace: {took_s / many * 1e6:.1f} us, {journal.written_bytes / many:.0f} B written")
     retained = journal.records[names.pointer or 0 :]
     print(f"after the replaces: retained {sum(map(len, retained)) / count:.0f} B a name")
+    take_over(retained, names)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from tarry.core.progress.journal import decode_entry, encode_names, encode_shard
-from tarry.core.progress.name_index import HASH_BYTES, NameEntry, NameIndex, Shard
+from tarry.core.progress.name_index import ENTRY_BYTES, HASH_BYTES, NameEntry, NameIndex, Shard
 from tarry.core.progress.name_records import (
     NameRecords,
     NamesEntry,
@@ -97,6 +97,64 @@ def test_shards_written_one_after_the_other_rebuild_the_index_wherever_its_point
                 assert isinstance(of_names, (NamesEntry, ShardEntry))
                 found.take(of_names)
             assert dict(found.index) == dict(index), f"seed {seed}"
+
+
+def test_records_say_what_a_dictionary_does_whatever_changes_wait_when_a_shard_comes() -> None:
+    for seed in range(30):
+        choose = Random(seed)
+        apart = choose.choice((1, 3, 700))  # one group of changes, some, or one for each name
+        limit = choose.choice((0, 100, 500, 1 << 20))
+        found, known = NameRecords(NameIndex(choose.choice((1, 3, 100))), limit), dict[bytes, NameEntry]()
+        for offset in range(300):
+            one = name(choose.randrange(40) * apart)
+            step = choose.random()
+            if step < 0.5:
+                found.take(NamesEntry(put(one, entry(offset))))
+                known[one] = entry(offset)
+            elif step < 0.8:
+                guess = known[one].offset if one in known and choose.random() < 0.7 else offset
+                found.take(NamesEntry(gone(one, guess)))
+                if one in known and known[one].offset == guess:
+                    del known[one]
+            elif step < 0.97:
+                take_a_range(choose, found, known, apart, offset)
+            else:
+                assert dict(found.index) == known, f"seed {seed}"
+        assert dict(found.index) == known, f"seed {seed}"
+        assert found.index.count == len(known)
+
+
+def take_a_range(choose: Random, found: NameRecords, known: dict[bytes, NameEntry], apart: int, offset: int) -> None:
+    """Take a shard with the bounds of any names, and with any of the names between them."""
+    bounds = sorted(choose.sample(range(1, 45), 2))
+    first, end = choose.choice((b"", name(bounds[0] * apart))), choose.choice((b"", name(bounds[1] * apart)))
+    inside = [one for one in (name(number * apart) for number in range(40)) if one >= first and (not end or one < end)]
+    chosen = sorted(choose.sample(inside, choose.randint(0, len(inside))))
+    entries = b"".join(one + entry(offset).packed() for one in chosen)
+    found.take(ShardEntry(offset, Shard(first, end, entries)))
+    for one in inside:
+        known.pop(one, None)
+    known.update({one: entry(offset) for one in chosen})
+
+
+def test_an_entry_keeps_an_offset_of_48_bits() -> None:
+    high = NameEntry((1 << 48) - 1, 5, ID)
+    found = NameRecords()
+    found.take(NamesEntry(put(name(1), high) + put(name(2), entry(1)) + gone(name(1), 1)))
+    assert dict(found.index) == {name(1): high, name(2): entry(1)}
+    found.take(NamesEntry(gone(name(1), high.offset)))
+    assert dict(found.index) == {name(2): entry(1)}
+
+
+def test_only_so_many_bytes_of_changes_wait() -> None:
+    found = NameRecords(most_waiting_bytes=500)
+    for offset in range(100):
+        found.take(NamesEntry(put(name(1), entry(offset))))
+        assert found.waiting_bytes <= 500
+    found = NameRecords(NameIndex(), 0)
+    for number in range(100):
+        found.take(NamesEntry(put(name(number), entry(number))))
+    assert 0 < found.waiting_bytes <= 100 * ENTRY_BYTES
 
 
 def test_a_pointer_never_goes_back_and_an_index_reads_from_its_oldest_shard() -> None:

@@ -140,12 +140,26 @@ class NameIndex:
             self._join(number)
         return True
 
+    def entries(self, first: bytes, end: bytes) -> bytes:
+        """Return the packed entries of a range of hashes, with bounds as a shard has them."""
+        one, other = self._within(first, end)
+        shards = self._shards[one : other + 1]
+        if end:
+            shards[-1] = shards[-1][: _place(shards[-1], end)]
+        shards[0] = shards[0][_place(shards[0], first) :]
+        return b"".join(shards)
+
+    def _within(self, first: bytes, end: bytes) -> tuple[int, int]:
+        """Return the numbers of the first and the last shard that a range of hashes has a part of."""
+        one = bisect_right(self._firsts, first) - 1
+        if not end:
+            return one, len(self._shards) - 1
+        other = bisect_right(self._firsts, end) - 1
+        return one, other - (self._firsts[other] == end)
+
     def replace(self, shard: Shard) -> None:
         """Set all entries of a range of hashes."""
-        first = bisect_right(self._firsts, shard.first) - 1
-        last = bisect_right(self._firsts, shard.end) - 1 if shard.end else len(self._shards) - 1
-        if shard.end and self._firsts[last] == shard.end:
-            last -= 1
+        first, last = self._within(shard.first, shard.end)
         before, after = self._shards[first], self._shards[last]
         left = before[: _place(before, shard.first)] if shard.first else b""
         right = after[_place(after, shard.end) :] if shard.end else b""

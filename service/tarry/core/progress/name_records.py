@@ -5,10 +5,22 @@
 
 A recovery reads from before the oldest shard that counts, and takes the records in order. One thing is not in order: a
 side transaction may have written that a message is gone *before* a shard was written that still has it, and committed
+<<<<<<< HEAD
 after it. So what a side transaction has removed stays removed: an offset is never given twice. In the same way, what a
 side transaction has continued does not wait again.
+=======
+after it. So what a side transaction has removed stays removed: an offset is never given twice.
+
+Nothing is inserted one by one: a million names are found again in about a second. Changes wait, by the first 12 bits of
+their hashes, until they are needed or are many. Then the entries of those bits are taken out, changed, sorted, and put
+back together. A shard discards the changes of its range that wait, because they are older:
+
+    waiting     0x31f  + + -        shard [31f4…, 32b0…):  those of 0x320 to 0x32a go, and some of 0x31f and 0x32b
+                0x320  +
+                0x32b  + ~
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -25,6 +37,12 @@ _SIZES = {
     _CONTINUES_ASIDE[0]: _PUT_BYTES,
 }
 """The size of each change, by its first byte."""
+
+_PREFIXES = 1 << 12
+"""How many groups the changes that wait have."""
+
+MOST_WAITING_BYTES = 4 << 20
+"""So many bytes of changes may wait in a small index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +136,29 @@ def decode_changes(data: bytes) -> NamesEntry:
     return NamesEntry(data)
 
 
-def _changes(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+def _changes(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield for each change what it is, the name's hash, and the rest."""
     at = 0
     while at < len(data):
-        kind = data[at : at + 1]
-        size = _SIZES[data[at]]
-        yield kind, data[at + 1 : at + 1 + HASH_BYTES], data[at + 1 + HASH_BYTES : at + size]
-        at += size
+        kind = data[at]
+        rest, end = at + 1 + HASH_BYTES, at + _SIZES[kind]
+        yield kind, data[at + 1 : rest], data[rest:end]
+        at = end
+
+
+def _prefix(name: bytes) -> int:
+    """Return the first 12 bits of a hash."""
+    return name[0] << 4 | name[1] >> 4
+
+
+def _first_of(prefix: int) -> bytes:
+    """Return a bound in front of all hashes with these 12 bits, and behind those with less; empty if they are over."""
+    return (prefix << 4).to_bytes(2) if prefix < _PREFIXES else b""
+
+
+def _followed(entry: bytes) -> bytes:
+    """Return the offset, packed, of the occurrence behind which a schedule continues."""
+    return (int.from_bytes(entry[:6]) & ~CONTINUES).to_bytes(6)
 
 
 class NameRecords:
@@ -133,19 +166,34 @@ class NameRecords:
 
     Args:
         index: an empty index.
+        most_waiting_bytes: so many bytes of changes may wait, or as many as the index has if that is more.
 
     Attributes:
         below: every named record of the intake below this offset was decided.
+        waiting_bytes: the size of the changes that are not in the index yet.
     """
 
-    __slots__ = ("_continued", "_gone", "_index", "_is_stale", "below")
+    __slots__ = (
+        "_continued",
+        "_gone",
+        "_index",
+        "_is_stale",
+        "_most_waiting_bytes",
+        "_waiting",
+        "below",
+        "waiting_bytes",
+    )
 
-    def __init__(self, index: NameIndex | None = None) -> None:
+    def __init__(self, index: NameIndex | None = None, most_waiting_bytes: int = MOST_WAITING_BYTES) -> None:
         self._index = NameIndex() if index is None else index
+        self._most_waiting_bytes = most_waiting_bytes
+        self._waiting: defaultdict[int, bytearray] = defaultdict(bytearray)
+        """By the first bits of the hash: changes that are not in the index yet, in their order."""
+        self.waiting_bytes = 0
         self._gone: list[tuple[bytes, int]] = []
         """Names and offsets that side transactions have removed."""
         self._continued: dict[bytes, bytes] = {}
-        """The last entry of each name that a side transaction has continued, packed."""
+        """By name: the last change by which a side transaction has continued a schedule."""
         self._is_stale = False
         """Whether a shard may have brought one of them back."""
         self.below = 0
@@ -153,35 +201,81 @@ class NameRecords:
     def take(self, entry: NamesEntry | ShardEntry) -> None:
         """Take a record. The records are taken in the order of the journal."""
         if isinstance(entry, ShardEntry):
+            self._discard(entry.shard)
             self._index.replace(entry.shard)
             self._is_stale = bool(self._gone)
-            for name, packed in self._continued.items():
-                self._continue(name, packed)
+            self._continue_again(entry.shard)
             self.below = max(self.below, entry.below)
             return
-        for kind, name, rest in _changes(entry.changes):
-            offset = int.from_bytes(rest[:6])
-            if kind == _PUT:
-                self._index.put_packed(name, rest)
-                self.below = max(self.below, offset + 1)
-            elif kind in (_CONTINUES, _CONTINUES_ASIDE):
-                self._continue(name, rest)
-                if kind == _CONTINUES_ASIDE:
-                    self._continued[name] = rest
-            else:
-                self._index.remove(name, offset)
-                if kind == _GONE_ASIDE:
-                    self._gone.append((name, offset))
+        data, waiting = entry.changes, self._waiting
+        put_kind, aside_kind, continued_kind = _PUT[0], _GONE_ASIDE[0], _CONTINUES_ASIDE[0]
+        at, last = 0, b""
+        while at < len(data):
+            kind = data[at]
+            end = at + _SIZES[kind]
+            waiting[data[at + 1] << 4 | data[at + 2] >> 4] += data[at:end]
+            if kind == put_kind:
+                last = max(last, data[at + 1 + HASH_BYTES : at + 1 + HASH_BYTES + 6])
+            elif kind == aside_kind:
+                change = data[at + 1 : end]
+                self._gone.append((change[:HASH_BYTES], int.from_bytes(change[HASH_BYTES:])))
+            elif kind == continued_kind:
+                self._continued[data[at + 1 : at + 1 + HASH_BYTES]] = data[at:end]
+            at = end
+        self.below = max(self.below, int.from_bytes(last) + 1 if last else 0)
+        self.waiting_bytes += len(data)
+        if self.waiting_bytes > max(self._most_waiting_bytes, self._index.count * ENTRY_BYTES):
+            self._fold()
 
-    def _continue(self, name: bytes, packed: bytes) -> None:
-        """Continue a schedule, if its entry is still that of the occurrence that was delivered."""
-        entry = self._index.find(name)
-        if entry is not None and entry.offset | CONTINUES == int.from_bytes(packed[:6]) and not entry.continues:
-            self._index.put_packed(name, packed)
+    def _discard(self, shard: Shard) -> None:
+        """Forget the changes of a range that wait: a shard repeats what they have left."""
+        low = _prefix(shard.first) if shard.first else 0
+        high = _prefix(shard.end) if shard.end else _PREFIXES
+        for prefix in [prefix for prefix in self._waiting if low <= prefix <= high]:
+            changes = self._waiting.pop(prefix)
+            self.waiting_bytes -= len(changes)
+            if prefix in {low, high}:
+                kept = bytearray()
+                for kind, name, rest in _changes(bytes(changes)):
+                    if name < shard.first or name >= shard.end > b"":
+                        kept += bytes((kind,)) + name + rest
+                if kept:
+                    self._waiting[prefix] = kept
+                    self.waiting_bytes += len(kept)
+
+    def _fold(self) -> None:
+        """Bring the changes that wait into the index."""
+        put_kind, continues_kinds = _PUT[0], (_CONTINUES[0], _CONTINUES_ASIDE[0])
+        for prefix in sorted(self._waiting):
+            first, end = _first_of(prefix), _first_of(prefix + 1)
+            packed = self._index.entries(first, end)
+            steps = range(0, len(packed), ENTRY_BYTES)
+            entries = {packed[at : at + HASH_BYTES]: packed[at + HASH_BYTES : at + ENTRY_BYTES] for at in steps}
+            for kind, name, rest in _changes(bytes(self._waiting.pop(prefix))):
+                if kind == put_kind:
+                    entries[name] = rest
+                elif (known := entries.get(name)) is None:
+                    continue
+                elif kind in continues_kinds:
+                    if known[:6] == _followed(rest):
+                        entries[name] = rest
+                elif known[:6] == rest:
+                    del entries[name]
+            self._index.replace(Shard(first, end, b"".join([name + entries[name] for name in sorted(entries)])))
+        self.waiting_bytes = 0
+
+    def _continue_again(self, shard: Shard) -> None:
+        """Let what side transactions have continued wait again: a shard may have brought an occurrence back."""
+        for name, change in self._continued.items():
+            if shard.first <= name and (not shard.end or name < shard.end):
+                self._waiting[_prefix(name)] += change
+                self.waiting_bytes += len(change)
 
     @property
     def index(self) -> NameIndex:
         """The names, as far as the records were taken."""
+        if self._waiting:
+            self._fold()
         if self._is_stale:
             for name, offset in self._gone:
                 self._index.remove(name, offset)
