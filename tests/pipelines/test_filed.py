@@ -61,7 +61,7 @@ def test_a_filed_record_is_read_as_the_service_reads_it(spark: SparkSession) -> 
         assert [(header.key, header.value) for header in row.headers] == one.original_headers
         assert (row.is_cancel, row.id, row.due_ms) == (isinstance(one, HeldCancel), one.id.decode(), one.due_ms)
         assert row.offset == one.sequence
-        assert one.name == (hash_of(b"k", b"a name") if number < 2 else None)
+        assert row.name == one.name == (hash_of(b"k", b"a name") if number < 2 else None)
         assert row.target == (one.target or None)
         assert row.target_partition == (None if one.target_partition < 0 else one.target_partition)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Final
 
 import pytest
@@ -9,9 +10,12 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from tarry.core.message import FiledMessage
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
-from tarry.core.progress.journal import ParkedEntry, ParkedRow, encode_done, encode_parked
+from tarry.core.progress.journal import ParkedEntry, ParkedRow, encode_done, encode_names, encode_parked
+from tarry.core.progress.name_index import NameEntry
+from tarry.core.progress.name_records import put
 from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.naming import hash_of
 from tarry.core.wheel.filed import filed_headers
 from tarry.pipelines.backlog.waiting import waiting
 from tarry.pipelines.topics import TopicTables
@@ -35,12 +39,13 @@ class FiledIntake:
         self._sequence = 0
         stage.make_intake(geometry=GEOMETRY)
 
-    def file(self, level: int, *buckets: int) -> list[int]:
+    def file(self, level: int, *buckets: int, names: Sequence[bytes | None] = ()) -> list[int]:
         """Write a message to a level's log for each bucket of level 1; return their offsets in the intake."""
         before = self._sequence
-        for bucket in buckets:
+        for bucket, name in zip_longest(buckets, names):
             due_ms, id_ = bucket * 20_000 + 7, b"%036d" % self._sequence
             message = FiledMessage(due_ms, self._sequence, b"k", b"v", None, True, self._stage.target, -1, id_)
+            message.name = name
             headers: list[tuple[str, bytes | None]] = filed_headers(message)  # type: ignore[assignment]
             self._stage.put(f"{self._stage.intake}.wheel-{level}", (0, b"k", b"v", headers))
             self._sequence += 1
@@ -62,11 +67,22 @@ class FiledIntake:
     def journal(self, done: dict[Source, list[int]]) -> None:
         self._stage.put(f"{self._stage.intake}.journal", (0, None, encode_done(done), None))
 
-    def commit(self, *, closed: int, done: int, low: Sequence[int], parked_pointer: int | None = None) -> None:
+    def journal_names(self, changes: bytes) -> None:
+        self._stage.put(f"{self._stage.intake}.journal", (0, None, encode_names(changes), None))
+
+    def commit(
+        self,
+        *,
+        closed: int,
+        done: int,
+        low: Sequence[int],
+        parked_pointer: int | None = None,
+        names_complete_from: int = 0,
+    ) -> None:
         """Commit a checkpoint; the bounds of level 1 are given as the numbers of its buckets."""
         above_ms = GEOMETRY.width_of(2) * (FIRST * 20_000 // GEOMETRY.width_of(2) + 3)
         checkpoint = Checkpoint((), True, GEOMETRY, (closed * 20_000, above_ms), (done * 20_000, above_ms), tuple(low))
-        checkpoint = replace(checkpoint, parked_pointer=parked_pointer)
+        checkpoint = replace(checkpoint, parked_pointer=parked_pointer, names_complete_from=names_complete_from)
         wanted = [TopicPartition(*self._stage.places[0], 0, checkpoint.encode())]
         request = [ConsumerGroupTopicPartitions(self._stage.group, wanted)]
         self._stage.admin.alter_consumer_group_offsets(request)[self._stage.group].result(20)
@@ -107,6 +123,17 @@ def test_done_records_that_are_not_deleted_yet_do_not_wait_though_nothing_else_i
     intake.file(1, FIRST, FIRST + 5)
     intake.commit(closed=FIRST, done=FIRST, low=(2, 0))
     assert intake.waiting() == []
+
+
+def test_what_was_replaced_or_cancelled_by_name_does_not_wait(intake: FiledIntake) -> None:
+    a, b, c, d = (hash_of(b"k", name) for name in (b"a", b"b", b"c", b"d"))
+    # 3 waits under its name, so 0 does not; 1 was adopted without an entry; 2 has gone; 4 was decided later.
+    intake.file(1, *(FIRST,) * 6, names=(a, b, c, a, d, None))
+    intake.journal_names(put(a, NameEntry(3, FIRST * 20_000 + 7, bytes(16))))
+    intake.commit(closed=FIRST, done=FIRST, low=(0, 0), names_complete_from=2)
+    assert intake.waiting() == [(1, 1), (1, 3), (1, 4), (1, 5)]
+    intake.commit(closed=FIRST, done=FIRST, low=(0, 0))
+    assert intake.waiting() == [(1, 3), (1, 4), (1, 5)]
 
 
 def test_parked_messages_wait_until_they_are_done_and_are_found_in_no_other_log(intake: FiledIntake) -> None:

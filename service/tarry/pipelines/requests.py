@@ -22,6 +22,7 @@ from tarry.headers import (
     DELAY_MS,
     DELIVER_AT,
     ID,
+    NAME,
     PARTITION,
     PURGE,
     REQUEST_HEADERS,
@@ -82,6 +83,12 @@ def requests(records: DataFrame, policy: IntakePolicy) -> DataFrame:
             f.when(f.col("is_plain") & ~is_cancel, _target_partition(policy)).alias("target_partition"),
         )
     )
+
+
+def is_named(policy: IntakePolicy) -> Column:
+    """Whether a message has a name."""
+    by_key = f.lit(policy.same_key is not None) & f.col("key").isNotNull()
+    return ~has_header(CANCEL) & (has_header(NAME) | by_key)
 
 
 def _is_cancel_by_key(policy: IntakePolicy) -> Column:

@@ -43,7 +43,8 @@ def filed(records: DataFrame) -> DataFrame:
     """Filed messages, one row for each record. Records that the service did not file are left out.
 
     Columns: intake, level (-1: the parked log), `partition` and `offset` in the intake, key, value, headers as in the
-    intake, is_cancel, id, due_ms, target (null for cancels), target_partition (null if the key decides).
+    intake, is_cancel, id, due_ms, target (null for cancels), target_partition (null if the key decides), name (a hash;
+    null if there is none).
 
     A record with an unknown version fails the job when Spark reads it.
 
@@ -56,6 +57,7 @@ def filed(records: DataFrame) -> DataFrame:
     text = _text(f.col("packed"))
     is_translated = flags.bitwiseAND(_TRANSLATED) != 0
     target_partition = _number(_PARTITION)
+    name = f.when(version == _NAMED_VERSION, f.substring("packed", _TEXT, HASH_BYTES))
     return (
         records.withColumn("packed", _packed())
         .where("packed is not null")
@@ -81,6 +83,7 @@ def filed(records: DataFrame) -> DataFrame:
             ).alias("target"),
             # Two's complement of four bytes: -1 is the only negative value, so a set highest bit means -1.
             f.when(target_partition < 2**31, target_partition).cast("int").alias("target_partition"),
+            name.alias("name"),
         )
     )
 

@@ -6,6 +6,9 @@ done. Then it reads the logs in the order in which messages move, each log to it
 log's records before it reads the next log, because the service deletes moved messages from their old place. In this
 way the job misses no message. A message that it meets twice becomes one row. Finally it removes the messages that have
 ended since, by their results.
+
+The logs also hold superseded copies: messages that were replaced or cancelled by name, and are dropped when the service
+meets them. The journal says which message waits under each name, so the job leaves these copies out.
 """
 
 import json
@@ -18,6 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from tarry.clock import SystemClock
+from tarry.core.progress.name_index import ENTRY_BYTES, HASH_BYTES, NameIndex
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.errors import ConfigError, UsageError
 from tarry.kafka.backlog import Backlog
@@ -28,7 +32,7 @@ from tarry.kafka.types import Place
 from tarry.pipelines import archive, streaming
 from tarry.pipelines.backlog.filed import due_ms, filed, target
 from tarry.pipelines.columns import place
-from tarry.pipelines.requests import requests
+from tarry.pipelines.requests import is_named, requests
 from tarry.pipelines.topics import TopicTables
 
 COLUMNS: Final = ("intake", "partition", "offset", "level", "id", "target", "due_ms", "key", "value", "headers")
@@ -74,11 +78,13 @@ def waiting(
         backlogs = looking.survey(intake)
         states = looking.journals(backlogs)
     is_done = _done_table(topics.spark, backlogs, states).localCheckpoint()
+    names = _Names(topics.spark, backlogs, states)
     on_progress(f"{intake}: reading the intake")
     begins = {backlog.place: backlog.low for backlog in backlogs}
     ends = topics.settled_ends([intake]) if settled else topics.ends([intake])
     records = _records(topics, intake, begins, ends, is_done, f.lit(0))
     asked = requests(records, policy).withColumns({"intake": f.lit(intake), "level": f.lit(0)})
+    asked = names.without_superseded(asked, is_named(policy))
     met = [asked.select(*COLUMNS, "is_cancel").localCheckpoint()]
     # Not their stretches: a log without one may still hold done records, and get new ones before it is read.
     checkpoints = {one.place[1]: one.checkpoint for one in backlogs if one.checkpoint is not None}
@@ -97,13 +103,13 @@ def waiting(
                 if all(begins.get(log, 0) >= end for log, end in ends.items()):
                     break  # Spark would run a job for an empty table
                 records = _records(topics, name, begins, ends, is_done, bucket)
-                met.append(_not_before(filed(records), from_ms).select(*COLUMNS, "is_cancel").localCheckpoint())
+                met.append(_not_before(names.of_logs(records), from_ms).select(*COLUMNS, "is_cancel").localCheckpoint())
                 # A log that was trimmed meanwhile: what waited there was filed again, behind the end.
                 starts = topics.starts([name])
                 begins = dict(ends) if any(starts[log] > begin for log, begin in begins.items()) else {}
     if checkpoints:
         on_progress(f"{intake}: reading the parked log")
-        met.append(_parked(topics, intake, backlogs, states).select(*COLUMNS, "is_cancel").localCheckpoint())
+        met.append(_parked(topics, intake, backlogs, states, names).select(*COLUMNS, "is_cancel").localCheckpoint())
     results = topics.read(results_from, topics.settled_ends([intake + RESULTS]), may_be_trimmed=True)
     return left(met, archive.results(results).localCheckpoint())
 
@@ -139,7 +145,75 @@ def left(met: Iterable[DataFrame], results: DataFrame) -> DataFrame:
     )
 
 
-def _parked(topics: TopicTables, intake: str, backlogs: Sequence[Backlog], states: States) -> DataFrame:
+class _Names:
+    """Which named messages wait, as the journal said.
+
+    Args:
+        spark: the session.
+        backlogs: the partitions of the intake.
+        states: their journals.
+    """
+
+    def __init__(self, spark: SparkSession, backlogs: Sequence[Backlog], states: States) -> None:
+        found = {backlog.place[1]: states[backlog.place].names for backlog in backlogs}
+        # What is decided later has its result later, too.
+        decided = {one.place[1]: max(one.low, found[one.place[1]].below) for one in backlogs}
+        checkpoints = {one.place[1]: one.checkpoint for one in backlogs if one.checkpoint is not None}
+        adopted = {partition: one.names_complete_from for partition, one in checkpoints.items()}
+        self._decided, self._adopted = _of_partition(decided), _of_partition(adopted)
+        self._has_adopted = any(adopted.values())
+        packed = {partition: _packed(names.index) for partition, names in found.items() if names.index.count}
+        self._table = _names_table(spark, packed).localCheckpoint()
+
+    def of_logs(self, records: DataFrame) -> DataFrame:
+        """Filed messages without superseded copies; columns as of `filed`."""
+        return self.without_superseded(filed(records), f.col("name").isNotNull())
+
+    def without_superseded(self, messages: DataFrame, has_name: Column) -> DataFrame:
+        """Messages without those that were replaced or cancelled by name.
+
+        Args:
+            messages: with partition, offset in the intake, and `name` unless they are in the intake.
+            has_name: whether a message has a name.
+        """
+        offsets = self._table.select("partition", "offset", f.expr("true").alias("is_current"))
+        found = messages.join(f.broadcast(offsets), ["partition", "offset"], "left")
+        superseded = has_name & f.col("is_current").isNull() & (f.col("offset") < self._decided)
+        if self._has_adopted and "name" in messages.columns:
+            # A message that was adopted without an entry waits, unless another one waits under its name.
+            taken = self._table.select("partition", "name", f.expr("true").alias("is_taken"))
+            found = found.join(f.broadcast(taken), ["partition", "name"], "left")
+            superseded &= (f.col("offset") >= self._adopted) | f.col("is_taken").isNotNull()
+        return found.where(~superseded)
+
+
+def _of_partition(numbers: Mapping[int, int]) -> Column:
+    """A number for each partition; 0 for others."""
+    known = f.create_map(*[f.lit(one) for pair in numbers.items() for one in pair])
+    return f.coalesce(f.try_element_at(known, "partition"), f.lit(0)) if numbers else f.lit(0)
+
+
+def _packed(index: NameIndex) -> bytes:
+    return b"".join(index.shard(number).entries for number in range(index.shards))
+
+
+def _names_table(spark: SparkSession, packed: Mapping[int, bytes]) -> DataFrame:
+    """What waits under each name: partition, the name's hash, and the message's offset in the intake.
+
+    Args:
+        spark: the session.
+        packed: the entries of the index, by partition.
+    """
+    table = spark.range(0).selectExpr("0 as partition", "cast(null as binary) as entry")
+    for partition, entries in packed.items():
+        starts = f.sequence(f.lit(1), f.lit(len(entries) - ENTRY_BYTES + 1), f.lit(ENTRY_BYTES))
+        each = f.transform(starts, lambda at: f.substr(f.lit(entries), at, f.lit(ENTRY_BYTES)))  # noqa: B023
+        table = table.unionAll(spark.range(1).select(f.lit(partition).alias("partition"), f.explode(each)))
+    offset = f.conv(f.hex(f.substring("entry", HASH_BYTES + 1, 6)), 16, 10).cast("long")
+    return table.select("partition", f.substring("entry", 1, HASH_BYTES).alias("name"), offset.alias("offset"))
+
+
+def _parked(topics: TopicTables, intake: str, backlogs: Sequence[Backlog], states: States, names: _Names) -> DataFrame:
     """The messages in the parked log of an intake that are not done."""
     name = intake + PARKED
     ends, starts = topics.settled_ends([name]), topics.starts([name])
@@ -160,7 +234,8 @@ def _parked(topics: TopicTables, intake: str, backlogs: Sequence[Backlog], state
     waits = ((f.col("offset") >= f.col("first")) & ~is_done) | (
         f.col("offset") >= f.coalesce(f.try_element_at(unknown_from, "partition"), f.lit(0))
     )
-    return filed(records.withColumn("target_name", target()).join(f.broadcast(known), is_of, "left").where(waits))
+    found = records.withColumn("target_name", target()).join(f.broadcast(known), is_of, "left").where(waits)
+    return names.of_logs(found)
 
 
 def _not_before(messages: DataFrame, from_ms: Mapping[int, int]) -> DataFrame:
