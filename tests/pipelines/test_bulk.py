@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
+from tarry.core.murmur2 import partition_of
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.kafka.settings import Cluster
 from tarry.pipelines.backlog import forecast, plan
@@ -86,6 +87,28 @@ class IntakeWithBacklog:
         assert self._producer.flush(20) == 0
         return messages
 
+    def send_named(self, target: str, value: bytes, keys: list[bytes], due_ms: int) -> list[Message]:
+        """Messages with the same name, one for each key."""
+        messages = []
+        for number, key in enumerate(keys):
+            message = (target, partition_of(key, PARTITIONS), key, value, due_ms + number, str(uuid.uuid4()))
+            messages.append(message)
+            headers: list[tuple[str, str | bytes | None]] = [
+                ("tarry-target", target),
+                ("tarry-deliver-at", str(message[4])),
+                ("tarry-id", message[5]),
+                ("tarry-name", "timer"),
+            ]
+            self._producer.produce(self.intake, value, key, message[1], headers=headers)
+        assert self._producer.flush(20) == 0
+        return messages
+
+    def cancel_named(self, keys: list[bytes]) -> None:
+        for key in keys:
+            headers: list[tuple[str, str | bytes | None]] = [("tarry-cancel-name", "timer")]
+            self._producer.produce(self.intake, None, key, partition_of(key, PARTITIONS), headers=headers)
+        assert self._producer.flush(20) == 0
+
     def cancel(self, *messages: Message) -> None:
         for _, partition, _, _, due_ms, id_ in messages:
             handle = f"1.{self.intake}.{partition}.{due_ms}.{id_}"
@@ -129,14 +152,16 @@ class Bulk:
         plan.write(made, path)
         return path
 
-    def run(self, path: str, action: Action, *, is_new: bool = False, margin_ms: int = 0) -> BulkDone:
+    def run(
+        self, path: str, action: Action, *, is_new: bool = False, margin_ms: int = 0, wait_s: float = 60
+    ) -> BulkDone:
         run = Run(
             self._topics,
             self._scene.group,
             self._scene.policy,
             margin_ms=margin_ms,
             at_once=50,
-            wait_s=60,
+            wait_s=wait_s,
             on_progress=ignore,
         )
         return run.run(plan.read_plan(self._spark, path, action), is_new=is_new)
@@ -210,6 +235,45 @@ def test_waiting_messages_are_counted_shifted_and_cancelled(scene: IntakeWithBac
     for partition in range(PARTITIONS):
         keys = [one[2] for one in xs if one[1] == partition]
         assert [record.key() for record in arrived if record.key() in keys] == keys
+
+
+def test_named_messages_are_shifted_once_under_their_names(scene: IntakeWithBacklog, bulk: Bulk) -> None:
+    due_ms = now_ms() + 20 * MINUTE_MS
+    keys = [b"k%d" % number for number in range(8)]
+    scene.send_named(scene.campaign, b"old", keys, due_ms)
+    scene.wait_filed(len(keys))
+    sent = scene.send_named(scene.campaign, b"new", keys, due_ms)
+    scene.wait_filed(2 * len(keys))  # the copies that were replaced lie there, too
+    scene.cancel_named(keys[:1])
+    wait_until(lambda: len(scene.results()) == len(keys) + 2, "the first one is cancelled")
+    assert found(bulk.waiting()) == sorted(sent[1:])
+    assert len(forecast.rows_of(forecast.forecast(bulk.waiting(), 60 * MINUTE_MS))) <= 2
+
+    shifting = bulk.plan("shift", "true", now_ms() + 5_000 - due_ms)
+    scene.cancel_named(keys[1:2])
+    wait_until(lambda: len(scene.results()) == len(keys) + 4, "the second one is cancelled")
+    # As a run does that was killed: it does not know that the second one waits no more.
+    assert bulk.run(shifting, "shift", is_new=True) == BulkDone(7, 7, 0, 0, 0, 0, 0, missed=1)
+    assert bulk.run(shifting, "shift") == BulkDone(7, 0, 7, 0, 0, 0, 0)
+
+    arrived = scene.arrived(scene.campaign, len(keys) - 2)
+    assert found(bulk.waiting()) == []
+    assert scene.serve.stop() == 0
+    assert Counter(record.key() for record in scene.arrived(scene.campaign, len(arrived))) == Counter(keys[2:])
+    assert {record.value() for record in arrived} == {b"new"}
+    told = Counter(one["outcome"] for one in scene.results())
+    assert told == Counter(replaced=8 + 6, cancelled=4, scheduled=6, skipped=1, fired=6)
+
+
+def test_a_replacement_that_the_service_has_not_read_yet_is_not_sent_again(
+    scene: IntakeWithBacklog, bulk: Bulk
+) -> None:
+    sent = scene.send_named(scene.campaign, b"v", [b"k0", b"k1"], now_ms() + 20 * MINUTE_MS)
+    scene.wait_filed(len(sent))
+    shifting = bulk.plan("shift", "true", MINUTE_MS)
+    scene.serve.stop()
+    assert bulk.run(shifting, "shift", is_new=True, wait_s=0) == BulkDone(2, 2, 0, 0, 0, 0, 2)
+    assert bulk.run(shifting, "shift", wait_s=0) == BulkDone(2, 0, 2, 0, 0, 0, 0)
 
 
 @pytest.mark.exhaustive

@@ -122,6 +122,23 @@ def test_a_shift_keeps_an_expiry_and_leaves_out_what_would_expire(spark: SparkSe
     assert [row.offset for row in planned(table(spark, given), "cancel", 0)] == [1, 2, 3, 4, 5]
 
 
+def test_a_shift_keeps_the_name_of_a_message_and_replaces_it_only_if_it_waits(spark: SparkSession) -> None:
+    headers: Headers = [("tarry-name", "zahlen √".encode()), ("tarry-if", b"absent"), ("tenant", b"acme")]
+    messages = table(spark, [(0, 5, 2, IDS[0], "campaign", NOON_MS, b"k", b"v", headers)])
+    (row,) = planned(messages, "shift", HOUR_MS)
+    assert row.name == "zahlen √"
+    assert [(header.key, header.value) for header in row.headers] == [
+        ("tenant", b"acme"),
+        ("tarry-target", b"campaign"),
+        ("tarry-deliver-at", b"%d" % (NOON_MS + HOUR_MS)),
+        ("tarry-id", row.new_id.encode()),
+        ("tarry-name", "zahlen √".encode()),
+        ("tarry-if", b"present"),
+    ]
+    (row,) = planned(messages, "cancel", 0)
+    assert row.name is None
+
+
 def test_a_new_due_time_is_rounded_up_to_the_tick_and_stays_a_time(spark: SparkSession) -> None:
     messages = matching_messages(table(spark, GIVEN), "offset = 9")
     coarse = IntakePolicy("in", tick_ms=100)

@@ -77,8 +77,8 @@ def shift(
     """Deliver waiting messages later or earlier: all messages that match a predicate.
 
     Without --run, shows the matching messages and writes the plan to --plan DIR. With --run, cancels each message and
-    sends its replacement, with a new id and due time, in one transaction. After a killed run, --plan DIR --run does the
-    rest.
+    sends its replacement, with a new id and due time, in one transaction. The replacement of a named message has its
+    name. After a killed run, --plan DIR --run does the rest.
 
     Examples:
       tarry spark shift --where "target = 'campaign' and key like 'x%'" --by 2h --plan later
@@ -193,11 +193,13 @@ def _run(running: Job, wanted: BulkOptions, accepts: "IntakePolicy", path: str) 
     )
     done = run.run(planning.read_plan(running.spark, path, wanted.action), is_new=wanted.where is not None)
     typer.echo(json.dumps({"action": wanted.action, "plan": path, **done._asdict()}))
+    if done.missed:
+        tell(f"{done.missed:,} named messages waited no more, and are unchanged")
     if done.too_late:
         outcome = "are delivered twice" if wanted.action == "shift" else "were delivered"
         raise UsageError(f"{done.too_late:,} cancels came too late: those messages {outcome}")
     if done.refused:
-        raise UsageError(f"{done.refused:,} cancels became dead letters")
+        raise UsageError(f"{done.refused:,} of the sent records became dead letters")
 
 
 def _topics(wanted: str | None) -> "Callable[[Config], list[str]]":

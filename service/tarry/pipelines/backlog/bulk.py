@@ -6,8 +6,9 @@
    longer waits, and its cancel was committed together with the replacement. So the messages of the plan that still
    wait are those still to be processed. A new plan does not need this step.
 3. Send each cancel with its replacement, some hundreds in one transaction, to the partition of the old message, in the
-   order of the old messages. Skip messages that are due too soon.
+   order of the old messages. Skip messages that are due too soon. The replacement of a named message needs no cancel.
 4. Wait for the results of the cancels. A cancel that came too late had no effect: both messages are delivered.
+   Of a named message, wait for the result of the replacement: it was skipped if the message waited no more.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ from tarry.kafka.topics import RESULTS
 from tarry.kafka.transaction import ProducedHeaders, Transactor
 from tarry.kafka.types import Place
 from tarry.pipelines import archive
+from tarry.pipelines.backlog.plan import COLUMNS
 from tarry.pipelines.backlog.waiting import waiting
 from tarry.pipelines.topics import TopicTables
 
@@ -35,6 +37,9 @@ TOLD_EVERY: Final = 10_000
 LOOK_EVERY_S: Final = 1.0
 
 _KEY: Final = ("partition", "id", "due_ms")
+
+_OF_NAMED: Final = (Outcome.SCHEDULED, Outcome.SKIPPED, Outcome.DUPLICATE, Outcome.DEAD)
+"""The outcomes of the replacement of a named message."""
 
 
 class BulkDone(NamedTuple):
@@ -47,8 +52,9 @@ class BulkDone(NamedTuple):
             them.
         too_soon: messages that stay unchanged because they are due too soon.
         too_late: cancels that came too late; shifted messages are then delivered twice.
-        refused: cancels that became dead letters.
-        unanswered: cancels without a result yet.
+        refused: cancels, and replacements of named messages, that became dead letters.
+        unanswered: cancels, and replacements of named messages, without a result yet.
+        missed: named messages that waited no more when their replacement was read. It was skipped.
     """
 
     planned: int
@@ -58,6 +64,7 @@ class BulkDone(NamedTuple):
     too_late: int
     refused: int
     unanswered: int
+    missed: int = 0
 
 
 class Run:
@@ -133,34 +140,45 @@ class Run:
             raise UsageError(f"{error}; {sent:,} messages are done: run the plan again") from error
         finally:
             transactor.close()
-        too_late, refused, unanswered = self._outcomes(results_from, todo, sent)
-        return BulkDone(count, sent, count - left, too_soon, too_late, refused, unanswered)
+        found = self._outcomes(results_from, todo, sent)
+        counts = (Outcome.CANCEL_TOO_LATE, Outcome.SKIPPED, Outcome.DEAD)
+        too_late, missed, refused = (found.get(outcome, 0) for outcome in counts)
+        return BulkDone(count, sent, count - left, too_soon, too_late, refused, sent - sum(found.values()), missed)
 
     def _still_waiting(self, planned: DataFrame) -> DataFrame:
         found = waiting(self._topics, self._group, self._policy, settled=True, on_progress=self._on_progress)
-        return planned.join(found.select("partition", "offset", "id", "due_ms"), ["offset", *_KEY], "left_semi")
+        # The service may not have read the replacement of a named message yet: then both are found.
+        sent = found.select("partition", f.col("id").alias("new_id"))
+        waits = planned.join(found.select("partition", "offset", "id", "due_ms"), ["offset", *_KEY], "left_semi")
+        return waits.join(sent, ["partition", "new_id"], "left_anti").select(*COLUMNS)
 
-    def _outcomes(self, starts: dict[Place, int], todo: DataFrame, sent: int) -> tuple[int, int, int]:
-        """Count the cancels that came too late, those that became dead letters, and those without a result yet."""
+    def _outcomes(self, starts: dict[Place, int], todo: DataFrame, sent: int) -> dict[str, int]:
+        """Count the outcomes of what was sent."""
         if not sent:
-            return 0, 0, 0
-        self._on_progress(f"waiting for the results of {sent:,} cancels")
-        mine = todo.select(*_KEY).localCheckpoint()
+            return {}
+        self._on_progress(f"waiting for the results of {sent:,} messages")
+        is_named = f.col("name").isNotNull()
+        mine = todo.select(
+            "partition",
+            f.when(is_named, f.col("new_id")).otherwise(f.col("id")).alias("id"),
+            f.when(is_named, f.col("new_due_ms")).otherwise(f.col("due_ms")).alias("due_ms"),
+            is_named.alias("is_named"),
+        ).localCheckpoint()
         until_ms = self._clock.monotonic_ms() + int(self._wait_s * 1_000)
         while True:
             told = self._told(starts, mine)
-            answered = sum(told.values())
-            if answered >= sent or self._clock.monotonic_ms() > until_ms:
-                too_late, dead = (told.get(str(one), 0) for one in (Outcome.CANCEL_TOO_LATE, Outcome.DEAD))
-                return too_late, dead, sent - answered
+            if sum(told.values()) >= sent or self._clock.monotonic_ms() > until_ms:
+                return told
             self._clock.sleep(LOOK_EVERY_S)
 
     def _told(self, starts: dict[Place, int], mine: DataFrame) -> dict[str, int]:
-        """The number of cancels by outcome. If a cancel has several results, the last one counts."""
+        """The number of cancels and of replacements by outcome. If one has several results, the last one counts."""
         records = self._topics.read(starts, self._topics.ends([self._policy.topic + RESULTS]), may_be_trimmed=True)
-        told = archive.results(records).where("cancel_source is not null").select(*_KEY, "offset", "outcome")
-        last = told.groupBy(*_KEY).agg(f.max_by("outcome", "offset").alias("outcome"))
-        rows = mine.join(last, list(_KEY)).groupBy("outcome").count().collect()
+        is_of_cancel = f.col("cancel_source").isNotNull()
+        told = archive.results(records).where(is_of_cancel | f.col("outcome").isin(*_OF_NAMED))
+        told = told.withColumn("is_named", ~is_of_cancel).select(*_KEY, "is_named", "offset", "outcome")
+        last = told.groupBy(*_KEY, "is_named").agg(f.max_by("outcome", "offset").alias("outcome"))
+        rows = mine.join(last, [*_KEY, "is_named"]).groupBy("outcome").count().collect()
         return {row.outcome: row["count"] for row in rows}
 
 
@@ -180,8 +198,9 @@ def _transact(transactor: Transactor, rows: Sequence[Row]) -> None:
     transactor.begin()
     try:
         for row in rows:
-            handle = [(CANCEL, row.handle.encode())]
-            transactor.produce(row.intake, row.partition, None, None, handle, on_failure)
+            if row.name is None:
+                handle = [(CANCEL, row.handle.encode())]
+                transactor.produce(row.intake, row.partition, None, None, handle, on_failure)
             if row.new_id is not None:
                 headers: ProducedHeaders = [
                     (key, None if value is None else bytes(value)) for key, value in row.headers

@@ -2,19 +2,24 @@
 
 A shift is a cancel of the waiting message and a replacement. The replacement's id is derived from the plan's name and
 the place of the old message, so a repeated run of the plan uses the same ids.
+
+The replacement of a named message keeps the name, with `tarry-if: present`. It needs no cancel: it takes the place of
+the message that waits under the name, and is skipped if none does.
 """
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.naming import Condition
 from tarry.errors import UsageError
-from tarry.headers import DELIVER_AT, EXPIRES_AT, ID, PARTITION, TAKEN_OFF, TARGET
+from tarry.headers import DELIVER_AT, EXPIRES_AT, ID, IF, NAME, PARTITION, TAKEN_OFF, TARGET
 from tarry.pipelines.columns import place, text_header, uuid5
 from tarry.pipelines.files import Files
 from tarry.pipelines.requests import instant_ms
@@ -23,9 +28,12 @@ Action = Literal["shift", "cancel"]
 
 COLUMNS: Final = (
     *("plan", "action", "made_ms", "intake", "partition", "offset", "handle", "id", "target", "due_ms"),
-    *("new_id", "new_due_ms", "key", "value", "headers"),
+    *("new_id", "new_due_ms", "key", "value", "headers", "name"),
 )
-"""The columns of a plan. The last five describe the replacement, and are null in a plan to cancel."""
+"""The columns of a plan. The last six describe the replacement, and are null in a plan to cancel.
+
+The name is that of the message; null if it has none.
+"""
 
 LEAST_EPOCH_MS: Final = 10**12
 """The service rejects smaller numbers, because they look like seconds."""
@@ -85,7 +93,7 @@ def plan(
         {"plan": f.lit(str(name)), "action": f.lit(action), "made_ms": f.lit(made_ms), "handle": handle}
     )
     if action == "cancel":
-        nothing = {"new_id": "string", "new_due_ms": "long", "key": "binary", "value": "binary"}
+        nothing = {"new_id": "string", "new_due_ms": "long", "key": "binary", "value": "binary", "name": "string"}
         rows = rows.withColumns({column: f.lit(None).cast(kind) for column, kind in nothing.items()})
         return rows.withColumn("headers", f.lit(None).cast(messages.schema["headers"].dataType)).select(*COLUMNS)
     tick_ms = policy.tick_ms
@@ -97,15 +105,20 @@ def plan(
         DELIVER_AT: f.col("new_due_ms").cast("string"),
         ID: f.col("new_id"),
     }
-    own = f.array(
-        *[f.struct(f.lit(key).alias("key"), text.cast("binary").alias("value")) for key, text in given.items()]
-    )
+    own, naming = _headers(given), _headers({NAME: f.col("name"), IF: f.lit(Condition.PRESENT.value)})
     return (
-        rows.withColumn("new_due_ms", later + f.pmod(-later, f.lit(tick_ms)))
+        rows.withColumn("name", text_header(NAME))
+        .withColumn("new_due_ms", later + f.pmod(-later, f.lit(tick_ms)))
         .where(f.coalesce(f.col("new_due_ms") <= instant_ms(text_header(EXPIRES_AT)), f.lit(True)))
         .withColumn("new_id", uuid5(name, place("intake")))
-        .withColumn("headers", f.concat(kept, own))
+        .withColumn("headers", f.concat(kept, own, f.when(f.col("name").isNotNull(), naming).otherwise(f.array())))
         .select(*COLUMNS)
+    )
+
+
+def _headers(given: Mapping[str, Column]) -> Column:
+    return f.array(
+        *[f.struct(f.lit(key).alias("key"), text.cast("binary").alias("value")) for key, text in given.items()]
     )
 
 
