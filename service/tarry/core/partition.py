@@ -146,6 +146,7 @@ class PartitionState:
         )
         self.parked = Parked(memory, self._hot.let_go, parked_log, names)
         self._progress = Progress(recovered.checkpoint, intake_log, overflow, parked_log, names)
+        self._tick_ms = reader.policy.tick_ms
         self._no_schedules: tuple[str, str] | None = None
         """Why no schedule goes on: an error code, and a line for people."""
         self._condemned: dict[int, tuple[str, str]] = {}
@@ -318,7 +319,7 @@ class PartitionState:
         """
         batch.followers = []
         for message in batch.occurrences:
-            follower = message.follower(now_ms) if self.names.waits(message) else None
+            follower = message.follower(now_ms, self._tick_ms) if self.names.waits(message) else None
             if follower is not None:
                 batch.followers.append((message, follower))
 

@@ -19,7 +19,7 @@ class Follower(NamedTuple):
     """The next record of a schedule, to be written to the intake. Key and value are those of the record before.
 
     Attributes:
-        due_ms: when it is due, as the rule says.
+        due_ms: when it is due.
         headers: all its headers.
     """
 
@@ -50,13 +50,14 @@ class Occurrence(FiledMessage):
         """The approximate memory that it takes, and its next record beside it."""
         return 2 * super().size_bytes
 
-    def follower(self, now_ms: int) -> Follower | None:
+    def follower(self, now_ms: int, tick_ms: int) -> Follower | None:
         """Return the next record; None if the rule has no more times.
 
         It is due after this one and after now, so that what was missed is not made up for.
 
         Args:
             now_ms: wall time.
+            tick_ms: due times are rounded up to multiples of this.
         """
         headers = self.original_headers
         found, after_ms = dict(headers), max(now_ms, self.due_ms)
@@ -69,6 +70,7 @@ class Occurrence(FiledMessage):
             due_ms += shift_ms
         if due_ms is None:
             return None
+        due_ms = -(-due_ms // tick_ms) * tick_ms
         kept: list[tuple[str, str | bytes | None]] = [one for one in headers if one[0] not in (ID, NEXT)]
         kept += [(ID, self.schedule), next_header(self.sequence, due_ms, self.number + 1)]
         return Follower(due_ms, kept)

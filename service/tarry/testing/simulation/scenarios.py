@@ -139,19 +139,29 @@ def at_a_step(seed: int, shape: Shape, index: int, deed: Deed, then: tuple[int, 
     return RunOutcome(seed, shape, met, world.settle(), world.trace())
 
 
-def by_chance(seed: int, *, kinds: frozenset[str] = ALL_KINDS, names: float = 0.0, expiring: float = 0.0) -> RunOutcome:
+def by_chance(
+    seed: int,
+    *,
+    kinds: frozenset[str] = ALL_KINDS,
+    names: float = 0.0,
+    schedules: float = 0.0,
+    expiring: float = 0.0,
+) -> RunOutcome:
     """Run a random scenario. The seed determines the world, the load, and up to eight disturbances.
 
     Args:
         seed: the seed.
         kinds: the kinds of disturbances.
         names: the share of messages with a name, if the intake has no fixed delay.
+        schedules: the share of messages that are schedules, if the intake has no fixed delay.
         expiring: the share of messages that expire, in the same case; half as many have a window.
     """
     choose = random.Random(seed)
     shape = _shape_by_chance(choose, seed)
     if names and shape.fixed_delay_ms is None:
         shape = replace(shape, names=names)
+    if schedules and shape.fixed_delay_ms is None:
+        shape = replace(shape, schedules=schedules)
     if expiring and shape.fixed_delay_ms is None:
         shape = replace(shape, expiring=expiring, windows=expiring / 2)
     is_long, is_fixed = shape.journal_fetch_ms > 0, shape.fixed_delay_ms is not None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from tarry.core.murmur2 import partition_of
 from tarry.core.progress.checkpoint import Geometry
@@ -29,11 +29,14 @@ from tarry.headers import (
     CANCEL_NAME,
     DELAY_MS,
     DELIVER_AT,
+    DUE_MS,
     ID,
     IF,
     NAME,
+    OCCURRENCE,
     PARTITION,
     PURGE,
+    SCHEDULE,
     SOURCE,
     STUB,
     TARGET,
@@ -50,11 +53,13 @@ from tarry.service.worker.plan import IntakePlan
 from tarry.testing.fake import FakeBroker, Fate, Step
 from tarry.testing.judge import Report
 from tarry.testing.manual_clock import ManualClock
+from tarry.testing.simulation.duplicates import SeenResult
 from tarry.testing.simulation.known import Known
 from tarry.testing.simulation.limits import Limits, drawn, expiry
 from tarry.testing.simulation.naming import SentNamed
 from tarry.testing.simulation.oracle import Seen, check, check_log_order
 from tarry.testing.simulation.process import Crash, Disturbance, Process, Role
+from tarry.testing.simulation.repeating import Occurred, Repeating, SentRepeating
 from tarry.testing.simulation.sent import Sent, SentCancel, SentPurge
 
 INTAKE = "in"
@@ -118,6 +123,7 @@ class Shape:
         large: the share of these that fit only into a compressed batch.
         cancels: the probability of a cancel after each message.
         again: the probability of a duplicate after each message, as if an acknowledgement had come too late.
+        schedules: the share of messages that are schedules. Some of these records are cancels by name.
         names: the share of messages that have a name. Some of these records are cancels by name.
         expiring: the share of messages that expire, some of them before they are due.
         windows: the share of messages that have a window.
@@ -149,6 +155,7 @@ class Shape:
     cancels: float = 0.0
     again: float = 0.0
     names: float = 0.0
+    schedules: float = 0.0
     expiring: float = 0.0
     windows: float = 0.0
     aborts: float = 0.0
@@ -216,6 +223,7 @@ class World:
         self.cancels: list[SentCancel] = []
         self.purges: list[SentPurge] = []
         self.named: list[SentNamed] = []
+        self.repeating = Repeating()
         self.events: list[tuple[str, str, Mapping[str, Any]]] = []
         """The events so far: process, name of the event, fields."""
         self.away: set[str] = set()
@@ -251,7 +259,20 @@ class World:
         self._narrowed: set[str] = set()
         self._last_due_ms: dict[Place, int] = {}
         self._build()
-        role = Role(
+        self._process = partial(Process, self._role(), disturb=self._step, on_event=self._note)
+        self.processes = [self._new(f"p{number}") for number in range(shape.processes)]
+        self._reader = self._read()
+
+    # -- its parts --------------------------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        self._prepare()
+        for topic, count in self.shape.targets:
+            self.broker.make_topic(topic, count)
+
+    def _role(self) -> Role:
+        shape = self.shape
+        return Role(
             self.broker,
             self.clock,
             GROUP,
@@ -265,16 +286,6 @@ class World:
             shape.max_poll_ms,
             shape.park_after_ms,
         )
-        self._process = partial(Process, role, disturb=self._step, on_event=self._note)
-        self.processes = [self._new(f"p{number}") for number in range(shape.processes)]
-        self._reader = self._read()
-
-    # -- its parts --------------------------------------------------------------------------------------------------
-
-    def _build(self) -> None:
-        self._prepare()
-        for topic, count in self.shape.targets:
-            self.broker.make_topic(topic, count)
 
     def _prepare(self) -> None:
         """Create the missing topics of the intake, as the start of the service does."""
@@ -322,6 +333,9 @@ class World:
                 continue
             if self.shape.large and self.random.random() < self.shape.large * self.shape.poison:
                 self.send_large(LARGE_BYTES, target=None)
+                continue
+            if self.shape.schedules and self.random.random() < self.shape.schedules:
+                self.send_schedule()
                 continue
             if self.shape.names and self.random.random() < self.shape.names:
                 self.send_named(self.random.choice((0, 40, 300, longest_ms)))
@@ -406,6 +420,35 @@ class World:
             self.named.append(named)
             self._note_sent(message)
             self._unread[place].append(named)
+
+    def send_schedule(self) -> None:
+        """Write a schedule, or a cancel of one by name."""
+        choose, now_ms = self.random, self.clock.now_ms()
+        targets = [topic for topic, _ in self.shape.targets]
+        record, headers = self.repeating.headers(choose, targets, self.shape.poison, now_ms)
+        self._append(replace(record, key=b"key-%d" % choose.randrange(KEYS)), headers)
+
+    def _append(self, record: SentRepeating, headers: list[tuple[str, bytes | None]]) -> None:
+        partition = partition_of(record.key, self.shape.partitions)
+        value = record.value if record.id else None
+        offset = self.broker.append(INTAKE, record.key, value, headers, partition, record.stamp_ms)
+        self.repeating.records.append(replace(record, place=(INTAKE, partition), offset=offset))
+
+    def _end_schedules(self) -> None:
+        """Wait until each schedule goes on, and cancel all of them."""
+        repeating, since_ms = self.repeating, self.clock.monotonic_ms()
+        if repeating.is_judged and repeating.records:
+            self.run_until(
+                lambda: all(repeating.delivered_since(one, since_ms) for one in repeating.live), self._patience_ms
+            )
+            self._stuck += [
+                f"its schedule does not go on: {one}"
+                for one in repeating.live
+                if not repeating.delivered_since(one, since_ms)
+            ]
+        for key, name in sorted({(record.key, record.name) for record in repeating.records}):
+            self._append(SentRepeating(("", 0), -1, key, name, self.clock.now_ms()), [(CANCEL_NAME, name)])
+        self.run_until(lambda: not repeating.unanswered, SETTLE_MS)
 
     def send_large(
         self, size: int, *, target: str | None, arrives: bool = False, delay_ms: int = 0, codec: bool = True
@@ -535,6 +578,7 @@ class World:
             self.bring_back(topic)
         self._restart_stopped_processes()
         self.run_until(lambda: not (self._waiting or self._restarts) and self._all_purged(), SETTLE_MS)
+        self._end_schedules()
         self.run(EMPTIED_MS if self.shape.geometry.levels else 1_000)
         # If the answer to a request that empties a slot was lost, the service repeats it only after its timeout.
         self.run_until(lambda: not self._left_behind(), SETTLE_MS)
@@ -549,6 +593,8 @@ class World:
         report = check(
             self.sent, self.cancels, delivered, dead, results, self._repeated, self.purges, self.named, judges_names
         )
+        for kind, fault in self.repeating.faults(self.shape.tick_ms):
+            report.add(kind, fault)
         if self.shape.fixed_delay_ms is not None:
             check_log_order(report, self.sent, delivered, dict(self.shape.targets), self._repeated)
         if left := self._left_behind():
@@ -746,6 +792,7 @@ class World:
             self.broker.delete_topic(INTAKE + suffix)
         self._prepare()
         if "" in suffixes:
+            self.repeating = Repeating(is_judged=False)
             self._forget(list(self.sent))
             for kept in (self.cancels, self.purges, self.named, self._unread, self._last_due_ms, self._owners):
                 kept.clear()
@@ -808,6 +855,7 @@ class World:
             )
         self.cancels.clear()
         self.purges.clear()
+        self.repeating.is_judged = False
         for message in self.sent:
             self._repeated.add(message.id)
             message.ends = None
@@ -895,11 +943,10 @@ class World:
                     waiting.has_stub = True
                 continue
             id_: Any = record.key() if suffix == RESULTS else dict(headers or []).get(ID, b"")
-            if id_ in self._former:
-                self.survivors.add(id_)
-                continue
             where = (topic, record.partition() or 0)
             value = record.value()
+            if self._is_apart(record, where, dict(headers or []), id_, now_ms):
+                continue
             source = json.loads(value or b"")["source"] if suffix == RESULTS else _source_of(headers)
             stamp_ms = record.timestamp()[1]
             seen = Seen(id_, where, record.offset() or 0, stamp_ms, self._latest_ms, now_ms, value, source)
@@ -914,6 +961,37 @@ class World:
         if not self._paused:
             self._complain(wall_ms, now_ms)
         return bool(records)
+
+    def _is_apart(
+        self, record: Message, where: Place, headers: Mapping[str, bytes | None], id_: bytes, now_ms: int
+    ) -> bool:
+        """Note a record that is of a schedule or a cancel of one, or of a former intake; return whether it is."""
+        if id_ in self._former:
+            self.survivors.add(id_)
+            return True
+        repeating, value = self.repeating, record.value()
+        if where[0] == INTAKE + RESULTS:
+            result = SeenResult(json.loads(value or b""), record.offset() or 0)
+            is_own = id_ in repeating.ids or "schedule" in result.fields or result.source in repeating.sources
+            if is_own:
+                repeating.results.append(result)
+            return is_own
+        if (schedule := headers.get(SCHEDULE)) is None:
+            return id_ in repeating.ids
+        repeating.occurred.append(
+            Occurred(
+                schedule,
+                int(headers.get(OCCURRENCE) or b""),
+                int(headers.get(DUE_MS) or b""),
+                where,
+                record.offset() or 0,
+                record.timestamp()[1],
+                self._latest_ms,
+                now_ms,
+                value,
+            )
+        )
+        return True
 
     def _complain(self, wall_ms: int, now_ms: int) -> None:
         """Record messages that should have become visible by now."""
