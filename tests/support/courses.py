@@ -15,7 +15,9 @@ from tarry.core.wheel.overflow import Upkeep
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import JOURNAL
+from tarry.testing.fake import Step
 from tarry.testing.simulation import Shape, World
+from tarry.testing.simulation.process import Process
 from tarry.testing.simulation.world import INTAKE, LARGE_LEVELS, NO_LEVELS, SMALL_LEVELS
 from tests.support.worlds import serve
 
@@ -287,6 +289,33 @@ def named_again_and_again(seed: int, latency_ms: tuple[int, int] = (0, 1)) -> Wo
     return world
 
 
+def repeated_again_and_again(seed: int, latency_ms: tuple[int, int] = (0, 1)) -> World:
+    """Schedules that are replaced, cancelled and sent again, in memory, at all levels, and parked; with crashes.
+
+    Some are written while a transaction is open that delivers an occurrence: in front of the next record.
+    """
+    shape = Shape(geometry=SMALL_LEVELS, schedules=0.6, names=0.2, poison=0.1, partitions=1, processes=1)
+    world = serve(seed, replace(shape, latency_ms=latency_ms, park_after_ms=300))
+    [process] = world.processes
+
+    def write_between(_process: Process, step: Step) -> None:
+        if (step.call, step.phase) == ("produce", "before") and world.random.random() < 0.05:
+            world.send_schedule()
+
+    world.disturb = write_between
+    for _ in range(40):
+        world.send(world.random.choice((0, 1, 2)))
+        deed = world.random.choice(("crash", "away", "back", "back", "none", "none", "none", "none"))
+        if deed == "crash" and process.worker is not None:
+            world.crash(process)
+        elif deed == "away":
+            world.take_away("bills", markers_wait=world.random.random() < 0.5)
+        elif deed == "back" and world.away:
+            world.bring_back("bills")
+        world.run(world.random.choice((20, 400, 1_500)))
+    return world
+
+
 def expiring_again_and_again(seed: int) -> World:
     """Half of the messages expire soon, at all levels and parked, with windows, cancels and some that are sent twice.
 
@@ -326,4 +355,6 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "named-while-transactions-are-open": partial(named_again_and_again, latency_ms=(3, 25)),
     "purged-again-and-again": purged_again_and_again,
     "release-before-markers": release_before_markers,
+    "repeated-again-and-again": repeated_again_and_again,
+    "repeated-while-transactions-are-open": partial(repeated_again_and_again, latency_ms=(3, 25)),
 }

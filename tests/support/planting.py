@@ -78,6 +78,18 @@ BUGS: Final[Mapping[str, Bug]] = {
     "replaces-what-is-in-flight": Bug(("twice",), course="named-while-transactions-are-open"),
     "commits-what-was-aborted": Bug(("lost",), course="named-again-and-again"),
     "decisions-are-not-put-back": Bug(("lost", "indefinite"), course="named-again-and-again"),
+    "continues-whatever-waits": Bug(
+        ("after its end", "indefinite", "not replaced", "off its rule"), course="repeated-again-and-again"
+    ),
+    # Nobody takes the next record, or only after a take-over.
+    "a-delivery-ends-its-schedule": Bug(("stuck", "indefinite"), course="repeated-again-and-again"),
+    "the-journal-forgets-that-a-schedule-goes-on": Bug(("stuck", "indefinite"), course="repeated-again-and-again"),
+    "continues-what-was-aborted": Bug(
+        ("stuck", "indefinite", "off its rule"), course="repeated-while-transactions-are-open"
+    ),
+    "makes-up-for-what-was-missed": Bug(("off its rule",), course="repeated-again-and-again"),
+    "a-bucket-forgets-a-schedule": Bug(("stuck", "indefinite", "unexpected"), course="repeated-again-and-again"),
+    "what-is-parked-is-not-followed": Bug(("stuck", "indefinite"), course="repeated-again-and-again"),
     "expires-on-reading-only": Bug(("after its expiry",), course="expiring-again-and-again"),
     "a-bucket-forgets-an-expiry": Bug(("after its expiry",), course="expiring-again-and-again"),
     "what-is-parked-does-not-expire": Bug(("after its expiry",), course="expiring-again-and-again"),

@@ -426,9 +426,10 @@ class World:
         choose, now_ms = self.random, self.clock.now_ms()
         targets = [topic for topic, _ in self.shape.targets]
         record, headers = self.repeating.headers(choose, targets, self.shape.poison, now_ms)
-        self._append(replace(record, key=b"key-%d" % choose.randrange(KEYS)), headers)
+        self.append_schedule(replace(record, key=b"key-%d" % choose.randrange(KEYS)), headers)
 
-    def _append(self, record: SentRepeating, headers: list[tuple[str, bytes | None]]) -> None:
+    def append_schedule(self, record: SentRepeating, headers: list[tuple[str, bytes | None]]) -> None:
+        """Write a schedule, or a cancel of one, to the partition of its key."""
         partition = partition_of(record.key, self.shape.partitions)
         value = record.value if record.id else None
         offset = self.broker.append(INTAKE, record.key, value, headers, partition, record.stamp_ms)
@@ -447,7 +448,7 @@ class World:
                 if not repeating.delivered_since(one, since_ms)
             ]
         for key, name in sorted({(record.key, record.name) for record in repeating.records}):
-            self._append(SentRepeating(("", 0), -1, key, name, self.clock.now_ms()), [(CANCEL_NAME, name)])
+            self.append_schedule(SentRepeating(("", 0), -1, key, name, self.clock.now_ms()), [(CANCEL_NAME, name)])
         self.run_until(lambda: not repeating.unanswered, SETTLE_MS)
 
     def send_large(
