@@ -5,7 +5,8 @@ are filed to the parked log, and read from there again. A purge makes dead lette
 
 The log, the group's offset and the journal are lists here, written at commits alone, as Kafka's transactions write
 them. A recovery knows nothing but these. Whatever the course of events: each message leaves once, never early, in the
-order of (due time, offset) where it was accepted before it was due, and nothing stays behind.
+order of (due time, offset) where it was accepted before it was due, and nothing stays behind. What expires is
+delivered by then, or is dead.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.filed import filed_headers
 from tarry.core.window.parked import WantedMessages
-from tarry.headers import DELAY_MS, DELIVER_AT, ID, PURGE, TARGET, ErrorCode, Outcome
+from tarry.headers import DELAY_MS, DELIVER_AT, EXPIRES_AT, ID, PURGE, TARGET, ErrorCode, Outcome
 from tarry.timer import TimingWheel
 from tests.support.durable import Filed, LevelLog, Store, recover
 
@@ -52,6 +53,7 @@ class Sent:
     is_parked: bool = False
     """Whether it is in the parked log, and done in the intake."""
     is_purge: bool = False
+    expires_ms: int | None = None
 
 
 class Partition(RuleBasedStateMachine):
@@ -132,6 +134,19 @@ class Partition(RuleBasedStateMachine):
     @rule()
     def append_what_can_never_be_delivered(self) -> None:
         self.send(self.now_ms, [(ID, b"no uuid")], None)
+
+    @rule(
+        delay_ms=st.integers(0, 50) | st.integers(0, 9_000),
+        spare_ms=st.sampled_from((-1, 0, 1, 1, 30, 30, 4_000)),
+    )
+    def append_what_expires(self, delay_ms: int, spare_ms: int) -> None:
+        due_ms = -(-(self.now_ms + delay_ms) // self.tick_ms) * self.tick_ms
+        expires_ms = due_ms + spare_ms
+        when: Headers = [(DELIVER_AT, b"%d" % due_ms), (EXPIRES_AT, b"%d" % expires_ms)]
+        # With a fixed delay it is judged when it is due.
+        is_dead = spare_ms < 0 and not self.keeps_order
+        self.send(self.now_ms, [(TARGET, TO.encode()), *when], None if is_dead else due_ms)
+        self.log[self.log_end - 1].expires_ms = expires_ms
 
     @rule()
     def append_a_purge(self) -> None:
@@ -254,6 +269,7 @@ class Partition(RuleBasedStateMachine):
         assert len(batch) <= limit
         if give_up:
             batch.give_up({m.sequence: ("too-large", "") for m in batch.due[::give_up]})
+        batch.expire(self.now_ms)
         return batch if len(batch) else None
 
     def leave(self, batch: Batch) -> None:
@@ -272,6 +288,8 @@ class Partition(RuleBasedStateMachine):
             if dead.code == ErrorCode.PURGED:
                 assert dead.due_ms is not None
                 assert dead.due_ms <= self.purged_upto_ms, "no purge was behind it"
+            if dead.code == ErrorCode.EXPIRED and dead.sequence in retired:
+                assert (self.log[dead.sequence].expires_ms or sent_ms) < sent_ms, "expired in time"
         for resolution in batch.resolutions:
             self.check_purge(resolution)
         for message in batch.due:
@@ -297,6 +315,7 @@ class Partition(RuleBasedStateMachine):
     def check_due(self, message: HeldMessage, sent_ms: int) -> None:
         assert message.due_ms == self.log[message.sequence].due_ms
         assert message.due_ms <= sent_ms, "early"
+        assert sent_ms <= (self.log[message.sequence].expires_ms or sent_ms), "after its expiry"
 
     def check_order(self, message: HeldMessage) -> None:
         accepted_at = self.log[message.sequence].accepted_at
@@ -319,6 +338,7 @@ class Partition(RuleBasedStateMachine):
         if len(batch):
             if give_up and not purges:
                 batch.give_up({m.sequence: ("too-large", "") for m in batch.due[::give_up]})
+            batch.expire(self.now_ms)
             self.step += 1
             self.attempt, self.attempted = batch, (self.now_ms, self.step)
         elif not self.state.parked:

@@ -357,7 +357,7 @@ class PartitionState:
             The letters that were moved. They stay out of the batch even if its transaction aborts.
         """
         letters, retired = batch.set_aside(lambda dead: every or dead.size_bytes > LARGE_BYTES)
-        self._hot.let_go(retired)
+        self._hot.forget(retired)
         were_due = {message.location: message.size_bytes for message in retired}
         for letter in letters:
             if letter.location in were_due:

@@ -205,6 +205,29 @@ def test_a_message_with_a_window_is_sent_again_and_rescheduled_as_others_are(tar
     assert [one["due_ms"] for one in tarry_fake.outcomes() if one["outcome"] == "fired"] == [later.sent.handle.due_ms]
 
 
+@pytest.mark.parametrize("parked", [False, True])
+def test_what_is_dead_may_be_sent_again_at_once_with_its_id_and_due_time(
+    tarry_fake: FakeService, *, parked: bool
+) -> None:
+    tarry_fake.make_topic("orders")
+    expires_at = after(tarry_fake, timedelta(seconds=-5))
+    dead = DelayedMessage("orders", b"v", "k", at=expires_at, id=UUID(int=1), expires_at=expires_at)
+    if parked:
+        expires_at = after(tarry_fake, timedelta(minutes=1))
+        dead = replace(dead, at=after(tarry_fake, timedelta(0)), expires_at=expires_at)
+        tarry_fake.broker.take_away("orders")
+    tarry_fake.send_message(dead)
+    if parked:
+        tarry_fake.clock.advance(2 * MINUTE_MS)
+        tarry_fake.broker.bring_back("orders")
+        tarry_fake.clock.advance(MINUTE_MS)
+    # As `tarry redrive --expired` does.
+    tarry_fake.send_message(replace(dead, expires_at=None))
+    tarry_fake.clock.advance(1_000)
+    assert values(tarry_fake, "orders") == [b"v"]
+    assert reasons_of(tarry_fake, str(dead.id)) == [("dead", "expired"), ("fired", None)]
+
+
 def test_expiry_and_window_are_the_same_for_coroutines(tarry_fake: FakeService) -> None:
     tarry_fake.make_topic("orders")
     at = after(tarry_fake, timedelta(hours=1))

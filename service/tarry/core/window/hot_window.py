@@ -85,7 +85,7 @@ class HotWindow:
             id_ = occurrence_id(id_, due_ms)
             known = self._matching.known(id_, due_ms)
         if isinstance(known, int):
-            # It is in the parked log, or its dead letter waits, so its id is known; unless that is of another message.
+            # It is in the parked log, so its id is known; unless that is of another message.
             if not self._undecided.has(id_, due_ms, superseded.offset):
                 self._matching.forget_done(id_, due_ms)
         # The range of a message that was read from a bucket may still have it.
@@ -204,12 +204,20 @@ class HotWindow:
         self._matching.shed(limit_bytes)
 
     def done(self, batch: Batch) -> None:
-        """Note that the messages of a batch were delivered or became dead letters: only their ids stay known."""
+        """Note that the messages of a batch were delivered: only their ids stay known.
+
+        What became a dead letter is forgotten: it may be sent again, and is no duplicate then.
+        """
         self.let_go(batch.due)
-        self.let_go(batch.retired)
+        self.forget(batch.retired)
         for copy in batch.dropped:
             if isinstance(copy, HeldMessage):
                 self._matching.forget(copy)
+
+    def forget(self, messages: Iterable[HeldMessage]) -> None:
+        """Forget messages that became dead letters."""
+        for message in messages:
+            self._matching.forget(message)
 
     def let_go(self, messages: Iterable[HeldMessage]) -> None:
         """Note that messages are not held here any more; only their ids stay known."""
