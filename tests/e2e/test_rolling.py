@@ -44,7 +44,7 @@ def roll(lab: Lab, per_s: int, seconds: float, settings: dict[str, str], tell: C
     old = [lab.serve(python=PREVIOUS, **settings).start() for _ in range(2)]
     for serve in old:
         serve.wait_serving()
-    reader, workload = lab.read(), lab.workload(keys=200, delays_ms=DELAYS_MS)
+    reader, workload = lab.read(), lab.workload(keys=200, delays_ms=DELAYS_MS, limits=sys.executable == PREVIOUS)
     new = []
     with Sending(workload, round(per_s * seconds), seconds) as sending:
         reader.wait_until(lambda arrived: len(arrived) >= 2 * per_s, "it is in full swing", 30.0)

@@ -2,8 +2,8 @@
 
 The workload uses a plain Kafka client, not tarry's: it tests the contract for clients in other languages.
 It mixes keys (a few without), values (a few null or empty), both forms of an id, derived ids and
-CloudEvents' ones, the three forms of a due time, explicit partitions, repeated and null headers, and
-inbound headers that must be replaced. Every choice comes from one seed.
+CloudEvents' ones, the three forms of a due time, windows, expiries that are far away, explicit
+partitions, repeated and null headers, and inbound headers that must be replaced. Every choice comes from one seed.
 """
 
 import json
@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
+from hashlib import blake2b
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -24,6 +25,7 @@ from tests.support.checker import Arrived, Headers, Interned, Produced, digest
 
 NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "tarry")
 
+_AN_HOUR_MS: Final = 3_600_000
 _HEAR_EVERY: Final = 20
 _OTHER_HEADERS: Final[tuple[Headers, ...]] = (
     (),
@@ -88,6 +90,7 @@ class Workload:
             messages are due at the same instant.
         due_ms: the first and the last due time, instead of delays.
         longest: the longest random part of a value, in characters.
+        limits: whether some messages have a window or an expiry.
 
     Threads: only one thread may call `send` and `keep_sending`; call `produced` after they have ended, and the others
     at any time.
@@ -106,8 +109,10 @@ class Workload:
         instant_every: int = 500,
         due_ms: tuple[int, int] | None = None,
         longest: int = 300,
+        limits: bool = True,
     ) -> None:
         self._intake = intake
+        self._has_limits = limits
         self._partitions = partitions
         self._targets = list(targets)
         self._random = random.Random(seed)
@@ -206,7 +211,9 @@ class Workload:
         to_partition = choose.randrange(target.partitions) if choose.random() < 0.05 else None
         value = self._value(id_, due_ms)
         sent = _Sent(id_, key, target, due_ms, digest(value), other, to_partition)
-        headers: SentHeaders = [*other, ("tarry-target", target.topic), self._when(now_ms, due_ms)]
+        limits, later_ms = self._limits(id_, now_ms, due_ms)
+        when = self._when(now_ms, due_ms - later_ms)
+        headers: SentHeaders = [*other, ("tarry-target", target.topic), when, *limits]
         if id_headers and id_headers[0][0] == "tarry-id":
             headers += id_headers
         if to_partition is not None:
@@ -244,6 +251,24 @@ class Workload:
         if form < 0.8:
             return str(made), [("ce_id", str(made))]
         return "", []
+
+    def _limits(self, id_: str, now_ms: int, due_ms: int) -> tuple[SentHeaders, int]:
+        """Return headers of an expiry and of a window, and how much later the message is due because of that."""
+        headers: SentHeaders = []
+        later_ms = 0
+        if not self._has_limits:
+            return headers, later_ms
+        if self._random.random() < 0.1:
+            headers.append(("tarry-expires-at", str(due_ms + _AN_HOUR_MS)))
+        if id_ and self._random.random() < 0.1:
+            window_ms = self._random.choice((1, 7, 100, 2_000))
+            # By the documentation, and not by the function of the service.
+            hashed = blake2b(uuid.UUID(id_).bytes, digest_size=16).digest()
+            jitter_ms = int.from_bytes(hashed[:8], "big") % window_ms
+            if jitter_ms <= due_ms - now_ms:
+                headers.append(("tarry-window-ms", str(window_ms)))
+                later_ms = jitter_ms
+        return headers, later_ms
 
     def _value(self, id_: str, due_ms: int) -> bytes | None:
         kind = self._random.random()
