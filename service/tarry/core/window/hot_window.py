@@ -78,7 +78,10 @@ class HotWindow:
             self._undecided.add(message)
 
     def recall(self, superseded: NameEntry) -> None:
-        """Drop a message that has just been superseded, if it waits in the wheel; else it is dropped when it is met."""
+        """Drop a message that has just been superseded, if it waits in the wheel; else it is dropped when it is met.
+
+        A message with its id and due time is new from now on.
+        """
         due_ms, id_ = superseded.due_ms, id_text(superseded.id)
         known = self._matching.known(id_, due_ms)
         if known is None:  # the entry of an occurrence has the id of its schedule
@@ -88,10 +91,11 @@ class HotWindow:
             # It is in the parked log, so its id is known; unless that is of another message.
             if not self._undecided.has(id_, due_ms, superseded.offset):
                 self._matching.forget_done(id_, due_ms)
-        # The range of a message that was read from a bucket may still have it.
-        elif type(known) is HeldMessage and known.sequence == superseded.offset and self._wheel.cancel(known):
+        elif known is not None and known.sequence == superseded.offset:
             self._matching.forget(known)
-            self._names.drop(known)
+            # The range of a message that was read from a bucket may still have it.
+            if type(known) is HeldMessage and self._wheel.cancel(known):
+                self._names.drop(known)
 
     def hold_purge(self, purge: HeldPurge, now_ms: int) -> None:
         """Take in a purge: it is due after all messages that are due before it."""
@@ -125,7 +129,7 @@ class HotWindow:
             self._names.drop(message)
             return
         if (message.due_ms, message.sequence) < self._gate():
-            if self._undecided.withholds_another(message):
+            if self._undecided.withholds_another(message, self._names.is_superseded):
                 self._ready.resolutions.append(Resolution(Outcome.DUPLICATE, message))
                 return
             self._memory.held_bytes -= message.drop_content()

@@ -16,6 +16,7 @@ were done first, a take-over would find the cancelled message without its cancel
 """
 
 from bisect import bisect_right, insort
+from collections.abc import Callable
 from heapq import heappop, heappush
 from operator import attrgetter
 
@@ -84,12 +85,18 @@ class Undecided:
         """Keep a message for its cancel."""
         self._withheld.setdefault((message.id, message.due_ms), []).append(message)
 
-    def withholds_another(self, message: HeldMessage) -> bool:
-        """Whether the cancel that takes a message has another one already."""
+    def withholds_another(self, message: HeldMessage, is_superseded: Callable[[HeldMessage], bool]) -> bool:
+        """Whether the cancel that takes a message has another one already, which it will take.
+
+        Args:
+            message: the message.
+            is_superseded: whether a message was replaced or cancelled by name.
+        """
         name = (message.id, message.due_ms)
         cancels = self._cancels[name]
         turn = bisect_right(cancels, message.sequence)
-        return any(bisect_right(cancels, one.sequence) == turn for one in self._withheld.get(name, ()))
+        withheld = self._withheld.get(name, ())
+        return any(bisect_right(cancels, one.sequence) == turn and not is_superseded(one) for one in withheld)
 
     def taken_by(self, cancel: HeldMessage) -> list[HeldMessage]:
         """Remove and return the messages that a cancel takes, in the order of the intake. The cancel is decided now."""
