@@ -6,11 +6,12 @@ from random import Random
 import pytest
 
 from tarry.core.progress.journal import decode_entry, encode_names, encode_shard
-from tarry.core.progress.name_index import ENTRY_BYTES, HASH_BYTES, NameEntry, NameIndex, Shard
+from tarry.core.progress.name_index import CONTINUES, ENTRY_BYTES, HASH_BYTES, NameEntry, NameIndex, Shard
 from tarry.core.progress.name_records import (
     NameRecords,
     NamesEntry,
     ShardEntry,
+    continues,
     decode_shard,
     gone,
     gone_aside,
@@ -116,6 +117,12 @@ def test_records_say_what_a_dictionary_does_whatever_changes_wait_when_a_shard_c
                 found.take(NamesEntry(gone(one, guess)))
                 if one in known and known[one].offset == guess:
                     del known[one]
+            elif step < 0.87:
+                guess = known[one].offset if one in known and choose.random() < 0.7 else offset
+                next_one = NameEntry(guess | CONTINUES, guess + 5, ID)
+                found.take(NamesEntry(continues(one, next_one)))
+                if one in known and known[one].offset | CONTINUES == next_one.offset and not known[one].continues:
+                    known[one] = next_one
             elif step < 0.97:
                 take_a_range(choose, found, known, apart, offset)
             else:

@@ -5,11 +5,8 @@
 
 A recovery reads from before the oldest shard that counts, and takes the records in order. One thing is not in order: a
 side transaction may have written that a message is gone *before* a shard was written that still has it, and committed
-<<<<<<< HEAD
 after it. So what a side transaction has removed stays removed: an offset is never given twice. In the same way, what a
 side transaction has continued does not wait again.
-=======
-after it. So what a side transaction has removed stays removed: an offset is never given twice.
 
 Nothing is inserted one by one: a million names are found again in about a second. Changes wait, by the first 12 bits of
 their hashes, until they are needed or are many. Then the entries of those bits are taken out, changed, sorted, and put
