@@ -139,6 +139,15 @@ def test_a_shift_keeps_the_name_of_a_message_and_replaces_it_only_if_it_waits(sp
     assert row.name is None
 
 
+def test_a_shift_leaves_out_schedules(spark: SparkSession) -> None:
+    rules: list[tuple[str, bytes | None]] = [("tarry-every", b"15m"), ("tarry-cron", b"* * * * *"), ("x", b"y")]
+    given: list[Given] = [
+        (0, at, 1, IDS[at], "bills", NOON_MS, b"k", b"v", [("tarry-name", b"n"), rule]) for at, rule in enumerate(rules)
+    ]
+    assert [row.offset for row in planned(table(spark, given), "shift", HOUR_MS)] == [2]
+    assert [row.offset for row in planned(table(spark, given), "cancel", 0)] == [0, 1, 2]
+
+
 def test_a_new_due_time_is_rounded_up_to_the_tick_and_stays_a_time(spark: SparkSession) -> None:
     messages = matching_messages(table(spark, GIVEN), "offset = 9")
     coarse = IntakePolicy("in", tick_ms=100)

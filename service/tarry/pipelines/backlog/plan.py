@@ -19,8 +19,8 @@ from pyspark.sql import functions as f
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.naming import Condition
 from tarry.errors import UsageError
-from tarry.headers import DELIVER_AT, EXPIRES_AT, ID, IF, NAME, PARTITION, TAKEN_OFF, TARGET
-from tarry.pipelines.columns import place, text_header, uuid5
+from tarry.headers import CRON, DELIVER_AT, EVERY, EXPIRES_AT, ID, IF, NAME, NEXT, PARTITION, TAKEN_OFF, TARGET
+from tarry.pipelines.columns import has_header, place, text_header, uuid5
 from tarry.pipelines.files import Files
 from tarry.pipelines.requests import instant_ms
 
@@ -107,7 +107,8 @@ def plan(
     }
     own, naming = _headers(given), _headers({NAME: f.col("name"), IF: f.lit(Condition.PRESENT.value)})
     return (
-        rows.withColumn("name", text_header(NAME))
+        rows.where(~(has_header(EVERY) | has_header(CRON) | has_header(NEXT)))
+        .withColumn("name", text_header(NAME))
         .withColumn("new_due_ms", later + f.pmod(-later, f.lit(tick_ms)))
         .where(f.coalesce(f.col("new_due_ms") <= instant_ms(text_header(EXPIRES_AT)), f.lit(True)))
         .withColumn("new_id", uuid5(name, place("intake")))
