@@ -155,6 +155,7 @@ def a_superseded_message_is_still_known(patch: pytest.MonkeyPatch) -> None:
         return real(self, message, now_ms)
 
     patch.setattr(HotWindow, "_place", place)
+    patch.setattr(HotWindow, "recall", lambda _self, _superseded: None)
 
 
 def a_message_in_the_parked_log_is_still_known(patch: pytest.MonkeyPatch) -> None:
