@@ -170,6 +170,25 @@ def test_the_commands_send_find_and_cancel_by_name(scene: Scene, tmp_path: Path)
     assert gone.err.startswith("tarry: no message waits under this name")
 
 
+def test_what_was_decided_about_a_message_is_known_before_its_outcome(scene: Scene, tmp_path: Path) -> None:
+    send, decision = scene.producer.send, scene.outcomes.await_decision
+    first = send(scene.target, b"1", b"k", delay=LATER, name="n", only_if="absent")
+    assert decision(first, 30)["outcome"] == "scheduled"
+    assert decision(send(scene.target, b"2", b"k", delay=LATER, name="n", only_if="absent"), 30)["reason"] == "waiting"
+    moved = send(scene.target, b"3", b"k", delay=LATER, name="n", only_if="present")
+    assert decision(moved, 30)["replaced"] == f"{scene.intake}/{first.handle.partition}/{first.offset}"
+    assert decision(first, 30)["outcome"] == "scheduled"
+
+    def told(name: str) -> list[str]:
+        shared = ("--if", "absent", "--wait", "--bootstrap-servers", scene.bootstrap, "--intake", scene.intake)
+        sent = tarry("send", scene.target, "x", "--key", "k", "--name", name, "--delay", "1s", *shared, cwd=tmp_path)
+        assert sent.code == 0, sent.err
+        return [json.loads(line)["outcome"] for line in sent.out.splitlines()[1:]]
+
+    assert told("n") == ["skipped"]
+    assert told("other") == ["scheduled", "fired"]
+
+
 def test_a_dead_letter_that_is_sent_again_does_not_replace_a_younger_message(scene: Scene, tmp_path: Path) -> None:
     send, target = scene.producer.send, scene.target
     dead = [send(target, b"%d" % one, b"k", delay=LATER, name=f"n{one}") for one in range(5)][4]

@@ -130,6 +130,18 @@ def test_a_cancel_can_be_waited_for_in_two_steps_and_is_found_when_it_is_dead_un
     assert definite.result(5)["reason"] == "bad-handle"
 
 
+@pytest.mark.parametrize("decided", ["scheduled", "skipped", "duplicate", "dead", "fired"])
+def test_the_decision_about_a_message_is_its_first_result(fed: _Fed, decided: str) -> None:
+    before = fed.wait(RECEIPT, interim=True)
+    fed.feed(_value("scheduled", "in/0/4"))
+    assert not before.done()
+    fed.feed(_value(decided))
+    fed.feed(_value("replaced"))
+    later, outcome = fed.wait(RECEIPT, interim=True), fed.wait(RECEIPT)
+    assert before.result(5)["outcome"] == later.result(5)["outcome"] == decided
+    assert outcome.result(5)["outcome"] == ("replaced" if decided == "scheduled" else decided)
+
+
 def test_when_the_time_is_over_it_is_a_timeout_error(fed: _Fed) -> None:
     future = fed.wait(RECEIPT, 0.05)
     with pytest.raises(TimeoutError, match=r"no outcome of 1\.in\.0\..* within 0\.05 s"):

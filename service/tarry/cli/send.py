@@ -16,6 +16,7 @@ from tarry.cli.inspect import configured
 from tarry.cli.options import ConfigOption, ServersOption, default_intake, value_of
 from tarry.cli.send_file import MessageFile, delay_of, read_time, time_in
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt
+from tarry.client.outcome.result import Result
 from tarry.client.receipt import OnlyIf
 from tarry.clock import SystemClock
 from tarry.config import Config
@@ -153,7 +154,8 @@ def send(
 
     When the broker has acknowledged a message, the command prints a receipt as one line of JSON: id, handle, due,
     due_ms, intake, partition, offset. With --wait it then prints the outcome that the service wrote, and exits with 1
-    if the outcome is `dead`.
+    if the outcome is `dead`. With --if and --wait it first prints `scheduled`, as soon as the message waits; or it
+    prints `skipped`, and ends.
 
     Each line of a file is a JSON object with the fields target, value, key, delay or at, id, partition, headers, name,
     if, expires_at or expires_in, and window.
@@ -190,8 +192,11 @@ def send(
         with OutcomeReader(servers, chosen_intake, options) as outcomes:
             receipt = _send_one(producer, message)
             _print_receipt(receipt)
-            result = outcomes.await_outcome(receipt)
-    typer.echo(json.dumps(result, ensure_ascii=False))
+            result = outcomes.await_decision(receipt)
+            if result["outcome"] == Outcome.SCHEDULED:
+                _print_result(result)
+                result = outcomes.await_outcome(receipt)
+    _print_result(result)
     if result["outcome"] == Outcome.DEAD:
         raise typer.Exit(1)
 
@@ -234,6 +239,11 @@ def _send_file(producer: DelayedProducer, path: Path) -> None:
         except HeaderError as error:
             # The producer validates each message when it is read, so the bad message is the line read last.
             raise UsageError(f"{messages.place}: {error}") from error
+
+
+def _print_result(result: Result) -> None:
+    """Print a result as one line of JSON."""
+    typer.echo(json.dumps(result, ensure_ascii=False))
 
 
 def _print_receipt(receipt: Receipt) -> None:

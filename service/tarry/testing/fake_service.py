@@ -21,7 +21,7 @@ from tarry.kafka.intake_topics import make_or_check, make_or_check_status
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import DEAD, RESULTS, TopicAdmin
 from tarry.service.worker import Plan, Worker
-from tarry.service.worker.plan import IntakePlan
+from tarry.service.worker.plan import NAMES_LIMIT, IntakePlan
 from tarry.testing.fake import FakeBroker, Record
 from tarry.testing.fake.partitioner import choose
 from tarry.testing.fake_consumers import FakeConsumers
@@ -58,6 +58,7 @@ class FakeService(FakeSending):
         partitions: the number of partitions of the intake.
         targets: globs over the topics that may be targets.
         max_delay: the longest delay that the intake accepts.
+        names_limit: the most names under which messages wait, in each partition.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class FakeService(FakeSending):
         partitions: int = 1,
         targets: Iterable[str] = ("*",),
         max_delay: timedelta = timedelta(days=30),
+        names_limit: int = NAMES_LIMIT,
     ) -> None:
         self.intake = intake
         self.clock = ManualClock()
@@ -76,7 +78,7 @@ class FakeService(FakeSending):
         self._partitions = {intake: partitions}
         self._random = random.Random(0)
         self._make_intake(partitions)
-        self._worker = self._make_worker(targets, max_delay)
+        self._worker = self._make_worker(targets, max_delay, names_limit)
         self._consumers = FakeConsumers(self.broker, self.clock)
         self._is_settling = False
         self._wakes_at_ms: int | None = None
@@ -88,11 +90,17 @@ class FakeService(FakeSending):
         self._partitions[topic] = partitions
         return topic
 
-    def configure(self, *, targets: Iterable[str] = ("*",), max_delay: timedelta = timedelta(days=30)) -> None:
+    def configure(
+        self,
+        *,
+        targets: Iterable[str] = ("*",),
+        max_delay: timedelta = timedelta(days=30),
+        names_limit: int = NAMES_LIMIT,
+    ) -> None:
         """Restart the service with other settings, as an operator would. The clock advances by some milliseconds."""
         self._worker.hand_over()
         self._worker.close()
-        self._worker = self._make_worker(targets, max_delay)
+        self._worker = self._make_worker(targets, max_delay, names_limit)
         self._begin()
 
     def produce(
@@ -158,7 +166,7 @@ class FakeService(FakeSending):
         make_or_check(topics, self.intake, partitions, 1, _IN_MEMORY, fixed_delay=False, before_intake=before_intake)
         make_or_check_status(topics, self.intake, 1)
 
-    def _make_worker(self, targets: Iterable[str], max_delay: timedelta) -> "_PatientWorker":
+    def _make_worker(self, targets: Iterable[str], max_delay: timedelta, names_limit: int) -> "_PatientWorker":
         longest_ms = max_delay // timedelta(milliseconds=1)
         policy = IntakePolicy(self.intake, tuple(targets), longest_ms, intakes=frozenset({self.intake}))
         cluster = Cluster("fake", {}, self.broker.clients("service"))
@@ -168,7 +176,7 @@ class FakeService(FakeSending):
             # The test may advance the clock by a month between two polls, and no other member exists.
             member=cluster.member(_GROUP, "classic", None) | {"max.poll.interval.ms": _YEAR_MS},
             name=f"{_GROUP}.fake",
-            intakes={self.intake: IntakePlan(RequestReader(policy), False, _IN_MEMORY, 10 * _YEAR_MS)},
+            intakes={self.intake: IntakePlan(RequestReader(policy), False, _IN_MEMORY, 10 * _YEAR_MS, names_limit)},
             tick_ms=1,
             wheel_size=64,
             memory_budget_bytes=1 << 30,

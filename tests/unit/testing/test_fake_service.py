@@ -257,6 +257,19 @@ def test_a_message_that_the_service_refuses_is_a_dead_letter_with_its_reason() -
     assert reasons == [b"target-not-allowed", b"beyond-max-delay"]
 
 
+def test_a_name_beyond_the_limit_is_a_dead_letter() -> None:
+    fake = FakeService(names_limit=1)
+    fake.make_topic("orders")
+    hour = timedelta(hours=1)
+    fake.send("orders", b"1", "k", name="a", delay=hour)
+    refused = fake.send("orders", b"2", "k", name="b", delay=hour)
+    assert outcomes_of(fake, refused.id) == ["dead"]
+    assert [dict(record.headers or [])["tarry-error"] for record in fake.dead()] == [b"too-many-names"]
+    fake.configure(names_limit=2)
+    kept = fake.send("orders", b"3", "k", name="b", delay=hour, only_if="absent")
+    assert outcomes_of(fake, kept.id) == ["scheduled"]
+
+
 def test_a_refusal_of_the_client_is_raised(tarry_fake: FakeService) -> None:
     with pytest.raises(HeaderError, match="negative"):
         tarry_fake.send("orders", b"v", delay=timedelta(seconds=-1))

@@ -138,6 +138,33 @@ class OutcomeReader(Closing):
         wanted = Wanted(Handle.parse(subject) if isinstance(subject, str) else subject)
         return self._begin(wanted, timeout_s, since).future
 
+    def await_decision(self, receipt: Receipt, timeout_s: float | None = None) -> Result:
+        """Wait until the service has decided whether a message with `only_if` waits.
+
+        Args:
+            receipt: the message's receipt.
+            timeout_s: how long to wait, in seconds; None: no limit.
+
+        Returns:
+            The first result of the message: `scheduled`, and `await_outcome` returns its outcome later; or its outcome
+            at once, such as `skipped` or `duplicate`. A message without `only_if` is never `scheduled`.
+
+        Raises:
+            TimeoutError: the time is over.
+            UsageError: the message does not belong to this intake.
+            BrokerError: the results cannot be read, or the reader was closed.
+        """
+        return self.decision(receipt, timeout_s).result()
+
+    def decision(self, receipt: Receipt, timeout_s: float | None = None) -> Future[Result]:
+        """Return a future of what `await_decision` returns; the arguments are the same.
+
+        Raises:
+            UsageError: the message does not belong to this intake.
+            BrokerError: the results cannot be read, or the reader was closed.
+        """
+        return self._begin(Wanted(receipt, interim=True), timeout_s).future
+
     def of_cancel(self, receipt: CancelReceipt, timeout_s: float) -> Iterator[Result]:
         """Wait for the results of a cancel.
 

@@ -21,6 +21,7 @@ OutcomeKey = tuple[int, bytes]
 
 _OF_A_HANDLE = (Outcome.FIRED, Outcome.CANCELLED, Outcome.REPLACED, Outcome.SKIPPED, Outcome.DEAD)
 _DEFINITE = (*_OF_A_HANDLE, Outcome.DUPLICATE, Outcome.PURGED)
+_OF_A_DECISION = (Outcome.SCHEDULED, *_DEFINITE)
 _OF_A_NAME_CANCEL = (Outcome.CANCELLED, Outcome.CANCEL_TOO_LATE, Outcome.DEAD)
 
 
@@ -30,7 +31,7 @@ class Wanted:
 
     Attributes:
         subject: a message's receipt, a cancel's receipt, that of a cancel by name, or a message's handle.
-        interim: whether `cancel-filed` counts as an answer.
+        interim: whether `cancel-filed` counts as an answer, or `scheduled`.
     """
 
     subject: Receipt | CancelReceipt | NameCancelReceipt | Handle
@@ -65,7 +66,8 @@ class Wanted:
             return result if result is None or self.interim or result["outcome"] != Outcome.CANCEL_FILED else None
         if isinstance(subject, Receipt | NameCancelReceipt):
             handle = subject.handle
-            outcomes = _DEFINITE if isinstance(subject, Receipt) else _OF_A_NAME_CANCEL
+            of_message = _OF_A_DECISION if self.interim else _DEFINITE
+            outcomes = of_message if isinstance(subject, Receipt) else _OF_A_NAME_CANCEL
             return _result_of(value, f"{handle.topic}/{handle.partition}/{subject.offset}", outcomes)
         result = parsed_result(value)
         is_ours = result.get("due_ms") == subject.due_ms and result.get("outcome") in _OF_A_HANDLE
@@ -91,6 +93,6 @@ def cancel_result_of(value: bytes | None, source: str) -> Result | None:
 
 
 def _result_of(value: bytes | None, source: str, outcomes: Sequence[Outcome]) -> Result | None:
-    """Return the result in a record's value if it is the definite one of the message or name cancel at `source`."""
+    """Return the result in a record's value if it is one of the message or name cancel at `source` with an outcome."""
     result = parsed_result(value)
     return result if result.get("source") == source and result.get("outcome") in outcomes else None

@@ -10,6 +10,9 @@ from tarry.core.wheel.overflow import USUAL, Upkeep
 from tarry.core.window.parked import PARK_AFTER_MS
 from tarry.kafka.settings import BATCH_BYTES, Cluster
 
+NAMES_LIMIT = 1_000_000
+"""The most names in each partition, by default."""
+
 
 @dataclass(frozen=True, slots=True)
 class IntakePlan:
@@ -27,7 +30,7 @@ class IntakePlan:
     fixed_delay: bool
     geometry: Geometry
     keep_ms: int
-    names_limit: int = 1_000_000
+    names_limit: int = NAMES_LIMIT
 
     @property
     def most_occurrences(self) -> int:
