@@ -117,6 +117,12 @@ NAMED: Final = Family(
     "counter",
     ("intake", "outcome"),
 )
+NAMED_ADOPTED: Final = Family(
+    "tarry_named_adopted_messages",
+    "Committed deliveries of named messages that were adopted without their names: some may have been replaced before.",
+    "counter",
+    ("intake",),
+)
 PARKED: Final = Family(
     "tarry_parked_messages",
     "Messages that are due, in memory or in the parked log, whose target is away, or set apart from the others.",
@@ -240,6 +246,7 @@ FAMILIES: Final = (
     PARKED,
     NAMES,
     NAMED,
+    NAMED_ADOPTED,
     LATENESS,
     TRANSACTION_SECONDS,
     TRANSACTION_MESSAGES,

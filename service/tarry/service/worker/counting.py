@@ -13,6 +13,7 @@ from tarry.service.metrics.families import (
     FILED,
     FIRED,
     NAMED,
+    NAMED_ADOPTED,
     PLACED,
     RECEIVED,
     TRANSACTION_MESSAGES,
@@ -40,7 +41,7 @@ def declare_counters(tally: Tally, intakes: Iterable[str]) -> None:
         intakes: all topics that are read.
     """
     for intake in intakes:
-        for family in (RECEIVED, PLACED, FILED, FIRED, TRIM_FAILURES):
+        for family in (RECEIVED, PLACED, FILED, FIRED, NAMED_ADOPTED, TRIM_FAILURES):
             tally.declare(family, intake)
         for code in ErrorCode:
             tally.declare(DEAD, intake, code)
@@ -102,6 +103,9 @@ def count_delivered(tally: Tally, fired: Batches, now_ms: int) -> None:
         now_ms: when it had committed; wall time.
     """
     for state, batch in fired:
+        if complete_from := state.names.complete_from:
+            adopted = sum(one.name is not None and one.sequence < complete_from for one in batch.due)
+            tally.count(NAMED_ADOPTED, adopted, state.intake)
         if batch.due:
             tally.count(FIRED, len(batch.due), state.intake)
             # They are nearly sorted already: only late ones, and those of an aborted transaction, may be out of place.
