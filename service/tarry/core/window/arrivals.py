@@ -365,7 +365,7 @@ class Arrivals:
         self._memory.held_bytes += dead.size_bytes
         if why.name is not None and offset < self._names.decided_below:
             # It was accepted by another configuration, so its name may be taken, or another message has it by now.
-            dead = dead._replace(name=why.name)
+            dead = dead._replace(name=self._names.name_at(offset, why.name))
             if self._names.is_superseded(dead):
                 self._names.drop(dead)
                 return

@@ -280,6 +280,11 @@ class Names:
         message.name = hidden
         return True
 
+    def name_at(self, offset: int, name: bytes) -> bytes:
+        """Return under which name a record that is read again may wait: its own, or another one if it was refused."""
+        hidden = hidden_name(offset)
+        return name if self._index.find(hidden) is None else hidden
+
     def is_admitted(self, message: HeldMessage) -> bool:
         """Whether the decision on a message is committed; True if it has no name."""
         return message.name is None or message.sequence < self.admitted_below
