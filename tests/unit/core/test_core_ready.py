@@ -8,6 +8,7 @@ import pytest
 from tarry.core.batch import UNBOUNDED, Batch, Resolution
 from tarry.core.message import DeadMessage, HeldMessage
 from tarry.core.progress.source import INTAKE
+from tarry.core.request.naming import Condition, hash_of
 from tarry.core.window.letters import LARGE_BYTES, Letters
 from tarry.core.window.memory import Memory
 from tarry.core.window.parked import Parked
@@ -41,7 +42,7 @@ class Shelf:
 
     def __init__(self, due: Sequence[int] = (), letters: Sequence[int] = (), resolved: Sequence[int] = ()) -> None:
         memory = Memory()
-        names = no_names(memory)
+        names = self.names = no_names(memory)
         self.letters = Letters(memory, lambda _source, _offset: None, names)
         self.parked = Parked(memory, lambda _messages: None, ParkedLog({}, (0, 0), 0, 0), names)
         self.ready = Ready(self.letters, names)
@@ -49,6 +50,13 @@ class Shelf:
         for offset in letters:
             self.ready.bury(dead(offset))
         self.ready.resolutions = list(map(cancelled, resolved))
+
+    def decide(self, count: int) -> None:
+        """Decide named messages, each of a name of its own."""
+        for offset in range(1_000, 1_000 + count):
+            named = message(offset, NOW_MS + 1)
+            named.name = hash_of(b"k", b"%d" % offset)
+            self.names.decide(named, Condition.ALWAYS)
 
     def take(self, limit: int = 100, limit_bytes: int = UNBOUNDED, away: Sequence[str] = ()) -> Batch:
         return self.ready.take(limit, limit_bytes, NOW_MS, away, self.parked)
@@ -159,3 +167,42 @@ def test_a_dead_letter_that_is_large_is_written_apart(more: int, apart: int) -> 
     letter = dead(1, bytes(LARGE_BYTES + more - dead(1, b"").size_bytes))
     shelf.ready.bury(letter)
     assert (len(shelf.letters), len(shelf.ready)) == (apart, 1 - apart)
+
+
+EVERYTHING = (range(20), (), ()), ((), range(20), ()), ((), (), range(0, 20, 2))
+"""Messages that are due, dead letters, and what needs no delivery: 20 records of each."""
+
+
+@pytest.mark.parametrize(("due", "letters", "resolved"), EVERYTHING)
+def test_decisions_on_named_records_leave_half_of_a_batch_to_all_else(
+    due: Sequence[int], letters: Sequence[int], resolved: Sequence[int]
+) -> None:
+    for limit in (10, 11):
+        shelf = Shelf(due, letters, resolved)
+        shelf.decide(50)
+        batch = shelf.take(limit)
+        assert len(batch.decisions) == -(-limit // 2)
+        others = sum(map(len, offsets(batch)))
+        assert others == limit // 2
+
+
+@pytest.mark.parametrize(("due", "letters", "resolved"), EVERYTHING)
+def test_decisions_on_named_records_leave_half_of_the_bytes_to_all_else(
+    due: Sequence[int], letters: Sequence[int], resolved: Sequence[int]
+) -> None:
+    limit_bytes = 10 * max(SIZE, DEAD_SIZE)
+    shelf = Shelf(due, letters, resolved)
+    shelf.decide(500)
+    batch = shelf.take(10_000, limit_bytes)
+    decided_bytes = sum(one.size_bytes for one in batch.decisions)
+    assert limit_bytes // 2 - max(one.size_bytes for one in batch.decisions) < decided_bytes <= limit_bytes // 2
+    assert sum(map(len, offsets(batch))) >= 2
+    assert batch.size_bytes <= limit_bytes
+
+
+def test_decisions_on_named_records_take_a_whole_batch_if_there_is_nothing_else() -> None:
+    shelf = Shelf()
+    shelf.decide(50)
+    assert len(shelf.take(10).decisions) == 10
+    one_bytes = shelf.take(1).decisions[0].size_bytes
+    assert len(shelf.take(100, 8 * one_bytes).decisions) == 8
