@@ -82,7 +82,9 @@ class Ready:
         """Take messages that are due: those with names only below an offset; begin purges."""
         ready, due, parks = self.due, batch.due, bool(away) or bool(parked)
         occurrences = self.most_occurrences - len(batch.occurrences)
-        while room > 0 and ready and ready[0].due_ms <= now_ms:
+        # A message must not leave before what is its duplicate: after a take-over, nobody would know that it is one.
+        last_ms = min(now_ms, self.resolutions[0].message.due_ms - 1) if self.resolutions else now_ms
+        while room > 0 and ready and ready[0].due_ms <= last_ms:
             message = ready[0]
             if type(message) is HeldPurge:
                 if any(one.target == message.target for one in due):
