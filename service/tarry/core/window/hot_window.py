@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from tarry.core.batch import Batch, Resolution
 from tarry.core.message import HeldCancel, HeldMessage, HeldPurge, OrderKey
 from tarry.core.progress.name_index import NameEntry
+from tarry.core.progress.source import INTAKE
 from tarry.core.window.gated_wheel import GatedWheel
 from tarry.core.window.matching import Matching
 from tarry.core.window.memory import Memory
@@ -94,7 +95,7 @@ class HotWindow:
         elif known is not None and known.sequence == superseded.offset:
             self._matching.forget(known)
             # The range of a message that was read from a bucket may still have it.
-            if type(known) is HeldMessage and self._wheel.cancel(known):
+            if known.source == INTAKE and self._wheel.cancel(known):
                 self._names.drop(known)
 
     def hold_purge(self, purge: HeldPurge, now_ms: int) -> None:
