@@ -9,12 +9,14 @@ import pytest
 from tarry.core.batch import Batch
 from tarry.core.message import DeadMessage, HeldMessage
 from tarry.core.partition import PartitionState
-from tarry.core.progress.name_index import NameIndex, Shard
+from tarry.core.progress.name_index import NameEntry, NameIndex, Shard
 from tarry.core.progress.name_records import NameRecords, NamesEntry, ShardEntry
+from tarry.core.request.occurrence import Occurrence
 from tarry.core.window import names
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.matching import Matching
-from tarry.core.window.names import Names
+from tarry.core.window.names import Names, Verdict
+from tarry.headers import id_bytes
 from tests.support.named_owner import run
 
 
@@ -188,6 +190,75 @@ PLANTED: list[Plant] = [
 ]
 
 
+def a_next_record_is_taken_whatever_waits(patch: pytest.MonkeyPatch) -> None:
+    real = Names.decide_next
+
+    def decide_next(self: Names, message: HeldMessage, follows: int) -> Verdict:
+        entry = self._index.find(message.name or b"")
+        if entry is None:
+            return real(self, message, follows)
+        self._put(message.name or b"", NameEntry(message.sequence, message.due_ms, id_bytes(message.asker)), ())
+        return Verdict.KEEP
+
+    patch.setattr(Names, "decide_next", decide_next)
+
+
+def a_next_record_is_never_taken(patch: pytest.MonkeyPatch) -> None:
+    real = Names.decide_next
+    patch.setattr(Names, "decide_next", lambda self, message, _follows: real(self, message, 1 << 40))
+
+
+def a_delivery_does_not_say_that_a_schedule_continues(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(names, "continues", lambda _name, _entry: b"")
+
+
+def a_side_transaction_does_not_say_that_a_schedule_continues(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(names, "continues_aside", lambda _name, _entry: b"")
+
+
+def a_shard_brings_back_what_a_side_transaction_has_delivered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(NameRecords, "_continue_again", lambda _self, _shard: None)
+
+
+def what_is_missed_is_made_up_for(patch: pytest.MonkeyPatch) -> None:
+    real = Occurrence.follower
+    patch.setattr(Occurrence, "follower", lambda self, _now_ms, tick_ms: real(self, 0, tick_ms))
+
+
+def an_aborted_delivery_continues(patch: pytest.MonkeyPatch) -> None:
+    real = Batch.reinstate
+
+    def reinstate(self: Batch) -> None:
+        followers = self.followers
+        real(self)
+        self.followers = followers
+
+    patch.setattr(Batch, "reinstate", reinstate)
+    settled = Names.settle
+
+    def settle(self: Names, batch: Batch) -> list[bytes]:
+        records = settled(self, batch)
+        for name, entry in self._settled.continued:
+            self._index.put(name, entry)
+        return records
+
+    patch.setattr(Names, "settle", settle)
+
+
+OF_SCHEDULES: list[Plant] = [
+    a_next_record_is_taken_whatever_waits,
+    a_next_record_is_never_taken,
+    a_delivery_does_not_say_that_a_schedule_continues,
+    what_is_missed_is_made_up_for,
+    an_aborted_delivery_continues,
+]
+
+RARE_OF_SCHEDULES: list[Plant] = [
+    a_side_transaction_does_not_say_that_a_schedule_continues,
+    a_shard_brings_back_what_a_side_transaction_has_delivered,
+]
+
+
 RARE: list[Plant] = [
     a_side_transaction_is_forgotten_after_a_shard,
     the_pointer_moves_past_an_open_attempt,
@@ -211,9 +282,23 @@ def test_a_planted_fault_that_shows_rarely_is_found(plant: Plant, monkeypatch: p
     assert any(map(is_faulty, range(1, 2_001)))
 
 
-def is_faulty(seed: int) -> bool:
+@pytest.mark.no_cover
+@pytest.mark.parametrize("plant", OF_SCHEDULES, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_of_schedules_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert any(is_faulty(seed, 0.4) for seed in range(1, 61))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("plant", RARE_OF_SCHEDULES, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_of_schedules_that_shows_rarely_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert any(is_faulty(seed, 0.4) for seed in range(1, 2_001))
+
+
+def is_faulty(seed: int, schedules: float = 0.0) -> bool:
     try:
-        run(seed)
+        run(seed, schedules=schedules)
     except (AssertionError, ValueError, KeyError):
         return True
     return False

@@ -23,7 +23,7 @@ from tarry.core.wheel.closed_range import ClosedRange
 from tarry.core.wheel.overflow import Upkeep
 from tarry.core.window.letters import Bundle
 from tarry.handle import Handle
-from tarry.headers import CANCEL, CANCEL_NAME, DELIVER_AT, ID, IF, NAME, PURGE, TARGET, ErrorCode
+from tarry.headers import CANCEL, CANCEL_NAME, DELIVER_AT, EVERY, ID, IF, NAME, PURGE, TARGET, ErrorCode, occurrence_id
 from tests.support.durable import Filed, Store
 from tests.support.names_oracle import KEY, Oracle, Record, is_doomed
 from tests.support.owner import NAME as INTAKE_NAME
@@ -91,13 +91,15 @@ class NamedOwner(Owner):
     Args:
         seed: the seed of all random choices.
         records: about how many records are sent.
+        schedules: the share of schedules among named messages.
     """
 
-    def __init__(self, seed: int, records: int) -> None:
+    def __init__(self, seed: int, records: int, schedules: float = 0.0) -> None:
         choose = Random(seed)
         self.oracle = Oracle()
         self.records = self.oracle.records
         self.to_send = records
+        self.schedules = schedules
         self.names = [b"n%d" % number for number in range(choose.choice((1, 2, 4, 40)))]
         self.longest_ms = choose.choice((1_500, 6_000, 30_000))
         self.least_ms = choose.choice((0, 0, 4_000))
@@ -136,11 +138,17 @@ class NamedOwner(Owner):
             elif what < 0.36 and self.messages():
                 again = choose.choice(self.messages()[-6:])
                 assert again.due_ms is not None
-                self.send_message(again.id, again.due_ms)
+                if again.schedule:
+                    self.send_schedule(again.schedule)
+                else:
+                    self.send_message(again.id, again.due_ms)
             else:
                 delay_ms = self.least_ms + choose.randint(0, choose.choice((200, 3_000, self.longest_ms)))
                 id_ = str(uuid.UUID(int=choose.getrandbits(128), version=4)).encode()
-                self.send_message(id_, self.now_ms + delay_ms)
+                if self.schedules and choose.random() < self.schedules:
+                    self.send_schedule(id_)
+                else:
+                    self.send_message(id_, self.now_ms + delay_ms)
 
     def messages(self) -> list[Record]:
         return [record for record in self.records.values() if record.target]
@@ -152,6 +160,32 @@ class NamedOwner(Owner):
         if names and self.choose.random() < 0.5:
             return self.choose.choice(names)
         return self.choose.choice(self.names)
+
+    def send_schedule(self, id_: bytes) -> None:
+        every_ms = self.choose.choice((1_000, 2_000, 7_000))
+        due_ms = self.now_ms + every_ms - self.now_ms % every_ms
+        target = self.choose.choice(TARGETS)
+        headers: Headers = [(TARGET, target.encode()), (ID, id_), (EVERY, b"%dms" % every_ms), (NAME, self.name())]
+        condition = self.choose.choice((Condition.ALWAYS, Condition.ALWAYS, Condition.ABSENT, Condition.PRESENT))
+        if condition:
+            headers.append((IF, condition.encode()))
+        self._append_record(
+            headers, occurrence_id(id_, due_ms), due_ms, target, name=headers[3][1], condition=condition
+        )
+        sent = self.records[max(self.records)]
+        sent.schedule, sent.every_ms = id_, every_ms
+
+    def append_next(self, batch: Batch, at_ms: int) -> None:
+        """Append the next records of schedules, which a committed transaction wrote."""
+        for message, follower in batch.followers:
+            offset = self.intake_end
+            self.records[offset] = self.oracle.followed(message, follower, offset, at_ms)
+            self.intake_end += 1
+
+    def cancel_all(self) -> None:
+        """End all schedules."""
+        for name in self.names:
+            self._append_record([(CANCEL_NAME, name)], b"", None, "", is_by_name=True)
 
     def send_message(self, id_: bytes, due_ms: int) -> None:
         target = self.choose.choice(TARGETS)
@@ -265,6 +299,7 @@ class NamedOwner(Owner):
         state.set_aside(batch, every=choose.random() < 0.5)
         if not len(batch):
             return True
+        state.follow(batch, self.now_ms)
         settled = state.settle(batch)
         if self.transact(partial(self.commit, settled, batch), self.store.abort):
             state.confirm(batch)
@@ -305,6 +340,7 @@ class NamedOwner(Owner):
             letters = state.set_aside(batch, every=True) if choose.random() < 0.2 else []
             # One that was to be purged is none of that after a crash, and may be delivered late.
             self.oracle.left_behind |= {letter.sequence for letter in letters if letter.code == ErrorCode.PURGED}
+            state.follow(batch, self.now_ms)
             journal = state.journal_of_parked(batch)
             self.attempt = topic, batch, self.checked.write(journal), journal, self.now_ms
             if letters and not len(batch):
@@ -329,6 +365,7 @@ class NamedOwner(Owner):
     def commit_aside(self, first: int, journal: list[bytes], batch: Batch, taken_ms: int) -> None:
         self.checked.commit_written(first, journal)
         self.oracle.committed(batch, taken_ms)
+        self.append_next(batch, taken_ms)
 
     def write_letters(self) -> bool:
         """Begin to write large dead letters, or end that; some are refused, and a stub is written."""
@@ -367,14 +404,19 @@ class NamedOwner(Owner):
     def run(self) -> None:
         """Send all records, and go on until all that waits has left."""
         choose = self.choose
-        while self.to_send:
-            if choose.random() < 0.5:
+        turns = 150 if self.schedules else 0
+        while self.to_send or turns:
+            if self.to_send and choose.random() < 0.5:
                 self.send_some()
+            # Schedules go on for a while when nothing is sent any more.
+            turns -= bool(turns and not self.to_send)
             self.turn()
             self.pass_some_time()
             if choose.random() < self.faults / 5:
                 self.crash()
         self.calm = True
+        if self.schedules:
+            self.cancel_all()
         self.away.clear()
         self.cannot_trim = False
         self.take_over()  # dead letters that were refused are tried again
@@ -415,15 +457,16 @@ class NamedOwner(Owner):
         assert isinstance(decode_entry(settled.journal), (DoneEntry, Copy))
         self.store.commit(settled)
         self.oracle.committed(batch, self.now_ms)
+        self.append_next(batch, self.now_ms)
 
 
-def run(seed: int, records: int = 60) -> NamedOwner:
+def run(seed: int, records: int = 60, schedules: float = 0.0) -> NamedOwner:
     """Run a course to its end, and check that nothing is left.
 
     Raises:
         AssertionError: a promise is broken, or something is left; the text names the seed.
     """
-    owner = NamedOwner(seed, records)
+    owner = NamedOwner(seed, records, schedules)
     try:
         owner.run()
         state = owner.state

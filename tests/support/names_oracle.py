@@ -3,15 +3,19 @@
 Named records are decided in the order of the intake. What a decision may answer follows from the message that was
 scheduled last under its name, and from whether that one has left since. What left between the reading of a record and
 the commit of its decision may count as waiting, or not.
+
+A schedule waits from one occurrence to the next: also while its next record is in the intake, and not decided.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tarry.core.batch import Answer, Batch, Decision, Resolution
 from tarry.core.message import Headers, HeldMessage
+from tarry.core.progress.name_index import CONTINUES
 from tarry.core.request.naming import Condition, hash_of
-from tarry.headers import ErrorCode, Outcome
+from tarry.core.request.occurrence import Follower, Occurrence
+from tarry.headers import ErrorCode, Outcome, occurrence_id
 from tests.support.outcomes import is_refused
 
 KEY = b"k"
@@ -43,6 +47,9 @@ class Record:
         superseded_by: the offset of the record that replaced or cancelled it by name.
         is_refused: whether there were too many names.
         is_scheduled: whether a result said that it was scheduled.
+        schedule: the id of its schedule; empty if it is not repeated.
+        every_ms: the interval of its schedule.
+        follows: the offset of the occurrence that it follows, if the service wrote it.
     """
 
     timestamp_ms: int
@@ -61,6 +68,9 @@ class Record:
     superseded_by: int | None = None
     is_refused: bool = False
     is_scheduled: bool = False
+    schedule: bytes = b""
+    every_ms: int = 0
+    follows: int | None = None
 
 
 @dataclass(slots=True)
@@ -83,6 +93,8 @@ class Oracle:
     """Dead letters that were refused: after the next take-over they may fire, late, if they can."""
     _last: dict[bytes, int] = field(default_factory=dict)
     """For each name the offset of the message that was scheduled last, if no record superseded it."""
+    _next: dict[int, int] = field(default_factory=dict)
+    """By the offset of an occurrence that was delivered: its next record, which is not decided."""
     _decided_below: int = 0
     _left: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
 
@@ -91,10 +103,35 @@ class Oracle:
         return sum(record.outcome is None for record in self.records.values())
 
     def names(self) -> dict[bytes, int]:
-        """Return the offset of the message that waits under each name, by the name's hash."""
-        return {
-            hash_of(KEY, name): offset for name, offset in self._last.items() if self.records[offset].outcome is None
-        }
+        """Return the offset of the message that waits under each name, or continues, by the name's hash."""
+        waits = {name: offset for name, offset in self._last.items() if self.records[offset].outcome is None}
+        waits |= {name: CONTINUES | offset for name, offset in self._last.items() if offset in self._next}
+        return {hash_of(KEY, name): offset for name, offset in waits.items()}
+
+    def followed(self, message: Occurrence, follower: Follower, offset: int, at_ms: int) -> Record:
+        """Check the next record of a schedule, which a committed transaction wrote; return it.
+
+        Args:
+            message: the occurrence that was delivered.
+            follower: the next record.
+            offset: its offset in the intake.
+            at_ms: when the occurrence was delivered.
+        """
+        record = self.records[message.sequence]
+        assert record.name is not None
+        assert (record.schedule, self._last[record.name]) == (message.schedule, message.sequence)
+        due_ms = max(at_ms, message.due_ms)
+        due_ms += record.every_ms - due_ms % record.every_ms
+        assert follower.due_ms == due_ms, "off its rule"
+        self._next[message.sequence] = offset
+        headers = [(name, value.encode() if isinstance(value, str) else value) for name, value in follower.headers]
+        id_ = occurrence_id(record.schedule, due_ms)
+        return replace(
+            Record(at_ms, headers, id_, due_ms, record.target, record.name),
+            schedule=record.schedule,
+            every_ms=record.every_ms,
+            follows=message.sequence,
+        )
 
     def accept(self, offset: int, now_ms: int) -> None:
         """An owner reads a record."""
@@ -155,6 +192,10 @@ class Oracle:
         self._decided_below = offset + 1
         last = self._last.get(record.name)
         found = [self._of(answer) for answer in decision.answers]
+        if record.follows is not None:
+            assert not found
+            self._judge_next(offset, record, last, is_taken=decision.record is None)
+            return
         if decision.record is None and decision.change[1:17] != hash_of(KEY, record.name):
             assert len(self.names()) + self._ended_since(record.read_at) >= self.limit, "refused without a cause"
             assert not found
@@ -165,6 +206,19 @@ class Oracle:
         assert found in allowed, f"{offset}: answered {found}, but {allowed} would be right"
         assert (decision.record is None) is (not found or found[-1][0] in {Outcome.REPLACED, Outcome.SCHEDULED})
         self._apply(offset, record, last, found)
+
+    def _judge_next(self, offset: int, record: Record, last: int | None, *, is_taken: bool) -> None:
+        """Check the decision on the next record of a schedule."""
+        assert record.name is not None
+        continues = last is not None and last == record.follows and self._next.get(last) == offset
+        assert is_taken is continues, f"{offset}: taken {is_taken}, and the schedule continues {continues}"
+        if last is not None and continues:
+            del self._next[last]
+            self._last[record.name] = offset
+            self.seen["continued"] += 1
+        else:
+            record.outcome, record.ended_at = Outcome.SKIPPED, self.step
+            self.seen["not continued"] += 1
 
     @staticmethod
     def _of(answer: Answer) -> tuple[Outcome, int, int | None, str]:
@@ -180,6 +234,8 @@ class Oracle:
     ) -> list[list[tuple[Outcome, int, int | None, str]]]:
         """Return the answers that may be given: as if the last message of the name waits, or as if it does not."""
         allowed = []
+        if last is not None and last in self._next:
+            return [self._answers(offset, record, last), self._answers(offset, record, last, self._next[last])]
         if last is not None:
             waited = self.records[last]
             if waited.outcome is None or (waited.ended_at or 0) > record.read_at:
@@ -191,13 +247,15 @@ class Oracle:
             allowed.append(self._answers(offset, record, None))
         return allowed
 
-    def _answers(self, offset: int, record: Record, last: int | None) -> list[tuple[Outcome, int, int | None, str]]:
+    def _answers(
+        self, offset: int, record: Record, last: int | None, following: int | None = None
+    ) -> list[tuple[Outcome, int, int | None, str]]:
         if record.is_by_name:
             if last is None:
                 return [(Outcome.CANCEL_TOO_LATE, offset, None, "")]
             return [(Outcome.CANCELLED, last, offset, ""), (Outcome.CANCELLED, offset, last, "")]
         if last is not None:
-            waits = self.records[last]
+            waits = self.records[last if following is None else following]
             if (waits.id, waits.due_ms) == (record.id, record.due_ms):
                 return [(Outcome.DUPLICATE, offset, last, "")]
             if record.condition is Condition.ABSENT:
@@ -223,11 +281,17 @@ class Oracle:
                 self.seen[outcome] += 1
                 continue
             is_done = is_done or of == offset
-            self._end(of, outcome)
+            has_left = of in self._next
+            if of in self._next and outcome in {Outcome.REPLACED, Outcome.CANCELLED}:
+                del self._next[of]
+                self.seen["ended between two occurrences"] += 1
+            else:
+                self._end(of, outcome)
             self.seen[reason] += 1
             if of != offset:
                 assert of == last
-                self.records[of].superseded_by = offset
+                if not has_left:
+                    self.records[of].superseded_by = offset
                 del self._last[record.name]
         if not is_done:
             self._last[record.name] = offset
