@@ -121,6 +121,14 @@ def test_what_has_expired_is_left_out_whatever_it_died_of() -> None:
     assert ([one.offset for one in selected.letters], selected.expired) == ([0, 1, 5, 6], 3)
 
 
+@pytest.mark.parametrize(("delay", "is_sent"), [(b"60000", True), (b"60001", False), (b"x", True), (None, True)])
+def test_a_delay_counts_again_and_must_be_over_before_the_expiry(delay: bytes | None, is_sent: bool) -> None:
+    letter = expiring(0, b"unknown-target", b"%d" % (NOW_MS + 60_000))
+    letter = letter._replace(headers=[*letter.headers, ("tarry-delay-ms", delay)])
+    selected = without_expired([letter], NOW_MS)
+    assert (selected.letters, selected.expired) == (([letter], 0) if is_sent else ([], 1))
+
+
 def test_what_has_expired_is_sent_without_its_expiry_if_that_is_asked_for_and_the_rest_keeps_it() -> None:
     letters = [expiring(0, b"expired", b"%d" % (NOW_MS - 1)), expiring(1, b"unknown-target", b"%d" % NOW_MS)]
     selected = without_expired(letters, NOW_MS, revive=True)

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from tarry.client.retry.core.journey import RETRY_REDRIVEN, RETRY_SOURCE, Headers, journey_of, own_headers
 from tarry.client.retry.core.message import OutgoingRecord
-from tarry.core.request.header_values import expiry_in
+from tarry.core.request.header_values import HeaderFault, expiry_in, read_delay
 from tarry.errors import ConfigError, HeaderError
-from tarry.headers import ERROR, ERROR_DETAIL, EXPIRES_AT, ID, IF, NAME, TARGET, ErrorCode
+from tarry.headers import DELAY_MS, ERROR, ERROR_DETAIL, EXPIRES_AT, ID, IF, NAME, TARGET, ErrorCode
 
 REDRIVEN_OFFSET = "tarry-redriven-offset"
 """On a marker, a record of the dead-letter topic without key and value: the dead letter at this offset was redriven."""
@@ -102,7 +102,7 @@ class Selected(NamedTuple):
 
 
 def without_expired(letters: Sequence[DeadLetter], now_ms: int, *, revive: bool = False) -> Selected:
-    """Leave out letters that have expired, whatever they died of.
+    """Leave out letters that have expired, whatever they died of, or that would before their delay is over again.
 
     Args:
         letters: from `matching_letters`.
@@ -111,11 +111,18 @@ def without_expired(letters: Sequence[DeadLetter], now_ms: int, *, revive: bool 
     """
     selected = []
     for letter in letters:
-        if ErrorCode.EXPIRED not in letter.text(ERROR) and expiry_in(letter.headers) >= now_ms:
+        if ErrorCode.EXPIRED not in letter.text(ERROR) and expiry_in(letter.headers) >= _due_again_ms(letter, now_ms):
             selected.append(letter)
         elif revive:
             selected.append(letter._replace(headers=[one for one in letter.headers if one[0] != EXPIRES_AT]))
     return Selected(selected, len(letters) - len(selected))
+
+
+def _due_again_ms(letter: DeadLetter, now_ms: int) -> int:
+    """Return when a letter that is sent now can be delivered at the earliest."""
+    delay = next((value for name, value in letter.headers if name == DELAY_MS), b"0")
+    due_ms = read_delay(DELAY_MS, delay, now_ms)
+    return now_ms if isinstance(due_ms, HeaderFault) else due_ms
 
 
 def _place(letter: DeadLetter) -> tuple[int, int, int]:
