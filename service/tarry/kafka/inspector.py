@@ -239,11 +239,7 @@ class Inspector:
             found = requests.read(place[1], offset, stamp_ms, headers, now_ms, key=record.key(), value=record.value())
         if isinstance(found, NameCancelRequest):
             return Waiting(place, INTAKE, "cancel", None, found.id.decode(), record.key(), None, offset)
-        if (
-            isinstance(found, Request)
-            and found.naming is not None
-            and state.is_superseded(found.naming.hash, offset, is_filed=False)
-        ):
+        if isinstance(found, Request) and found.naming is not None and state.is_superseded(found.naming.hash, offset):
             return None
         kind = _KINDS.get(type(found), "message")
         target = None if kind == "cancel" else found.target
@@ -311,7 +307,7 @@ class Inspector:
         except ValueError:
             yield _unreadable(place, source, due_ms, record)
             return
-        if state.is_superseded(found.name, found.sequence, is_filed=True):
+        if state.is_superseded(found.name, found.sequence):
             return
         kind: EntryKind = "cancel" if isinstance(found, HeldCancel) else "message"
         target = found.target or None
@@ -338,7 +334,7 @@ class Inspector:
             known = of_target[backlog.place].get(target)
             if offset >= backlog.parked_from or (known is not None and known.holds(offset)):
                 found = read_filed(Source(PARKED, 0), offset, record.key(), record.value(), headers_of(record))
-                if states[backlog.place].is_superseded(found.name, found.sequence, is_filed=True):
+                if states[backlog.place].is_superseded(found.name, found.sequence):
                     continue
                 id_, key, sequence = found.id.decode(), found.key, found.sequence
                 yield Waiting(backlog.place, found.source, "message", found.due_ms, id_, key, target, sequence)

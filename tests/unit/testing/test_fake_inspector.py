@@ -63,8 +63,10 @@ class InspectedIntake:
         """How often the worker turns at each request of the inspector."""
         self._worker: Worker | None = None
 
-    def send(self, delay_ms: int, partition: int = 0) -> Handle:
+    def send(self, delay_ms: int, partition: int = 0, name: bytes | None = None) -> Handle:
         headers: list[tuple[str, bytes | None]] = [("tarry-target", b"out"), ("tarry-delay-ms", b"%d" % delay_ms)]
+        if name is not None:
+            headers.append(("tarry-name", name))
         due_ms = self.clock.now_ms() + delay_ms
         offset = self.broker.append("in", b"k", b"v", headers, partition)
         self.handles.append(Handle("in", partition, due_ms, derived_id("in", partition, offset).decode()))
@@ -317,6 +319,43 @@ def test_a_message_that_moves_on_while_it_is_looked_for_is_found() -> None:
         seen[-1 if found.waits_in is None else found.waits_in.level] += 1
     assert seen[-1] > 10
     assert seen[1] > 1
+
+
+def test_a_named_message_that_is_decided_and_moves_on_while_it_is_looked_for_is_met() -> None:
+    intake = InspectedIntake()
+    intake.serve(50)
+    intake.send(8_000, name=b"x")
+    intake.serve(100)
+    backlogs = intake.inspector.survey("in")
+    states = intake.inspector.journals(backlogs)
+    others = [intake.send(8_000, name=name) for name in (b"y", b"z")]
+    intake.serve(100)
+    found = intake.inspector.in_levels(backlogs, states, to_now=True)
+    assert {one.id for one in found} == {intake.handles[0].id, *(handle.id for handle in others)}
+
+
+def test_copies_that_were_replaced_do_not_wait_also_above_the_low_watermark() -> None:
+    intake = InspectedIntake()
+    intake.serve(50)
+    soon = intake.send(700)  # in memory, so the low watermark stays there
+    intake.send(8_000, name=b"x")
+    intake.serve(100)
+    last = intake.send(8_000, name=b"x")
+    intake.serve(100)
+    assert {one.id for one in intake.waiting()} == {soon.id, last.id}
+
+
+def test_copies_that_were_replaced_do_not_wait_also_when_the_journal_knows_of_no_name_any_more() -> None:
+    intake = InspectedIntake()
+    intake.serve(50)
+    intake.send(8_000, name=b"x")
+    intake.serve(100)
+    last = intake.send(8_000, name=b"x")
+    intake.serve(100)
+    assert [one.id for one in intake.waiting()] == [last.id]
+    intake.broker.append("in", b"k", None, [("tarry-cancel-name", b"x")], 0)
+    intake.serve(3_000)  # a copy of the checkpoint is written, and the names are cleared
+    assert intake.waiting() == []
 
 
 def test_a_record_in_a_bucket_that_the_service_has_not_filed_hides_nothing_of_what_waits_there() -> None:

@@ -26,9 +26,10 @@ class JournalState:
         names: which message waits under each name.
     """
 
-    __slots__ = ("_complete_from", "_done", "index", "names", "parked")
+    __slots__ = ("_complete_from", "_done", "_low", "index", "names", "parked")
 
     def __init__(self, low: int = 0, low_of_levels: Sequence[int] = (), complete_from: int = 0) -> None:
+        self._low = low
         self._complete_from = complete_from
         self.parked = ParkedRecords()
         self.index = IndexRecords(low_of_levels)
@@ -54,9 +55,19 @@ class JournalState:
         if isinstance(record, DoneEntry):
             add_done(self._done, {source: one for source, one in record.ranges.items() if source.level != PARKED})
 
-    def is_superseded(self, name: bytes | None, offset: int, *, is_filed: bool) -> bool:
-        """Whether the message at an offset of the intake was replaced or cancelled by its name, if it has one."""
-        return self.names.is_superseded(name, offset, self._complete_from, is_filed=is_filed)
+    @property
+    def decided_below(self) -> int:
+        """An offset of the intake below which each named record was decided."""
+        return max(self._low, self.names.below)
+
+    def is_superseded(self, name: bytes | None, offset: int) -> bool:
+        """Whether the message at an offset of the intake was replaced or cancelled by its name, if it has one.
+
+        The journal may have been read before the message was decided: then it was not.
+        """
+        if name is None or offset >= self.decided_below:
+            return False
+        return self.names.is_superseded(name, offset, self._complete_from)
 
     def is_done(self, source: Source, offset: int) -> bool:
         """Whether the record at an offset of the intake, or of a bucket, is done."""

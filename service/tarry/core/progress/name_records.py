@@ -279,17 +279,14 @@ class NameRecords:
             self._is_stale = False
         return self._index
 
-    def is_superseded(self, name: bytes | None, offset: int, complete_from: int, *, is_filed: bool) -> bool:
-        """Whether the message at an offset of the intake was replaced or cancelled by name.
+    def is_superseded(self, name: bytes, offset: int, complete_from: int) -> bool:
+        """Whether the message at an offset of the intake, which was decided, was replaced or cancelled by name.
 
         Args:
-            name: the hash of its name; None if it has none.
+            name: the hash of its name.
             offset: its offset in the intake.
             complete_from: an older message without an entry may wait.
-            is_filed: whether it is in a level or in the parked log: then it was decided.
         """
-        if name is None or (offset >= self.below and not is_filed):
-            return False
         entry = self.index.find(name)
         return offset >= complete_from if entry is None else entry.offset != offset
 

@@ -155,14 +155,15 @@ class _Names:
     """
 
     def __init__(self, spark: SparkSession, backlogs: Sequence[Backlog], states: States) -> None:
-        found = {backlog.place[1]: states[backlog.place].names for backlog in backlogs}
+        found = {backlog.place[1]: states[backlog.place] for backlog in backlogs}
         # What is decided later has its result later, too.
-        decided = {one.place[1]: max(one.low, found[one.place[1]].below) for one in backlogs}
+        decided = {partition: state.decided_below for partition, state in found.items()}
         checkpoints = {one.place[1]: one.checkpoint for one in backlogs if one.checkpoint is not None}
         adopted = {partition: one.names_complete_from for partition, one in checkpoints.items()}
         self._decided, self._adopted = _of_partition(decided), _of_partition(adopted)
         self._has_adopted = any(adopted.values())
-        packed = {partition: _packed(names.index) for partition, names in found.items() if names.index.count}
+        indexes = {partition: state.names.index for partition, state in found.items()}
+        packed = {partition: _packed(index) for partition, index in indexes.items() if index.count}
         self._table = _names_table(spark, packed).localCheckpoint()
 
     def of_logs(self, records: DataFrame) -> DataFrame:
