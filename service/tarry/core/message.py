@@ -187,6 +187,7 @@ class DeadMessage(NamedTuple):
         is_stub: whether value and headers are left out; the record in that log still has them.
         unfiled_source: `topic/partition/offset` of a record in a bucket that the service has not filed; else empty.
         name: the hash of the name under which the message waits; None if it does not.
+        ends_schedule: whether it is an occurrence of a schedule, which ends with it.
     """
 
     sequence: int
@@ -203,6 +204,7 @@ class DeadMessage(NamedTuple):
     is_stub: bool = False
     unfiled_source: bytes = b""
     name: bytes | None = None
+    ends_schedule: bool = False
 
     def named_from(self, prefix: bytes) -> bytes:
         """Return `topic/partition/offset` as results name the record.
@@ -244,4 +246,5 @@ class DeadMessage(NamedTuple):
             message.source,
             message.offset,
             name=message.name,
+            ends_schedule=message.asker != message.id,
         )

@@ -216,9 +216,10 @@ class Arrivals:
             # It ends its schedule, under whose name its dead letter waits.
             dead = _dead(record.offset, record.key, record.value, record.headers, record.request)
             memory.held_bytes += dead.size_bytes
-            self._ready.bury(dead._replace(name=message.name))
+            self._ready.bury(dead._replace(name=message.name, ends_schedule=True))
         elif verdict is Verdict.REFUSE:
             dead = DeadMessage.of(message, ErrorCode.TOO_MANY_NAMES, f"{names.limit} names wait in this partition")
+            dead = dead._replace(ends_schedule=False)  # it has not begun
             memory.held_bytes += dead.size_bytes
             self._ready.bury(dead)
         elif type(message) is HeldMessage:
@@ -365,7 +366,7 @@ class Arrivals:
         self._memory.held_bytes += dead.size_bytes
         if why.name is not None and offset < self._names.decided_below:
             # It was accepted by another configuration, so its name may be taken, or another message has it by now.
-            dead = dead._replace(name=self._names.name_at(offset, why.name))
+            dead = dead._replace(name=self._names.name_at(offset, why.name), ends_schedule=_is_next(why))
             if self._names.is_superseded(dead):
                 self._names.drop(dead)
                 return

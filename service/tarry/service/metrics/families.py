@@ -117,6 +117,18 @@ NAMED: Final = Family(
     "counter",
     ("intake", "outcome"),
 )
+SCHEDULES_CONTINUED: Final = Family(
+    "tarry_schedules_continued",
+    "Committed deliveries of occurrences of schedules that go on: the next record of each is in the intake.",
+    "counter",
+    ("intake",),
+)
+SCHEDULES_DEAD: Final = Family(
+    "tarry_schedules_dead",
+    "Schedules that ended with a dead letter, because an occurrence of them could not be delivered.",
+    "counter",
+    ("intake",),
+)
 NAMED_ADOPTED: Final = Family(
     "tarry_named_adopted_messages",
     "Committed deliveries of named messages that were adopted without their names: some may have been replaced before.",
@@ -247,6 +259,8 @@ FAMILIES: Final = (
     NAMES,
     NAMED,
     NAMED_ADOPTED,
+    SCHEDULES_CONTINUED,
+    SCHEDULES_DEAD,
     LATENESS,
     TRANSACTION_SECONDS,
     TRANSACTION_MESSAGES,

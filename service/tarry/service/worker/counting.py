@@ -6,6 +6,7 @@ from typing import Final
 
 from confluent_kafka import Message
 
+from tarry.core.message import DeadMessage
 from tarry.core.partition import PartitionState
 from tarry.headers import ErrorCode, Outcome
 from tarry.service.metrics.families import (
@@ -16,6 +17,8 @@ from tarry.service.metrics.families import (
     NAMED_ADOPTED,
     PLACED,
     RECEIVED,
+    SCHEDULES_CONTINUED,
+    SCHEDULES_DEAD,
     TRANSACTION_MESSAGES,
     TRANSACTION_SECONDS,
     TRIM_FAILURES,
@@ -41,7 +44,10 @@ def declare_counters(tally: Tally, intakes: Iterable[str]) -> None:
         intakes: all topics that are read.
     """
     for intake in intakes:
-        for family in (RECEIVED, PLACED, FILED, FIRED, NAMED_ADOPTED, TRIM_FAILURES):
+        for family in (
+            *(RECEIVED, PLACED, FILED, FIRED, NAMED_ADOPTED, SCHEDULES_CONTINUED, SCHEDULES_DEAD),
+            TRIM_FAILURES,
+        ):
             tally.declare(family, intake)
         for code in ErrorCode:
             tally.declare(DEAD, intake, code)
@@ -110,5 +116,20 @@ def count_delivered(tally: Tally, fired: Batches, now_ms: int) -> None:
             tally.count(FIRED, len(batch.due), state.intake)
             # They are nearly sorted already: only late ones, and those of an aborted transaction, may be out of place.
             tally.observe_lateness(state.intake, sorted([message.due_ms for message in batch.due]), now_ms)
-        for dead in batch.dead:
-            tally.count(DEAD, 1, state.intake, dead.code)
+        if batch.followers:
+            tally.count(SCHEDULES_CONTINUED, len(batch.followers), state.intake)
+        count_dead(tally, state.intake, batch.dead)
+
+
+def count_dead(tally: Tally, intake: str, letters: Iterable[DeadMessage]) -> None:
+    """Count dead letters that are committed; a stub is none.
+
+    Args:
+        tally: counts metrics.
+        intake: the intake.
+        letters: the letters.
+    """
+    for letter in letters:
+        if not letter.is_stub:
+            tally.count(DEAD, 1, intake, letter.code)
+            tally.count(SCHEDULES_DEAD, int(letter.ends_schedule), intake)

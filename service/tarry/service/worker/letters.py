@@ -5,7 +5,7 @@ Their side transactions write each letter with its result. If a letter is refuse
 stub instead of it. A stub completes nothing: its record does not count as done, and stays where it is.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,10 +22,10 @@ from tarry.kafka.clients import Clients
 from tarry.kafka.errors import error_of
 from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
-from tarry.service.metrics.families import DEAD as DEAD_LETTERS
 from tarry.service.worker.batches import MOST_ALONE, Bound, rotated, size_of, take_batches
 from tarry.service.worker.connections import GroupProducer
 from tarry.service.worker.context import Context
+from tarry.service.worker.counting import count_dead
 from tarry.service.worker.side_producer import ALONE_BYTES
 from tarry.service.worker.side_transactions import Attempt, SideTransactions
 from tarry.service.worker.verdicts import refusal_of
@@ -169,12 +169,7 @@ class LetterWriter(SideTransactions[_Attempt]):
         self._bound.grow(size_of(attempt.batches))
         for state, letters in attempt.batches:
             state.confirm_letters(letters)
-            self._count(state.intake, letters)
-
-    def _count(self, intake: str, letters: Iterable[DeadMessage]) -> None:
-        for letter in letters:
-            if not letter.is_stub:
-                self._tally.count(DEAD_LETTERS, 1, intake, letter.code)
+            count_dead(self._tally, state.intake, letters)
 
     def _on_refusal(self, attempt: _Attempt) -> None:
         self._put_back(attempt)
