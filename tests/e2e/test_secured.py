@@ -127,6 +127,12 @@ def test_a_right_that_is_missing_is_named(
             f"{grant.name}: without DELETE the service cannot delete done records" in run(config, tmp_path, "check").out
         )
         return
+    if grant.operation == AclOperation.WRITE and grant.name == "rights":
+        running = serve(config)
+        running.wait_serving()
+        assert len(running.events("no_schedules")) == 1
+        assert f"{grant.name}: without WRITE it accepts no schedules" in run(config, tmp_path, "check").out
+        return
     if grant.name.endswith(".status"):
         # What nothing else may be done with is hidden; and what is hidden, or may not be looked at, is not written to.
         running = serve(config)

@@ -306,7 +306,7 @@ class Firing:
         learned = condemn_refused(fired, self._own_failures)
         learned = self._learn_from_our_own(fired) or learned
         if aborted_by.code == _UNAUTHORIZED:
-            # The client library does not name the record here: ask the brokers which topics we may not write to.
+            # The client library does not name the record here: ask the brokers which targets we may not write to.
             learned = self._learn_what_is_denied(fired) or learned
         own = [error for errors in self._own_failures.values() for error in errors]
         cluster_is_away = any(not is_caused_by_another(error) and not is_refusal(error) for error in own)
@@ -322,8 +322,11 @@ class Firing:
                 self._parking.send_away([topic], cause.str())
                 learned = True
         if not learned:
-            # A deleted target fails the transaction as a whole, and no report names it.
+            # A deleted target fails the transaction as a whole, and no report names it. So does an intake to which we
+            # may not write.
             self._targets.forget_all()
+            denied = self._targets.denied(intakes_of(fired), self._clock.monotonic_ms())
+            learned = condemn_refused(fired, {}, denied)
         return learned
 
     def _learn_from_our_own(self, fired: Batches) -> bool:
@@ -347,14 +350,13 @@ class Firing:
 
     def _learn_what_is_denied(self, fired: Batches) -> bool:
         self._targets.forget_all()
-        now_ms = self._clock.monotonic_ms()
         try:
-            _, obstacles = self._targets.learn(_targets_of(fired), now_ms)
+            _, obstacles = self._targets.learn(_targets_of(fired), self._clock.monotonic_ms())
         except RetriableError:
             return False
         for topic, reason in obstacles.items():
             self._parking.send_away([topic], reason)
-        return condemn_refused(fired, {}, self._targets.denied(intakes_of(fired), now_ms)) or bool(obstacles)
+        return bool(obstacles)
 
     def _put_back(self, fired: Batches, error: Exception, *, rest: bool) -> None:
         for state, batch in fired:

@@ -117,6 +117,8 @@ class Targets:
     def denied(self, topics: Iterable[str], now_ms: int) -> set[str]:
         """Ask which of some topics this user has no right to write to; none if the cluster does not answer."""
         wanted = set(topics)
+        if not wanted:
+            return wanted
         for topic in wanted:
             self.forget(topic)
         try:
