@@ -34,7 +34,8 @@ from tarry.kafka.backlog import Backlog, Stretch
 from tarry.kafka.backlog_index import ranges_of
 from tarry.kafka.errors import group_errors
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.partition_logs import journal_of, level_log_of, parked_target, read_to_ends, spans_of
+from tarry.kafka.parked_record import parked_target
+from tarry.kafka.partition_logs import journal_of, level_log_of, read_to_ends, spans_of
 from tarry.kafka.record_headers import headers_of, read_headers, saved_headers
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS

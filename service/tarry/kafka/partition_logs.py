@@ -10,11 +10,8 @@ from confluent_kafka import Message
 
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.progress.source import PARKED as PARKED_LEVEL
-from tarry.core.wheel.filed import target_of
-from tarry.errors import UsageError
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.reader import Reader
-from tarry.kafka.record_headers import headers_of
 from tarry.kafka.topics import DEAD, JOURNAL, PARKED, RESULTS, wheel_topic
 from tarry.kafka.types import OffsetMetadata, Place
 
@@ -45,18 +42,6 @@ def level_log_of(place: Place, level: int) -> Place:
     if level == PARKED_LEVEL:
         return place[0] + PARKED, place[1]
     return (wheel_topic(place[0], level), place[1]) if level else place
-
-
-def parked_target(record: Message) -> str | None:
-    """Return the target of a record of a parked log; None if the service has not filed the record.
-
-    Raises:
-        UsageError: a later version of tarry has filed it, or its header is damaged.
-    """
-    try:
-        return target_of(headers_of(record))
-    except ValueError as error:
-        raise UsageError(f"{record.topic()}/{record.partition()} at offset {record.offset()}: {error}") from error
 
 
 def levels_of(geometry: Geometry) -> range:

@@ -14,7 +14,8 @@ from tarry.core.progress.recovery import Kept, Recovery, is_later
 from tarry.core.progress.source import PARKED
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
-from tarry.kafka.partition_logs import journal_of, level_log_of, levels_of, parked_target, read_to_ends
+from tarry.kafka.parked_record import parked_target
+from tarry.kafka.partition_logs import journal_of, level_log_of, levels_of, read_to_ends
 from tarry.kafka.refusals import another_origin, intake_cut, journal_cut, level_gone, nothing_known, shortfall
 from tarry.kafka.settings import Cluster
 from tarry.kafka.trim_tolerant_reader import TrimTolerantReader
