@@ -212,12 +212,16 @@ class FakeService(FakeSending):
         self._is_settling = True
         try:
             idle, before = 0, None
-            while idle < _IDLE_TURNS and not self._is_quiet():
+            is_done = False
+            while not is_done:
+                while idle < _IDLE_TURNS and not self._is_quiet():
+                    self._turn()
+                    seen = self._seen()
+                    idle = idle + 1 if seen == before else 0
+                    before = seen
                 self._turn()
-                seen = self._seen()
-                idle = idle + 1 if seen == before else 0
-                before = seen
-            self._turn()
+                # That turn may have written the next record of a schedule.
+                is_done = idle >= _IDLE_TURNS or self._is_quiet()
         finally:
             self._is_settling = False
             self._wake_later()
