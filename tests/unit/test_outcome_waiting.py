@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, Message
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tarry.client import CancelReceipt, OutcomeMetrics, Receipt
+from tarry.client import CancelReceipt, OutcomeMetrics, Receipt, ScheduleReceipt
 from tarry.client.outcome.follower import consume
 from tarry.client.outcome.recent import RecentResults
 from tarry.client.outcome.result import Result, Wanted, parsed_result
@@ -27,6 +27,7 @@ DUE_MS = 1_767_225_600_000
 HANDLE = Handle("in", 0, DUE_MS, ID)
 RECEIPT = Receipt(ID, HANDLE, datetime.fromtimestamp(DUE_MS / 1_000, UTC), 3)
 CANCEL = CancelReceipt(HANDLE, 7)
+SCHEDULE = ScheduleReceipt(ID, "in", 0, 3)
 KEY = (0, ID.encode())
 
 
@@ -47,7 +48,11 @@ class _Fed:
         self._offset += 1
 
     def wait(
-        self, subject: Receipt | CancelReceipt | Handle, timeout_s: float | None = None, *, interim: bool = False
+        self,
+        subject: Receipt | ScheduleReceipt | CancelReceipt | Handle,
+        timeout_s: float | None = None,
+        *,
+        interim: bool = False,
     ) -> Future[Result]:
         return self.pending.watch(Wanted(subject, interim), timeout_s).future
 
@@ -252,3 +257,34 @@ def test_a_permanent_error_is_raised(code: int) -> None:
     with pytest.raises(BrokerError, match=r"could not read in\.results: .*why") as refusal:
         _consume(None, code)
     assert refusal.value.code == KafkaError(code).name()
+
+
+@pytest.mark.parametrize("outcome", ["replaced", "cancelled", "dead"])
+@pytest.mark.parametrize("source", ["in/0/3", "in/0/17"])
+def test_a_schedule_ends_at_its_own_record_or_at_a_next_one(fed: _Fed, outcome: str, source: str) -> None:
+    waiting, by_handle = fed.wait(SCHEDULE), fed.wait(Handle.parse(str(SCHEDULE.handle)))
+    fed.feed(_value("scheduled"))
+    assert not waiting.done()
+    fed.feed(_value(outcome, source))
+    assert waiting.result(5)["source"] == source
+    assert by_handle.result(5)["source"] == source
+
+
+def test_what_is_said_of_another_record_with_the_id_of_a_schedule_is_not_its_end(fed: _Fed) -> None:
+    waiting, second = fed.wait(SCHEDULE), fed.wait(ScheduleReceipt(ID, "in", 0, 9))
+    fed.feed(_value("replaced", "in/0/2"))  # of an earlier schedule with this id
+    fed.feed(_value("duplicate", "in/0/9"))
+    fed.feed(_value("replaced", "in/1/17"))
+    fed.feed(b"no result")
+    assert (waiting.done(), second.result(5)["outcome"]) == (False, "duplicate")
+    fed.feed(_value("cancelled", "in/0/12"))
+    assert waiting.result(5)["outcome"] == "cancelled"
+
+
+def test_the_decision_of_a_schedule_comes_before_its_end(fed: _Fed) -> None:
+    decision, end = fed.wait(SCHEDULE, interim=True), fed.wait(SCHEDULE)
+    fed.feed(_value("scheduled"))
+    assert decision.result(5)["outcome"] == "scheduled"
+    assert not end.done()
+    fed.feed(_value("skipped"))
+    assert end.result(5)["outcome"] == "skipped"

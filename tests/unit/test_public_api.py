@@ -39,8 +39,11 @@ PUBLIC = {
         "PendingCancel",
         "PendingMessage",
         "PendingNameCancel",
+        "PendingSchedule",
         "Receipt",
+        "RepeatedMessage",
         "RescheduleReceipt",
+        "ScheduleReceipt",
         "TransactionalDelays",
     },
     "tarry.client.dedup": {"DedupWindow", "Deduplicator", "DeliveredMessage", "PostgresSink"},
@@ -77,7 +80,7 @@ PUBLIC = {
 CLIENT_ONLY = """
 import sys
 
-MISSING = {"prometheus_client", "pydantic", "rich", "structlog", "typer", "psycopg", "pyspark"}
+MISSING = {"cronsim", "tzdata", "prometheus_client", "pydantic", "rich", "structlog", "typer", "psycopg", "pyspark"}
 
 class Missing:
     def find_spec(self, name, path=None, target=None):

@@ -5,9 +5,17 @@ from typing import TYPE_CHECKING, Any
 from tarry.client import outcome
 from tarry.client.aio import AsyncDelayedProducer
 from tarry.client.outcome import OutcomeReader
-from tarry.client.pending import PendingCancel, PendingMessage, PendingNameCancel
+from tarry.client.pending import PendingCancel, PendingMessage, PendingNameCancel, PendingSchedule
 from tarry.client.producer import DelayedProducer
-from tarry.client.receipt import CancelReceipt, DelayedMessage, NameCancelReceipt, Receipt, RescheduleReceipt
+from tarry.client.receipt import (
+    CancelReceipt,
+    DelayedMessage,
+    NameCancelReceipt,
+    Receipt,
+    RepeatedMessage,
+    RescheduleReceipt,
+    ScheduleReceipt,
+)
 from tarry.client.transactional_delays import TransactionalDelays
 
 if TYPE_CHECKING:
@@ -24,8 +32,11 @@ __all__ = [
     "PendingCancel",
     "PendingMessage",
     "PendingNameCancel",
+    "PendingSchedule",
     "Receipt",
+    "RepeatedMessage",
     "RescheduleReceipt",
+    "ScheduleReceipt",
     "TransactionalDelays",
 ]
 

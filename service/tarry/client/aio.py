@@ -27,7 +27,9 @@ from tarry.client.receipt import (
     NameCancelReceipt,
     OnlyIf,
     Receipt,
+    RepeatedMessage,
     RescheduleReceipt,
+    ScheduleReceipt,
 )
 from tarry.client.sending import is_empty, serve_reports
 from tarry.clock import Clock
@@ -119,6 +121,30 @@ class AsyncDelayedProducer(AsyncClosing):
             target, value, key, delay, at, id, headers, partition, name, only_if, expires_at, window
         )
         return await self._acknowledged(lambda: self._connection.sender.send(message))
+
+    async def repeat(
+        self,
+        target: str,
+        value: str | bytes | None,
+        key: str | bytes,
+        *,
+        name: str | bytes,
+        every: timedelta | None = None,
+        cron: str | None = None,
+        zone: str | None = None,
+        first: datetime | None = None,
+        only_if: OnlyIf | None = None,
+        id: UUID | str | bytes | None = None,  # noqa: A002 - as the header is called
+        headers: MessageHeaders | None = None,
+        partition: int | None = None,
+        expires_at: datetime | None = None,
+        window: timedelta | None = None,
+    ) -> ScheduleReceipt:
+        """Begin a schedule, and wait until the brokers have acknowledged it, as `DelayedProducer.repeat`."""
+        message = RepeatedMessage(
+            target, value, key, name, every, cron, zone, first, only_if, id, headers, partition, expires_at, window
+        )
+        return await self._acknowledged(lambda: self._connection.sender.repeat(message))
 
     async def cancel(self, handle: Handle | str) -> CancelReceipt:
         """Send a cancel, and wait until the brokers have acknowledged it, as `DelayedProducer.cancel`."""

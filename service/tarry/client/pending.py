@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message
 
-from tarry.client.receipt import CancelReceipt, NameCancelReceipt, Receipt
+from tarry.client.receipt import CancelReceipt, NameCancelReceipt, Receipt, ScheduleReceipt
 from tarry.client.record import IntakeRecord, to_topic
 from tarry.errors import BrokerError, ConfigError, RetriableError, UsageError
 from tarry.handle import Handle
@@ -153,6 +153,26 @@ class PendingMessage(Pending[Receipt]):
 
     def _receipt(self) -> Receipt:
         return self._intake.receipt(self._record, self.timestamp_ms, self.partition, self.offset)
+
+
+class PendingSchedule(Pending[ScheduleReceipt]):
+    """A schedule in flight; call `receipt()` when it is acknowledged.
+
+    Args:
+        topic: the intake.
+        id: the schedule's id.
+        timestamp_ms: the record's timestamp, epoch milliseconds.
+    """
+
+    __slots__ = ("id",)
+
+    def __init__(self, topic: str, id: str, timestamp_ms: int) -> None:  # noqa: A002 - as in the receipt
+        super().__init__(topic, timestamp_ms)
+        self.id = id
+        """The schedule's id, known before the acknowledgement."""
+
+    def _receipt(self) -> ScheduleReceipt:
+        return ScheduleReceipt(self.id, self._topic, self.partition, self.offset)
 
 
 class PendingCancel(Pending[CancelReceipt]):

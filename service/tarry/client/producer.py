@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import Any, overload
 from uuid import UUID
 
 from tarry.client.closing import Closing
 from tarry.client.connection import REPORTS_WITHIN_S, WINDOW, Connection, ProducerSettings
 from tarry.client.forking import CreatingProcess, close_before_forks
-from tarry.client.pending import MAYBE_WRITTEN, IntakeTopic, Pending, PendingMessage, ReceiptT
+from tarry.client.pending import MAYBE_WRITTEN, IntakeTopic, Pending, ReceiptT
 from tarry.client.receipt import (
     CancelReceipt,
     DelayedMessage,
@@ -21,7 +22,9 @@ from tarry.client.receipt import (
     NameCancelReceipt,
     OnlyIf,
     Receipt,
+    RepeatedMessage,
     RescheduleReceipt,
+    ScheduleReceipt,
 )
 from tarry.client.sending import POLL_S, Wait, serve_reports, with_room
 from tarry.clock import Clock
@@ -126,8 +129,76 @@ class DelayedProducer(Closing):
         wait = self._wait()
         return self._receipt(self._hand_over(message, wait), wait)
 
-    def send_many(self, messages: Iterable[DelayedMessage]) -> Iterator[Receipt]:
-        """Send messages without waiting for each acknowledgement.
+    def repeat(
+        self,
+        target: str,
+        value: str | bytes | None,
+        key: str | bytes,
+        *,
+        name: str | bytes,
+        every: timedelta | None = None,
+        cron: str | None = None,
+        zone: str | None = None,
+        first: datetime | None = None,
+        only_if: OnlyIf | None = None,
+        id: UUID | str | bytes | None = None,  # noqa: A002 - as the header is called
+        headers: MessageHeaders | None = None,
+        partition: int | None = None,
+        expires_at: datetime | None = None,
+        window: timedelta | None = None,
+    ) -> ScheduleReceipt:
+        """Begin a schedule, a message that is delivered again and again; wait until the brokers have acknowledged it.
+
+        An occurrence has the schedule's key, value and headers. The service delivers one after the other: what was
+        missed while one was late is not made up for. `cancel_named(key, name)` ends the schedule, and so does a message
+        or schedule that replaces it.
+
+        Args:
+            target: the topic to deliver to.
+            value: the payload of each occurrence; text is sent as UTF-8, None as Kafka's null.
+            key: encoded like `value`; it must not be None.
+            name: 1 to 255 bytes of UTF-8. At most one message of a key and a name waits at a time: this schedule
+                replaces the one that waits, be it a schedule or a single message.
+            every: the interval, whole milliseconds, at least a second. Give either `every` or `cron`.
+            cron: five fields (minute, hour, day, month, weekday), such as "0 9 * * MON-FRI".
+            zone: the zone of `cron`, such as "Europe/Berlin"; None: UTC.
+            first: the time from which `every` counts, a datetime with a time zone; None: the epoch, so that a schedule
+                that is sent again is due at the same times.
+            only_if: "absent": skip this schedule if a message of its name waits; "present": if none does.
+            id: the schedule's UUID; None: a random one. After a `RetriableError`, send again with the same id.
+            headers: the application's own headers, which are delivered unchanged with each occurrence.
+            partition: the partition of the target; None: chosen by the key.
+            expires_at: the end of the schedule, a datetime with a time zone: an occurrence that would be later becomes
+                a dead letter (`expired`).
+            window: each occurrence is due later by the same part of this window, which follows from the schedule's id.
+
+        Returns:
+            The receipt. `OutcomeReader.await_outcome` of it waits for the end of the schedule.
+
+        Raises:
+            HeaderError: the schedule could never be accepted: it has neither `every` nor `cron`, for example.
+            RetriableError: no acknowledgement in time; the schedule may or may not have been sent.
+            BrokerError: Kafka refused the record.
+        """
+        message = RepeatedMessage(
+            target, value, key, name, every, cron, zone, first, only_if, id, headers, partition, expires_at, window
+        )
+        wait = self._wait()
+        return self._receipt(self._hand_over(message, wait), wait)
+
+    @overload
+    def send_many(self, messages: Iterable[DelayedMessage]) -> Iterator[Receipt]: ...
+
+    @overload
+    def send_many(self, messages: Iterable[RepeatedMessage]) -> Iterator[ScheduleReceipt]: ...
+
+    @overload
+    def send_many(
+        self, messages: Iterable[DelayedMessage | RepeatedMessage]
+    ) -> Iterator[Receipt | ScheduleReceipt]: ...
+
+    def send_many(self, messages: Iterable[DelayedMessage | RepeatedMessage]) -> Iterator[Any]:
+        """Send messages, and schedules, without waiting for each acknowledgement.
 
         The iterator is lazy: it sends nothing before the caller asks for the first receipt. If `messages` raises, or a
         message cannot be sent, the iterator first yields the receipts of all earlier messages, then raises. If Kafka
@@ -143,7 +214,7 @@ class DelayedProducer(Closing):
             HeaderError: as `send`.
             BrokerError: as `send`.
         """
-        waiting: deque[PendingMessage] = deque()
+        waiting: deque[Pending[Any]] = deque()
         remaining = iter(messages)
         while True:
             try:
@@ -174,7 +245,8 @@ class DelayedProducer(Closing):
             handle: from the message's receipt; it must belong to this producer's intake.
 
         Raises:
-            HeaderError: the text is not a handle, or it belongs to another intake.
+            HeaderError: the text is not a handle, it belongs to another intake, or it is that of a schedule, which
+                `cancel_named` cancels.
             RetriableError: no acknowledgement in time; the cancel may or may not have been sent.
             BrokerError: Kafka refused the cancel.
         """
@@ -246,9 +318,18 @@ class DelayedProducer(Closing):
             self._connection = None
             connection.producer.close()
 
-    def _hand_over(self, message: DelayedMessage, wait: Wait) -> PendingMessage:
+    @overload
+    def _hand_over(self, message: DelayedMessage, wait: Wait) -> Pending[Receipt]: ...
+
+    @overload
+    def _hand_over(self, message: RepeatedMessage, wait: Wait) -> Pending[ScheduleReceipt]: ...
+
+    def _hand_over(self, message: DelayedMessage | RepeatedMessage, wait: Wait) -> Pending[Any]:
         connection = self._open()
-        return with_room(connection.producer, lambda: connection.sender.send(message), wait)
+        producer, sender = connection.producer, connection.sender
+        if isinstance(message, RepeatedMessage):
+            return with_room(producer, lambda: sender.repeat(message), wait)
+        return with_room(producer, lambda: sender.send(message), wait)
 
     def _receipt(self, pending: Pending[ReceiptT], wait: Wait | None = None) -> ReceiptT:
         """Wait for a record's delivery report within `wait`, by default the limit of a call."""

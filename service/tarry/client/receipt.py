@@ -52,6 +52,72 @@ class DelayedMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedMessage:
+    """A message to deliver again and again: the arguments of `DelayedProducer.repeat` as one value.
+
+    Args:
+        target: the topic to deliver to.
+        value: the payload of each occurrence; text is sent as UTF-8, None as Kafka's null.
+        key: encoded like `value`; it must not be None.
+        name: 1 to 255 bytes of UTF-8. At most one message of a key and a name waits at a time: this schedule replaces
+            it.
+        every: the interval, whole milliseconds, at least a second. Give either `every` or `cron`.
+        cron: five fields, such as "0 9 * * MON-FRI".
+        zone: the zone of `cron`, such as "Europe/Berlin"; None: UTC.
+        first: the time from which `every` counts, a datetime with a time zone; None: the epoch.
+        only_if: "absent": this schedule is skipped if a message of its name waits; "present": if none does.
+        id: the schedule's UUID; None: a random one.
+        headers: the application's own headers, which are delivered unchanged with each occurrence.
+        partition: the partition of the target; None: chosen by the key.
+        expires_at: the end of the schedule, a datetime with a time zone: an occurrence that would be later becomes a
+            dead letter (`expired`).
+        window: each occurrence is due later by the same part of this window, which follows from the schedule's id.
+    """
+
+    target: str
+    value: str | bytes | None
+    key: str | bytes
+    name: str | bytes
+    every: timedelta | None = None
+    cron: str | None = None
+    zone: str | None = None
+    first: datetime | None = None
+    only_if: OnlyIf | None = None
+    id: UUID | str | bytes | None = None
+    headers: MessageHeaders | None = None
+    partition: int | None = None
+    expires_at: datetime | None = None
+    window: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleReceipt:
+    """An acknowledged schedule: the service will deliver its occurrences, until something ends it.
+
+    Args:
+        id: the schedule's id, 36 characters. Each occurrence has an id of its own, and this one in `tarry-schedule`.
+        intake: the intake.
+        partition: the partition of the record, which is that of the key.
+        offset: the offset of the record there.
+    """
+
+    id: str
+    intake: str
+    partition: int
+    offset: int
+
+    @property
+    def source(self) -> str:
+        """The record's `topic/partition/offset`, as results give it in `source`."""
+        return f"{self.intake}/{self.partition}/{self.offset}"
+
+    @property
+    def handle(self) -> Handle:
+        """The place of the results; a schedule has no due time of its own. Cancel it by its key and name."""
+        return Handle(self.intake, self.partition, 0, self.id)
+
+
+@dataclass(frozen=True, slots=True)
 class NameCancelReceipt:
     """An acknowledged cancel by name. The intake's results topic will say whether a message waited.
 

@@ -8,14 +8,16 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
-from tarry.client.receipt import DelayedMessage, MessageHeaders
+from tarry.client.receipt import DelayedMessage, MessageHeaders, RepeatedMessage
 from tarry.errors import HeaderError
 from tarry.handle import Handle
 from tarry.headers import (
     CANCEL,
     CANCEL_NAME,
+    CRON,
     DELAY_MS,
     DELIVER_AT,
+    EVERY,
     EXPIRES_AT,
     ID,
     IF,
@@ -24,18 +26,21 @@ from tarry.headers import (
     REQUEST_HEADERS,
     TARGET,
     WINDOW_MS,
+    ZONE,
     is_legal_topic,
     name_fault,
     parse_id,
 )
 from tarry.jitter import jitter_ms
-from tarry.units import MAX_EPOCH_MS, format_instant, shown
+from tarry.units import MAX_EPOCH_MS, format_duration, format_instant, shown
 
 _MS = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The service refuses smaller numbers, because they are probably seconds.
 _LEAST_EPOCH_MS = 10**12
 _MAX_PARTITION = 2**31 - 1
+_LEAST_EVERY = timedelta(seconds=1)
+_FIELDS_OF_CRON = 5
 
 
 class IntakeRecord(NamedTuple):
@@ -47,7 +52,7 @@ class IntakeRecord(NamedTuple):
         headers: the application's headers, then the request headers.
         id: the `tarry-id`, 36 characters.
         delay_ms: the delay after the record's timestamp; None: `deliver_at_ms` is set.
-        deliver_at_ms: the due time, epoch milliseconds; None: `delay_ms` is set.
+        deliver_at_ms: the due time, epoch milliseconds; None: `delay_ms` is set. A schedule has neither.
         jitter_ms: how much later the message is due, because of its window and its id.
     """
 
@@ -81,16 +86,11 @@ def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
     """
     if not isinstance(message, DelayedMessage):
         raise HeaderError(f"message: not a DelayedMessage: {type(message).__name__}")
-    target = to_topic(message.target, "target")
     delay_ms, deliver_at_ms = _delay_ms(message.delay), _instant_ms(message.at, "at")
     if delay_ms is not None and deliver_at_ms is not None:
         raise HeaderError("give either delay or at, not both")
     message_id = _id(message.id)
-    headers = _own_headers(message.headers)
-    if message.partition is not None:
-        headers.append((PARTITION, b"%d" % to_partition(message.partition)))
-    headers += ((TARGET, target.encode()), (ID, message_id.encode()))
-    headers += _naming(message)
+    headers = _addressed(message, message_id)
     if delay_ms is not None:
         due_ms = now_ms + delay_ms
         headers.append((DELAY_MS, b"%d" % delay_ms))
@@ -119,6 +119,45 @@ def to_record(message: DelayedMessage, now_ms: int) -> IntakeRecord:
     )
 
 
+def to_schedule(message: RepeatedMessage, now_ms: int) -> IntakeRecord:
+    """Turn a message that is repeated into an intake record.
+
+    The service checks the rule itself: only it knows the times of a cron rule, and the zones. If they are wrong, the
+    record becomes a dead letter (`bad-schedule`).
+
+    Args:
+        message: the message to repeat.
+        now_ms: the current time, to check that the schedule does not expire before it begins.
+
+    Raises:
+        HeaderError: neither or both of `every` and `cron` are given, the interval is shorter than a second, the cron
+            rule does not have five fields, `zone` stands without `cron` or `first` without `every`, the key or the name
+            is missing, or an argument is wrong as in `to_record`.
+    """
+    if not isinstance(message, RepeatedMessage):
+        raise HeaderError(f"message: not a RepeatedMessage: {type(message).__name__}")
+    if message.name is None:
+        raise HeaderError("name: a schedule needs one, by which it can be replaced and cancelled")
+    rule = _rule(message)
+    first_ms = _instant_ms(message.first, "first")
+    if first_ms is not None:
+        if message.every is None:
+            raise HeaderError("first: needs every: a cron rule says by itself when it begins")
+        if first_ms > MAX_EPOCH_MS:
+            raise HeaderError(f"first: after the year 9999: {message.first}")
+        rule.append((DELIVER_AT, b"%d" % first_ms))
+    message_id = _id(message.id)
+    begins_ms = max(now_ms, first_ms or 0)
+    headers = _addressed(message, message_id) + rule
+    if message.window is not None:
+        window_ms = _window_ms(message.window)
+        headers.append((WINDOW_MS, b"%d" % window_ms))
+        begins_ms += jitter_ms(message_id.encode(), window_ms) if first_ms is not None else 0
+    headers += _expiry(message.expires_at, begins_ms)
+    key, value = to_bytes(message.key, "key"), to_bytes(message.value, "value")
+    return IntakeRecord(key, value, headers, message_id, None, None)
+
+
 def to_cancel(handle: Handle) -> IntakeRecord:
     """Return the record that cancels a message; it must go to the handle's partition."""
     return IntakeRecord(None, None, [(CANCEL, str(handle).encode())], handle.id, None, handle.due_ms)
@@ -136,7 +175,47 @@ def to_name_cancel(key: str | bytes, name: str | bytes) -> IntakeRecord:
     return IntakeRecord(named, None, [(CANCEL_NAME, _name(name))], "", None, None)
 
 
-def _naming(message: DelayedMessage) -> list[tuple[str, bytes | None]]:
+def _addressed(message: DelayedMessage | RepeatedMessage, message_id: str) -> list[tuple[str, bytes | None]]:
+    """Return the headers that say what is sent where: the application's own, target, id and name."""
+    headers = _own_headers(message.headers)
+    if message.partition is not None:
+        headers.append((PARTITION, b"%d" % to_partition(message.partition)))
+    headers += ((TARGET, to_topic(message.target, "target").encode()), (ID, message_id.encode()))
+    return headers + _naming(message)
+
+
+def _rule(message: RepeatedMessage) -> list[tuple[str, bytes | None]]:
+    """Return the headers of a schedule's rule."""
+    every, cron, zone = message.every, message.cron, message.zone
+    if every is not None and cron is not None:
+        raise HeaderError("give either every or cron, not both")
+    if cron is not None:
+        rule: list[tuple[str, bytes | None]] = [(CRON, _text_of_rule(cron, "cron"))]
+        if len(cron.split()) != _FIELDS_OF_CRON:
+            raise HeaderError(f"cron: needs five fields (minute, hour, day, month, weekday): {shown(cron)}")
+        return rule if zone is None else [*rule, (ZONE, _text_of_rule(zone, "zone"))]
+    if zone is not None:
+        raise HeaderError("zone: needs cron: an interval has no zone")
+    if every is None:
+        raise HeaderError('needs a rule: every=timedelta(...) or cron="0 9 * * MON-FRI"')
+    if not isinstance(every, timedelta):
+        raise HeaderError(f"every: not a timedelta: {shown(str(every))}")
+    if every < _LEAST_EVERY:
+        raise HeaderError(f"every: must be a second or longer: {every}")
+    if every % _MS:
+        raise HeaderError(f"every: must be whole milliseconds: {every}")
+    if every // _MS > MAX_EPOCH_MS:
+        raise HeaderError(f"every: the second occurrence would be after the year 9999: {every}")
+    return [(EVERY, format_duration(every // _MS).encode())]
+
+
+def _text_of_rule(text: object, what: str) -> bytes:
+    if not isinstance(text, str) or not text.isascii():
+        raise HeaderError(f"{what}: not ASCII text: {shown(repr(text))}")
+    return text.encode()
+
+
+def _naming(message: DelayedMessage | RepeatedMessage) -> list[tuple[str, bytes | None]]:
     """Return the headers of a message's name; none if it has no name."""
     if message.only_if not in (None, "absent", "present"):
         raise HeaderError(f"only_if: neither absent nor present: {shown(repr(message.only_if))}")
@@ -289,13 +368,15 @@ def to_handle(handle: Handle | str, intake: str) -> Handle:
     A handle may come from an untrusted source, such as a web page. It must not decide which topic the client writes to.
 
     Raises:
-        HeaderError: it is not a handle, or it names another topic.
+        HeaderError: it is not a handle, it names another topic, or it is that of a schedule.
     """
     if not isinstance(handle, Handle | str):
         raise HeaderError(f"handle: neither a Handle nor text: {type(handle).__name__}")
     parsed = Handle.parse(str(handle))
     if parsed.topic != intake:
         raise HeaderError(f"handle: its message is in {parsed.topic}, but this producer's intake is {intake}: {parsed}")
+    if not parsed.due_ms:
+        raise HeaderError("handle: it has no due time, as that of a schedule: call cancel_named(key, name) instead")
     return parsed
 
 

@@ -6,9 +6,17 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tarry.client.forking import CreatingProcess
-from tarry.client.pending import IntakeTopic, Pending, PendingCancel, PendingMessage, PendingNameCancel, refusal
-from tarry.client.receipt import DelayedMessage
-from tarry.client.record import IntakeRecord, to_cancel, to_handle, to_name_cancel, to_record
+from tarry.client.pending import (
+    IntakeTopic,
+    Pending,
+    PendingCancel,
+    PendingMessage,
+    PendingNameCancel,
+    PendingSchedule,
+    refusal,
+)
+from tarry.client.receipt import DelayedMessage, RepeatedMessage
+from tarry.client.record import IntakeRecord, to_cancel, to_handle, to_name_cancel, to_record, to_schedule
 from tarry.clock import Clock, SystemClock
 from tarry.errors import BrokerError, RetriableError
 from tarry.handle import Handle
@@ -70,11 +78,24 @@ class Sender:
         pending = PendingMessage(self._intake, record, timestamp_ms)
         return self._hand_over(pending, record, self._intake.topic, self._partition_of(record.key))
 
+    def repeat(self, message: RepeatedMessage) -> PendingSchedule:
+        """Produce a schedule.
+
+        Raises:
+            HeaderError: the schedule could never be accepted.
+            BufferError: as `send`.
+            BrokerError: as `send`.
+        """
+        timestamp_ms = self._clock.now_ms()
+        record = to_schedule(message, timestamp_ms)
+        pending = PendingSchedule(self._intake.topic, record.id, timestamp_ms)
+        return self._hand_over(pending, record, self._intake.topic, self._partition_of(record.key))
+
     def cancel(self, handle: Handle | str) -> PendingCancel:
         """Produce a cancel.
 
         Raises:
-            HeaderError: it is not a handle, or it belongs to another intake.
+            HeaderError: it is not a handle, it belongs to another intake, or it is that of a schedule.
             BufferError: as `send`.
             BrokerError: as `send`.
         """

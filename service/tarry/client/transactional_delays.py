@@ -9,8 +9,15 @@ from uuid import UUID
 from confluent_kafka import KafkaException, Producer
 
 from tarry.client.forking import keep_in_children
-from tarry.client.pending import IntakeTopic, PendingCancel, PendingMessage, PendingNameCancel, refusal
-from tarry.client.receipt import DelayedMessage, MessageHeaders, OnlyIf
+from tarry.client.pending import (
+    IntakeTopic,
+    PendingCancel,
+    PendingMessage,
+    PendingNameCancel,
+    PendingSchedule,
+    refusal,
+)
+from tarry.client.receipt import DelayedMessage, MessageHeaders, OnlyIf, RepeatedMessage
 from tarry.client.sending import Sender, by_partitioner, with_room
 from tarry.clock import Clock, SystemClock
 from tarry.core.murmur2 import partition_of
@@ -103,6 +110,57 @@ class TransactionalDelays:
             target, value, key, delay, at, id, headers, partition, name, only_if, expires_at, window
         )
         return with_room(self._producer, lambda: self._sender.send(message))
+
+    def repeat(
+        self,
+        target: str,
+        value: str | bytes | None,
+        key: str | bytes,
+        *,
+        name: str | bytes,
+        every: timedelta | None = None,
+        cron: str | None = None,
+        zone: str | None = None,
+        first: datetime | None = None,
+        only_if: OnlyIf | None = None,
+        id: UUID | str | bytes | None = None,  # noqa: A002 - as the header is called
+        headers: MessageHeaders | None = None,
+        partition: int | None = None,
+        expires_at: datetime | None = None,
+        window: timedelta | None = None,
+    ) -> PendingSchedule:
+        """Add a schedule to the open transaction: a message that is delivered again and again.
+
+        Args:
+            target: the topic to deliver to.
+            value: the payload of each occurrence; text is sent as UTF-8, None as Kafka's null.
+            key: encoded like `value`; it must not be None.
+            name: 1 to 255 bytes of UTF-8. At most one message of a key and a name waits at a time: this schedule
+                replaces the one that waits, be it a schedule or a single message.
+            every: the interval, whole milliseconds, at least a second. Give either `every` or `cron`.
+            cron: five fields (minute, hour, day, month, weekday), such as "0 9 * * MON-FRI".
+            zone: the zone of `cron`, such as "Europe/Berlin"; None: UTC.
+            first: the time from which `every` counts, a datetime with a time zone; None: the epoch, so that a schedule
+                that is sent again is due at the same times.
+            only_if: "absent": skip this schedule if a message of its name waits; "present": if none does.
+            id: the schedule's UUID; None: a random one. After a `RetriableError`, send again with the same id.
+            headers: the application's own headers, which are delivered unchanged with each occurrence.
+            partition: the partition of the target; None: chosen by the key.
+            expires_at: the end of the schedule, a datetime with a time zone: an occurrence that would be later becomes
+                a dead letter (`expired`).
+            window: each occurrence is due later by the same part of this window, which follows from the schedule's id.
+
+        Returns:
+            A pending schedule; call its `receipt()` after the commit.
+
+        Raises:
+            HeaderError: the schedule could never be accepted; the transaction is unchanged.
+            BrokerError: as `send`.
+        """
+        message = RepeatedMessage(
+            target, value, key, name, every, cron, zone, first, only_if, id, headers, partition, expires_at, window
+        )
+        return with_room(self._producer, lambda: self._sender.repeat(message))
 
     def clients(self) -> list[object]:
         """Return the producer, which a forked process inherits."""

@@ -6,7 +6,7 @@ No call waits: when it returns, the message is in the intake.
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final, overload
 from uuid import UUID
 
 from tarry.client.closing import AsyncClosing, Closing
@@ -18,9 +18,11 @@ from tarry.client.receipt import (
     NameCancelReceipt,
     OnlyIf,
     Receipt,
+    RepeatedMessage,
     RescheduleReceipt,
+    ScheduleReceipt,
 )
-from tarry.client.record import IntakeRecord, to_cancel, to_handle, to_name_cancel, to_record
+from tarry.client.record import IntakeRecord, to_cancel, to_handle, to_name_cancel, to_record, to_schedule
 from tarry.client.rescheduling import refuse_itself
 from tarry.handle import Handle
 
@@ -73,19 +75,74 @@ class FakeSending(Closing):
         self._settle()
         return receipt
 
-    def send_many(self, messages: Iterable[DelayedMessage]) -> Iterator[Receipt]:
+    def repeat(
+        self,
+        target: str,
+        value: str | bytes | None,
+        key: str | bytes,
+        *,
+        name: str | bytes,
+        every: timedelta | None = None,
+        cron: str | None = None,
+        zone: str | None = None,
+        first: datetime | None = None,
+        only_if: OnlyIf | None = None,
+        id: UUID | str | bytes | None = None,  # noqa: A002 - as in `DelayedProducer.repeat`
+        headers: MessageHeaders | None = None,
+        partition: int | None = None,
+        expires_at: datetime | None = None,
+        window: timedelta | None = None,
+    ) -> ScheduleReceipt:
+        """Begin a schedule, as `DelayedProducer.repeat` does.
+
+        Raises:
+            HeaderError: the schedule could never be accepted.
+        """
+        return self.repeat_message(
+            RepeatedMessage(
+                target, value, key, name, every, cron, zone, first, only_if, id, headers, partition, expires_at, window
+            )
+        )
+
+    def repeat_message(self, message: RepeatedMessage) -> ScheduleReceipt:
+        """Begin a schedule.
+
+        Raises:
+            HeaderError: as `repeat`.
+        """
+        record = to_schedule(message, self._now_ms())
+        receipt = ScheduleReceipt(record.id, self.intake, *self._append(record, None))
+        self._settle()
+        return receipt
+
+    @overload
+    def send_many(self, messages: Iterable[DelayedMessage]) -> Iterator[Receipt]: ...
+
+    @overload
+    def send_many(self, messages: Iterable[RepeatedMessage]) -> Iterator[ScheduleReceipt]: ...
+
+    @overload
+    def send_many(
+        self, messages: Iterable[DelayedMessage | RepeatedMessage]
+    ) -> Iterator[Receipt | ScheduleReceipt]: ...
+
+    def send_many(self, messages: Iterable[DelayedMessage | RepeatedMessage]) -> Iterator[Any]:
         """Send each message when its receipt is taken from the iterator, as `DelayedProducer.send_many` does.
 
         Raises:
             HeaderError: as `send`.
         """
-        yield from map(self.send_message, messages)
+        for message in messages:
+            if isinstance(message, RepeatedMessage):
+                yield self.repeat_message(message)
+            else:
+                yield self.send_message(message)
 
     def cancel(self, handle: Handle | str) -> CancelReceipt:
         """Send a cancel for a message, as `DelayedProducer.cancel` does.
 
         Raises:
-            HeaderError: `handle` is not a handle, or is a handle of another intake.
+            HeaderError: `handle` is not a handle, is a handle of another intake, or is that of a schedule.
         """
         receipt = self._cancelled(self._own(handle))
         self._settle()
@@ -183,6 +240,30 @@ class AsyncFakeSending(AsyncClosing):
             target, value, key, delay, at, id, headers, partition, name, only_if, expires_at, window
         )
         return self._sending.send_message(message)
+
+    async def repeat(
+        self,
+        target: str,
+        value: str | bytes | None,
+        key: str | bytes,
+        *,
+        name: str | bytes,
+        every: timedelta | None = None,
+        cron: str | None = None,
+        zone: str | None = None,
+        first: datetime | None = None,
+        only_if: OnlyIf | None = None,
+        id: UUID | str | bytes | None = None,  # noqa: A002 - as in `AsyncDelayedProducer.repeat`
+        headers: MessageHeaders | None = None,
+        partition: int | None = None,
+        expires_at: datetime | None = None,
+        window: timedelta | None = None,
+    ) -> ScheduleReceipt:
+        """Begin a schedule, as `AsyncDelayedProducer.repeat` does."""
+        message = RepeatedMessage(
+            target, value, key, name, every, cron, zone, first, only_if, id, headers, partition, expires_at, window
+        )
+        return self._sending.repeat_message(message)
 
     async def cancel(self, handle: Handle | str) -> CancelReceipt:
         """Send a cancel for a message, as `AsyncDelayedProducer.cancel` does."""

@@ -17,7 +17,7 @@ from tarry.client.outcome.looking_back import LookingBack, Search
 from tarry.client.outcome.recent import RecentResults
 from tarry.client.outcome.result import Result, Wanted
 from tarry.client.outcome.waiting import AwaitedOutcome, PendingOutcomes
-from tarry.client.receipt import CancelReceipt, NameCancelReceipt, Receipt
+from tarry.client.receipt import CancelReceipt, NameCancelReceipt, Receipt, ScheduleReceipt
 from tarry.clock import Clock, SystemClock
 from tarry.errors import FatalError, TarryError, UsageError
 from tarry.handle import Handle
@@ -36,7 +36,7 @@ _POLL_S = 0.1
 _MARK_EVERY_MS = 1_000
 """The least time between two marks: each mark requests the end offset of every partition."""
 
-Subject = Receipt | CancelReceipt | NameCancelReceipt | Handle | str
+Subject = Receipt | ScheduleReceipt | CancelReceipt | NameCancelReceipt | Handle | str
 
 
 class OutcomeReader(Closing):
@@ -101,8 +101,10 @@ class OutcomeReader(Closing):
         """Wait until the message is delivered, cancelled, replaced, skipped, recognised as a duplicate, or dead.
 
         Args:
-            subject: the message's receipt or handle, or the receipt of a cancel. The outcome of a cancel is
-                `cancelled`, `cancel-too-late`, or `dead` if its handle does not belong to the intake.
+            subject: the message's receipt or handle, or the receipt of a cancel or of a schedule. The outcome of a
+                cancel is `cancelled`, `cancel-too-late`, or `dead` if its handle does not belong to the intake. That of
+                a schedule is its end: `cancelled`, `replaced`, `dead`, `skipped` or `duplicate`; its occurrences have
+                results of their own.
             timeout_s: how long to wait, in seconds; None: no limit. A message for an unavailable target has no outcome
                 until the target is available again.
             since: for a message that was sent before this reader was created, or by another process: a time before
@@ -138,11 +140,11 @@ class OutcomeReader(Closing):
         wanted = Wanted(Handle.parse(subject) if isinstance(subject, str) else subject)
         return self._begin(wanted, timeout_s, since).future
 
-    def await_decision(self, receipt: Receipt, timeout_s: float | None = None) -> Result:
-        """Wait until the service has decided whether a message with `only_if` waits.
+    def await_decision(self, receipt: Receipt | ScheduleReceipt, timeout_s: float | None = None) -> Result:
+        """Wait until the service has decided whether a message or schedule with `only_if` waits.
 
         Args:
-            receipt: the message's receipt.
+            receipt: its receipt.
             timeout_s: how long to wait, in seconds; None: no limit.
 
         Returns:
@@ -156,7 +158,7 @@ class OutcomeReader(Closing):
         """
         return self.decision(receipt, timeout_s).result()
 
-    def decision(self, receipt: Receipt, timeout_s: float | None = None) -> Future[Result]:
+    def decision(self, receipt: Receipt | ScheduleReceipt, timeout_s: float | None = None) -> Future[Result]:
         """Return a future of what `await_decision` returns; the arguments are the same.
 
         Raises:
