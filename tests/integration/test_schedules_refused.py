@@ -1,4 +1,4 @@
-"""Schedules whose target is away are late; those whose next record the intake does not take are dead, and only those."""
+"""Schedules whose target is away are late; those whose next record the intake refuses are dead, and only those."""
 
 import json
 import uuid
