@@ -16,6 +16,7 @@ from tarry.client import AsyncDelayedProducer, DelayedProducer, OutcomeReader, T
 from tarry.headers import occurrence_id
 from tests.support.brokers import wait_until
 from tests.support.processes import Serve, ServeConfig
+from tests.support.programs import tarry
 from tests.support.topics import read_topic
 
 SECOND = timedelta(seconds=1)
@@ -61,7 +62,8 @@ class Scene:
     def wait_delivered(self, value: bytes, count: int) -> list[dict[str, bytes]]:
         """Wait for so many occurrences; return the headers of all that there are."""
         wait_until(lambda: len(self.delivered(value)) >= count, f"{count} of {value!r} are delivered")
-        return [{key: one or b"" for key, one in record.headers() or []} for record in self.delivered(value)]
+        found = [dict(record.headers() or []) for record in self.delivered(value)]
+        return [{key: one for key, one in headers.items() if isinstance(one, bytes)} for headers in found]
 
 
 @pytest.fixture
@@ -164,3 +166,35 @@ def test_all_clients_begin_schedules(scene: Scene, unique_name: Callable[[str], 
     check(scene.wait_delivered(b"async", 2), asynchronous.id, 1_000)
     check(scene.wait_delivered(b"transaction", 2), receipt.id, 1_000)
     assert scene.delivered(b"aborted") == []
+
+
+def test_the_command_begins_schedules_and_waits_for_what_comes_first(scene: Scene, tmp_path: Path) -> None:
+    shared = ("--bootstrap-servers", scene.bootstrap, "--intake", scene.intake)
+
+    def send(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
+        said = tarry("send", *arguments, *shared, cwd=tmp_path)
+        assert said.err == ""
+        return said.code, [json.loads(line) for line in said.out.splitlines()]
+
+    named = ("--key", "k", "--name", "n", "--if", "absent")
+    code, (receipt, decision, first) = send(scene.target, "v", *named, "--every", "1s", "--wait")
+    assert (code, decision["outcome"], first["outcome"]) == (0, "scheduled", "fired")
+    assert (first["schedule"], first["occurrence"]) == (receipt["id"], 1)
+    assert first["due_ms"] == receipt["next_ms"]
+    code, (_, skipped) = send(scene.target, "v", *named, "--every", "1s", "--wait")
+    assert (code, skipped["outcome"]) == (0, "skipped")
+    code, (_, dead) = send("__internal", "v", "--key", "k", "--name", "dead", "--cron", "* * * * *", "--wait")
+    assert (code, dead["outcome"], dead["reason"]) == (1, "dead", "internal-target")
+
+    lines = [
+        {"target": scene.target, "value": "file", "key": "k", "name": "file", "every": "1s"},
+        {"target": scene.target, "value": "single", "key": "k", "delay": "0s"},
+        {"target": scene.target, "value": "file", "key": "k", "name": "yearly", "cron": "0 0 1 1 *", "zone": "UTC"},
+    ]
+    file = tmp_path / "messages.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    code, (often, single, yearly) = send("--file", str(file))
+    assert code == 0
+    assert "handle" in single
+    assert yearly["next"].endswith("-01-01T00:00:00.000Z")
+    check(scene.wait_delivered(b"file", 2), often["id"], 1_000)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tarry.cli.send import send
 from tarry.cli.send_file import MessageFile
-from tarry.client import DelayedMessage, DelayedProducer, Receipt
+from tarry.client import DelayedMessage, DelayedProducer, Receipt, RepeatedMessage
 from tarry.errors import ConfigError, TarryError, UsageError
 from tarry.testing import ManualClock
 
@@ -24,7 +24,7 @@ def _run(*arguments: str) -> tuple[int, str, BaseException | None]:
     return result.exit_code, result.output, result.exception
 
 
-def _read(tmp_path: Path, text: str) -> list[DelayedMessage]:
+def _read(tmp_path: Path, text: str) -> list[DelayedMessage | RepeatedMessage]:
     path = tmp_path / "messages.jsonl"
     path.write_text(text, encoding="utf-8", newline="")
     return list(MessageFile(path, lambda _read_bytes: None, _CLOCK))

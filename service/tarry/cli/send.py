@@ -1,10 +1,11 @@
 """`tarry send`: send delayed messages, one from the command line or many from a file."""
 
 import json
-import os
 import sys
-from dataclasses import dataclass
-from datetime import datetime
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED
+from concurrent.futures import wait as wait_for
 from pathlib import Path
 from typing import Annotated
 
@@ -12,70 +13,20 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from tarry.cli.inspect import configured
-from tarry.cli.options import ConfigOption, ServersOption, default_intake, value_of
-from tarry.cli.send_file import MessageFile, delay_of, read_time, time_in
-from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt
+from tarry.cli.asked import Asked
+from tarry.cli.inspect import configured, instants
+from tarry.cli.options import ConfigOption, ServersOption, default_intake
+from tarry.cli.repeating import begun
+from tarry.cli.send_file import MessageFile
+from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt, RepeatedMessage, ScheduleReceipt
 from tarry.client.outcome.result import Result
 from tarry.client.receipt import OnlyIf
 from tarry.clock import SystemClock
 from tarry.config import Config
 from tarry.errors import HeaderError, UsageError
-from tarry.headers import Outcome
-from tarry.units import format_instant, shown
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The arguments and options of the command line that describe one message."""
-
-    target: str | None = None
-    value: str | None = None
-    delay: str | None = None
-    at: str | None = None
-    key: str | None = None
-    id: str | None = None
-    partition: int | None = None
-    header: list[str] | None = None
-    name: str | None = None
-    only_if: OnlyIf | None = None
-    expires_at: str | None = None
-    expires_in: str | None = None
-    window: str | None = None
-
-    def message(self) -> DelayedMessage:
-        """Return the message that they describe."""
-        if self.target is None:
-            raise typer.BadParameter("needs TARGET, or --file")
-        if (self.delay is None) == (self.at is None):
-            raise typer.BadParameter("needs either --delay or --at")
-        if self.expires_at is not None and self.expires_in is not None:
-            raise typer.BadParameter("needs either --expires-at or --expires-in")
-        pairs: list[tuple[str, bytes]] = []
-        for text in self.header or []:
-            name, equals, content = text.partition("=")
-            if not name or not equals:
-                raise typer.BadParameter(f"--header must be NAME=VALUE: {shown(text)}")
-            pairs.append((name, os.fsencode(content)))
-        return DelayedMessage(
-            self.target,
-            sys.stdin.buffer.read() if self.value == "-" else os.fsencode(self.value or ""),
-            None if self.key is None else os.fsencode(self.key),
-            None if self.delay is None else value_of("--delay", delay_of, self.delay),
-            None if self.at is None else value_of("--at", read_time, self.at),
-            self.id,
-            pairs,
-            self.partition,
-            None if self.name is None else os.fsencode(self.name),
-            self.only_if,
-            self._expiry(),
-            None if self.window is None else value_of("--window", delay_of, self.window),
-        )
-
-    def _expiry(self) -> datetime | None:
-        if self.expires_in is not None:
-            return value_of("--expires-in", lambda text: time_in(text, SystemClock().now_ms()), self.expires_in)
-        return None if self.expires_at is None else value_of("--expires-at", read_time, self.expires_at)
+from tarry.handle import Handle
+from tarry.headers import Outcome, occurrence_id
+from tarry.kafka.settings import Cluster
 
 
 def send(
@@ -93,8 +44,25 @@ def send(
     at: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Deliver at this time: RFC 3339 with an offset, such as 2030-01-31T12:00:00Z."
+            metavar="TIME",
+            help="Deliver at this time: RFC 3339 with an offset, such as 2030-01-31T12:00:00Z. With --every: the time "
+            "from which it counts.",
         ),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(metavar="15m", help="Repeat the message at this interval, 1s or longer. Needs --key and --name."),
+    ] = None,
+    cron: Annotated[
+        str | None,
+        typer.Option(
+            metavar="'M H D M W'",
+            help="Repeat the message at the times of a cron rule with five fields, such as '0 9 * * MON-FRI'. Needs "
+            "--key and --name.",
+        ),
+    ] = None,
+    zone: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="The zone of --cron, such as Europe/Berlin. Default: UTC.")
     ] = None,
     intake: Annotated[
         str | None,
@@ -141,7 +109,11 @@ def send(
         typer.Option(metavar="5m", help="Deliver later by a part of this window, which follows from the message's id."),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the outcome and print it. There is no timeout.")
+        bool,
+        typer.Option(
+            "--wait",
+            help="Wait for the outcome and print it; of a schedule, that of its first occurrence. There is no timeout.",
+        ),
     ] = False,
     file: Annotated[
         Path | None,
@@ -150,15 +122,20 @@ def send(
     config: ConfigOption = None,
     bootstrap_servers: ServersOption = None,
 ) -> None:
-    """Send one delayed message, or many from a file.
+    """Send one delayed message, or one that is repeated, or many from a file.
 
     When the broker has acknowledged a message, the command prints a receipt as one line of JSON: id, handle, due,
     due_ms, intake, partition, offset. With --wait it then prints the outcome that the service wrote, and exits with 1
     if the outcome is `dead`. With --if and --wait it first prints `scheduled`, as soon as the message waits; or it
     prints `skipped`, and ends.
 
+    With --every or --cron the message is a schedule: it is delivered again and again, until `tarry cancel --key K
+    --name N`, or another message of its name. The command checks the rule at once. The receipt has next and next_ms,
+    when the first occurrence is due, in place of handle, due and due_ms. With --wait the command prints the outcome of
+    the first occurrence; or the end of the schedule, if that comes first. `tarry schedules` lists schedules.
+
     Each line of a file is a JSON object with the fields target, value, key, delay or at, id, partition, headers, name,
-    if, expires_at or expires_in, and window.
+    if, expires_at or expires_in, window, every or cron, and zone.
     partition is a number, headers is an object of strings, and the other fields are strings in the format of the
     options. A null value or key is a null in Kafka; a missing value is empty, and a missing key is null. The command
     ends at the first bad line; it has sent the messages of the lines above, as their receipts show.
@@ -167,25 +144,35 @@ def send(
 
     Example: tarry send reminders 'pay' --key 17 --name payment --delay 1d
 
+    Example: tarry send reports 'make' --key 17 --name report --cron '0 9 * * MON-FRI' --zone Europe/Berlin
+
+    Example: tarry send polls 'ask' --key feed-3 --name poll --every 15m --if absent
+
     Example: tarry send caches 'refresh' --at 2030-01-31T12:00:00Z --window 5m --expires-at 2030-01-31T12:30:00Z
     """
-    asked = _Asked(target, value, delay, at, key, id_, partition, header, name, only_if, expires_at, expires_in, window)
-    if file is not None and (wait or asked != _Asked()):
+    asked = Asked(
+        *(target, value, delay, at, key, id_, partition, header, name, only_if, expires_at, expires_in, window),
+        *(every, cron, zone),
+    )
+    if file is not None and (wait or asked != Asked()):
         raise typer.BadParameter(
             "--file excludes TARGET, VALUE, --delay, --at, --key, --id, --partition, --header, --name, --if, "
-            "--expires-at, --expires-in, --window and --wait"
+            "--expires-at, --expires-in, --window, --every, --cron, --zone and --wait"
         )
     settings, cluster = configured(config, bootstrap_servers)
     chosen_intake = intake or default_intake(settings)
     _refuse_other_headers(settings, chosen_intake)
     servers, options = cluster.bootstrap_servers, cluster.options
-    producer = DelayedProducer(servers, chosen_intake, options, tick_ms=settings.wheel.tick_ms)
+    tick_ms = settings.wheel.tick_ms
     if file is not None:
-        with producer:
-            _send_file(producer, file)
+        with DelayedProducer(servers, chosen_intake, options, tick_ms=tick_ms) as producer:
+            _send_file(producer, file, tick_ms)
         return
     message = asked.message()
-    with producer:
+    if isinstance(message, RepeatedMessage):
+        _repeat(cluster, chosen_intake, message, tick_ms, wait=wait)
+        return
+    with DelayedProducer(servers, chosen_intake, options, tick_ms=tick_ms) as producer:
         if not wait:
             _print_receipt(_send_one(producer, message))
             return
@@ -196,9 +183,42 @@ def send(
             if result["outcome"] == Outcome.SCHEDULED:
                 _print_result(result)
                 result = outcomes.await_outcome(receipt)
-    _print_result(result)
-    if result["outcome"] == Outcome.DEAD:
-        raise typer.Exit(1)
+    _print_last(result)
+
+
+class _GivenTime(SystemClock):
+    """Wall time that stands still, so that the command knows the timestamp of its record."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+
+def _repeat(cluster: Cluster, intake: str, asked: RepeatedMessage, tick_ms: int, *, wait: bool) -> None:
+    """Begin a schedule; wait for its first occurrence, or its end, if asked to."""
+    clock = _GivenTime(SystemClock().now_ms())
+    message, next_ms = begun(asked, clock.now_ms(), tick_ms)
+    servers, options = cluster.bootstrap_servers, cluster.options
+    with DelayedProducer(servers, intake, options, tick_ms=tick_ms, clock=clock) as producer:
+        if not wait:
+            _print_schedule(_repeat_one(producer, message), next_ms)
+            return
+        with OutcomeReader(servers, intake, options) as outcomes:
+            receipt = _repeat_one(producer, message)
+            _print_schedule(receipt, next_ms)
+            if message.only_if is not None:
+                decision = outcomes.await_decision(receipt)
+                if decision["outcome"] != Outcome.SCHEDULED:
+                    _print_last(decision)
+                    return
+                _print_result(decision)
+            first = Handle(intake, receipt.partition, next_ms, occurrence_id(receipt.id.encode(), next_ms).decode())
+            ways = [outcomes.outcome(receipt), outcomes.outcome(first)]
+            done, _ = wait_for(ways, return_when=FIRST_COMPLETED)
+            result = next(one.result() for one in ways if one in done)
+    _print_last(result)
 
 
 def _refuse_other_headers(settings: Config, topic: str) -> None:
@@ -218,7 +238,12 @@ def _send_one(producer: DelayedProducer, message: DelayedMessage) -> Receipt:
     return receipt
 
 
-def _send_file(producer: DelayedProducer, path: Path) -> None:
+def _repeat_one(producer: DelayedProducer, message: RepeatedMessage) -> ScheduleReceipt:
+    (receipt,) = producer.send_many([message])
+    return receipt
+
+
+def _send_file(producer: DelayedProducer, path: Path, tick_ms: int) -> None:
     """Send the messages of a file, with a progress bar on a terminal."""
     console = Console(stderr=True)
     # If standard output is a terminal too, Progress must print the receipts above the bar; otherwise it must not
@@ -233,12 +258,34 @@ def _send_file(producer: DelayedProducer, path: Path) -> None:
         total_bytes = path.stat().st_size if path.is_file() else None
         task = progress.add_task("sending", total=total_bytes)
         messages = MessageFile(path, lambda read_bytes: progress.advance(task, read_bytes))
+        nexts: deque[int] = deque()
         try:
-            for receipt in producer.send_many(messages):
-                _print_receipt(receipt)
+            for receipt in producer.send_many(_begun(messages, nexts, tick_ms)):
+                if isinstance(receipt, ScheduleReceipt):
+                    _print_schedule(receipt, nexts.popleft())
+                else:
+                    _print_receipt(receipt)
         except HeaderError as error:
             # The producer validates each message when it is read, so the bad message is the line read last.
             raise UsageError(f"{messages.place}: {error}") from error
+
+
+def _begun(messages: MessageFile, nexts: deque[int], tick_ms: int) -> Iterator[DelayedMessage | RepeatedMessage]:
+    """Yield messages; check each schedule among them, and note when its first occurrence is due."""
+    for message in messages:
+        if isinstance(message, RepeatedMessage):
+            repeated, next_ms = begun(message, SystemClock().now_ms(), tick_ms)
+            nexts.append(next_ms)
+            yield repeated
+        else:
+            yield message
+
+
+def _print_last(result: Result) -> None:
+    """Print the result that the command has waited for; end with 1 if it is `dead`."""
+    _print_result(result)
+    if result["outcome"] == Outcome.DEAD:
+        raise typer.Exit(1)
 
 
 def _print_result(result: Result) -> None:
@@ -252,10 +299,21 @@ def _print_receipt(receipt: Receipt) -> None:
     line = {
         "id": receipt.id,
         "handle": str(handle),
-        "due": format_instant(handle.due_ms),
-        "due_ms": handle.due_ms,
+        **instants(due=handle.due_ms),
         "intake": handle.topic,
         "partition": handle.partition,
+        "offset": receipt.offset,
+    }
+    typer.echo(json.dumps(line))
+
+
+def _print_schedule(receipt: ScheduleReceipt, next_ms: int) -> None:
+    """Print the receipt of a schedule as one line of JSON."""
+    line = {
+        "id": receipt.id,
+        **instants(next=next_ms),
+        "intake": receipt.intake,
+        "partition": receipt.partition,
         "offset": receipt.offset,
     }
     typer.echo(json.dumps(line))

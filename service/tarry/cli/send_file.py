@@ -1,9 +1,9 @@
 """Reads files of messages: one JSON object per line, with the fields of `tarry send`.
 
 The fields are `target`, `value`, `key`, `delay` or `at`, `id`, `partition`, `headers`, `name`, `if`, `expires_at` or
-`expires_in`, and `window`. `partition` is a number, `headers` is an object of strings, and the others are strings in
-the format of the command's options. A null value, key or header is a null in Kafka; a missing value is empty, and a
-missing key is null.
+`expires_in`, and `window`; of a schedule also `every` or `cron`, and `zone`. `partition` is a number, `headers` is an
+object of strings, and the others are strings in the format of the command's options. A null value, key or header is a
+null in Kafka; a missing value is empty, and a missing key is null.
 """
 
 import json
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from tarry.client import DelayedMessage
+from tarry.client import DelayedMessage, RepeatedMessage
 from tarry.clock import Clock, SystemClock
 from tarry.errors import UsageError
 from tarry.units import MAX_EPOCH_MS, parse_duration_ms, parse_instant_ms
@@ -24,7 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Read = TypeVar("_Read")
 _FIELDS = (
     *("target", "value", "key", "delay", "at", "id", "partition", "headers", "name", "if"),
-    *("expires_at", "expires_in", "window"),
+    *("expires_at", "expires_in", "window", "every", "cron", "zone"),
 )
 
 
@@ -85,7 +85,7 @@ class MessageFile:
         """The position of the line that was read last, as `file:number`."""
         return f"{self._path}:{self._line}"
 
-    def __iter__(self) -> Iterator[DelayedMessage]:
+    def __iter__(self) -> Iterator[DelayedMessage | RepeatedMessage]:
         """Read the file line by line, and skip empty lines.
 
         Raises:
@@ -100,7 +100,7 @@ class MessageFile:
         except OSError as error:
             raise UsageError(f"{self._path}: {error.strerror}") from error
 
-    def _message(self, line: bytes) -> DelayedMessage:
+    def _message(self, line: bytes) -> DelayedMessage | RepeatedMessage:
         try:
             return to_message(json.loads(line), self._clock.now_ms())
         except RecursionError as error:
@@ -109,8 +109,8 @@ class MessageFile:
             raise UsageError(f"{self.place}: {error}") from error
 
 
-def to_message(fields: object, now_ms: int) -> DelayedMessage:
-    """Turn the JSON object of a line into a message.
+def to_message(fields: object, now_ms: int) -> DelayedMessage | RepeatedMessage:
+    """Turn the JSON object of a line into a message, or a schedule.
 
     Args:
         fields: the JSON object.
@@ -127,9 +127,13 @@ def to_message(fields: object, now_ms: int) -> DelayedMessage:
     target = _text(fields, "target", None)
     if target is None:
         raise ValueError("target: missing")
+    if not {"every", "cron"}.isdisjoint(fields):
+        return _repeated(target, fields, now_ms)
     delay, at = _text(fields, "delay", None), _text(fields, "at", None)
+    if "zone" in fields:
+        raise ValueError("zone: needs cron")
     if (delay is None) == (at is None):
-        raise ValueError("needs either delay or at")
+        raise ValueError("needs either delay or at; or every or cron, to repeat the message")
     return DelayedMessage(
         target,
         _text(fields, "value", ""),
@@ -143,6 +147,32 @@ def to_message(fields: object, now_ms: int) -> DelayedMessage:
         cast("OnlyIf | None", _text(fields, "if", None)),
         _expiry(fields, now_ms),
         None if (window := _text(fields, "window", None)) is None else _named("window", delay_of, window),
+    )
+
+
+def _repeated(target: str, fields: dict[str, Any], now_ms: int) -> RepeatedMessage:
+    """Return the schedule of a line; the client checks whether it can be one."""
+    if "delay" in fields:
+        raise ValueError("delay: excludes every and cron")
+    key, name = _text(fields, "key", None), _text(fields, "name", None)
+    if key is None or name is None:
+        raise ValueError("every and cron need key and name")
+    every, at, window = (_text(fields, field, None) for field in ("every", "at", "window"))
+    return RepeatedMessage(
+        target,
+        _text(fields, "value", ""),
+        key,
+        name,
+        None if every is None else _named("every", delay_of, every),
+        _text(fields, "cron", None),
+        _text(fields, "zone", None),
+        None if at is None else _named("at", read_time, at),
+        cast("OnlyIf | None", _text(fields, "if", None)),
+        _text(fields, "id", None),
+        _headers(fields),
+        fields.get("partition"),
+        _expiry(fields, now_ms),
+        None if window is None else _named("window", delay_of, window),
     )
 
 
