@@ -8,13 +8,14 @@ from tarry.testing.simulation import Shape, at_a_step, by_chance, crash, freeze,
 from tarry.testing.simulation.scenarios import Deed
 from tarry.testing.simulation.world import SMALL_LEVELS
 from tests.support.courses import named_again_and_again
-from tests.support.worlds import verify_all_kept, verify_kept
+from tests.support.worlds import judged_of, verify_all_kept
 
 LEAST_JUDGED = 0.02
 """Most named messages are replaced; in 20 worlds the lowest part was 0.1."""
 
 STEPS = 6
 WORLDS = 8
+COURSES = 3
 
 
 @pytest.mark.no_cover
@@ -33,7 +34,12 @@ def test_random_worlds_keep_the_promises_to_names(seed: int) -> None:
 
 @pytest.mark.no_cover
 def test_few_names_for_many_records_through_crashes_and_targets_that_are_away(seed: int) -> None:
-    world = named_again_and_again(seed)
-    assert len(world.named) > 50
-    assert any(record.condition for record in world.named)
-    verify_kept(world, "few names for many records", least_judged=LEAST_JUDGED)
+    reports = []
+    for number in range(COURSES):
+        world = named_again_and_again(seed + number)
+        assert len(world.named) > 50
+        assert any(record.condition for record in world.named)
+        reports.append(world.settle())
+        assert reports[-1].is_clean, f"seed {seed + number}: {reports[-1]}"
+    # In one of them, all but a message may be replaced.
+    assert judged_of(reports) >= LEAST_JUDGED, f"seed {seed}"
