@@ -50,6 +50,7 @@ class HeldMessage(TimerTaskEntry):
         target: the topic to deliver to.
         target_partition: the requested partition, or -1.
         message_id: 36 ASCII characters.
+        expires_ms: it is delivered at this time at the latest.
     """
 
     __slots__ = (
@@ -80,6 +81,7 @@ class HeldMessage(TimerTaskEntry):
         target: str,
         target_partition: int,
         message_id: bytes,
+        expires_ms: int = NEVER_MS,
     ) -> None:
         self.due_ms = due_ms
         self.sequence = offset
@@ -92,7 +94,7 @@ class HeldMessage(TimerTaskEntry):
         self.target_partition = target_partition
         self.id = message_id
         self.name = None
-        self.expires_ms = NEVER_MS
+        self.expires_ms = expires_ms
 
     @property
     def source(self) -> Source:

@@ -145,7 +145,6 @@ class RequestReader:
         timestamp_ms: int,
         headers: Sequence[Header] | None,
         now_ms: int,
-        *,
         key: bytes | None = None,
         value: bytes | None = b"",
     ) -> Request | CancelRequest | NameCancelRequest | PurgeRequest | Rejection:
@@ -171,24 +170,25 @@ class RequestReader:
             found = dict(reversed(headers))  # the first of each name counts
         # Most messages have none of the rarer headers, and pay for one look at them.
         has_more = self._keys_are_names or not found.keys().isdisjoint(_RARER)
-        place = partition, offset
-        other = self._no_message(found, repeated, key, value, place, timestamp_ms, now_ms) if has_more else None
-        if other is not None:
-            return other
+        if has_more:
+            other = self._no_message(found, repeated, key, value, (partition, offset), timestamp_ms, now_ms)
+            if other is not None:
+                return other
         carries = not found.keys() <= self._taken_off
         ce_id = found.get(CLOUDEVENTS_ID) if carries else None
 
         # All parts are read, even after a fault, because a rejection reports those that are known.
         message_id = self._id(found, ce_id, partition, offset)
-        is_schedule = has_more and not found.keys().isdisjoint(REPEATS)
         naming: Naming | HeaderFault | None = None
-        if is_schedule:
-            due_ms, naming = self._planned(found, message_id, key, value, headers, partition, offset, timestamp_ms)
+        expires_ms: int | HeaderFault = NEVER_MS
+        is_schedule = False
+        if has_more:
+            is_schedule = not found.keys().isdisjoint(REPEATS)
+            due_ms, naming, expires_ms = self._further_parts(
+                found, message_id, key, value, headers, (partition, offset), timestamp_ms, now_ms, is_schedule
+            )
         else:
-            due_ms = self._due_ms(found, message_id, partition, offset, timestamp_ms, now_ms)
-            if has_more:
-                naming = self._naming(found, key, partition)
-        expires_ms = read_epoch_ms_or_rfc3339(EXPIRES_AT, found[EXPIRES_AT]) if EXPIRES_AT in found else NEVER_MS
+            due_ms = self._due_ms(found, timestamp_ms, now_ms)
         target = self._targets.read(found)
         name = self._partition_name
         to_partition = read_partition(name, found[name]) if name in found else -1
@@ -199,10 +199,10 @@ class RequestReader:
             or no_schedule is not None
             or type(message_id) is HeaderFault
             or type(due_ms) is HeaderFault
-            or type(expires_ms) is HeaderFault
             or type(target) is HeaderFault
             or type(to_partition) is HeaderFault
-            or type(naming) is HeaderFault
+            or type(expires_ms) is HeaderFault
+            or (naming is not None and type(naming) is HeaderFault)
         ):
             fault = _first_fault(repeated, no_schedule, message_id, due_ms, expires_ms, target, to_partition, naming)
             if isinstance(message_id, HeaderFault):
@@ -405,26 +405,34 @@ class RequestReader:
         own = None if ce_id is None else parse_cloudevents_id(ce_id)
         return own or derived_id(self.policy.topic, partition, offset)
 
-    def _due_ms(
+    def _further_parts(
         self,
         found: dict[str, bytes | None],
         message_id: bytes | HeaderFault,
-        partition: int,
-        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        place: tuple[int, int],
         timestamp_ms: int,
         now_ms: int,
-    ) -> int | HeaderFault:
-        """Return the due time of the record, before rounding."""
+        is_schedule: bool,
+    ) -> tuple[int | HeaderFault, Naming | HeaderFault | None, int | HeaderFault]:
+        """Return the due time before rounding, the name, and the expiry of a message that may have more headers."""
+        partition, offset = place
+        expires_ms = read_epoch_ms_or_rfc3339(EXPIRES_AT, found[EXPIRES_AT]) if EXPIRES_AT in found else NEVER_MS
+        if is_schedule:
+            due_ms, naming = self._planned(found, message_id, key, value, headers, partition, offset, timestamp_ms)
+            return due_ms, naming, expires_ms
+        due_ms = self._due_ms(found, timestamp_ms, now_ms)
+        if WINDOW_MS in found and not isinstance(due_ms, HeaderFault) and self.policy.fixed_delay_ms is None:
+            due_ms = self._with_jitter(due_ms, found[WINDOW_MS], message_id, partition, offset)
+        return due_ms, self._naming(found, key, partition), expires_ms
+
+    def _due_ms(self, found: dict[str, bytes | None], timestamp_ms: int, now_ms: int) -> int | HeaderFault:
+        """Return the due time of the record, before rounding and without its window."""
         fixed_delay_ms = self.policy.fixed_delay_ms
         if fixed_delay_ms is not None:
             return counted(now_ms if is_ahead(timestamp_ms, now_ms) else timestamp_ms, fixed_delay_ms)
-        due_ms = self._asked_ms(found, timestamp_ms)
-        if WINDOW_MS not in found or isinstance(due_ms, HeaderFault):
-            return due_ms
-        return self._with_jitter(due_ms, found[WINDOW_MS], message_id, partition, offset)
-
-    def _asked_ms(self, found: dict[str, bytes | None], timestamp_ms: int) -> int | HeaderFault:
-        """Return the time that a record asks for."""
         if self._dialect is not None:
             return self._dialect.due_ms(found, timestamp_ms)
         if DELAY_MS in found:

@@ -40,16 +40,19 @@ def filed_headers(message: HeldMessage) -> list[tuple[str, str | bytes | None]]:
     flags = (_CARRIES if message.carries else 0) | (_CANCEL if type(message) is HeldCancel else 0)
     if message.expires_ms < NEVER_MS:
         flags |= _EXPIRES
-    text = message.target
-    if isinstance(message, TranslatedMessage):
+    text, kind = message.target, type(message)
+    if kind is FiledMessage or kind is HeldMessage:
+        pass
+    elif isinstance(message, TranslatedMessage):
         flags |= _TRANSLATED
         text = f"{text} {message.dialect.name} {message.timestamp_ms} {message.intake}"
     elif isinstance(message, Occurrence):
         flags |= _REPEATED
         text = f"{text} {message.schedule.decode()} {message.number}"
-    version = _VERSION if message.name is None else _NAMED_VERSION
+    name = message.name
+    version = _VERSION if name is None else _NAMED_VERSION
     packed = _FORM.pack(version, message.due_ms, message.sequence, message.target_partition, flags, message.id)
-    return [*message.original_headers, (FILED, packed + (message.name or b"") + text.encode())]
+    return [*message.original_headers, (FILED, (packed if name is None else packed + name) + text.encode())]
 
 
 def due_ms_of(headers: Headers | None) -> int:
@@ -80,10 +83,12 @@ def _packed(headers: Headers) -> bytes:
     packed = headers[-1][1] or b""
     if len(packed) < _FORM.size:
         raise ValueError(f"a record whose header {FILED} is truncated")
-    if packed[0] not in (_VERSION, _NAMED_VERSION):
-        raise ValueError(f"a record filed in version {packed[0]}; this version of tarry reads up to {_NAMED_VERSION}")
-    if len(packed) < _text_at(packed):
-        raise ValueError(f"a record whose header {FILED} is truncated")
+    if packed[0] != _VERSION:
+        if packed[0] != _NAMED_VERSION:
+            known = f"this version of tarry reads up to {_NAMED_VERSION}"
+            raise ValueError(f"a record filed in version {packed[0]}; {known}")
+        if len(packed) < _text_at(packed):
+            raise ValueError(f"a record whose header {FILED} is truncated")
     return packed
 
 
@@ -110,10 +115,14 @@ def read_filed(
     headers = headers or []
     packed = _packed(headers)
     _, due_ms, sequence, target_partition, flags, message_id = _FORM.unpack_from(packed)
-    begin = _text_at(packed)
+    begin = _FORM.size if packed[0] == _VERSION else _text_at(packed)
     carries, text = bool(flags & _CARRIES), packed[begin:].decode()
     message: FiledMessage
-    if flags & _TRANSLATED:
+    if flags <= _CARRIES:
+        message = FiledMessage(
+            due_ms, sequence, key, value, headers[:-1], carries, intern(text), target_partition, message_id
+        )
+    elif flags & _TRANSLATED:
         target, name, timestamp_ms, intake = text.split(" ")
         if name not in DIALECTS:
             raise ValueError(f"a record in a dialect that this version of tarry does not know: {name}")
@@ -130,7 +139,8 @@ def read_filed(
         kind = HeldCancel if flags & _CANCEL else FiledMessage
         message = kind(due_ms, sequence, key, value, headers[:-1], carries, intern(text), target_partition, message_id)
     message.source, message.offset = source, offset
-    message.name = packed[_FORM.size : begin] or None
+    if begin > _FORM.size:
+        message.name = packed[_FORM.size : begin]
     if flags & _EXPIRES:
         message.expires_ms = expiry_in(headers)
     return message

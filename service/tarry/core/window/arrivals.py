@@ -113,7 +113,7 @@ class Arrivals:
             ledger.reach(offset + 1)
             return
         read_ms = now_ms if order is None or latest_ms is None else latest_ms
-        request = self._reader.read(self._partition, offset, timestamp_ms, headers, read_ms, key=key, value=value)
+        request = self._reader.read(self._partition, offset, timestamp_ms, headers, read_ms, key, value)
         if type(request) is not Request:
             if known_done:
                 ledger.reach(offset + 1)
@@ -135,8 +135,9 @@ class Arrivals:
             named = NamedRecord(request, offset, timestamp_ms, key, value, headers, read_ms)
             self._accept_named(named, now_ms)
         elif due_ms < self._placing.hot_below_ms and dialect is None:
-            message = HeldMessage(due_ms, offset, key, value, headers, carries, target, target_partition, message_id)
-            message.expires_ms = expires_ms
+            message = HeldMessage(
+                due_ms, offset, key, value, headers, carries, target, target_partition, message_id, expires_ms
+            )
             self._memory.count(message)
             self._hot.hold(message, now_ms)
         else:
@@ -170,7 +171,7 @@ class Arrivals:
         passed_over.take(offset)
         # Not earlier than it was read first: where the clock has stepped back, its due time may now be too far ahead.
         read_ms = max(now_ms, passed_over.read_ms)
-        request = self._reader.read(self._partition, offset, timestamp_ms, headers, read_ms, key=key, value=value)
+        request = self._reader.read(self._partition, offset, timestamp_ms, headers, read_ms, key, value)
         if type(request) is Rejection:
             raise ValueError(_changed(offset, request))
         if type(request) is PurgeRequest or type(request) is NameCancelRequest:

@@ -152,7 +152,7 @@ class DrainedRecords:
         self._placing.put_again(message)
 
     def _place(self, one: ClosedRange, message: FiledMessage, now_ms: int, *, is_new: bool) -> None:
-        if self._names.is_superseded(message):
+        if message.name is not None and self._names.is_superseded(message):
             # What an earlier pass has kept is dropped by whoever holds it.
             is_held = one.passes is not None and (message.due_ms, message.sequence) < one.passes.gate
             if not is_held and one.drop(message.offset):

@@ -104,7 +104,7 @@ class HotWindow:
 
     def _place(self, message: HeldMessage, now_ms: int) -> bool:
         """Withhold a message, or hold it in the wheel; return False if one with its id and due time is known."""
-        if self._names.is_superseded(message):
+        if message.name is not None and self._names.is_superseded(message):
             self._names.drop(message)
             return True
         if self._undecided.is_cancelled(message) and not self._was_handed_out(message):
