@@ -198,3 +198,42 @@ def test_the_command_begins_schedules_and_waits_for_what_comes_first(scene: Scen
     assert "handle" in single
     assert yearly["next"].endswith("-01-01T00:00:00.000Z")
     check(scene.wait_delivered(b"file", 2), often["id"], 1_000)
+
+
+def test_the_commands_list_schedules_and_say_where_one_is(scene: Scene, tmp_path: Path) -> None:
+    settings = tmp_path / "tarry.toml"
+    settings.write_text(
+        f'[kafka]\nbootstrap_servers = "{scene.bootstrap}"\n[service]\ngroup = "{scene.config.group}"\n'
+        f'[[intake]]\ntopic = "{scene.intake}"\npartitions = 2\n'
+    )
+    far = scene.producer.repeat(scene.target, b"v", b"k", name="far", cron="0 9 * * MON-FRI", zone="Europe/Berlin")
+    often = scene.producer.repeat(scene.target, b"often", b"l", name="often", every=SECOND)
+    scene.wait_delivered(b"often", 1)
+
+    def listed(*arguments: str) -> dict[str, dict[str, Any]]:
+        said = tarry("schedules", "--json", *arguments, cwd=tmp_path)
+        assert (said.code, said.err) == (0, "")
+        return {one["id"]: one for one in map(json.loads, said.out.splitlines())}
+
+    wait_until(lambda: listed()[far.id]["level"] > 0, "it is filed to a level")
+    # However often one is delivered meanwhile, the command finds it.
+    for arguments in ((), (), ("--key", "l"), ("--key", "l", "--name", "often"), ("--intake", scene.intake)):
+        found = listed(*arguments)
+        assert found[often.id]["every"] == "1s"
+        assert (far.id in found) == ("--key" not in arguments)
+    [one] = listed("--key", "k", "--name", "far").values()
+    assert (one["cron"], one["zone"], one["occurrence"]) == ("0 9 * * MON-FRI", "Europe/Berlin", 1)
+    assert len(one["then"]) == 2
+
+    def state(key: str, name: str) -> dict[str, Any]:
+        said = tarry("status", "--json", "--key", key, "--name", name, cwd=tmp_path)
+        assert said.err == ""
+        return dict(json.loads(said.out))
+
+    assert state("k", "far")["handle"] == one["handle"]
+    assert state("l", "often")["schedule"] == often.id
+    text = tarry("status", one["handle"], cwd=tmp_path).out
+    assert "; occurrence 1 of a schedule: 0 9 * * MON-FRI in Europe/Berlin, then " in text
+    cancelled = tarry("cancel", "--key", "k", "--name", "far", "--wait", cwd=tmp_path)
+    assert cancelled.out == "accepted\ncancelled\n"
+    assert set(listed()) == {often.id}

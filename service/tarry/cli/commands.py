@@ -20,6 +20,7 @@ NAMES: Final = (
     "status",
     "cancel",
     "pending",
+    "schedules",
     "parked",
     "redrive",
     "topics",

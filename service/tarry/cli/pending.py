@@ -65,7 +65,7 @@ def pending(
     with open_inspector(settings, cluster) as inspector:
         for topic in [intake] if intake else [one.topic for one in settings.intakes]:
             backlogs = inspector.survey(topic)
-            _say_unserved(topic, settings.service.group, backlogs)
+            say_unserved(topic, settings.service.group, backlogs)
             if at_ms is not None:
                 _list(_of_time(inspector, settings, backlogs, at_ms), as_json=as_json)
             elif exact:
@@ -86,7 +86,8 @@ def _read_time(text: str) -> int:
     return value_of("--bucket", parse_instant_ms, text)
 
 
-def _say_unserved(topic: str, group: str, backlogs: Sequence[Backlog]) -> None:
+def say_unserved(topic: str, group: str, backlogs: Sequence[Backlog]) -> None:
+    """Say on stderr of which partitions the group has no checkpoint."""
     unserved = [str(backlog.place[1]) for backlog in backlogs if backlog.checkpoint is None]
     if unserved:
         which = topic if len(unserved) == len(backlogs) else f"{topic}, partitions {', '.join(unserved)}"

@@ -1,6 +1,7 @@
 """`tarry status`: show where a message is."""
 
 import json
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +19,9 @@ from tarry.cli.options import (
     refuse_other_intakes,
 )
 from tarry.cli.pending_rows import level_shown
+from tarry.cli.repeating import next_times, rule_fields, rule_text
 from tarry.clock import SystemClock
+from tarry.config import Config
 from tarry.core.progress.source import PARKED
 from tarry.errors import UsageError
 from tarry.handle import Handle
@@ -26,6 +29,12 @@ from tarry.headers import Outcome, id_text, name_fault
 from tarry.kafka.inspector import Inspector
 from tarry.kafka.whereabouts import Whereabouts, find
 from tarry.units import format_duration, format_instant
+
+_LOOKS = 5
+"""How often to look for the message of a name: an occurrence may be delivered meanwhile, and the next one waits."""
+
+_THEN = 2
+"""How many times of a schedule are shown after the one that comes next."""
 
 
 def status(
@@ -50,7 +59,7 @@ def status(
     messages. Results are kept for 7 days; a message with an older result is unknown.
 
     With --key and --name the command looks for the message that waits under that name: one that has fired has no name
-    any more.
+    any more. Of a schedule it shows the occurrence that comes next, the rule, and the two times after it.
 
     Exit codes: 1 if the message is unknown, or none waits under the name; 2 if HANDLE is not a handle.
 
@@ -60,26 +69,41 @@ def status(
     """
     by_name = named(handle, key, name)
     given = None if handle is None else Handle.parse(handle)
+    if given is not None and not given.due_ms:
+        raise UsageError("the handle of a schedule has no due time: give --key and --name instead")
     settings, cluster = configured(config, bootstrap_servers)
     if given is not None:
         refuse_other_intakes(given, settings, intake)
     with open_inspector(settings, cluster) as inspector:
-        wanted = given or _named(inspector, intake or default_intake(settings), *(by_name or (b"", b"")))
-        found = find(inspector, wanted, policy(settings, wanted.topic))
-    line = json.dumps(_fields(wanted, found)) if as_json else _text(wanted, found, SystemClock().now_ms())
+        if given is not None:
+            wanted, found = given, find(inspector, given, policy(settings, given.topic))
+        else:
+            wanted, found = _named(inspector, settings, intake or default_intake(settings), *(by_name or (b"", b"")))
+    now_ms, tick_ms = SystemClock().now_ms(), settings.wheel.tick_ms
+    line = json.dumps(_fields(wanted, found, now_ms, tick_ms)) if as_json else _text(wanted, found, now_ms, tick_ms)
     typer.echo(line)
     if _state(found) == "unknown":
         raise typer.Exit(1)
 
 
-def _named(inspector: Inspector, intake: str, key: bytes, name: bytes) -> Handle:
-    """Return the handle of the message that waits under a name.
+def _named(inspector: Inspector, settings: Config, intake: str, key: bytes, name: bytes) -> tuple[Handle, Whereabouts]:
+    """Return the handle of the message that waits under a name, and where it is.
 
     Raises:
         UsageError: none does.
     """
     if fault := name_fault(name):
         raise UsageError(f"--name {fault}")
+    for _ in range(_LOOKS):
+        handle = _handle_of(inspector, intake, key, name)
+        found = find(inspector, handle, policy(settings, intake))
+        if _state(found) != "unknown":
+            break
+    return (handle if found.id is None else replace(handle, id=found.id)), found
+
+
+def _handle_of(inspector: Inspector, intake: str, key: bytes, name: bytes) -> Handle:
+    """Return the handle of the message that waits under a name; of an occurrence, with the id of its schedule."""
     (topic, partition), entry, is_served = inspector.named(intake, key, name)
     if not is_served:
         raise UsageError(f"`tarry serve` of this group has not served {topic}/{partition} yet: its names are not known")
@@ -94,7 +118,7 @@ def _state(found: Whereabouts) -> str:
     return "unknown" if found.result is None else str(found.result["outcome"])
 
 
-def _fields(handle: Handle, found: Whereabouts) -> dict[str, Any]:
+def _fields(handle: Handle, found: Whereabouts, now_ms: int, tick_ms: int) -> dict[str, Any]:
     """Return the JSON object."""
     fields = {"handle": str(handle), "state": _state(found), **instants(due=handle.due_ms)}
     if found.waits_in is not None:
@@ -108,21 +132,36 @@ def _fields(handle: Handle, found: Whereabouts) -> dict[str, Any]:
             for name in ("target", "source", "reason", "cancel_source", "replaced_by")
             if name in found.result
         }
+    if found.repeated is not None:
+        schedule, number, headers = found.repeated
+        then_ms = next_times(headers, schedule, max(now_ms, handle.due_ms), tick_ms, _THEN)
+        fields |= {"schedule": schedule.decode(), "occurrence": number, **rule_fields(headers)}
+        fields |= {"then": [format_instant(one) for one in then_ms], "then_ms": list(then_ms)}
     return {**fields, "cancel_waits": found.cancel_waits, "served": found.is_served}
 
 
-def _text(handle: Handle, found: Whereabouts, now_ms: int) -> str:
+def _text(handle: Handle, found: Whereabouts, now_ms: int, tick_ms: int) -> str:
     """Return one line of text for people."""
     due = f"due {format_instant(handle.due_ms)}"
     cancel = "; a cancel for it is pending" if found.cancel_waits else ""
     if found.waits_in is not None:
         ahead_ms = handle.due_ms - now_ms
         when = f"in {_rounded(ahead_ms)}" if ahead_ms > 0 else f"{_rounded(-ahead_ms)} ago"
-        return f"waiting: {_place(found)}; {due}, {when}{cancel}"
+        return f"waiting: {_place(found)}; {due}, {when}{cancel}{_schedule(handle, found, now_ms, tick_ms)}"
     if found.result is None:
         served = "" if found.is_served else "; `tarry serve` has not served its partition yet"
         return f"unknown: the message is not waiting and has no result; {due}{cancel}{served}"
     return _outcome(found.result, handle, due) + cancel
+
+
+def _schedule(handle: Handle, found: Whereabouts, now_ms: int, tick_ms: int) -> str:
+    """Return that a message is repeated, as text to append; empty if it is not."""
+    if found.repeated is None:
+        return ""
+    schedule, number, headers = found.repeated
+    then_ms = next_times(headers, schedule, max(now_ms, handle.due_ms), tick_ms, _THEN)
+    then = f", then {', '.join(map(format_instant, then_ms))}" if then_ms else ""
+    return f"; occurrence {number} of a schedule: {rule_text(headers)}{then}"
 
 
 def _place(found: Whereabouts) -> str:

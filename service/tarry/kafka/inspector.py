@@ -15,21 +15,22 @@ from typing import Any, Literal, NamedTuple
 from confluent_kafka import Message
 
 from tarry.clock import Clock
-from tarry.core.message import HeldCancel
+from tarry.core.message import FiledMessage, Headers, HeldCancel
 from tarry.core.murmur2 import partition_of
 from tarry.core.progress.checkpoint import CheckpointError, decode_checkpoint, is_checkpoint
 from tarry.core.progress.journal import Range, decode_entry
 from tarry.core.progress.journal_state import JournalState
 from tarry.core.progress.name_index import NameEntry
 from tarry.core.progress.source import INTAKE, PARKED, Source
-from tarry.core.request.naming import hash_of
+from tarry.core.request.naming import Planned, hash_of
+from tarry.core.request.occurrence import Occurrence
 from tarry.core.request.reader import RequestReader
 from tarry.core.request.request import CancelRequest, NameCancelRequest, PurgeRequest, Rejection, Request
 from tarry.core.wheel.filed import due_ms_of, read_filed
 from tarry.core.wheel.levels import Bucket
 from tarry.core.wheel.overflow import STRANGE
 from tarry.errors import RetriableError, UsageError
-from tarry.headers import derived_id
+from tarry.headers import derived_id, id_bytes
 from tarry.kafka.backlog import Backlog, Stretch
 from tarry.kafka.backlog_index import ranges_of
 from tarry.kafka.errors import group_errors
@@ -51,6 +52,20 @@ _KINDS: Mapping[type, EntryKind] = {Rejection: "dead", CancelRequest: "cancel", 
 States = Mapping[Place, JournalState]
 
 
+class Repeated(NamedTuple):
+    """The schedule of an occurrence.
+
+    Attributes:
+        schedule: its id, 36 ASCII characters.
+        number: which occurrence it is, from 1.
+        headers: those of the record in the intake, which have the name and the rule.
+    """
+
+    schedule: bytes
+    number: int
+    headers: Mapping[str, bytes | None]
+
+
 class Waiting(NamedTuple):
     """A waiting record that was found.
 
@@ -63,6 +78,7 @@ class Waiting(NamedTuple):
         key: the message's.
         target: the message's.
         sequence: its offset in the intake; a cancel takes only messages with a smaller one.
+        repeated: the schedule of which it is an occurrence; None if it is not repeated.
     """
 
     place: Place
@@ -73,6 +89,7 @@ class Waiting(NamedTuple):
     key: bytes | None
     target: str | None
     sequence: int = 0
+    repeated: Repeated | None = None
 
 
 class ParkedMessages(NamedTuple):
@@ -129,7 +146,7 @@ class Inspector:
                 version.
             BrokerError: no answer.
         """
-        there = range(self._count(intake))
+        there = range(self.partitions(intake))
         if partition is not None and partition not in there:
             raise UsageError(f"{intake} has no partition {partition}")
         places = [(intake, number) for number in (there if partition is None else [partition])]
@@ -183,7 +200,13 @@ class Inspector:
         committed = self._offsets.committed(places)
         return sorted({topic for (topic, _), (_, metadata) in committed.items() if is_checkpoint(metadata)})
 
-    def _count(self, intake: str) -> int:
+    def partitions(self, intake: str) -> int:
+        """Return the number of an intake's partitions.
+
+        Raises:
+            UsageError: there is no such intake.
+            BrokerError: no answer.
+        """
         with group_errors("ask for the cluster's topics"):
             # Ask for all topics: when asked for one by name, a broker may create it.
             found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics.get(intake)
@@ -231,6 +254,7 @@ class Inspector:
     def _requested(self, place: Place, record: Message, requests: RequestReader, state: JournalState) -> Waiting | None:
         """Return a record of the intake; None if it was replaced or cancelled by name."""
         offset, stamp_ms = record.offset() or 0, record.timestamp()[1]
+        headers: Headers | None = None
         try:
             headers = read_headers(record)
         except SystemError as error:  # a header name that is not UTF-8
@@ -240,11 +264,16 @@ class Inspector:
             found = requests.read(place[1], offset, stamp_ms, headers, now_ms, key=record.key(), value=record.value())
         if isinstance(found, NameCancelRequest):
             return Waiting(place, INTAKE, "cancel", None, found.id.decode(), record.key(), None, offset)
-        if isinstance(found, Request) and found.naming is not None and state.is_superseded(found.naming.hash, offset):
-            return None
+        repeated = None
+        if isinstance(found, Request) and found.naming is not None:
+            planned = found.naming.planned
+            if state.is_superseded(found.naming.hash, offset) or not _is_next(planned, found.naming.hash, state):
+                return None
+            if planned is not None:
+                repeated = Repeated(planned.schedule, planned.number, dict(headers or ()))
         kind = _KINDS.get(type(found), "message")
         target = None if kind == "cancel" else found.target
-        return Waiting(place, INTAKE, kind, found.due_ms, found.id.decode(), record.key(), target, offset)
+        return Waiting(place, INTAKE, kind, found.due_ms, found.id.decode(), record.key(), target, offset, repeated)
 
     def in_levels(
         self, backlogs: Sequence[Backlog], states: States, only: Bucket | None = None, *, to_now: bool = False
@@ -311,8 +340,8 @@ class Inspector:
         if state.is_superseded(found.name, found.sequence):
             return
         kind: EntryKind = "cancel" if isinstance(found, HeldCancel) else "message"
-        target = found.target or None
-        yield Waiting(place, source, kind, found.due_ms, found.id.decode(), found.key, target, found.sequence)
+        target, repeated = found.target or None, _repeated(found)
+        yield Waiting(place, source, kind, found.due_ms, found.id.decode(), found.key, target, found.sequence, repeated)
 
     def in_parked(self, backlogs: Sequence[Backlog], states: States, *, to_now: bool = False) -> Iterator[Waiting]:
         """Read the waiting messages in the parked logs. Call this last: messages do not move on from there.
@@ -337,8 +366,10 @@ class Inspector:
                 found = read_filed(Source(PARKED, 0), offset, record.key(), record.value(), headers_of(record))
                 if states[backlog.place].is_superseded(found.name, found.sequence):
                     continue
-                id_, key, sequence = found.id.decode(), found.key, found.sequence
-                yield Waiting(backlog.place, found.source, "message", found.due_ms, id_, key, target, sequence)
+                id_, key, sequence, repeated = found.id.decode(), found.key, found.sequence, _repeated(found)
+                yield Waiting(
+                    backlog.place, found.source, "message", found.due_ms, id_, key, target, sequence, repeated
+                )
 
     def parked(self, backlogs: Sequence[Backlog]) -> Iterator[ParkedMessages]:
         """Return which targets have messages in the parked logs: from the journals, without reading all messages."""
@@ -365,7 +396,7 @@ class Inspector:
             UsageError: there is no such intake.
             BrokerError: no answer.
         """
-        [backlog] = self.survey(intake, partition_of(key, self._count(intake)))
+        [backlog] = self.survey(intake, partition_of(key, self.partitions(intake)))
         found = self.journals([backlog])[backlog.place].names.index.find(hash_of(key, name))
         return backlog.place, found, backlog.checkpoint is not None
 
@@ -425,6 +456,26 @@ class Inspector:
                 self._on_progress(read - told, 0)
                 told = read
         self._on_progress(max(more - told, 0), 0)
+
+
+def _is_next(planned: Planned | None, name: bytes, state: JournalState) -> bool:
+    """Whether a record of the intake may be decided as the next one of its schedule, if it says that it is one.
+
+    If the journal was read before the occurrence that it follows was decided, it does not know.
+    """
+    if planned is None or planned.follows is None or planned.follows >= state.decided_below:
+        return True
+    entry = state.names.index.find(name)
+    if entry is None:
+        return False
+    # Decided already, or still to be decided.
+    return not entry.continues or (entry.place == planned.follows and entry.id == id_bytes(planned.schedule))
+
+
+def _repeated(message: FiledMessage) -> Repeated | None:
+    if not isinstance(message, Occurrence):
+        return None
+    return Repeated(message.schedule, message.number, dict(message.original_headers))
 
 
 def _empty_state(backlog: Backlog) -> JournalState:

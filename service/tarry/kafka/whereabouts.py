@@ -19,7 +19,7 @@ from tarry.core.wheel.levels import Bucket
 from tarry.handle import Handle
 from tarry.headers import Outcome
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.inspector import Inspector, States, Waiting
+from tarry.kafka.inspector import Inspector, Repeated, States, Waiting
 
 _RANK = (
     Outcome.FIRED,
@@ -43,6 +43,8 @@ class Whereabouts:
         cancel_waits: whether a cancel of it waits that has not met it yet.
         is_served: whether the service has ever taken its partition over.
         will_be_dead: whether it becomes a dead letter once the service reads it.
+        repeated: the schedule of which it is an occurrence, if it waits; None if it is not repeated.
+        id: the id of the message that waits; that of a schedule stands for its occurrence.
     """
 
     result: dict[str, Any] | None = None
@@ -51,6 +53,8 @@ class Whereabouts:
     cancel_waits: bool = False
     is_served: bool = True
     will_be_dead: bool = False
+    repeated: Repeated | None = None
+    id: str | None = None
 
 
 def find(inspector: Inspector, handle: Handle, policy: IntakePolicy) -> Whereabouts:
@@ -58,7 +62,7 @@ def find(inspector: Inspector, handle: Handle, policy: IntakePolicy) -> Whereabo
 
     Args:
         inspector: reads the logs.
-        handle: of the message.
+        handle: of the message. With the id of a schedule, it is the occurrence of that due time.
         policy: of its intake.
 
     Raises:
@@ -123,6 +127,7 @@ class _Search:
             # A second one with the same id and due time will be reported as a duplicate.
             message, whereabouts.bucket = (left or met)[min(left or met)]
             whereabouts.waits_in, whereabouts.will_be_dead = message.source, message.kind == "dead"
+            whereabouts.repeated, whereabouts.id = message.repeated, message.id
 
     def _matching(self, backlog: Backlog, states: States) -> Iterator[tuple[Waiting, tuple[Bucket, int] | None]]:
         """Yield records with this handle in the logs in which it may wait, each with its bucket and that one's end."""
@@ -144,7 +149,8 @@ class _Search:
                 yield found, None
 
     def _matches(self, found: Waiting) -> bool:
-        return found.id == self._handle.id and self._has_due_time(found.due_ms)
+        ids = [found.id] if found.repeated is None else [found.id, found.repeated.schedule.decode()]
+        return self._handle.id in ids and self._has_due_time(found.due_ms)
 
     def _has_due_time(self, due_ms: int | None) -> bool:
         return due_ms is None or due_ms == self._handle.due_ms or self._any_due

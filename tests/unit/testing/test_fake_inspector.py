@@ -9,6 +9,7 @@ import pytest
 from tarry.cli.check.upkeep import left_behind
 from tarry.cli.pending_rows import PendingRow, at_most
 from tarry.core.message import FiledMessage
+from tarry.core.murmur2 import partition_of
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.request.dialects import DIALECTS
@@ -84,6 +85,15 @@ class InspectedIntake:
             if self.clock.now_ms() >= ends_ms and self._is_quiet():
                 return
         raise AssertionError("it never comes to rest")
+
+    def serve_until_delivered(self, count: int) -> None:
+        """Let the worker turn until so many messages are delivered, and not once more."""
+        worker = self._worker = self._worker or self._new_worker()
+        for _ in range(200_000):
+            if len(self.broker.records("out")) >= count:
+                return
+            worker.turn()
+        raise AssertionError("they are never delivered")
 
     def stop(self) -> None:
         """Let the worker end; the next one takes over."""
@@ -490,3 +500,45 @@ def test_a_record_of_the_parked_log_that_cannot_be_read_is_told_of_in_one_line(h
     scene.broker.append("in.parked", b"k", b"v", [(FILED, header)], 0)
     with pytest.raises(UsageError, match=r"^in\.parked/0 at offset 0: a record "):
         scene.waiting()
+
+
+def test_a_schedule_that_continues_is_the_next_record_that_the_service_has_not_read_yet() -> None:
+    schedule = b"8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
+    headers: list[tuple[str, bytes | None]] = [("tarry-target", b"out"), ("tarry-name", b"n"), ("tarry-every", b"1s")]
+    headers.append(("tarry-id", schedule))
+    intake = InspectedIntake()
+    partition = partition_of(b"k", 2)
+    intake.send(0, partition)
+    intake.broker.append("in", b"k", b"v", headers, partition)
+    intake.serve_until_delivered(2)
+    place, entry, _ = intake.inspector.named("in", b"k", b"n")
+    assert entry is not None
+    assert (place, entry.continues) == (("in", partition), True)
+    # Only the record that follows exactly is the next one.
+    for follows, id_ in ((entry.place - 1, schedule), (entry.place, b"00000000-0000-4000-8000-000000000001")):
+        forged = [one for one in headers if one[0] != "tarry-id"]
+        forged += [("tarry-id", id_), ("tarry-next", b"%d %d 2" % (follows, entry.due_ms))]
+        intake.broker.append("in", b"k", b"forged", forged, partition)
+    [waiting] = intake.waiting()
+    assert (waiting.due_ms, waiting.key) == (entry.due_ms, b"k")
+    assert waiting.repeated is not None
+    assert (waiting.repeated.schedule, waiting.repeated.number) == (schedule, 2)
+    assert waiting.repeated.headers["tarry-every"] == b"1s"
+    found = intake.find(Handle("in", partition, entry.due_ms, schedule.decode()))
+    assert (found.waits_in, found.id, found.repeated) == (INTAKE, waiting.id, waiting.repeated)
+
+
+def test_a_schedule_is_found_in_a_level() -> None:
+    schedule = b"8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
+    headers: list[tuple[str, bytes | None]] = [("tarry-target", b"out"), ("tarry-name", b"n"), ("tarry-every", b"1h")]
+    headers.append(("tarry-id", schedule))
+    intake = InspectedIntake()
+    partition = partition_of(b"k", 2)
+    intake.broker.append("in", b"k", b"v", headers, partition)
+    intake.serve(2_000)
+    [waiting] = intake.waiting()
+    assert waiting.source.level > 0
+    assert waiting.repeated is not None
+    assert waiting.repeated.schedule == schedule
+    found = intake.find(Handle("in", partition, waiting.due_ms or 0, schedule.decode()))
+    assert (found.waits_in, found.repeated) == (waiting.source, waiting.repeated)
