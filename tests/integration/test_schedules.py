@@ -237,3 +237,18 @@ def test_the_commands_list_schedules_and_say_where_one_is(scene: Scene, tmp_path
     cancelled = tarry("cancel", "--key", "k", "--name", "far", "--wait", cwd=tmp_path)
     assert cancelled.out == "accepted\ncancelled\n"
     assert set(listed()) == {often.id}
+
+
+def test_the_dead_letter_of_a_schedule_that_is_sent_again_begins_it_anew(scene: Scene, tmp_path: Path) -> None:
+    ends = datetime.now(UTC) + 4 * SECOND
+    receipt = scene.producer.repeat(scene.target, b"v", b"k", name="n", every=SECOND, expires_at=ends)
+    assert scene.outcomes.await_outcome(receipt, 30)["reason"] == "expired"
+    count = len(scene.delivered(b"v"))
+    assert count > 0
+    [letter] = read_topic(scene.bootstrap, f"{scene.intake}.dead")
+    assert "tarry-next" in dict(letter.headers() or [])
+    command = ("redrive", f"{scene.intake}.dead", "--to", scene.intake, "--bootstrap-servers", scene.bootstrap)
+    assert tarry(*command, "--expired", cwd=tmp_path).out == f"sent 1 to {scene.intake}\n"
+    again = scene.wait_delivered(b"v", count + 2)[count:]
+    check(again, receipt.id, 1_000)
+    assert scene.outcome(scene.producer.cancel_named(b"k", "n")) == "cancelled"

@@ -20,7 +20,18 @@ from tarry.client.retry.core.message import Incoming, OutgoingRecord, RetryMessa
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.partition import FOREIGN, RetryPartition
 from tarry.client.retry.core.policy import OnError, RetryPolicy
-from tarry.headers import DELIVER_AT, DUE_MS, ERROR, ID, PARTITION, REQUEST_HEADERS, SOURCE, TARGET, derived_id
+from tarry.headers import (
+    DELIVER_AT,
+    DUE_MS,
+    ERROR,
+    ID,
+    PARTITION,
+    REPLACED_HEADERS,
+    REQUEST_HEADERS,
+    SOURCE,
+    TARGET,
+    derived_id,
+)
 
 NOW_MS = 1_700_000_000_000
 NAMES = Names("orders", "billing", "delays")
@@ -315,9 +326,11 @@ def test_markers_behind_the_last_record_are_behind_us() -> None:
 
 def test_request_headers_of_another_producer_do_not_decide_what_the_intake_does() -> None:
     consumer = Consumer()
-    message = consumer.read(0, b"k", *[(name, b"orders.billing.retry") for name in sorted(REQUEST_HEADERS)])
+    others = sorted(REQUEST_HEADERS | REPLACED_HEADERS)
+    message = consumer.read(0, b"k", *[(name, b"orders.billing.retry") for name in others])
     consumer.fail(message)
     (sent,) = consumer.out("delays")
-    assert {name for name, _ in sent.headers} & REQUEST_HEADERS == {TARGET, PARTITION, DELIVER_AT, ID}
+    assert {"tarry-every", "tarry-cron", "tarry-zone", "tarry-next", "tarry-schedule", "tarry-occurrence"} < set(others)
+    assert {name for name, _ in sent.headers} & set(others) == {TARGET, PARTITION, DELIVER_AT, ID}
     assert dict(sent.headers)[DELIVER_AT] == b"%d" % (NOW_MS + 1_000)
     assert sent.headers[0] == OWN

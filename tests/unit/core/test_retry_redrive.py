@@ -75,6 +75,12 @@ def test_a_named_letter_does_not_replace_a_younger_message(condition: list[tuple
     assert record.headers == [("tarry-target", b"t"), ("tarry-name", b"n"), ("tarry-if", b"absent")]
 
 
+def test_the_letter_of_a_schedule_begins_it_anew_where_none_of_its_name_waits() -> None:
+    rule, id_ = ("tarry-every", b"1h"), ("tarry-id", b"8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21")
+    record, _ = sent_again(named(7, b"n", rule, id_, ("tarry-next", b"17 1700000000000 5")), "delays.dead", "delays")
+    assert record.headers == [("tarry-target", b"t"), ("tarry-name", b"n"), rule, id_, ("tarry-if", b"absent")]
+
+
 def test_where_the_key_is_the_name_each_letter_with_a_key_is_named() -> None:
     dead = DeadLetter(0, 1, b"k", b"v", [("x-delay", b"5"), ("tarry-error", b"x")])
     record, _ = sent_again(dead, "delays.dead", "delays", keys_are_names=True)

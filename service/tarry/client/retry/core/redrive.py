@@ -3,6 +3,9 @@
 A named message may have a younger one of its name by now. So a named letter is sent on the condition that none waits.
 Of several letters of a name the youngest is sent first: it is the one that waits then.
 
+The letter of a schedule may be a next record, which the service wrote. It follows nothing any more, so it is sent as
+the sender wrote it, and the schedule begins anew.
+
 A letter that has expired would be dead again. So it is left out or, if that is asked for, sent without its expiry.
 """
 
@@ -16,7 +19,7 @@ from tarry.client.retry.core.journey import RETRY_REDRIVEN, RETRY_SOURCE, Header
 from tarry.client.retry.core.message import OutgoingRecord
 from tarry.core.request.header_values import HeaderFault, expiry_in, read_delay
 from tarry.errors import ConfigError, HeaderError
-from tarry.headers import DELAY_MS, ERROR, ERROR_DETAIL, EXPIRES_AT, ID, IF, NAME, TARGET, ErrorCode
+from tarry.headers import DELAY_MS, ERROR, ERROR_DETAIL, EXPIRES_AT, ID, IF, NAME, NEXT, TARGET, ErrorCode
 
 REDRIVEN_OFFSET = "tarry-redriven-offset"
 """On a marker, a record of the dead-letter topic without key and value: the dead letter at this offset was redriven."""
@@ -183,7 +186,7 @@ def _record_of(letter: DeadLetter, dead: str, to: str) -> OutgoingRecord:
     except HeaderError:
         journey = None
     if journey is None or letter.text(TARGET):  # an intake's dead letter: keep the request headers
-        headers = [one for one in letter.headers if one[0] not in {ERROR, ERROR_DETAIL}]
+        headers = [one for one in letter.headers if one[0] not in {ERROR, ERROR_DETAIL, NEXT}]
         return OutgoingRecord(to, -1, letter.key, letter.value, headers)
     headers = [
         *(one for one in own_headers(letter.headers) if one[0] not in {ERROR, ERROR_DETAIL}),
