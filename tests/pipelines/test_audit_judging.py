@@ -70,6 +70,7 @@ class World:
     def settle(self, sent: dict[str, Any], outcome: str, **more: Any) -> None:
         same = ("intake", "partition", "offset", "id", "due_ms", "target")
         row = {name: sent[name] for name in same} | {"outcome": outcome, "at_ms": sent["due_ms"], "reason": None}
+        row["schedule"] = None
         self.settled.append(row | more)
 
     def deliver(self, sent: dict[str, Any], late_ms: int = 5, **more: Any) -> None:
@@ -147,6 +148,48 @@ def test_a_sound_set_has_no_fault(spark: SparkSession) -> None:
     assert summary.account == "12 records at targets = matched 12 + carried 0"
     assert summary.order == {"judged": 8, "unjudged": 0}
     assert summary.lateness == {"count": 12, "p50_ms": 5, "p90_ms": 10, "p99_ms": 11, "max_ms": 11}
+
+
+def schedule(world: World, ends: str) -> None:
+    """A schedule with three occurrences: its headers do not say when they are due, nor their ids."""
+    unknown = {"id": None, "due_ms": None}
+    for offset in (20, 30, 40):
+        sent = world.send(offset)
+        world.accepted[-1] = sent | unknown
+        of_schedule = {"id": "schedule"}
+        if offset == 40 and ends == "replaced":
+            world.settle(sent, ends, **of_schedule)
+            continue
+        if offset == 40 and ends == "cancelled":  # by the handle of the occurrence, which has a result, too
+            world.settle(sent, ends, schedule="schedule")
+            world.settle(sent, ends, **of_schedule)
+            continue
+        world.settle(sent, "fired", id=f"{world.name}-{offset}", schedule="schedule")
+        world.deliver(sent)
+        if offset == 40 and ends == "cancelled between two":
+            world.settle(sent, "cancelled", **of_schedule)
+
+
+def test_the_occurrences_of_a_schedule_are_messages_and_its_end_is_no_further_result(spark: SparkSession) -> None:
+    ends = ["replaced", "cancelled", "cancelled between two", "goes on"]
+    worlds = [World(end) for end in ends]
+    for world in worlds:
+        schedule(world, world.name)
+    # A next record that came too late, behind what replaced the schedule, has no result.
+    worlds[-1].accepted.append(worlds[-1].send(50) | {"id": None, "due_ms": None})
+    del worlds[-1].accepted[-2]
+    judged = Judged(spark, worlds)
+    assert judged.findings.collect() == []
+    fates = {(row.intake, row.offset): row.fate for row in judged.messages.collect()}
+    first = {(end, offset): "delivered" for end in ends for offset in (20, 30)}
+    assert fates == first | {
+        ("replaced", 40): "replaced",
+        ("cancelled", 40): "cancelled",
+        ("cancelled between two", 40): "delivered",
+        ("goes on", 40): "delivered",
+        ("goes on", 50): "waiting",
+    }
+    assert judged.summary.account == "10 records at targets = matched 10 + carried 0"
 
 
 def lost(world: World) -> int:
@@ -313,6 +356,14 @@ def from_nowhere(world: World) -> int:
     return 20
 
 
+def occurrence_fired_twice(world: World) -> int:
+    sent = world.send(20)
+    for _ in range(2):
+        world.settle(sent, "fired", schedule="schedule")
+    world.settle(sent, "replaced", id="schedule")
+    return 20
+
+
 PLANTED: dict[Callable[[World], int], str] = {
     lost: "lost",
     fired_without_arrival: "lost",
@@ -336,6 +387,7 @@ PLANTED: dict[Callable[[World], int], str] = {
     without_a_result: "no-result",
     fired_twice: "settled-twice",
     fired_and_cancelled_and_nowhere: "settled-twice",
+    occurrence_fired_twice: "lost settled-twice",
     cancelled_and_delivered: "cancelled",
     replaced_and_delivered: "cancelled",
     skipped_and_delivered: "cancelled",

@@ -188,6 +188,19 @@ def test_a_due_time_with_a_jitter_is_not_known_unless_the_delay_is_fixed(spark: 
     assert [row.due_ms for row in fixed] == [STAMP_MS + 30_000] * 2
 
 
+def test_id_and_due_time_of_an_occurrence_are_not_known(spark: SparkSession) -> None:
+    named = [TO, ("tarry-name", b"n"), ("tarry-id", UUID.encode())]
+    every: Headers = [*named, ("tarry-every", b"15m")]
+    schedules: list[Headers] = [
+        every,
+        [*every, ("tarry-deliver-at", b"1767268900000")],
+        [*every, ("tarry-next", b"17 1767268900000 5")],
+        [*named, ("tarry-cron", b"0 9 * * *"), ("tarry-zone", b"UTC")],
+    ]
+    rows = found(spark, POLICIES["headers"], schedules)
+    assert [(row.id, row.due_ms, row.target, row.target_partition) for row in rows] == [(None, None, "orders", -1)] * 4
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_of_whatever_it_is_sure_the_service_says_the_same(spark: SparkSession, name: str) -> None:
     """And of what is plain, and accepted, it is sure."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 RESULT: Final = (
     "v int, outcome string, id string, source string, due_ms long, at_ms long, target string, reason string, "
-    "cancel_source string, replaced_by string"
+    "cancel_source string, replaced_by string, schedule string, occurrence long"
 )
 """The fields of a result's value."""
 
@@ -137,6 +137,8 @@ def archive(
             .queryName(table.name)
             .partitionBy("hour")
             .option("checkpointLocation", _checkpoint(lake, table.name))
+            # Results get new fields: a table from before has null there.
+            .option("mergeSchema", "true")
         )
         queries.append(streaming.trigger(writer, every_ms).start(_table(lake, table.name)))
     return streaming.run(queries, on_progress)

@@ -5,7 +5,9 @@ reader would repeat its mistakes. This reader is stricter. If it returns a value
 (`tests/pipelines/test_requests.py`); if it is not sure, it returns null. It does not tell whether a record becomes a
 dead letter; results do. An intake's fixed delay and fixed target come from the current configuration. The values at the
 time when the service read a record, and whether the record's timestamp was ahead of the clock then, are only in the
-results. So is the due time of a record with `tarry-window-ms`: Spark has no BLAKE2b.
+results. So is the due time of a record with `tarry-window-ms`: Spark has no BLAKE2b. Of a schedule, neither the id nor
+the due time of its occurrence is known here: Spark has no cron rules, and a next record, which has its due time, may be
+forged or have come too late, and is dropped without a result then.
 """
 
 from typing import Final
@@ -19,15 +21,19 @@ from tarry.headers import (
     CANCEL,
     CANCEL_NAME,
     CLOUDEVENTS_ID,
+    CRON,
     DELAY_MS,
     DELIVER_AT,
+    EVERY,
     ID,
     NAME,
+    NEXT,
     PARTITION,
     PURGE,
     REQUEST_HEADERS,
     TARGET,
     WINDOW_MS,
+    ZONE,
 )
 from tarry.pipelines.columns import derived_id, epoch_ms, has_header, header, text_header
 from tarry.units import MAX_EPOCH_MS
@@ -54,6 +60,7 @@ def requests(records: DataFrame, policy: IntakePolicy) -> DataFrame:
         policy: what the intake accepts.
     """
     is_cancel = has_header(CANCEL)
+    is_single = ~is_repeated()
     handle = text_header(CANCEL)
     is_handle = f.coalesce(handle.rlike(_HANDLE), f.lit(False))
     cancelled_due = f.when(is_handle, f.regexp_extract(handle, _HANDLE, 3)).cast("long")
@@ -73,11 +80,11 @@ def requests(records: DataFrame, policy: IntakePolicy) -> DataFrame:
             "is_cancel",
             f.when(
                 f.col("is_plain"),
-                f.when(~is_cancel, _id()).when(is_handle, f.lower(f.regexp_extract(handle, _HANDLE, 4))),
+                f.when(~is_cancel & is_single, _id()).when(is_handle, f.lower(f.regexp_extract(handle, _HANDLE, 4))),
             ).alias("id"),
             f.when(
                 f.col("is_plain"),
-                f.when(~is_cancel, _due_ms(policy)).when(is_handle, cancelled_due),
+                f.when(~is_cancel & is_single, _due_ms(policy)).when(is_handle, cancelled_due),
             ).alias("due_ms"),
             f.when(f.col("is_plain") & ~is_cancel, _target(policy)).alias("target"),
             f.when(f.col("is_plain") & ~is_cancel, _target_partition(policy)).alias("target_partition"),
@@ -89,6 +96,11 @@ def is_named(policy: IntakePolicy) -> Column:
     """Whether a message has a name."""
     by_key = f.lit(policy.same_key is not None) & f.col("key").isNotNull()
     return ~has_header(CANCEL) & (has_header(NAME) | by_key)
+
+
+def is_repeated() -> Column:
+    """Whether a record is one of a schedule: a sender's, or a next one, which the service wrote."""
+    return has_header(EVERY) | has_header(CRON) | has_header(ZONE) | has_header(NEXT)
 
 
 def _is_cancel_by_key(policy: IntakePolicy) -> Column:

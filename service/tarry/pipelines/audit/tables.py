@@ -31,9 +31,10 @@ target; then `due_ms` or `target` comes from the configuration at the time when 
 
 SETTLED: Final = (
     "intake string, partition int, offset long, outcome string, id string, due_ms long, at_ms long, target string, "
-    "reason string"
+    "reason string, schedule string"
 )
-"""A final result of a message, with the place of the message in its intake."""
+"""A final result of a message, with the place of the message in its intake. `schedule` is the id of the schedule in the
+result of an occurrence; the result of the schedule itself, which may name the same place, has none."""
 
 STUBS: Final = "intake string, partition int, offset long, code string"
 """A stub in place of a dead letter that is too large, with the place of the message in its intake."""
@@ -94,7 +95,7 @@ def settled(records: DataFrame) -> DataFrame:
     return (
         results(records)
         .where(f.col("outcome").isin(*ENDS))
-        .select(*_place(f.col("source")), "outcome", "id", "due_ms", "at_ms", "target", "reason")
+        .select(*_place(f.col("source")), "outcome", "id", "due_ms", "at_ms", "target", "reason", "schedule")
         .where(f.col("intake").isNotNull())
     )
 

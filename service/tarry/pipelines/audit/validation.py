@@ -24,6 +24,10 @@ with them. A delivery whose result has another target, or an earlier due time, t
 no fault, but is counted separately from matched ones: `otherwise`. Without a result, the record at the target may be
 forged, and its message is due no earlier than the configuration says.
 
+**Schedules.** Each record of a schedule in the intake, a sender's or a next one, is a message, and its occurrence the
+delivery. The result of an occurrence names its schedule. The schedule's own end, in a result without that, may name the
+record that was delivered last: it does not count there.
+
 **Result and delivery** are written in one transaction. The results that are read after the targets show which
 deliveries have a result above the end of this run: those messages wait for the next run. If a message was delivered and
 has no result at all, the service did not deliver it, or its results have expired.
@@ -112,18 +116,22 @@ def compare(
 
 def _joined(accepted: DataFrame, settled: DataFrame, arrived: DataFrame, rules: AuditRules) -> DataFrame:
     """Messages with their results and their arrivals."""
-    said = settled.groupBy(*SOURCE_PLACE).agg(
-        *[
-            f.max(f.col("outcome") == str(outcome)).alias(f"is_{outcome}")
-            for outcome in (Outcome.FIRED, *_TAKEN_BACK, Outcome.DUPLICATE, Outcome.DEAD)
-        ],
-        f.max("reason").alias("code"),
-        f.max("target").alias("said_target"),
-        f.max("due_ms").alias("said_due_ms"),
-        f.max("at_ms").alias("said_at_ms"),
-        f.max("id").alias("said_id"),
-        f.lit(True).alias("has_result"),
-        f.count("*").alias("results"),
+    said = (
+        _own(settled)
+        .groupBy(*SOURCE_PLACE)
+        .agg(
+            *[
+                f.max(f.col("outcome") == str(outcome)).alias(f"is_{outcome}")
+                for outcome in (Outcome.FIRED, *_TAKEN_BACK, Outcome.DUPLICATE, Outcome.DEAD)
+            ],
+            f.max("reason").alias("code"),
+            f.max("target").alias("said_target"),
+            f.max("due_ms").alias("said_due_ms"),
+            f.max("at_ms").alias("said_at_ms"),
+            f.max("id").alias("said_id"),
+            f.lit(True).alias("has_result"),
+            f.count("*").alias("results"),
+        )
     )
     # A copy in another topic, with the same headers, is no delivery. So the join includes the target.
     content = ("key", "value_hash", "id", "told_due_ms")
@@ -155,6 +163,13 @@ def _joined(accepted: DataFrame, settled: DataFrame, arrived: DataFrame, rules: 
             _sure(f.col("due_ms") < rules.horizon_ms) | _sure(f.col(f"is_{Outcome.DEAD}")) | f.col("is_early"),
         )
     )
+
+
+def _own(settled: DataFrame) -> DataFrame:
+    """Leave out the end of a schedule where the occurrence that it names has a result of its own."""
+    has_own = f.max(f.col("schedule").isNotNull()).over(Window.partitionBy(*SOURCE_PLACE))
+    is_end = f.col("schedule").isNull()
+    return settled.withColumn("has_own", has_own).where(~(is_end & f.col("has_own"))).drop("has_own")
 
 
 def _held_back(messages: DataFrame, stubs: DataFrame | None) -> DataFrame:
