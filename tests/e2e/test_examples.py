@@ -77,6 +77,18 @@ def test_holders_of_leases_are_told_over_a_window_and_not_after_the_end(serve: C
     assert late == "lease-late: dead, expired"
 
 
+def test_a_nightly_report_comes_each_night_however_often_it_is_deployed(serve: Callable[..., LiveService]) -> None:
+    assert example("nightly_report", serve()) == [
+        "first deploy: scheduled, scheduled, scheduled, scheduled",
+        "second deploy: skipped, skipped, skipped, skipped",
+        "reports: fast 1, fast 2, fast 3",
+        "berlin closes: cancelled",
+        "new-york closes: cancelled",
+        "tokyo closes: cancelled",
+        "fast closes: cancelled",
+    ]
+
+
 @pytest.mark.exhaustive
 def test_a_retry_topic_brings_back_what_failed_until_it_is_done(serve: Callable[..., LiveService]) -> None:
     lines = example("retry_topic", serve(delay="1s", target="{name}.orders"))
