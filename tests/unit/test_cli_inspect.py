@@ -67,6 +67,13 @@ def test_a_malformed_handle_is_refused_before_any_request(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "cancel"])
+def test_the_handle_of_a_schedule_is_refused_before_any_request(command: str) -> None:
+    _, _, refusal = _run(command, f"1.in.0.0.{ID}")
+    assert isinstance(refusal, HeaderError)  # main exits with 2
+    assert str(refusal) == "the handle of a schedule has no due time: give --key and --name instead"
+
+
+@pytest.mark.parametrize("command", ["status", "cancel"])
 @pytest.mark.parametrize(
     ("handle", "intake"), [(HANDLE, []), ("1.orders.0.12." + ID, []), (HANDLE, ["--intake", "on"])]
 )

@@ -16,6 +16,7 @@ from tarry.cli.options import (
     ServersOption,
     default_intake,
     named,
+    parsed_handle,
     refuse_other_intakes,
     value_of,
 )
@@ -69,7 +70,7 @@ def cancel(
     if by_name is not None:
         _by_name(cluster, intake or default_intake(settings), *by_name, timeout_ms if wait else None, as_json=as_json)
         return
-    wanted = Handle.parse(handle or "")
+    wanted = parsed_handle(handle or "")
     refuse_other_intakes(wanted, settings, intake)
     _refuse_fixed_delay(settings, wanted.topic)
     if not wait:

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from tarry.config import Config
-from tarry.errors import UsageError
+from tarry.errors import HeaderError, UsageError
 from tarry.handle import Handle
 from tarry.units import parse_duration_ms
 
@@ -84,6 +84,18 @@ def named(handle: str | None, key: str | None, name: str | None) -> tuple[bytes,
     if (handle is None) == (name is None) or (key is None) != (name is None):
         raise typer.BadParameter("needs either HANDLE, or --key and --name")
     return None if key is None or name is None else (os.fsencode(key), os.fsencode(name))
+
+
+def parsed_handle(text: str) -> Handle:
+    """Parse the handle of a message.
+
+    Raises:
+        HeaderError: it is not a handle, or it is that of a schedule, which names no message.
+    """
+    handle = Handle.parse(text)
+    if not handle.due_ms:
+        raise HeaderError("the handle of a schedule has no due time: give --key and --name instead")
+    return handle
 
 
 HandleIntakeOption = Annotated[

@@ -16,6 +16,7 @@ from tarry.cli.options import (
     ServersOption,
     default_intake,
     named,
+    parsed_handle,
     refuse_other_intakes,
 )
 from tarry.cli.pending_rows import level_shown
@@ -68,9 +69,7 @@ def status(
     Example: tarry status --key 17 --name payment
     """
     by_name = named(handle, key, name)
-    given = None if handle is None else Handle.parse(handle)
-    if given is not None and not given.due_ms:
-        raise UsageError("the handle of a schedule has no due time: give --key and --name instead")
+    given = None if handle is None else parsed_handle(handle)
     settings, cluster = configured(config, bootstrap_servers)
     if given is not None:
         refuse_other_intakes(given, settings, intake)

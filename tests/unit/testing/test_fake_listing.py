@@ -181,8 +181,6 @@ def test_status_says_that_a_message_is_repeated(commands: Commands) -> None:
     assert text.endswith(
         "; occurrence 1 of a schedule: every 1h, then 2023-11-15T00:00:00.000Z, 2023-11-15T01:00:00.000Z\n"
     )
-    with pytest.raises(UsageError, match="give --key and --name instead"):
-        commands("status", str(receipt.handle))
 
 
 def test_a_message_that_is_not_repeated_has_no_schedule(commands: Commands) -> None:
