@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from tarry.client import OutcomeReader
 from tarry.clock import SystemClock
 from tarry.core.murmur2 import partition_of
 from tarry.core.request.intake_policy import IntakePolicy
@@ -79,6 +80,35 @@ def test_a_clean_run_has_no_fault_and_what_waits_is_judged_by_the_next_run(
         assert of_span.faults == {**NONE, "duplicate": 1}
         nothing = Audit(audit.policies, str(tmp_path / "none"), "", Span(None, first.horizon_ms), grace_ms=0)
         assert nothing.run(topics, ignore).accepted == 0
+
+
+def test_occurrences_of_schedules_are_delivered_messages_whatever_ends_their_schedules(
+    bootstrap: str, unique_name: Callable[[str], str], topics: TopicTables, tmp_path: Path
+) -> None:
+    live = LiveService(bootstrap, tmp_path, unique_name("audit"), max_delay="2h")
+    second = timedelta(seconds=1)
+    with live as service, service.producer() as producer:
+        target = service.make_topic("out", 2)
+        ends = datetime.now(UTC) + 3 * second
+        cancelled = producer.repeat(target, b"cancelled", b"a", name="n", every=second)
+        replaced = producer.repeat(target, b"replaced", b"b", name="n", every=second)
+        expired = producer.repeat(target, b"expired", b"c", name="n", every=second, expires_at=ends)
+        producer.repeat(target, b"yearly", b"d", name="n", cron="0 0 1 1 *")
+        with OutcomeReader(bootstrap, service.intake) as outcomes:
+            assert outcomes.await_outcome(expired, 30)["reason"] == "expired"
+            producer.cancel_named(b"a", "n")
+            producer.send(target, b"single", b"b", name="n", delay=second)
+            assert outcomes.await_outcome(cancelled, 30)["outcome"] == "cancelled"
+            assert outcomes.await_outcome(replaced, 30)["outcome"] == "replaced"
+            assert outcomes.await_outcome(producer.send(target, b"last", delay=2 * second), 30)["outcome"] == "fired"
+        delivered = len(read_topic(bootstrap, target))
+        audit = Audit([IntakePolicy(service.intake)], str(tmp_path / "out"), str(tmp_path / "state"), grace_ms=0)
+        found = audit.run(topics, ignore, Later(10_000))
+        assert found.faults == NONE
+        assert (found.fates["delivered"], found.fates["dead"]) == (delivered, 1)
+        # The end of a schedule may name the record that was delivered last.
+        assert found.fates.keys() <= {"delivered", "dead", "waiting", "cancelled", "replaced"}
+        assert found.account == f"{delivered} records at targets = matched {delivered} + carried 0"
 
 
 class Page(HTMLParser):
