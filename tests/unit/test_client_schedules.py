@@ -83,7 +83,7 @@ def test_all_that_a_schedule_can_have_is_a_header() -> None:
         ({"every": -MINUTE}, "every: must be a second or longer"),
         ({"every": timedelta(seconds=1, microseconds=1)}, "every: must be whole milliseconds"),
         ({"every": timedelta.max}, "every: must be whole milliseconds"),
-        ({"every": timedelta(days=4_000_000)}, "every: .* after the year 9999"),
+        ({"every": timedelta(days=4_000_000)}, "every: must be 50 years"),
         ({"cron": "0 9 * *"}, "cron: needs five fields"),
         ({"cron": "0 0 9 * * *"}, "cron: needs five fields"),
         ({"cron": ""}, "cron: needs five fields"),

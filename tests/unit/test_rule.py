@@ -86,6 +86,15 @@ def test_an_interval_is_at_least_a_second() -> None:
     assert read_rule({"tarry-every": b"\xff"}).__class__ is HeaderFault
 
 
+def test_an_interval_is_50_years_at_most() -> None:
+    # The time after an occurrence of today must fit into the entry of its name, and be no later than the year 9999.
+    assert fault(every="18300d1ms") == HeaderFault(
+        ErrorCode.BAD_SCHEDULE, "tarry-every is more than 50 years (18300d): '18300d1ms'"
+    )
+    assert fault(every="9000000d", deliver_at="2026-01-01T06:30:00Z").code == ErrorCode.BAD_SCHEDULE
+    assert rule(every="18300d").after(0) == 18_300 * 86_400_000
+
+
 def test_the_faults_of_a_time_are_those_of_that_time() -> None:
     assert fault(every="1h", deliver_at="tomorrow").code == ErrorCode.BAD_TIME
     assert fault(every="1h", deliver_at="1767225600").code == ErrorCode.LOOKS_LIKE_SECONDS

@@ -40,6 +40,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LEAST_EPOCH_MS = 10**12
 _MAX_PARTITION = 2**31 - 1
 _LEAST_EVERY = timedelta(seconds=1)
+_LONGEST_EVERY = timedelta(days=18_300)
 _FIELDS_OF_CRON = 5
 
 
@@ -204,8 +205,8 @@ def _rule(message: RepeatedMessage) -> list[tuple[str, bytes | None]]:
         raise HeaderError(f"every: must be a second or longer: {every}")
     if every % _MS:
         raise HeaderError(f"every: must be whole milliseconds: {every}")
-    if every // _MS > MAX_EPOCH_MS:
-        raise HeaderError(f"every: the second occurrence would be after the year 9999: {every}")
+    if every > _LONGEST_EVERY:
+        raise HeaderError(f"every: must be 50 years (18300 days) or shorter: {every}")
     return [(EVERY, format_duration(every // _MS).encode())]
 
 

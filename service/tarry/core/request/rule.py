@@ -27,6 +27,9 @@ from tarry.units import parse_duration_ms
 LEAST_EVERY_MS = 1_000
 """The shortest interval."""
 
+LONGEST_EVERY_MS = 18_300 * 86_400_000
+"""The longest interval, 50 years: so the time after an occurrence is before the year 9999."""
+
 LONGEST_CRON = 200
 """The longest cron expression, in characters."""
 
@@ -116,6 +119,8 @@ def _read_every(found: Mapping[str, bytes | None]) -> Rule | HeaderFault:
         return HeaderFault(ErrorCode.BAD_SCHEDULE, f"{EVERY}: {detail}")
     if every_ms < LEAST_EVERY_MS:
         return HeaderFault(ErrorCode.BAD_SCHEDULE, f"{EVERY} is less than 1s: {shown(value)}")
+    if every_ms > LONGEST_EVERY_MS:
+        return HeaderFault(ErrorCode.BAD_SCHEDULE, f"{EVERY} is more than 50 years (18300d): {shown(value)}")
     if DELIVER_AT not in found:
         return Rule(every_ms, None, "", "")
     first_ms = read_epoch_ms_or_rfc3339(DELIVER_AT, found[DELIVER_AT])
