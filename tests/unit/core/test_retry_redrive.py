@@ -64,6 +64,14 @@ def test_a_dead_letter_of_an_intake_keeps_its_request() -> None:
     assert record == ("delays", -1, b"k", b"v", [("tarry-target", b"t")])
 
 
+def test_a_dead_occurrence_begins_its_schedule_anew() -> None:
+    rule: list[tuple[str, bytes | None]] = [("tarry-name", b"n"), ("tarry-every", b"1h"), ("tarry-id", b"i" * 16)]
+    last: list[tuple[str, bytes | None]] = [("tarry-next", b"7 1700000000000 2"), ("tarry-error", b"unknown-target")]
+    dead = DeadLetter(0, 1, b"k", b"v", [("tarry-target", b"t"), *rule, *last])
+    record, _ = sent_again(dead, "delays.dead", "delays")
+    assert record.headers == [("tarry-target", b"t"), *rule, ("tarry-if", b"absent")]
+
+
 def named(offset: int, name: bytes = b"n", *more: tuple[str, bytes | None], key: bytes = b"k") -> DeadLetter:
     headers = [("tarry-target", b"t"), ("tarry-name", name), *more, ("tarry-error", b"unknown-target")]
     return DeadLetter(3, offset, key, b"v", headers)
