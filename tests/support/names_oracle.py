@@ -299,7 +299,7 @@ class Oracle:
     # -- other records ------------------------------------------------------------------------------------------------
 
     def _judge_resolution(self, resolution: Resolution) -> None:
-        outcome, message, cancel = resolution
+        outcome, message, cancel, _ = resolution
         offset, record = message.sequence, self.records[message.sequence]
         self._must_be_decided(offset)
         same = {at: one for at, one in self.records.items() if (one.id, one.due_ms) == (record.id, record.due_ms)}

@@ -76,7 +76,7 @@ class Judge:
             self._judge_order(message)
             self.fired_from[message.source.level] += 1
             self._left.setdefault(message.target, []).append((message.due_ms, message.sequence, self.step))
-        for outcome, message, cancel in batch.resolutions:
+        for outcome, message, cancel, _ in batch.resolutions:
             self._settle(message.sequence, outcome)
             if cancel is not None:
                 self._settle(cancel.sequence, outcome)

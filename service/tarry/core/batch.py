@@ -27,11 +27,13 @@ class Resolution(NamedTuple):
         outcome: cancelled, duplicate, cancel too late, or purged.
         message: the message; for a cancel that came too late, the cancel; for a purge, the purge.
         cancel: the cancel that took the message, or None.
+        is_taken: whether a cancel took a duplicate, as well as the message whose duplicate it is.
     """
 
     outcome: Outcome
     message: HeldMessage
     cancel: HeldMessage | None = None
+    is_taken: bool = False
 
     @property
     def records(self) -> tuple[HeldMessage, ...]:
@@ -123,7 +125,7 @@ class Batch:
     @property
     def occurrences(self) -> list[Occurrence]:
         """The occurrences of schedules that it delivers, or that were delivered before."""
-        before = [one.message for one in self.resolutions if one.outcome is Outcome.DUPLICATE]
+        before = [one.message for one in self.resolutions if one.outcome is Outcome.DUPLICATE and not one.is_taken]
         return [message for message in (*self.due, *before) if isinstance(message, Occurrence)]
 
     def give_up(self, messages: Mapping[int, tuple[str, str]]) -> None:

@@ -91,7 +91,7 @@ def resolution_results(resolution: Resolution, prefix: bytes, at_ms: int) -> lis
         prefix: from `source_prefix`.
         at_ms: now.
     """
-    outcome, message, cancel = resolution
+    outcome, message, cancel, _ = resolution
     results = [(message.id, _result(outcome, message, message.id, cancel, prefix, at_ms))]
     if outcome is Outcome.CANCELLED and message.asker != message.id:
         results.append((message.asker, _result(outcome, message, message.asker, cancel, prefix, at_ms)))

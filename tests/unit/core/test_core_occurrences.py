@@ -461,3 +461,19 @@ def test_a_message_that_is_no_schedule_has_one_id() -> None:
     message = HeldMessage(1, 0, b"k", b"v", None, False, "orders", -1, OTHER)
     assert message.asker == OTHER
     assert DeadMessage.of(message, "bad-time", "").id == OTHER
+
+
+def same_id_under(name: bytes) -> Headers:
+    return [(header, name if header == NAME else value) for header, value in schedule()]
+
+
+def test_a_cancel_ends_all_schedules_whose_occurrences_it_takes() -> None:
+    # Two names, and one id: so their occurrences are duplicates.
+    state, due_ms = taken_over(), NOW_MS + SECOND_MS
+    accept(state, 0, schedule())
+    accept(state, 1, same_id_under(b"y"))
+    accept(state, 2, [(CANCEL, b"1.in.0.%d.%b" % (due_ms, occurrence_id(SCHEDULE, due_ms)))])
+    batch = fire(state, NOW_MS + 1)
+    taken = [(one.outcome, one.message.sequence) for one in batch.resolutions]
+    assert (taken, batch.followers) == ([(Outcome.DUPLICATE, 1), (Outcome.CANCELLED, 0)], [])
+    assert (state.names.count, state.low, state.held, state.held_bytes) == (0, 3, 0, 0)

@@ -131,7 +131,7 @@ class HotWindow:
             return
         if (message.due_ms, message.sequence) < self._gate():
             if self._undecided.withholds_another(message, self._names.is_superseded):
-                self._ready.resolutions.append(Resolution(Outcome.DUPLICATE, message))
+                self._ready.resolutions.append(Resolution(Outcome.DUPLICATE, message, is_taken=True))
                 return
             self._memory.held_bytes -= message.drop_content()
         self._undecided.withhold(message)
@@ -185,7 +185,7 @@ class HotWindow:
             else:
                 taken.append(one)
         message, *others = taken or (None,)
-        self._ready.resolutions += [Resolution(Outcome.DUPLICATE, other) for other in others]
+        self._ready.resolutions += [Resolution(Outcome.DUPLICATE, other, is_taken=True) for other in others]
         self._ready.resolutions.append(
             Resolution(Outcome.CANCEL_TOO_LATE, cancel)
             if message is None
