@@ -97,6 +97,8 @@ class Batch:
     dead: list[DeadMessage] = field(default_factory=list)
     retired: list[HeldMessage] = field(default_factory=list)
     """The messages that were due and became dead letters when they fired; their letters are in `dead`."""
+    followed: list[Resolution] = field(default_factory=list)
+    """Those of duplicates that became dead letters, as they cannot be followed; their messages are in `retired`."""
     resolutions: list[Resolution] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     """The decisions on named records that the transaction commits, in the order of the intake."""
@@ -144,6 +146,20 @@ class Batch:
                 kept.append(message)
         self.due = kept
 
+    def end_schedules(self, messages: Mapping[int, tuple[str, str]]) -> None:
+        """Turn occurrences that cannot be followed into dead letters, also those that were delivered before.
+
+        Args:
+            messages: as for `give_up`.
+        """
+        self.give_up(messages)
+        before = {one.sequence for one in self.occurrences if one.sequence in messages}
+        if before:
+            self.followed = [one for one in self.resolutions if one.message.sequence in before]
+            self.resolutions = [one for one in self.resolutions if one.message.sequence not in before]
+            self.retired += [one.message for one in self.followed]
+            self.dead += [DeadMessage.of(one.message, *messages[one.message.sequence]) for one in self.followed]
+
     def expire(self, now_ms: int) -> None:
         """Turn messages that have expired into dead letters of this batch. Call this before `settle`.
 
@@ -176,8 +192,11 @@ class Batch:
         """Make messages that became dead letters in this batch due again, in order: the transaction aborted."""
         retired = {message.location for message in self.retired}
         self.dead = [dead for dead in self.dead if dead.location not in retired]
-        self.due = sorted([*self.due, *self.retired], key=BY_DUE)
-        self.retired = []
+        before = {resolution.message.location for resolution in self.followed}
+        due = [message for message in self.retired if message.location not in before]
+        self.due = sorted([*self.due, *due], key=BY_DUE)
+        self.resolutions[:0] = [one for one in self.followed if one.message.location in retired]
+        self.retired, self.followed = [], []
         self.followers = []
 
     def offsets(self) -> dict[Source, list[int]]:

@@ -39,7 +39,6 @@ from tarry.core.progress.journal import encode_done, encode_index, encode_parked
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.source import PARKED, Source
-from tarry.core.request.occurrence import Occurrence
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.overflow import OverflowWheel
 from tarry.core.window.arrivals import Arrivals
@@ -306,9 +305,9 @@ class PartitionState:
     def condemn(self, batch: Batch) -> None:
         """Turn occurrences that cannot be followed into dead letters of a batch. Call this before `settle`."""
         if self._no_schedules is not None:
-            batch.give_up({one.sequence: self._no_schedules for one in batch.due if isinstance(one, Occurrence)})
+            batch.end_schedules({one.sequence: self._no_schedules for one in batch.occurrences})
         elif self._condemned:
-            batch.give_up(self._condemned)
+            batch.end_schedules(self._condemned)
 
     def follow(self, batch: Batch, now_ms: int) -> None:
         """Find the next records of the schedules whose occurrences a batch delivers. Call this before `settle`.
@@ -358,6 +357,8 @@ class PartitionState:
         """
         letters, retired = batch.set_aside(lambda dead: every or dead.size_bytes > LARGE_BYTES)
         self._hot.forget(retired)
+        for message in retired:
+            self._condemned.pop(message.sequence, None)
         were_due = {message.location: message.size_bytes for message in retired}
         for letter in letters:
             if letter.location in were_due:
@@ -438,7 +439,7 @@ class PartitionState:
     def _complete(self, batch: Batch) -> None:
         """Count a batch as done, finally."""
         if self._condemned:
-            for message in batch.retired:
+            for message in (*batch.retired, *batch.dropped):
                 self._condemned.pop(message.sequence, None)
         self._progress.trim()
         self._hot.done(batch)

@@ -477,3 +477,39 @@ def test_a_cancel_ends_all_schedules_whose_occurrences_it_takes() -> None:
     taken = [(one.outcome, one.message.sequence) for one in batch.resolutions]
     assert (taken, batch.followers) == ([(Outcome.DUPLICATE, 1), (Outcome.CANCELLED, 0)], [])
     assert (state.names.count, state.low, state.held, state.held_bytes) == (0, 3, 0, 0)
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("is_denied", [False, True])
+def test_a_duplicate_that_cannot_be_followed_ends_its_schedule_with_a_dead_letter(
+    *, is_denied: bool, is_large: bool
+) -> None:
+    state = taken_over()
+    accept(state, 0, schedule())
+    accept(state, 1, same_id_under(b"y"))
+    batch = take(state, NOW_MS + 1)
+    assert [(one.outcome, one.message.sequence) for one in batch.resolutions] == [(Outcome.DUPLICATE, 1)]
+    if is_denied:
+        state.end_schedules("schedules-not-accepted", "no right")
+    else:
+        state.refuse_next(batch, "too-large", "too large")
+    for _ in range(2):  # an abort takes it back
+        state.settle(batch)
+        state.put_back(batch)
+        batch = take(state, NOW_MS + 1)
+        assert (batch.due, batch.resolutions, batch.followers) == ([], [], [])
+        assert [(dead.sequence, dead.id, dead.ends_schedule) for dead in batch.dead] == [(1, SCHEDULE, True)]
+    if is_large:
+        state.set_aside(batch, every=True)
+        assert (batch.dead, batch.retired) == ([], [])
+        state.put_back(batch)  # the letter stays apart
+        fire(state, NOW_MS + 1)
+        letters = state.take_letters(9, 1 << 62)
+        state.journal_of_letters(letters)
+        state.confirm_letters(letters)
+    else:
+        state.settle(batch)
+        state.confirm(batch)
+    assert state.names.count == 1
+    assert len(fire(state, NOW_MS + SECOND_MS).due) == (0 if is_denied else 1)
+    assert (state.held, state.held_bytes, state.low) == (0, 0, 2)
