@@ -44,10 +44,10 @@ def schedules(
     config: ConfigOption = None,
     bootstrap_servers: ServersOption = None,
 ) -> None:
-    """List the schedules: the messages that are repeated, in the order in which they are due.
+    """List the messages that are repeated, by due time.
 
-    The command prints of each when the next occurrence is due, key, name, rule, target, the number of that occurrence,
-    and the two times after it; and whether the occurrence is overdue, or parked because its target is away.
+    The command prints of each schedule when the next occurrence is due, key, name, rule, target, the number of that
+    occurrence, and the two times after it; and whether the occurrence is overdue, or parked because its target is away.
 
     It reads the messages that wait, with a progress bar on a terminal. With --key it reads one partition; with --key
     and --name only the bucket in which that schedule waits, which is fast at any backlog.

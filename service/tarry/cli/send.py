@@ -57,7 +57,7 @@ def send(
     cron: Annotated[
         str | None,
         typer.Option(
-            metavar="'M H D M W'",
+            metavar="RULE",
             help="Repeat the message at the times of a cron rule with five fields, such as '0 9 * * MON-FRI'. Needs "
             "--key and --name.",
         ),
