@@ -190,6 +190,24 @@ def test_messages_that_came_late_are_put_back_in_the_order_of_the_log_and_none_i
     assert shelf.deliver_all() == [10, 20]
 
 
+def test_what_a_take_over_found_done_behind_a_message_that_is_held_stays_done_through_a_summary() -> None:
+    shelf = Shelf()
+    shelf.park(0, 1, 2)
+    shelf.file(LATER_MS + 10)
+    shelf.read()
+    shelf.done(Batch(shelf.parked.take("out", 10, LATER_MS).due[1:2]))  # 0 and 2 are not delivered
+    shelf.take_over()
+    assert shelf.read() == [0, 2]
+    shelf.sum_up()
+    shelf.take_over()
+    assert shelf.parked.by_target() == {"out": 2}
+    assert shelf.read(limit_bytes=1) == [0]
+    assert shelf.deliver() == [0]
+    assert shelf.deliver_all() == [2]
+    shelf.take_over()
+    assert shelf.parked.by_target() == {}
+
+
 def test_a_message_that_is_done_between_messages_that_are_read_again_is_not_read_again() -> None:
     shelf = Shelf()
     shelf.park(0, 1, 2)

@@ -135,13 +135,18 @@ class TargetLog:
     def done_ranges(self) -> list[Range]:
         """Return the offsets done above the low watermark, ascending: only offsets of its own messages."""
         done = DoneSet(((offset, offset + 1) for offset in sorted(self._done)), 0)
-        done.add((max(first, self.position), end) for first, end in self.found_done.ranges())
+        done.add(self._found_above_low())
         return done.ranges()
+
+    def _found_above_low(self) -> list[Range]:
+        """Return what a recovery found done, above the first message that is not, which may be held."""
+        low = self.low
+        return [(max(first, low), end) for first, end in self.found_done.ranges() if end > low]
 
     @property
     def row(self) -> ParkedRow:
         """The row for a summary, which is followed by `done_ranges`."""
-        found = sum(end - max(first, self.position) for first, end in self.found_done.ranges() if end > self.position)
+        found = sum(end - first for first, end in self._found_above_low())
         return ParkedRow(self.number, self.low, self.unread + len(self._order) + found, self.target)
 
 
