@@ -148,6 +148,7 @@ class PartitionState:
         self._tick_ms = reader.policy.tick_ms
         self._no_schedules: tuple[str, str] | None = None
         """Why no schedule goes on: an error code, and a line for people."""
+        self._most_occurrences = UNBOUNDED
         self._condemned: dict[int, tuple[str, str]] = {}
         """The same for single occurrences, by offset in the intake."""
         geometry = recovered.checkpoint.geometry
@@ -291,7 +292,7 @@ class PartitionState:
 
     def limit_occurrences(self, most: int) -> None:
         """Set how many occurrences of schedules a batch has at most."""
-        self._ready.most_occurrences = self.parked.most_occurrences = most
+        self._most_occurrences = self._ready.most_occurrences = self.parked.most_occurrences = most
 
     def refuse_next(self, batch: Batch, code: str, detail: str) -> None:
         """Note that the intake refuses a next record of a batch: if there is one, its schedule ends.
@@ -300,7 +301,12 @@ class PartitionState:
         """
         if len(batch.followers) == 1:
             self._condemned[batch.followers[0][0].sequence] = code, detail
-        self.limit_occurrences(1)
+        self._ready.most_occurrences = self.parked.most_occurrences = 1
+
+    def _acquit(self, offset: int) -> None:
+        """Forget why an occurrence cannot be followed: it is done. Then batches may have several again."""
+        if self._condemned.pop(offset, None) is not None and not self._condemned:
+            self.limit_occurrences(self._most_occurrences)
 
     def condemn(self, batch: Batch) -> None:
         """Turn occurrences that cannot be followed into dead letters of a batch. Call this before `settle`."""
@@ -358,7 +364,7 @@ class PartitionState:
         letters, retired = batch.set_aside(lambda dead: every or dead.size_bytes > LARGE_BYTES)
         self._hot.forget(retired)
         for message in retired:
-            self._condemned.pop(message.sequence, None)
+            self._acquit(message.sequence)
         were_due = {message.location: message.size_bytes for message in retired}
         for letter in letters:
             if letter.location in were_due:
@@ -440,7 +446,7 @@ class PartitionState:
         """Count a batch as done, finally."""
         if self._condemned:
             for message in (*batch.retired, *batch.dropped):
-                self._condemned.pop(message.sequence, None)
+                self._acquit(message.sequence)
         self._progress.trim()
         self._hot.done(batch)
         done_bytes = sum(map(_size_bytes, batch.due)) + sum(map(_size_bytes, batch.retired))

@@ -367,7 +367,7 @@ class Arrivals:
         self._memory.held_bytes += dead.size_bytes
         if why.name is not None and offset < self._names.decided_below:
             # It was accepted by another configuration, so its name may be taken, or another message has it by now.
-            dead = dead._replace(name=self._names.name_at(offset, why.name), ends_schedule=_is_next(why))
+            dead = dead._replace(name=self._names.name_at(offset, why.name), ends_schedule=why.planned is not None)
             if self._names.is_superseded(dead):
                 self._names.drop(dead)
                 return
